@@ -28,6 +28,6 @@ pub use nowait_harness::error::{BenchError, Result};
 #[cfg(test)]
 use nowait_harness::testing;
 use nowait_harness::{
-    args, bottleneck, cache, case, error, interrupt, launch, layout, measurement, metric, pattern,
-    progress, report, runs, seccomp, table, units,
+    args, cache, case, error, interrupt, launch, layout, measurement, metric, pattern, progress,
+    report, runs, seccomp, table, units,
 };

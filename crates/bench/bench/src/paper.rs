@@ -1,7 +1,7 @@
 //! `bench paper`: the sources' experiments on models of their devices, in virtual time.
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::PathBuf;
 
 use clap::Args;
 use comfy_table::Cell;
@@ -9,12 +9,13 @@ use nowait_paper::{Row, Scale, Source, Table};
 use nowait_sim::Hardware;
 use serde_json::{Value, json};
 
+use crate::args::MeasureArgs;
 use crate::error::{BenchError, Result};
 use crate::interrupt;
 use crate::metric::Better;
 use crate::report::{ReportArgs, SCHEMA, to_text};
 use crate::table::{new_table, right};
-use crate::workload::{PaperPlan, run_paper_on};
+use crate::workload::{PAPER, WorkloadArgs, run_workload};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,11 +69,7 @@ pub struct PaperArgs {
 /// There is no such model, or the JSON cannot be written.
 pub(crate) fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
     if !args.device.starts_with("sim:") {
-        let device = Path::new(&args.device);
-        let (quick, keep, keep_caches) = (args.quick, args.keep, args.keep_caches);
-        let rounds = args.rounds.map(usize::from);
-        let plan = PaperPlan { device, quick, rounds, keep, keep_caches, reports: &args.reports };
-        return run_paper_on(&plan).map(|_| Vec::new());
+        return run_workload(&PAPER, &args.on_device()).map(|_| Vec::new());
     }
     let hardware = Hardware::named(&args.device).map_err(BenchError::usage)?;
     let scale = if args.quick { Scale::SMALL } else { Scale::FULL };
@@ -90,6 +87,25 @@ pub(crate) fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
     args.reports.write(&figures)?;
     interrupt::check()?;
     Ok(tables)
+}
+
+impl PaperArgs {
+    /// Returns the options of the same on a device that exists.
+    fn on_device(&self) -> WorkloadArgs {
+        let measure = MeasureArgs {
+            rounds: self.rounds.or(self.quick.then_some(1)),
+            quick: self.quick,
+            keep: self.keep,
+            reports: self.reports.clone(),
+            ..MeasureArgs::default()
+        };
+        WorkloadArgs {
+            measure,
+            device: PathBuf::from(&self.device),
+            overwrite: false,
+            keep_caches: self.keep_caches,
+        }
+    }
 }
 
 /// Prints the tables, and how many of the sources' changes were met.
@@ -230,7 +246,6 @@ fn json_ratio(table: &Table, row: &Row) -> Value {
 mod tests {
     use super::*;
     use crate::testing::parse;
-    use std::path::PathBuf;
 
     fn args(arguments: &[&str]) -> PaperArgs {
         parse(arguments)

@@ -236,22 +236,6 @@ fn requests_grow_over_files_contexts_and_threads() {
 }
 
 #[test]
-fn the_curves_of_growth_are_drawn() {
-    let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
-    let page = folder.path().join("growth.html");
-    let html = format!("--html={}", page.display());
-    let cases = ["--case=threads-1,threads-4,threads-16", "--engine=nowait-threads"];
-    let (_, output) = small(folder.path(), &["growth", "--quick", cases[0], cases[1], &html]);
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    if stderr.contains("O_DIRECT") {
-        return note_skip_here(stderr.trim());
-    }
-    let page = std::fs::read_to_string(&page).expect("the page");
-    assert!(page.contains("Against the number of threads"), "{stderr}");
-    assert!(page.contains("Memory that the engine adds"));
-}
-
-#[test]
 fn one_request_of_many_segments_stands_beside_many() {
     let wanted = ["split", "vector", "io_uring-split", "io_uring-vector"];
     runs(&["vector"], &wanted, 4);

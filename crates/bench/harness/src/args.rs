@@ -15,7 +15,7 @@ use crate::units::{self, parse_duration, parse_size};
 pub const FOLDER: &str = "/var/tmp";
 
 /// The options of every measurement of cases.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 pub struct MeasureArgs {
     /// Cases by name or first letter, `*` for any text (default: all)
     #[arg(long = "case", value_name = "NAME,…", value_delimiter = ',')]

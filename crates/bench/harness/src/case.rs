@@ -1,5 +1,7 @@
 //! Cases: the subjects of each, and its targets.
 
+use std::convert::Infallible;
+
 use crate::metric::Metric;
 use crate::runs::Runs;
 use crate::table::new_table;
@@ -29,12 +31,8 @@ pub enum Against {
     Subject(&'static str),
     /// Another metric of the same subject.
     Own(Metric),
-    /// So many bytes.
-    Bytes(f64),
-    /// So many.
-    Count(f64),
-    /// So many microseconds.
-    Microseconds(f64),
+    /// So much, in the unit of the metric.
+    Figure(f64),
 }
 
 /// A target: `metric` of `subject`, compared with another figure. Our variant is fixed
@@ -119,21 +117,13 @@ impl Target {
         Self { comparison, ..Self::at_least(metric, subject, ratio, against) }
     }
 
-    /// At most so many microseconds.
-    pub const fn at_most_us(metric: Metric, subject: &'static str, us: f64) -> Self {
-        let (comparison, against) = (Comparison::AtMost, Against::Microseconds(us));
-        Self { metric, subject, comparison, ratio: 1.0, against }
-    }
-
     /// Returns the target in words, such as `IOPS of nowait ≥ 1.00 × libaio`.
     pub fn text(&self) -> String {
         let (metric, sign) = (self.metric.label(), self.comparison.sign());
         let against = match self.against {
             Against::Subject(name) => name.to_owned(),
             Against::Own(metric) => metric.label().to_owned(),
-            Against::Count(count) => units::digits(count),
-            Against::Bytes(bytes) => format!("{} MB", units::digits(bytes / 1e6)),
-            Against::Microseconds(us) => units::time_us(us),
+            Against::Figure(figure) => units::with_unit(self.metric.unit(), figure),
         };
         format!("{metric} of {} {sign} {:.2} × {against}", self.subject, self.ratio)
     }
@@ -144,9 +134,7 @@ impl Target {
         let ratio = match self.against {
             Against::Subject(against) => runs.ratio((against, metric), (subject, metric)),
             Against::Own(against) => runs.ratio((subject, against), (subject, metric)),
-            Against::Bytes(whole) | Against::Count(whole) | Against::Microseconds(whole) => {
-                runs.share(metric, whole, subject)
-            }
+            Against::Figure(figure) => runs.share(metric, figure, subject),
         };
         Judged::new(self.text(), self.comparison, self.ratio, ratio)
     }
@@ -171,28 +159,37 @@ impl<J> Case<J> {
         targets.retain(|target| {
             let against = match target.against {
                 Against::Subject(name) => self.has(name),
-                Against::Own(_)
-                | Against::Bytes(_)
-                | Against::Count(_)
-                | Against::Microseconds(_) => true,
+                Against::Own(_) | Against::Figure(_) => true,
             };
             against && self.has(target.subject)
         });
         Self { targets, ..self }
     }
 
-    /// Returns the case without its jobs, as reports store it.
-    pub fn without_jobs(&self) -> Case<()> {
-        let words = |it: &Subject<J>| Subject { name: it.name, engine: it.engine, job: () };
-        Case {
+    /// Returns the case with other subjects.
+    ///
+    /// # Errors
+    /// The first error of a subject.
+    pub fn try_map<K, E>(
+        &self,
+        subject: impl Fn(&Subject<J>) -> Result<Subject<K>, E>,
+    ) -> Result<Case<K>, E> {
+        Ok(Case {
             name: self.name,
             title: self.title.clone(),
             about: self.about,
             source: self.source.clone(),
             columns: self.columns,
-            subjects: self.subjects.iter().map(words).collect(),
+            subjects: self.subjects.iter().map(subject).collect::<Result<_, E>>()?,
             targets: self.targets.clone(),
-        }
+        })
+    }
+
+    /// Returns the case without its jobs, as reports store it.
+    pub fn without_jobs(&self) -> Case<()> {
+        let words = |it: &Subject<J>| Ok(Subject { name: it.name, engine: it.engine, job: () });
+        let Ok(case) = self.try_map::<_, Infallible>(words);
+        case
     }
 }
 
@@ -231,9 +228,7 @@ mod tests {
         assert_eq!(target.text(), "submit mean of nowait ≤ 0.10 × system");
         let own = Target { against: Against::Own(Metric::SubmitUsP50), ratio: 20.0, ..target };
         assert_eq!(own.text(), "submit mean of nowait ≤ 20.00 × submit p50");
-        let bytes = Target { against: Against::Bytes(5e6), ratio: 1.0, ..target };
-        assert_eq!(bytes.text(), "submit mean of nowait ≤ 1.00 × 5.00 MB");
-        let time = Target::at_most_us(Metric::SubmitUsMean, "nowait", 2000.0);
+        let time = Target { against: Against::Figure(2000.0), ratio: 1.0, ..target };
         assert_eq!(time.text(), "submit mean of nowait ≤ 1.00 × 2.00 ms");
     }
 

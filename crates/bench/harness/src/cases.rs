@@ -3,16 +3,17 @@
 //! ```text
 //!  columns = ["iops", "cpu_us_per_io"]
 //!  [engines.nowait]   about = "…"                            the other keys are the engine's, `E`
-//!  [[cases]]          name, title, about, engines, columns
+//!  [work]             depth = 32                             of all cases, `W`
+//!  [[cases]]          name, title, about, source, engines, columns
 //!                     targets = ["nowait iops >= 1.4 system", "nowait held_up_us_max <= 2000 us"]
-//!                     work = { depth = 32 }                  the case's, `W`
+//!                     work = { sync = true }                 of this one
 //! ```
 //!
 //! A case that names no columns, engines, targets or words about it has those of the case before.
 
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
-use toml::Table;
+use toml::{Table, Value};
 
 use crate::case::{Against, Case, Comparison, Subject, Target, name};
 use crate::metric::Metric;
@@ -25,21 +26,25 @@ pub struct Job<E, W> {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, bound = "")]
-struct File<W: DeserializeOwned> {
+#[serde(deny_unknown_fields)]
+struct File {
     #[serde(default)]
     columns: Vec<Metric>,
     engines: Table,
-    cases: Vec<Row<W>>,
+    #[serde(default)]
+    work: Table,
+    cases: Vec<Row>,
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields, bound = "")]
-struct Row<W: DeserializeOwned> {
+#[serde(deny_unknown_fields)]
+struct Row {
     name: String,
     title: String,
-    work: W,
+    work: Option<Value>,
     about: Option<String>,
+    #[serde(default)]
+    source: String,
     columns: Option<Vec<Metric>>,
     engines: Option<Vec<String>>,
     targets: Option<Vec<Target>>,
@@ -48,32 +53,52 @@ struct Row<W: DeserializeOwned> {
 /// Reads a table that is part of this program.
 ///
 /// # Panics
-/// The table is malformed, or a case names an engine that the table does not have.
+/// It is malformed, or an engine that a case names lacks a field.
 pub fn table<E, W>(text: &str) -> Vec<Case<Job<E, W>>>
 where
     E: DeserializeOwned,
     W: DeserializeOwned + Clone,
 {
-    let file: File<W> = toml::from_str(text).unwrap_or_else(|why| panic!("{why}"));
+    let file: File = toml::from_str(text).unwrap_or_else(|why| panic!("{why}"));
     let (mut about, mut columns) = ("", kept(file.columns));
     let (mut engines, mut targets) = (Vec::new(), Vec::new());
-    let mut case = |row: Row<W>| {
+    let mut case = |row: Row| {
         about = row.about.map_or(about, name);
         columns = row.columns.map_or(columns, kept);
         engines = row.engines.unwrap_or_else(|| engines.clone());
         targets = row.targets.unwrap_or_else(|| targets.clone());
-        let subject = |of: &String| engine(of, &file.engines).doing(row.work.clone());
+        let work = match row.work {
+            Some(Value::Table(own)) => Value::Table(merged(file.work.clone(), &own)),
+            own => own.unwrap_or_else(|| Value::Table(file.work.clone())),
+        };
+        let work = work.try_into::<W>();
+        let work = work.unwrap_or_else(|why| panic!("case {}: {why}", row.name));
+        let subject = |of: &String| engine(of, &file.engines).doing(work.clone());
         Case {
             name: name(row.name),
             title: row.title,
             about,
-            source: String::new(),
+            source: row.source,
             columns,
             subjects: engines.iter().map(subject).collect(),
             targets: targets.clone(),
         }
     };
     file.cases.into_iter().map(&mut case).collect()
+}
+
+/// Returns a table with the fields of another one, which go before its own.
+#[must_use]
+pub fn merged(mut under: Table, over: &Table) -> Table {
+    for (name, value) in over {
+        match (under.get_mut(name), value) {
+            (Some(Value::Table(inner)), Value::Table(more)) => {
+                *inner = merged(std::mem::take(inner), more);
+            }
+            _ => drop(under.insert(name.clone(), value.clone())),
+        }
+    }
+    under
 }
 
 /// Keeps columns for the life of the program.
@@ -100,10 +125,10 @@ pub fn engines<E: DeserializeOwned>(text: &str) -> Vec<Subject<E>> {
 }
 
 fn engine<E: DeserializeOwned>(of: &str, engines: &Table) -> Subject<E> {
-    let mut fields = engines.get(of).and_then(toml::Value::as_table).cloned();
-    let fields = fields.as_mut().unwrap_or_else(|| panic!("no engine {of}"));
+    let fields = engines.get(of).and_then(Value::as_table);
+    let mut fields = fields.cloned().unwrap_or_default();
     let about = fields.remove("about").and_then(|about| about.as_str().map(str::to_owned));
-    let job = fields.clone().try_into().unwrap_or_else(|why| panic!("engine {of}: {why}"));
+    let job = fields.try_into().unwrap_or_else(|why| panic!("engine {of}: {why}"));
     let of = name(of.to_owned());
     Subject { name: of, engine: (of, name(about.unwrap_or_default())), job }
 }
@@ -122,7 +147,8 @@ impl<'de> Deserialize<'de> for Target {
     }
 }
 
-/// Reads such as `nowait iops >= 1.4 system`; the last word is an engine, `B`, `us` or `times`.
+/// Reads such as `nowait iops >= 1.4 system`; the last word is an engine, another metric of the
+/// same engine, `us`, `B` or `times`.
 fn target(text: &str) -> Option<Target> {
     let words: Vec<&str> = text.split(' ').collect();
     let &[subject, metric, sign, number, against] = words.as_slice() else { return None };
@@ -133,10 +159,15 @@ fn target(text: &str) -> Option<Target> {
     };
     let (metric, number) = (Metric::named(metric)?, number.parse().ok()?);
     let (ratio, against) = match against {
-        "B" => (1.0, Against::Bytes(number)),
-        "us" => (1.0, Against::Microseconds(number)),
-        "times" => (number, Against::Count(1.0)),
-        engine => (number, Against::Subject(name(engine.to_owned()))),
+        "us" | "B" => (1.0, Against::Figure(number)),
+        "times" => (number, Against::Figure(1.0)),
+        other => (
+            number,
+            match Metric::named(other) {
+                Some(own) => Against::Own(own),
+                None => Against::Subject(name(other.to_owned())),
+            },
+        ),
     };
     Some(Target { metric, subject: name(subject.to_owned()), comparison, ratio, against })
 }
@@ -154,6 +185,7 @@ mod tests {
     fn a_case_has_the_engines_and_targets_that_it_names() {
         let cases = table::<Depth, Depth>(
             r#"columns = ["iops"]
+            work = { depth = 32 }
             [engines]
             a = { about = "one", depth = 1 }
             b = { depth = 2 }
@@ -162,7 +194,6 @@ mod tests {
             title = "reads"
             engines = ["b", "a"]
             targets = ["b iops >= 1.5 a", "b submit_us_mean <= 20 us"]
-            work = { depth = 32 }
             [[cases]]
             name = "write"
             title = "writes"

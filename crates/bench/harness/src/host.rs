@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::linux::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
@@ -71,13 +71,6 @@ impl State {
             dirty_bytes: field("Dirty"),
         }
     }
-}
-
-/// Returns a time such as `2024-02-29 12:00 UTC`.
-pub fn date(unix_time_s: u64) -> String {
-    let time = UNIX_EPOCH + Duration::from_secs(unix_time_s);
-    let text = humantime::format_rfc3339_seconds(time).to_string();
-    format!("{} {} UTC", &text[..10], &text[11..16])
 }
 
 fn unknown() -> String {
@@ -151,11 +144,6 @@ fn queue_of(queue: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn seconds_become_dates() {
-        assert_eq!(date(19_782 * 86_400 + 43_200), "2024-02-29 12:00 UTC");
-    }
 
     #[test]
     fn the_longest_mount_point_wins() {

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use crate::error::{BenchError, Context, Result};
 use crate::interrupt;
 use crate::pattern;
-use crate::random::SplitMix;
 use crate::units;
 
 /// Written at once.
@@ -24,40 +23,23 @@ const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// Left free on the file system, so that a measurement never fills it.
 const RESERVE_BYTES: u64 = 64 << 20;
 
-/// The advice against too little space, where the command line has these options.
-pub const SMALLER: &str = "pass a smaller --size or another folder";
+/// The advice against too little space.
+const SMALLER: &str = "measure less (--size, --quick), or in another folder";
 
 /// Looked at to tell a test file from a user's: so many places.
 const PLACES: u64 = 64;
-
-/// Fills a part of a file, which begins at this offset.
-type Fill = fn(u64, &mut [u8]);
 
 /// A laid-out file; removed when dropped, unless kept.
 #[derive(Debug)]
 pub struct TestFile {
     path: PathBuf,
     keep: bool,
-    has_pattern: bool,
-    smaller: &'static str,
 }
 
 impl TestFile {
     /// Claims a path, whether a file is there or not.
     pub fn new(path: PathBuf, keep: bool) -> Self {
-        Self { path, keep, has_pattern: false, smaller: SMALLER }
-    }
-
-    /// The same, with contents that can be recognized (`pattern`).
-    pub fn with_pattern(path: PathBuf, keep: bool) -> Self {
-        Self { path, keep, has_pattern: true, smaller: SMALLER }
-    }
-
-    /// The same with other words for what helps against too little space.
-    #[must_use]
-    pub fn advising(mut self, smaller: &'static str) -> Self {
-        self.smaller = smaller;
-        self
+        Self { path, keep }
     }
 
     pub fn path(&self) -> &Path {
@@ -79,22 +61,16 @@ impl TestFile {
         more: &dyn Fn(u64) -> bool,
         progress: &dyn Fn(u64),
     ) -> Result<u64> {
-        if is_laid_out(&self.path, size_bytes) && self.holds_its_kind(size_bytes) {
+        if is_laid_out(&self.path, size_bytes) {
             return Ok(size_bytes);
         }
         let _ = fs::remove_file(&self.path);
-        check_space(&self.path, size_bytes.saturating_add(spare_bytes), self.smaller)?;
+        check_space(&self.path, size_bytes.saturating_add(spare_bytes))?;
         let what = || format!("write {}", self.path.display());
         let mut file = File::create_new(&self.path).context(what)?;
-        let fill: Fill = if self.has_pattern { pattern::fill } else { fill_at_random };
-        let written = write(&mut file, size_bytes, fill, more, progress)?;
+        let written = write(&mut file, size_bytes, more, progress)?;
         file.sync_all().context(what)?;
         Ok(written)
-    }
-
-    /// Returns `true` if reads will find what they look for; random bytes are as good as any.
-    fn holds_its_kind(&self, size_bytes: u64) -> bool {
-        !self.has_pattern || holds_pattern(&self.path, size_bytes)
     }
 
     /// Removes the file; true holes of `hole_bytes` take its place if that is not zero.
@@ -108,14 +84,13 @@ impl TestFile {
     }
 }
 
-/// Writes so many bytes, until `more` says to stop; returns how many.
+/// Writes so many bytes of the pattern, until `more` says to stop; returns how many.
 ///
 /// # Errors
 /// A write failed, or the user asked to stop before all bytes were written.
 fn write(
     file: &mut File,
     size_bytes: u64,
-    fill: Fill,
     more: &dyn Fn(u64) -> bool,
     progress: &dyn Fn(u64),
 ) -> Result<u64> {
@@ -123,7 +98,7 @@ fn write(
     let mut written = 0;
     while written < size_bytes && more(written) {
         interrupt::check()?;
-        fill(written, &mut chunk);
+        pattern::fill(written, &mut chunk);
         let len = (size_bytes - written).min(CHUNK_BYTES as u64) as usize;
         file.write_all(&chunk[..len]).context(|| "write the test data".to_owned())?;
         written += len as u64;
@@ -139,16 +114,8 @@ fn write(
 pub fn overwrite(file: &mut File, size_bytes: u64, progress: &dyn Fn(u64)) -> Result<()> {
     let what = || "write the device".to_owned();
     file.rewind().context(what)?;
-    write(file, size_bytes, pattern::fill, &|_| true, progress)?;
+    write(file, size_bytes, &|_| true, progress)?;
     file.sync_all().context(what)
-}
-
-/// Bytes that do not compress.
-fn fill_at_random(offset: u64, bytes: &mut [u8]) {
-    let mut random = SplitMix(offset);
-    for word in bytes.chunks_exact_mut(8) {
-        word.copy_from_slice(&random.next().to_le_bytes());
-    }
 }
 
 impl Drop for TestFile {
@@ -184,14 +151,14 @@ fn is_laid_out(path: &Path, size_bytes: u64) -> bool {
     metadata.is_file() && metadata.len() >= size_bytes && metadata.blocks() * 512 >= size_bytes
 }
 
-/// Fails if the file system of `path` has no room for `needed_bytes`; `smaller` tells what helps.
-pub fn check_space(path: &Path, needed_bytes: u64, smaller: &str) -> Result<()> {
+/// Fails if the file system of `path` has no room for `needed_bytes`.
+pub fn check_space(path: &Path, needed_bytes: u64) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let free = free_bytes(folder)?;
     if free < needed_bytes.saturating_add(RESERVE_BYTES) {
         let text = |bytes: u64| units::bytes(bytes as f64);
         return Err(BenchError::failed(format!(
-            "{} has {} free and {} are needed; {smaller}",
+            "{} has {} free and {} are needed; {SMALLER}",
             folder.display(),
             text(free),
             text(needed_bytes + RESERVE_BYTES)
@@ -242,22 +209,6 @@ mod tests {
     }
 
     #[test]
-    fn a_kept_file_of_other_contents_is_written_anew() {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let path = folder.path().join("data");
-        let is_written = |file: &TestFile| {
-            let chunks = std::cell::Cell::new(0);
-            let count = |_| chunks.set(chunks.get() + 1);
-            file.lay_out(1 << 20, 0, &|_| true, &count).expect("laid out");
-            chunks.get() > 0
-        };
-        assert!(is_written(&TestFile::new(path.clone(), true)), "at random");
-        let file = TestFile::with_pattern(path, true);
-        assert!(is_written(&file), "it has no pattern");
-        assert!(!is_written(&file), "now it has");
-    }
-
-    #[test]
     fn a_sparse_file_does_not_pass_for_laid_out() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = TestFile::new(folder.path().join("holes"), false);
@@ -271,11 +222,7 @@ mod tests {
     #[test]
     fn a_full_disk_is_told_before_it_is_full() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let error =
-            check_space(&folder.path().join("x"), u64::MAX / 2, SMALLER).expect_err("too much");
+        let error = check_space(&folder.path().join("x"), u64::MAX / 2).expect_err("too much");
         assert!(error.to_string().contains("--size"), "{error}");
-        let file = TestFile::new(folder.path().join("x"), false).advising("pass --quick");
-        let error = file.lay_out(u64::MAX / 2, 0, &|_| true, &|_| ()).expect_err("too much");
-        assert!(error.to_string().ends_with("; pass --quick"), "{error}");
     }
 }

@@ -18,7 +18,6 @@
 #![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]
 
 pub mod args;
-pub mod bottleneck;
 pub mod busy;
 pub mod cache;
 pub mod case;

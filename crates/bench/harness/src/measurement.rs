@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::case::{Case, Target};
 use crate::error::{BenchError, Result};
 use crate::host::Host;
 use crate::interrupt;
-use crate::report::{Document, RatioRow, ReportArgs, SCHEMA, VerdictRow, to_text};
+use crate::report::{ReportArgs, SCHEMA, to_text};
 use crate::runs::Runs;
 use crate::table;
 use crate::verdict::{self, Judged};
@@ -173,23 +173,30 @@ impl Measurement {
             params.insert("engines".to_owned(), engines.into());
         }
         params.insert("cases".to_owned(), self.cases.iter().map(CaseResults::params).collect());
-        let ratios = |results: &CaseResults| -> Vec<RatioRow> {
+        let ratios = |results: &CaseResults| {
             let names: Vec<&'static str> = results.runs.names().collect();
-            results.runs.ratio_rows(results.case.name, self.pairs.of(&names))
+            results.runs.ratio_rows(results.case.name, &self.pairs.of(&names))
         };
-        let judged = self.cases.iter().flat_map(CaseResults::judged);
-        let host = serde_json::to_value(&self.host);
-        to_text(&Document {
-            schema: SCHEMA,
-            host: host.map(fields).unwrap_or_default(),
-            workload: self.workload.to_owned(),
-            params: params.into(),
-            rows: self.cases.iter().flat_map(|it| it.runs.rows(it.case.name)).collect(),
-            ratios: self.cases.iter().flat_map(ratios).collect(),
-            verdicts: judged.map(|(case, judged)| VerdictRow::of(case, judged)).collect(),
-            notes: self.notes.clone(),
-            partial: interrupt::happened(),
-        })
+        let verdict = |(case, Judged { target, ratio, outcome }): (&str, Judged)| {
+            let ratio = ratio.as_ref();
+            json!({
+                "case": case, "target": target, "verdict": outcome.name(),
+                "median": ratio.map(|it| it.median), "low": ratio.map(|it| it.low),
+                "high": ratio.map(|it| it.high),
+            })
+        };
+        let cases = || self.cases.iter();
+        to_text(&json!({
+            "schema": SCHEMA,
+            "host": self.host,
+            "workload": self.workload,
+            "params": params,
+            "rows": cases().flat_map(|it| it.runs.rows(it.case.name)).collect::<Vec<_>>(),
+            "ratios": cases().flat_map(ratios).collect::<Vec<_>>(),
+            "verdicts": cases().flat_map(CaseResults::judged).map(verdict).collect::<Vec<_>>(),
+            "notes": self.notes,
+            "partial": interrupt::happened(),
+        }))
     }
 
     /// Writes the reports asked for.

@@ -11,18 +11,6 @@ use crate::metric::Sample;
 use crate::progress::Progress;
 use crate::runs::Runs;
 
-/// Says which runs will come, for the time left: those of a case take `planned_s` each.
-pub fn expect<J>(
-    progress: &Progress,
-    cases: &[Case<J>],
-    rounds: usize,
-    planned_s: impl Fn(&Case<J>) -> f64,
-) {
-    for case in cases {
-        progress.expect(case.name, rounds * case.subjects.len(), planned_s(case));
-    }
-}
-
 /// Runs every subject of the cases, one round of all of them after the other; returns the runs of
 /// each case.
 ///

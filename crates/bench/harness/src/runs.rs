@@ -1,8 +1,9 @@
 //! The results of a case: the runs of each of its subjects.
 
+use serde_json::{Value, json};
+
 use crate::case::Case;
 use crate::metric::{Metric, Sample};
-use crate::report::{RatioRow, Row};
 use crate::stats::{self, Ratio, Summary};
 
 /// The runs by subject, in the order of the case; one sample a round.
@@ -54,28 +55,34 @@ impl Runs {
     }
 
     /// Returns every metric of every subject, for the JSON.
-    pub fn rows(&self, case: &'static str) -> Vec<Row> {
-        let of = |name| {
-            Metric::ALL
-                .into_iter()
-                .filter_map(move |metric| Row::of(case, name, metric, &self.figures(name, metric)?))
+    pub fn rows(&self, case: &str) -> Vec<Value> {
+        let row = |name: &str, metric: Metric| {
+            let runs = self.figures(name, metric)?;
+            let Summary { median, min, max, mad } = stats::summarize(&runs)?;
+            let (unit, better) = (metric.unit(), metric.better());
+            Some(json!({
+                "case": case, "engine": name, "metric": metric.name(), "unit": unit,
+                "better": better, "runs": runs, "median": median, "min": min, "max": max,
+                "mad": mad,
+            }))
         };
+        let of = |name| Metric::ALL.into_iter().filter_map(move |metric| row(name, metric));
         self.names().flat_map(of).collect()
     }
 
     /// Returns how many times the figure of the first of each pair that of the second is.
-    pub fn ratio_rows(
-        &self,
-        case: &'static str,
-        pairs: Vec<(&'static str, &'static str)>,
-    ) -> Vec<RatioRow> {
-        let of = |(a, b): (&'static str, &'static str)| {
-            Metric::ALL.into_iter().filter_map(move |metric| {
-                let ratio = self.ratio((a, metric), (b, metric))?;
-                Some(RatioRow::of(case, metric, (a, b), ratio))
-            })
+    pub fn ratio_rows(&self, case: &str, pairs: &[(&str, &str)]) -> Vec<Value> {
+        let row = |a: &str, b: &str, metric: Metric| {
+            let Ratio { median, low, high, rounds } = self.ratio((a, metric), (b, metric))?;
+            Some(json!({
+                "case": case, "metric": metric.name(), "a": a, "b": b, "median": median,
+                "low": low, "high": high, "runs": rounds,
+            }))
         };
-        pairs.into_iter().flat_map(of).collect()
+        let of = |&(a, b): &(&str, &str)| {
+            Metric::ALL.into_iter().filter_map(|metric| row(a, b, metric)).collect::<Vec<_>>()
+        };
+        pairs.iter().flat_map(of).collect()
     }
 
     /// Adds a run.
@@ -120,8 +127,7 @@ mod tests {
         let ratio = runs.ratio(("slow", Metric::Iops), ("fast", Metric::Iops));
         assert_eq!(ratio.map(|ratio| ratio.median), Some(2.0));
         assert_eq!(runs.rows("case").len(), 2);
-        let pairs = vec![("slow", "fast"), ("slow", "none")];
-        assert_eq!(runs.ratio_rows("case", pairs).len(), 1);
+        assert_eq!(runs.ratio_rows("case", &[("slow", "fast"), ("slow", "none")]).len(), 1);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::random::SplitMix;
 const RESAMPLES: usize = 4000;
 
 /// A summary of the runs of one subject.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     pub median: f64,
     pub min: f64,

@@ -47,11 +47,6 @@ pub trait Suite {
     /// Nothing can be measured.
     fn prepare(&mut self, cases: &mut Vec<Case<Self::Job>>, session: &mut Session) -> Result<()>;
 
-    /// Returns how long a run will take, in seconds, until that is known better.
-    fn planned_s(&self, _case: &Case<Self::Job>, session: &Session) -> f64 {
-        session.extent.runtime.as_secs_f64()
-    }
-
     /// Prepares the runs of a case, if cases are measured one by one.
     ///
     /// # Errors
@@ -268,9 +263,8 @@ pub fn measure<S: Suite>(
     interrupt::install();
     let mut session = Session::new(extent);
     suite.prepare(&mut cases, &mut session)?;
-    let planned_s = |case: &Case<S::Job>| suite.planned_s(case, &session);
-    runner::expect(&session.progress, &cases, extent.rounds, planned_s);
-    session.progress.start_runs();
+    let runs = cases.iter().map(|case| case.subjects.len() * extent.rounds).sum();
+    session.progress.start_runs(runs);
     let mut results = Vec::new();
     let groups = if suite.is_case_by_case() { 1 } else { cases.len().max(1) };
     for group in cases.chunks(groups) {

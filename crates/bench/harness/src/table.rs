@@ -2,20 +2,13 @@
 
 use std::fmt::Write;
 
-use comfy_table::presets::UTF8_FULL_CONDENSED;
-use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, Table};
+use comfy_table::{Cell, CellAlignment, Color, Table};
 
 use crate::metric::Metric;
 use crate::runs::Runs;
 use crate::stats::{Ratio, Summary};
 use crate::units;
 use crate::verdict::{self, Judged, Outcome, ROUNDS_MIN};
-
-/// The narrowest table, in columns of the terminal.
-const WIDTH_MIN: u16 = 80;
-
-/// The widest table where the output is no terminal.
-const WIDTH_WITHOUT_TERMINAL: u16 = 100;
 
 /// Prints a figure in the unit of its metric.
 pub fn figure(metric: Metric, value: f64) -> String {
@@ -32,16 +25,10 @@ pub fn with_spread(metric: Metric, summary: &Summary) -> String {
     text
 }
 
+/// Makes a table with the look of all programs of nowait.
 pub fn new_table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    let mut table = nowait_terminal::table();
     table.set_header(header);
-    match table.width() {
-        None => _ = table.set_width(WIDTH_WITHOUT_TERMINAL),
-        // Some terminals say they are 0 columns wide; one letter a line helps no reader.
-        Some(width) if width < WIDTH_MIN => _ = table.set_width(WIDTH_MIN),
-        Some(_) => {}
-    }
     table
 }
 

@@ -46,15 +46,6 @@ pub fn digits(value: f64) -> String {
     }
 }
 
-/// Prints a ratio: like [`digits`], and two significant digits of a small one.
-pub fn ratio(value: f64) -> String {
-    if value > 0.0 && value < 0.0095 {
-        let places = (-value.log10().floor()) as usize + 1;
-        return format!("{value:.places$}");
-    }
-    digits(value)
-}
-
 /// Prints a time given in microseconds as ns, µs, ms or s.
 pub fn time_us(us: f64) -> String {
     match us {
@@ -134,11 +125,6 @@ mod tests {
         assert_eq!(bytes(f64::from(64 << 10)), "64 KiB");
         assert_eq!(bytes(1.5 * f64::from(1 << 30)), "1.50 GiB");
         assert_eq!(digits(0.0), "0");
-        assert_eq!(ratio(0.000_217), "0.00022");
-        assert_eq!(
-            (ratio(0.044), ratio(2.061), ratio(0.0)),
-            ("0.044".into(), "2.06".into(), "0".into())
-        );
         assert_eq!(with_unit("B/s", 2048.0), "2 KiB/s");
         assert_eq!(with_unit("MB/s", 27.891), "27.9 MB/s");
         assert_eq!(with_unit("µs CPU", 24.0), "24.0 µs CPU");

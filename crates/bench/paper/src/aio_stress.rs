@@ -123,11 +123,11 @@ impl App {
                 in_flight += 1;
             }
             while in_flight + BATCH > DEPTH {
-                self.reap(BATCH).await;
+                world.reap(&self.thread, &self.events, BATCH).await;
                 in_flight -= BATCH;
             }
         }
-        self.reap(in_flight).await;
+        world.reap(&self.thread, &self.events, in_flight).await;
         let end_ns = world.now_ns();
         self.stage.sync(&self.thread).await;
         ends.set((end_ns, world.now_ns()));
@@ -158,12 +158,5 @@ impl App {
             (_, false) => stage.read(thread, offset, RECORD_BYTES, waits).await,
         }
         self.events.release(1);
-    }
-
-    async fn reap(&self, count: usize) {
-        self.stage.world.cpu(&self.thread, costs::SYSCALL_NS).await;
-        if self.events.acquire(count).await {
-            self.stage.world.cpu(&self.thread, costs::SWITCH_NS).await;
-        }
     }
 }

@@ -99,20 +99,13 @@ async fn application(
         }
         in_flight += 1;
         if in_flight == DEPTH {
-            reap(&stage, &thread, &events, 1).await;
+            world.reap(&thread, &events, 1).await;
             in_flight -= 1;
         }
     }
-    reap(&stage, &thread, &events, in_flight).await;
+    world.reap(&thread, &events, in_flight).await;
     times.end_ns = world.now_ns();
     out.set(times);
-}
-
-async fn reap(stage: &Stage, thread: &Thread, events: &Semaphore, count: usize) {
-    stage.world.cpu(thread, costs::SYSCALL_NS).await;
-    if events.acquire(count).await {
-        stage.world.cpu(thread, costs::SWITCH_NS).await;
-    }
 }
 
 /// Prepares a request; the thread that runs it, and whether that waits inside, are chosen later.

@@ -251,11 +251,8 @@ impl Shared {
             if in_flight == 0 {
                 return;
             }
-            world.cpu(&thread, costs::SYSCALL_NS).await;
             let min = if all { in_flight } else { 1 };
-            if events.acquire(min).await {
-                world.cpu(&thread, costs::SWITCH_NS).await;
-            }
+            world.reap(&thread, &events, min).await;
             let more = events.available();
             events.acquire(more).await;
             in_flight -= min + more;

@@ -12,23 +12,23 @@
 //! next completion of the device. The order of everything follows from the order of the tasks, so
 //! two runs of one seed are the same.
 
+use crate::costs;
+use async_executor::LocalExecutor;
 use nowait_block::{Bio, BioOp, BlockBackend, Completion, Segments};
 use nowait_cache::Cache;
 use nowait_retry::{Step, WaitEntry};
 use nowait_sim::{Config, Hardware, SimDevice, VirtualClock};
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
-use parking_lot::Mutex;
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeMap, VecDeque},
     future::{Future, poll_fn},
-    pin::Pin,
     rc::Rc,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
-    task::{Context, Poll, Wake, Waker},
+    task::{Poll, Wake, Waker},
 };
 
 /// Most bios the device takes; more wait here, as in the kernel's queue.
@@ -45,8 +45,7 @@ struct State {
     processors: RefCell<Vec<u64>>,
     busy_ns: Cell<u64>,
     timers: RefCell<BTreeMap<(u64, u64), Waker>>,
-    ready: Arc<Mutex<VecDeque<usize>>>,
-    tasks: RefCell<Vec<Option<Task>>>,
+    tasks: LocalExecutor<'static>,
     pending: RefCell<VecDeque<Bio>>,
     /// Ends of the tasks' own bios, by token.
     answers: RefCell<BTreeMap<u64, Answer>>,
@@ -54,26 +53,9 @@ struct State {
     numbers: Cell<u64>,
 }
 
-type Task = (Pin<Box<dyn Future<Output = ()>>>, Arc<Handle>);
-
 enum Answer {
     Awaited(Waker),
     Ended(Result<u32, Errno>),
-}
-
-/// Puts its task on the list of those that can run.
-struct Handle {
-    task: usize,
-    scheduled: AtomicBool,
-    ready: Arc<Mutex<VecDeque<usize>>>,
-}
-
-impl Wake for Handle {
-    fn wake(self: Arc<Self>) {
-        if !self.scheduled.swap(true, Relaxed) {
-            self.ready.lock().push_back(self.task);
-        }
-    }
 }
 
 /// The entry that an iteration leaves in wait queues.
@@ -111,8 +93,7 @@ impl World {
             processors: RefCell::new(vec![0; processors]),
             busy_ns: Cell::new(0),
             timers: RefCell::default(),
-            ready: Arc::default(),
-            tasks: RefCell::default(),
+            tasks: LocalExecutor::new(),
             pending: RefCell::default(),
             answers: RefCell::default(),
             cache: RefCell::new(None),
@@ -145,16 +126,7 @@ impl World {
 
     /// Starts a task. It first runs when [`World::run`] comes to it.
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + 'static) {
-        let mut tasks = self.0.tasks.borrow_mut();
-        let free = tasks.iter().position(Option::is_none);
-        let task = free.unwrap_or_else(|| {
-            tasks.push(None);
-            tasks.len() - 1
-        });
-        let scheduled = AtomicBool::new(false);
-        let handle = Arc::new(Handle { task, scheduled, ready: self.0.ready.clone() });
-        handle.clone().wake();
-        tasks[task] = Some((Box::pin(future), handle));
+        self.0.tasks.spawn(future).detach();
     }
 
     /// Runs until all tasks have ended.
@@ -163,35 +135,13 @@ impl World {
     /// The world would hang: tasks wait, and nothing is in flight.
     pub(crate) fn run(&self) {
         loop {
-            while let Some(task) = self.next_ready() {
-                self.poll(task);
-            }
+            while self.0.tasks.try_tick() {}
             self.feed();
             if !self.advance() {
                 break;
             }
         }
-        let waiting = self.0.tasks.borrow().iter().flatten().count();
-        assert!(waiting == 0, "{waiting} tasks wait for ever");
-    }
-
-    fn next_ready(&self) -> Option<usize> {
-        self.0.ready.lock().pop_front()
-    }
-
-    fn poll(&self, index: usize) {
-        let Some((mut future, handle)) = self.0.tasks.borrow_mut()[index].take() else { return };
-        handle.scheduled.store(false, Relaxed);
-        let waker = Waker::from(handle.clone());
-        // The slot must look taken while the task runs, because it may start others.
-        let placeholder: Task = (Box::pin(async {}), handle.clone());
-        self.0.tasks.borrow_mut()[index] = Some(placeholder);
-        let ended = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
-        if ended {
-            // The task is not run again: a late kick finds it scheduled.
-            handle.scheduled.store(true, Relaxed);
-        }
-        self.0.tasks.borrow_mut()[index] = (!ended).then_some((future, handle));
+        assert!(self.0.tasks.is_empty(), "some tasks wait for ever");
     }
 
     /// Gives the device what it takes.
@@ -297,6 +247,14 @@ impl World {
         assert_eq!(result, Ok(len as u32), "a transfer within the file is whole");
     }
 
+    /// Waits in a system call of `thread` for `count` events.
+    pub(crate) async fn reap(&self, thread: &Thread, events: &Semaphore, count: usize) {
+        self.cpu(thread, costs::SYSCALL_NS).await;
+        if events.acquire(count).await {
+            self.cpu(thread, costs::SWITCH_NS).await;
+        }
+    }
+
     /// Drives an operation of the cache to its end; `retry_ns` is what `thread` needs to go on
     /// after each wait. The wait entry is this task's: the same code serves callers that wait
     /// inside the call, and requests of their own.
@@ -331,7 +289,7 @@ impl World {
 
 /// Returns the processor time that it takes to issue a bio.
 pub(crate) fn bio_ns(bio: &Bio) -> u64 {
-    crate::costs::device_ns(bio.segments.len() as u64)
+    costs::device_ns(bio.segments.len() as u64)
 }
 
 /// A counting semaphore of tasks, for slots of a context and events of its ring.

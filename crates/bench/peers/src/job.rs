@@ -65,6 +65,7 @@ pub enum Work {
 
 /// Blocks are read and written, by threads that keep a number of them in flight.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Transfer {
     /// How many of a hundred requests write.
     pub write_percent: u8,
@@ -117,6 +118,12 @@ impl Transfer {
         huge: true,
         looks: Looks::Latencies,
     };
+}
+
+impl Default for Transfer {
+    fn default() -> Self {
+        Self::SINGLE
+    }
 }
 
 /// Which blocks a thread visits.

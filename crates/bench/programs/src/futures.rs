@@ -90,7 +90,7 @@ pub fn run_futures(args: &FuturesArgs) -> Result<Option<Measurement>> {
             let shown = args.program.display();
             BenchError::failed(format!("{shown}: {error}; see `bench futures --help`"))
         })?;
-        let file = TestFile::with_pattern(args.dir.join("nowait-bench.futures"), args.measure.keep);
+        let file = TestFile::new(args.dir.join("nowait-bench.futures"), args.measure.keep);
         Ok(Futures { program, file, folder: args.dir.clone() })
     })
 }

@@ -147,7 +147,7 @@ pub(crate) fn with_threads(cells: Vec<FioCase>, counts: &[u32]) -> Vec<FioCase> 
         return cells;
     }
     let with = |cell: &FioCase, jobs: u32| {
-        let work = Work { jobs, family: Some(cell.name), ..*work(cell) };
+        let work = Work { jobs, ..*work(cell) };
         let word = CELLS.iter().find(|(name, ..)| *name == cell.name).map_or("", |it| it.1);
         let mut case = cell.clone();
         (case.name, case.title) =

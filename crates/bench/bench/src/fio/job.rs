@@ -102,9 +102,6 @@ pub(crate) struct Work {
     /// More of fio's options.
     #[serde(skip)]
     pub(crate) more: &'static [&'static str],
-    /// The cell of which this one has another number of threads.
-    #[serde(skip)]
-    pub(crate) family: Option<&'static str>,
 }
 
 /// Random reads of 4 KiB, 32 in flight, buffered and uncached.
@@ -120,7 +117,6 @@ pub(crate) const BUFFERED: Work = Work {
     jobs: 1,
     files: 1,
     more: &[],
-    family: None,
 };
 
 impl Default for Work {
@@ -164,11 +160,6 @@ impl Work {
     /// Returns `true` if the job works on the file that cold cases share.
     pub(crate) fn is_on_shared_file(&self) -> bool {
         self.start == Start::Cold && self.files == 1
-    }
-
-    /// Returns `true` if requests reach a disk, where the folder lies on one.
-    pub(crate) fn reaches_disk(&self) -> bool {
-        self.place == Place::Disk && (self.direct || self.start == Start::Cold)
     }
 
     /// Returns how many bytes a run moves that writes and verifies `size_bytes`, at least: what it

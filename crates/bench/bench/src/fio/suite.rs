@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use nowait_harness::args::{DiskArgs, Extent};
 use nowait_harness::busy::Busy;
 use nowait_harness::error::{BenchError, Context, Result};
-use nowait_harness::layout::{self, SMALLER, TestFile};
+use nowait_harness::layout::{self, TestFile};
 use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::runs::Runs;
 use nowait_harness::suite::{self, Description, Session, Suite};
-use nowait_harness::{bottleneck, cache, interrupt, units};
+use nowait_harness::{cache, interrupt, units};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -73,13 +73,6 @@ pub(crate) struct FioSuite {
     startups: BTreeMap<&'static str, Startup>,
     busy: Option<Busy>,
     case: Current,
-    /// Cases whose requests reach a disk, and their threads.
-    on_disk: BTreeMap<&'static str, usize>,
-    /// Cases whose runs ended early.
-    short: Vec<&'static str>,
-    /// Cases with other work beside them, and the processors it took at most.
-    noisy: Vec<&'static str>,
-    other_cores_max: f64,
     runs_left: usize,
     /// Time spent on runs so far beyond their runtime, and the number of those runs.
     overhead: (f64, usize),
@@ -93,7 +86,6 @@ struct Current {
     paths: Vec<PathBuf>,
     size_bytes: u64,
     runtime: Duration,
-    bytes_max: f64,
 }
 
 /// The folders of the test files.
@@ -125,7 +117,7 @@ impl Folders {
             let asked = self.asked_memory.display();
             return Err(BenchError::failed(format!("{asked} is no tmpfs that can be written")));
         };
-        layout::check_space(&memory.path().join("file"), bytes, SMALLER)
+        layout::check_space(&memory.path().join("file"), bytes)
     }
 }
 
@@ -154,10 +146,6 @@ impl FioSuite {
             startups: BTreeMap::new(),
             busy: None,
             case: Current::default(),
-            on_disk: BTreeMap::new(),
-            short: Vec::new(),
-            noisy: Vec::new(),
-            other_cores_max: 0.0,
             runs_left: 0,
             overhead: (0.0, 0),
         })
@@ -217,7 +205,7 @@ impl FioSuite {
         let own = |work: &&Work| work.place == Place::Disk && !work.is_on_shared_file();
         let largest = cases.iter().map(work).filter(own).map(|work| self.size_of(work)).max();
         let largest = largest.unwrap_or(0);
-        layout::check_space(self.cold.path(), largest, SMALLER)?;
+        layout::check_space(self.cold.path(), largest)?;
         if !cases.iter().any(|case| work(case).is_on_shared_file()) {
             return Ok(());
         }
@@ -318,47 +306,30 @@ impl FioSuite {
             Start::Absent | Start::Holes => self.plan.fresh_bytes,
         }
     }
+}
 
-    /// Notes that runs ended early, having visited every block once, and work beside them.
-    fn note_runs(&mut self, work: &Work, results: &CaseResults) {
-        // fio leaves out what does not fill a block at the end.
-        let all = self.case.size_bytes - self.case.size_bytes % work.block_bytes;
-        if work.ends_after_one_lap() && self.case.bytes_max >= all as f64 {
-            self.short.push(results.case.name);
-        }
-        let busy = |subject| results.runs.summary(subject, Metric::OtherBusyCores);
-        let worst = results.runs.names().filter_map(busy).map(|busy| busy.median);
-        let worst = worst.fold(0.0, f64::max);
-        // Kernel threads write the data to the disk: they are other work but not noise.
-        if work.reads_only() && self.busy.is_none() && worst > OTHER_WORK_CORES {
-            self.noisy.push(results.case.name);
-            self.other_cores_max = self.other_cores_max.max(worst);
-        }
-    }
+/// Says that other programs took processors beside reads. Beside writes, kernel threads that write
+/// to the disk are other work but not noise.
+fn other_work(results: &[CaseResults]) -> Option<String> {
+    let busy = |case: &CaseResults| {
+        let of = |name| Some(case.runs.summary(name, Metric::OtherBusyCores)?.median);
+        case.runs.names().filter_map(of).fold(0.0, f64::max)
+    };
+    let reads = results.iter().filter(|case| case.params["rw"].as_str().is_some_and(is_read));
+    let noisy: Vec<(&str, f64)> = reads
+        .map(|case| (case.case.name, busy(case)))
+        .filter(|(_, cores)| *cores > OTHER_WORK_CORES)
+        .collect();
+    let most = noisy.iter().map(|(_, cores)| *cores).fold(0.0, f64::max);
+    let names: Vec<&str> = noisy.iter().map(|(name, _)| *name).collect();
+    (!names.is_empty()).then(|| {
+        let names = names.join(", ");
+        format!("other work took up to {most:.1} cores beside {names}; the figures are noisy")
+    })
+}
 
-    fn note_machine(&self, notes: &mut Vec<String>) {
-        if !self.short.is_empty() {
-            notes.push(format!(
-                "runs ended early, after one visit of every block, in {}; a larger --size makes \
-                 them longer",
-                self.short.join(", ")
-            ));
-        }
-        if !self.noisy.is_empty() {
-            notes.push(format!(
-                "other work took up to {:.1} cores beside {}; the figures are noisy",
-                self.other_cores_max,
-                self.noisy.join(", ")
-            ));
-        }
-        if !self.drop_caches {
-            let why = if cache::can_drop() { "as asked" } else { "dropping all needs root" };
-            notes.push(format!(
-                "only the pages of the test file were dropped from the cache before a run ({why}); \
-                 metadata stayed cached"
-            ));
-        }
-    }
+fn is_read(rw: &str) -> bool {
+    [Rw::Read, Rw::RandRead].into_iter().any(|read| read.word() == rw)
 }
 
 /// Notes that a case did not run in the state of the page cache that it is about.
@@ -395,10 +366,6 @@ impl Suite for FioSuite {
         Ok(())
     }
 
-    fn planned_s(&self, _case: &FioCase, session: &Session) -> f64 {
-        session.extent.runtime.as_secs_f64() + OVERHEAD_GUESS_S
-    }
-
     fn begin(&mut self, case: &FioCase, session: &mut Session) -> Result<()> {
         // The files of the case before go first.
         self.case = Current::default();
@@ -409,7 +376,7 @@ impl Suite for FioSuite {
         };
         let runtime = self.runtime(session.extent.runtime);
         let size_bytes = self.size_of(work(case));
-        self.case = Current { own, paths, size_bytes, runtime, bytes_max: 0.0 };
+        self.case = Current { own, paths, size_bytes, runtime };
         Ok(())
     }
 
@@ -427,7 +394,6 @@ impl Suite for FioSuite {
         let start = if self.plan.parity.is_some() { "system" } else { it.subject.name };
         let startup = self.startups.get(start).cloned().unwrap_or_default();
         let measured = self.fio.run(&run, &startup)?;
-        self.case.bytes_max = self.case.bytes_max.max(measured.bytes);
         self.runs_left = self.runs_left.saturating_sub(1);
         self.overhead.0 += (begun.elapsed().as_secs_f64() - runtime.as_secs_f64()).max(0.0);
         self.overhead.1 += 1;
@@ -452,25 +418,24 @@ impl Suite for FioSuite {
         });
         let how = format!("{} rounds of {seconds} s on {size}.", session.extent.rounds);
         let mut results = CaseResults { how, ..CaseResults::new(case, runs, params) };
-        if work.reaches_disk() && !layout::is_tmpfs(&self.folders.asked) {
-            self.on_disk.insert(case.name, work.jobs as usize);
-        }
-        if let Some(family) = work.family {
-            results.params.insert("family".to_owned(), family.into());
-            results.params.insert("threads".to_owned(), work.jobs.into());
-        }
-        self.note_runs(work, &results);
         note_cache(work, &results, &mut session.notes);
         if let Some(Parity { limits, .. }) = self.plan.parity {
-            verdict::record(&mut results, limits);
+            limits.record(&mut results);
         }
         results
     }
 
     fn describe(&mut self, results: &[CaseResults], session: &mut Session) -> Description {
-        self.note_machine(&mut session.notes);
-        let limited = bottleneck::limited_by_disk(results, &self.on_disk);
-        session.notes.extend(bottleneck::note(&limited));
+        if self.busy.is_none() {
+            session.notes.extend(other_work(results));
+        }
+        if !self.drop_caches {
+            let why = if cache::can_drop() { "as asked" } else { "dropping all needs root" };
+            session.notes.push(format!(
+                "only the pages of the test file were dropped from the cache before a run ({why}); \
+                 metadata stayed cached"
+            ));
+        }
         let startups = || self.startups.iter();
         let cpu_us: BTreeMap<&str, f64> =
             startups().map(|(name, startup)| (*name, startup.cpu_us)).collect();
@@ -485,7 +450,6 @@ impl Suite for FioSuite {
             // Already subtracted from `cpu_us_per_io`: from each its own, or that of `system`.
             "startup_cpu_us": cpu_us,
             "library_reports": reports,
-            "limited_by_disk": limited,
         });
         Description {
             fio: self.fio.version.clone(),
@@ -497,8 +461,8 @@ impl Suite for FioSuite {
     fn text(&self, measurement: &Measurement) -> String {
         match self.plan.parity {
             None => measurement.text(),
-            Some(Parity { verify: true, .. }) => verdict::verify_table(measurement),
-            Some(Parity { limits, .. }) => verdict::table(measurement, limits),
+            Some(Parity { verify: true, .. }) => verdict::verified(measurement),
+            Some(Parity { limits, .. }) => limits.table(measurement),
         }
     }
 
@@ -506,7 +470,7 @@ impl Suite for FioSuite {
         match self.plan.parity {
             None => measurement.unmet(),
             Some(Parity { limits, .. }) => {
-                let lost = verdict::lost(measurement, limits);
+                let lost = limits.lost(measurement);
                 (lost > 0).then(|| format!("{lost} cells are lost"))
             }
         }

@@ -5,12 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::recipe::Recipe;
-use super::suite::{Plan, Workload};
+use super::suite::Workload;
 use crate::args::{Defaults, FOLDER, MeasureArgs};
-use crate::cache;
 use crate::case::Case;
 use crate::error::Result;
-use crate::layout::SMALLER;
 use crate::measurement::{Measurement, Pairs};
 
 /// Runs take 2 s on 1G; with --quick 200 ms on 256M.
@@ -76,23 +74,15 @@ pub struct WorkloadArgs {
 /// # Errors
 /// Something is missing, a run failed or read wrong bytes, a report cannot be written, the user
 /// asked to stop, or `--check` was given and a target is not met.
-pub(crate) fn run_workload(suite: &SuiteDef, args: &WorkloadArgs) -> Result<Option<Measurement>> {
+pub(crate) fn run_workload(
+    suite: &'static SuiteDef,
+    args: &WorkloadArgs,
+) -> Result<Option<Measurement>> {
     let (cases, measure) = ((suite.cases)(args)?, &args.measure);
     let cases = match suite.takes_engines {
         true => measure.select(cases)?,
         false => measure.select_subjects(cases)?,
     };
-    let plan = Plan {
-        workload: suite.name,
-        device: args.device.clone(),
-        smaller: SMALLER,
-        drop_caches: !args.keep_caches && cache::can_drop(),
-        keep: measure.keep,
-        overwrite: args.overwrite,
-        apart: suite.apart,
-        pairs: suite.pairs,
-        note: suite.note,
-    };
     let cases = cases.into_iter().map(Case::with_possible_targets).collect();
-    measure.measure(&suite.defaults, cases, |_, _| Workload::new(plan))
+    measure.measure(&suite.defaults, cases, |_, _| Workload::new(suite, args.clone()))
 }

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use nowait_sys::aligned::AlignedBuffer;
 
+use super::args::WorkloadArgs;
 use super::parts::PartFiles;
 use super::recipe::Recipe;
-use super::suite::Plan;
 use crate::error::{BenchError, Context, Result};
-use crate::layout::{TestFile, holds_pattern, is_tmpfs, overwrite};
+use crate::layout::{TestFile, holds_pattern, overwrite};
 use crate::progress::Progress;
 use crate::units;
 
@@ -48,17 +48,14 @@ pub(crate) struct LaidOut {
 }
 
 impl LaidOut {
-    /// Returns `true` if no disk lies below the files.
-    pub(crate) fn lies_in_memory(&self) -> bool {
-        self.in_memory || self.read.parent().is_some_and(is_tmpfs)
-    }
-
-    /// Lays out the files of some jobs, of which the largest set has `all_bytes`.
+    /// Lays out the files of some jobs, of which the largest set has `all_bytes`; `apart`: reads
+    /// and writes go to two files.
     ///
     /// # Errors
     /// A file of another is in the way, there is no space, or the user asked to stop.
     pub(crate) fn prepare(
-        plan: &Plan,
+        args: &WorkloadArgs,
+        apart: bool,
         all_bytes: u64,
         jobs: &[Recipe],
         progress: &Progress,
@@ -68,15 +65,15 @@ impl LaidOut {
             let needs = jobs.iter().map(|job| job.needs(job.work.writes() == write, all_bytes));
             needs.max().unwrap_or(0)
         };
-        let size_bytes = if plan.apart { needed(false) } else { all_bytes };
+        let size_bytes = if apart { needed(false) } else { all_bytes };
         let laid_out = |written| progress.laying_out(written, size_bytes);
-        let Plan { smaller, keep, overwrite, apart: pristine, .. } = *plan;
-        let how = Use { size_bytes, smaller, keep, overwrite, pristine, progress: &laid_out };
-        let device = Device::prepare(&plan.device, how)?;
+        let (keep, overwrite, pristine) = (args.measure.keep, args.overwrite, apart);
+        let how = Use { size_bytes, keep, overwrite, pristine, progress: &laid_out };
+        let device = Device::prepare(&args.device, how)?;
         let beside = || {
             let name = format!("{}.written", device.path.file_name()?.to_string_lossy());
-            let is_file = plan.apart && device.path.is_file();
-            is_file.then(|| TestFile::with_pattern(device.path.with_file_name(name), keep))
+            let is_file = apart && device.path.is_file();
+            is_file.then(|| TestFile::new(device.path.with_file_name(name), keep))
         };
         let written = beside();
         if let Some(written) = &written {
@@ -102,8 +99,6 @@ impl LaidOut {
 #[derive(Clone, Copy)]
 struct Use<'a> {
     size_bytes: u64,
-    /// The advice if that is too much.
-    smaller: &'static str,
     keep: bool,
     /// The content of a block device may be lost.
     overwrite: bool,
@@ -158,9 +153,8 @@ impl Device {
         if len < how.size_bytes {
             let [len, size] = [len, how.size_bytes].map(|bytes| units::bytes(bytes as f64));
             return Err(BenchError::failed(format!(
-                "{} is too small: {len} of {size}; {}, or remove it",
-                path.display(),
-                how.smaller
+                "{} is too small: {len} of {size}; pass a smaller --size, or remove it",
+                path.display()
             )));
         }
         Ok(Self { _file: None, path, in_memory: false })
@@ -172,7 +166,7 @@ impl Device {
         if !folder.is_dir() {
             return Err(BenchError::usage(format!("there is no folder {}", folder.display())));
         }
-        let file = TestFile::with_pattern(path.clone(), keep).advising(how.smaller);
+        let file = TestFile::new(path.clone(), keep);
         file.lay_out(how.size_bytes, 0, &|_| true, how.progress)?;
         Ok(Self { _file: Some(file), path, in_memory })
     }
@@ -184,7 +178,7 @@ impl Device {
         let len = file.seek(SeekFrom::End(0)).context(what)?;
         if len < how.size_bytes {
             let [len, size] = [len, how.size_bytes].map(|bytes| units::bytes(bytes as f64));
-            let message = format!("{path} is too small: {len} of {size}; {}", how.smaller);
+            let message = format!("{path} is too small: {len} of {size}; pass a smaller --size");
             return Err(BenchError::failed(message));
         }
         if !holds_pattern(device, how.size_bytes) {
@@ -221,11 +215,10 @@ pub(crate) fn direct_block_bytes(path: &Path) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::SMALLER;
 
     fn prepare(path: &Path, size_bytes: u64, keep: bool) -> Result<Device> {
-        let (smaller, overwrite, pristine) = (SMALLER, false, false);
-        let how = Use { size_bytes, smaller, keep, overwrite, pristine, progress: &|_| () };
+        let (overwrite, pristine) = (false, false);
+        let how = Use { size_bytes, keep, overwrite, pristine, progress: &|_| () };
         Device::prepare(path, how)
     }
 

@@ -29,7 +29,7 @@ pub(crate) use args::{WorkloadArgs, run_workload};
 pub(crate) use cached::CACHED;
 pub(crate) use growth::GROWTH;
 pub(crate) use limits::LIMITS;
-pub(crate) use paper::{PaperPlan, run as run_paper_on};
+pub(crate) use paper::PAPER;
 pub(crate) use sources::{AIO_STRESS, RANDRW, RAWIO, VECTOR};
 
 /// The help of each.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::cache;
 use crate::error::{BenchError, Context, Result};
 use crate::interrupt;
-use crate::layout::{SMALLER, check_space, holds_pattern_from};
+use crate::layout::{check_space, holds_pattern_from};
 use crate::pattern;
 use crate::progress::Progress;
 
@@ -43,7 +43,7 @@ impl PartFiles {
                 ))),
             };
         }
-        check_space(&folder, size_bytes, SMALLER)?;
+        check_space(&folder, size_bytes)?;
         let what = || format!("write {}", folder.display());
         fs::create_dir(&folder).context(what)?;
         let made = Self { folder, keep };

@@ -1,13 +1,15 @@
 //! The parts of the tables of cases.
 
-use nowait_peers::job::{Backend, Transfer, Visits, Warm, Work};
+use nowait_harness::cases;
+use nowait_peers::job::{Act, Backend, Transfer, Warm, Work};
 use nowait_peers::registry::{self, ENGINES, EngineDef};
-
+use serde::Deserialize;
 use serde_json::{Value, json};
+use toml::Table;
 
 use crate::args::unknown;
 use crate::case::{Case, Subject};
-use crate::error::Result;
+use crate::error::{BenchError, Result};
 use crate::metric::Metric;
 
 /// The work of a subject, on any device.
@@ -18,9 +20,7 @@ pub(crate) struct Recipe {
     pub(crate) work: Work,
     /// `O_DSYNC`.
     pub(crate) sync: bool,
-    /// The words for cases that differ in the block size only: a curve of the page.
-    pub(crate) family: Option<&'static str>,
-    /// The case's files lie in memory, whatever the device is.
+    /// Its files lie in memory, whatever the device is.
     pub(crate) in_memory: bool,
     /// Runs begin with empty caches.
     pub(crate) cold: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Recipe {
 }
 
 /// A size as a share of that of the measurement.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Deserialize)]
 pub(crate) struct Share(pub(crate) u64, pub(crate) u64);
 
 impl Share {
@@ -50,8 +50,8 @@ impl Recipe {
     pub(crate) fn new(engine: &'static EngineDef, work: Work) -> Self {
         let (backend, sync, cold, files) = (Backend::Auto, false, true, 1);
         let (set, pool) = (Share(1, 1), Share(9, 8));
-        let (family, in_memory) = (None, false);
-        Self { engine, backend, work, sync, family, in_memory, cold, set, pool, files }
+        let in_memory = false;
+        Self { engine, backend, work, sync, in_memory, cold, set, pool, files }
     }
 
     /// Returns how many bytes it needs of the file that it works on, or else of the file whose
@@ -79,10 +79,56 @@ impl Recipe {
     }
 }
 
-/// Many requests of one thread, from one order, in whole batches or not.
-pub(crate) const fn in_flight(transfer: Transfer, depth: usize, batches: bool) -> Transfer {
-    let refill = if batches { depth } else { 1 };
-    Transfer { depth, refill, batch: depth, visits: Visits::Own, ..transfer }
+/// The fields of a subject in a table of cases: those of the case, and of its engine.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Fields {
+    /// An engine of the registry; else the one of the same name.
+    opens: Option<String>,
+    backend: Backend,
+    sync: bool,
+    cold: bool,
+    set: Share,
+    pool: Share,
+    transfer: Transfer,
+    /// Instead of a transfer.
+    act: Option<Act>,
+}
+
+impl Default for Fields {
+    fn default() -> Self {
+        Self {
+            opens: None,
+            backend: Backend::Auto,
+            sync: false,
+            cold: true,
+            set: Share(1, 1),
+            pool: Share(9, 8),
+            transfer: Transfer::SINGLE,
+            act: None,
+        }
+    }
+}
+
+/// Reads the cases of a table that is part of this program. An engine that the table does not
+/// describe is one of the registry.
+pub(crate) fn table(text: &str) -> Result<Vec<Case<Recipe>>> {
+    cases::table(text).iter().map(|case| case.try_map(subject)).collect()
+}
+
+/// Makes a subject of the fields of an engine and of a case.
+fn subject(of: &Subject<cases::Job<Table, Table>>) -> Result<Subject<Recipe>> {
+    let fields = cases::merged(of.job.work.clone(), &of.job.engine).try_into();
+    let it: Fields = fields.map_err(|why| BenchError::failed(format!("{}: {why}", of.name)))?;
+    let refill = it.transfer.refill.min(it.transfer.depth);
+    let transfer = Transfer { refill, ..it.transfer };
+    let work = it.act.map_or(Work::Transfer(transfer), Work::Act);
+    let opened = engine(it.opens.as_deref().unwrap_or(of.name))?;
+    let about = if of.engine.1.is_empty() { opened.about } else { of.engine.1 };
+    let Fields { backend, sync, cold, set, pool, .. } = it;
+    let recipe = Recipe::new(opened, work);
+    let job = Recipe { backend, sync, cold, set, pool, ..recipe };
+    Ok(Subject { name: of.name, engine: (of.name, about), job })
 }
 
 /// Makes a case without targets.
@@ -107,5 +153,40 @@ pub(crate) fn engines(asked: &[String], default: &[&str]) -> Result<Vec<&'static
     match asked {
         [] => default.iter().map(|name| engine(name)).collect(),
         asked => asked.iter().map(|name| engine(name)).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tables_are_well_formed() {
+        for (text, cases) in [
+            (include_str!("cached.toml"), 13),
+            (include_str!("limits.toml"), 8),
+            (include_str!("vector.toml"), 4),
+            (include_str!("aio-stress.toml"), 6),
+            (include_str!("randrw.toml"), 2),
+        ] {
+            let table = table(text).expect("known engines and fields");
+            crate::testing::check(&table);
+            assert_eq!(table.len(), cases);
+        }
+    }
+
+    #[test]
+    fn an_engine_goes_before_its_case() {
+        let cases = table(include_str!("cached.toml")).expect("known");
+        let case = cases.iter().find(|case| case.name == "g-write").expect("there");
+        let numbers = |name: &str| {
+            let subject = case.subjects.iter().find(|subject| subject.name == name);
+            match subject.expect("there").job.work {
+                Work::Transfer(it) => (it.block_bytes, it.depth, it.refill, it.batch),
+                _ => unreachable!("all are transfers"),
+            }
+        };
+        assert_eq!(numbers("nowait"), (64 << 10, 32, 32, 32));
+        assert_eq!(numbers("direct-1m"), (1 << 20, 8, 8, 8));
     }
 }

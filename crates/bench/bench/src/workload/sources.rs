@@ -4,26 +4,26 @@
 use std::path::Path;
 
 use nowait_harness::order::Access;
-use nowait_peers::job::{Backend, Fsync, Looks, Transfer, Visits, Work};
+use nowait_peers::job::{Transfer, Visits, Work};
 use nowait_peers::registry::EngineDef;
 
-use super::args::{SuiteDef, WorkloadArgs};
+use super::args::SuiteDef;
 use super::device::{MEMORY, smallest_direct_block};
-use super::recipe::{Recipe, case, engine, engines};
+use super::recipe::{Recipe, case, engine, engines, table};
 use crate::args::Defaults;
 use crate::case::{Case, Subject, Target, name};
 use crate::error::Result;
 use crate::metric::Metric;
 
-pub(crate) const AIO_STRESS: SuiteDef = SuiteDef::new("aio-stress", aio_stress);
+pub(crate) const AIO_STRESS: SuiteDef =
+    SuiteDef::new("aio-stress", |args| stress_rows(&args.measure.engines));
 pub(crate) const RAWIO: SuiteDef = SuiteDef::new("rawio", |args| {
     let smallest = smallest_direct_block(&args.device).unwrap_or(4096);
     let blocks: Vec<_> = RAW_BLOCKS.into_iter().filter(|(bytes, _)| *bytes >= smallest).collect();
     rawio(&engines(&args.measure.engines, RAW)?, &RAW_KINDS, &blocks)
 });
-pub(crate) const RANDRW: SuiteDef = SuiteDef::new("randrw", |args| {
-    Ok(vec![randrw(&args.measure.engines, args.device == Path::new(MEMORY))?])
-});
+pub(crate) const RANDRW: SuiteDef =
+    SuiteDef::new("randrw", |args| randrw(&args.measure.engines, args.device == Path::new(MEMORY)));
 pub(crate) const VECTOR: SuiteDef = SuiteDef {
     defaults: Defaults {
         rounds: 7,
@@ -32,7 +32,7 @@ pub(crate) const VECTOR: SuiteDef = SuiteDef {
         least_bytes: 16 << 20,
     },
     takes_engines: false,
-    ..SuiteDef::new("vector", vector)
+    ..SuiteDef::new("vector", |_| table(include_str!("vector.toml")))
 };
 
 pub(crate) const AIO_STRESS_EXAMPLES: &str = "\
@@ -58,174 +58,59 @@ Examples:
   nowait bench vector                          8 and 16 segments, in small pages and huge ones
   nowait bench vector --case segments-8 --runtime 300ms --rounds 5 --json vector.json";
 
-/// Returns a transfer that a synchronous engine does one by one, with one buffer in the processor's
+/// Makes the cases of a table, for the engines asked for where there are some. An engine that
+/// cannot write is in no case that writes.
+fn of_engines(text: &str, asked: &[String]) -> Result<Vec<Case<Recipe>>> {
+    let (mut cases, asked) = (table(text)?, engines(asked, &[])?);
+    for case in &mut cases {
+        let job = case.subjects[0].job;
+        if !asked.is_empty() {
+            let subject = |engine: &&'static EngineDef| Recipe { engine, ..job }.subject();
+            case.subjects = asked.iter().map(subject).collect();
+        }
+        case.subjects.retain(|it| it.job.engine.writes() || !job.work.writes());
+        for it in &mut case.subjects {
+            it.job.work = as_it_can(it.job.engine, it.job.work);
+        }
+    }
+    Ok(cases.into_iter().map(Case::with_possible_targets).collect())
+}
+
+/// Returns work that a synchronous engine does one by one, with one buffer in the processor's
 /// cache, because it cannot overlap requests.
-fn as_it_can(engine: &EngineDef, transfer: Transfer) -> Work {
-    let depth = if engine.is_synchronous() { 1 } else { transfer.depth };
-    let refill = transfer.refill.min(depth);
-    Work::Transfer(Transfer { depth, refill, ..transfer })
+fn as_it_can(engine: &EngineDef, work: Work) -> Work {
+    match work {
+        Work::Transfer(transfer) if engine.is_synchronous() => {
+            Work::Transfer(Transfer { depth: 1, refill: 1, ..transfer })
+        }
+        work => work,
+    }
 }
 
 // M1.
 
-/// Every engine but for the modes of submit.
-const STRESSED: &[&str] = &[
-    "libaio",
-    "nowait-user",
-    "nowait-host",
-    "io_uring",
-    "threads",
-    "psync",
-    "mmap",
-    "nowait-direct",
-    "libaio-direct",
-    "io_uring-direct",
-    "io_uring-registered",
-    "null",
-];
-
-/// A row of the source: name, write, sync, random, and its figures.
-struct StressRow(&'static str, bool, bool, bool, &'static str);
-
-const STRESS_ROWS: [StressRow; 6] = [
-    StressRow("random-read", false, false, true, "10.08 → 23.91 MB/s (O_DIRECT 18.91)"),
-    StressRow("random-osync-write", true, true, true, "8.86 → 15.84 MB/s (O_DIRECT 16.51)"),
-    StressRow("sequential-read", false, false, false, "31.49 → 33.00 MB/s (O_DIRECT 31.86)"),
-    StressRow("sequential-osync-write", true, true, false, "8.68 → 32.60 MB/s (O_DIRECT 31.45)"),
-    StressRow("random-write", true, false, true, "31.09 → 30.90 MB/s (synced 19.65 → 19.65)"),
-    StressRow("sequential-write", true, false, false, "30.84 → 30.09 MB/s (synced 28.94 → 28.39)"),
-];
-
-/// Records of the source, 64 in flight, of which eight are made and waited for in one iteration.
-const STRESS: Transfer =
-    Transfer { block_bytes: 64 << 10, depth: 64, refill: 8, batch: 8, ..Transfer::SINGLE };
-
-const STRESS_COLUMNS: &[Metric] = &[
-    Metric::BytesPerS,
-    Metric::SubmitUsMean,
-    Metric::SubmitUsP999,
-    Metric::SubmitUsP9999,
-    Metric::SubmitUsMax,
-    Metric::LatencyUsP99,
-    Metric::CpuUsPerIo,
-    Metric::ContextSwitchesPerIo,
-];
-
-const STRESS_COLUMNS_SYNCED: &[Metric] = &[
-    Metric::BytesPerS,
-    Metric::BytesPerSSynced,
-    Metric::SubmitUsMean,
-    Metric::SubmitUsP999,
-    Metric::SubmitUsP9999,
-    Metric::SubmitUsMax,
-    Metric::CpuUsPerIo,
-    Metric::ContextSwitchesPerIo,
-];
-
 /// Makes the six rows of the source, uncached.
-pub(super) fn aio_stress(args: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
-    stress_rows(&args.measure.engines)
-}
-
-/// The same for the engines asked for.
 pub(super) fn stress_rows(asked: &[String]) -> Result<Vec<Case<Recipe>>> {
-    let engines = engines(asked, STRESSED)?;
-    Ok(STRESS_ROWS.iter().map(|row| stress_row(row, &engines)).collect())
-}
-
-fn stress_row(row: &StressRow, engines: &[&'static EngineDef]) -> Case<Recipe> {
-    let StressRow(name, write, sync, random, source) = *row;
-    let apart = write && !sync;
-    let transfer = Transfer {
-        write_percent: if write { 100 } else { 0 },
-        access: if random { Access::Random } else { Access::Sequential },
-        fsync: if apart { Fsync::Apart } else { Fsync::None },
-        ..STRESS
-    };
-    let able = engines.iter().filter(|engine| engine.writes() || !write);
-    let recipe = |engine| Recipe { sync, ..Recipe::new(engine, as_it_can(engine, transfer)) };
-    let subjects: Vec<_> = able.map(|engine| recipe(engine).subject()).collect();
-    // Our page cache, which is what a program of the API gets by default, is ahead of every peer;
-    // what nowait does with the kernel's is shown beside it. Where the writes are not durable, what
-    // counts is the time until they are.
-    let metric = if apart { Metric::BytesPerSSynced } else { Metric::BytesPerS };
-    let peers = subjects.iter().map(|subject| subject.name);
-    let peers = peers.filter(|name| !name.contains("nowait") && *name != "null");
-    let targets = peers.map(|peer| Target::at_least(metric, "nowait-user", 1.0, peer)).collect();
-    let title = format!("{}, 64 KiB records", name.replace('-', " "));
-    let columns = if apart { STRESS_COLUMNS_SYNCED } else { STRESS_COLUMNS };
-    Case { source: source.to_owned(), targets, ..case(name, title, columns, subjects) }
+    of_engines(include_str!("aio-stress.toml"), asked)
 }
 
 // M7.
 
-/// Chunks in flight at a time, each of so many adjoining blocks.
-const CHUNKS: usize = 8;
-const VECTORS: [(usize, bool, &str); 4] = [
-    (8, false, "segments-8"),
-    (16, false, "segments-16"),
-    (8, true, "segments-8-huge"),
-    (16, true, "segments-16-huge"),
-];
-/// Name, engine, one request for a chunk, and what it is. The first two are judged.
-const VECTOR_WAYS: [(&str, &str, bool, &str); 4] = [
-    ("split", "nowait-direct", false, "a request for each block"),
-    ("vector", "nowait-direct", true, "one request with a segment for each block"),
-    (
-        "io_uring-split",
-        "io_uring-defer-direct",
-        false,
-        "the same as split by io_uring, one system call to submit and wait",
-    ),
-    ("io_uring-vector", "io_uring-defer-direct", true, "the same as vector by io_uring"),
-];
-
-fn vector(_: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
-    VECTORS.iter().map(|case| chunks(*case, &VECTOR_WAYS)).collect()
-}
-
 /// Makes the cases of the ways that are judged, held against what a source says.
 pub(super) fn vectors_of_source() -> Result<Vec<Case<Recipe>>> {
-    let of_source = |case: Case<Recipe>| Case {
-        title: "4 KiB blocks that adjoin, direct: a request each (split) → one of all (vector)"
-            .to_owned(),
-        source: "up to 2 : 1 in CPU time; readv against a loop ÷5".to_owned(),
-        columns: &[Metric::BytesPerS, Metric::CpuUsPerIo, Metric::ContextSwitchesPerIo],
-        targets: vec![Target::at_most(Metric::CpuUsPerIo, "vector", 0.5, "split")],
-        ..case
+    let of_source = |mut case: Case<Recipe>| {
+        case.subjects.truncate(2);
+        Case {
+            title: "4 KiB blocks that adjoin, direct: a request each (split) → one of all (vector)"
+                .to_owned(),
+            source: "up to 2 : 1 in CPU time; readv against a loop ÷5".to_owned(),
+            columns: &[Metric::BytesPerS, Metric::CpuUsPerIo, Metric::ContextSwitchesPerIo],
+            targets: vec![Target::at_most(Metric::CpuUsPerIo, "vector", 0.5, "split")],
+            ..case
+        }
     };
-    VECTORS[..2].iter().map(|case| chunks(*case, &VECTOR_WAYS[..2]).map(of_source)).collect()
-}
-
-fn chunks(
-    (blocks, huge, name): (usize, bool, &'static str),
-    ways: &[(&'static str, &'static str, bool, &'static str)],
-) -> Result<Case<Recipe>> {
-    let subject = |&(name, opens, whole, about): &(&'static str, _, bool, &'static str)| {
-        let work = Work::Transfer(Transfer {
-            access: Access::Runs(blocks as u64),
-            segments: if whole { blocks } else { 1 },
-            one_lap: false,
-            depth: CHUNKS * blocks,
-            refill: blocks,
-            batch: CHUNKS * blocks,
-            huge,
-            looks: Looks::Calls,
-            ..Transfer::SINGLE
-        });
-        let recipe = Recipe::new(engine(opens)?, work);
-        let job = Recipe { backend: Backend::Uring, cold: false, ..recipe };
-        Ok(Subject { name, engine: (name, about), job })
-    };
-    let pages = if huge { ", in huge pages" } else { "" };
-    let title = format!("random chunks of {blocks} adjoining blocks, direct{pages}");
-    let columns = &[Metric::BytesPerS, Metric::CpuUsPerIo];
-    let subjects = ways.iter().map(subject).collect::<Result<_>>()?;
-    let targets = vec![
-        Target::at_most(Metric::CpuUsPerIo, "vector", 1.0 / 2.5, "split"),
-        Target::at_least(Metric::BytesPerS, "vector", 1.4, "split"),
-    ];
-    Ok(Case { about: "An I/O is a block.", targets, ..case(name, title, columns, subjects) })
+    let cases = table(include_str!("vector.toml"))?.into_iter();
+    Ok(cases.take(2).map(of_source).collect())
 }
 
 // M8.
@@ -329,52 +214,11 @@ fn raw_case(
 
 // M9.
 
-const MIXED: &[&str] =
-    &["libaio", "nowait-offload", "nowait-host", "nowait-user", "io_uring", "null"];
-
-const MIXED_COLUMNS: &[Metric] = &[
-    Metric::SubmitReadUsMean,
-    Metric::SubmitWriteUsMean,
-    Metric::SubmitUsP999,
-    Metric::SubmitUsP9999,
-    Metric::SubmitUsMax,
-    Metric::Iops,
-    Metric::LatencyUsP99,
-    Metric::CpuUsPerIo,
-    Metric::ContextSwitchesPerIo,
-];
-
 /// Makes the case of random reads and writes, for a disk or for memory.
-pub(super) fn randrw(asked: &[String], ram: bool) -> Result<Case<Recipe>> {
-    let engines = engines(asked, MIXED)?;
-    let transfer = Transfer { write_percent: 50, ..Transfer::SINGLE };
-    let able = engines.iter().filter(|engine| engine.writes());
-    let subjects = able.map(|engine| Recipe::new(engine, as_it_can(engine, transfer)).subject());
-    // In memory nothing waits, so that there is less to win: the source's own ratios.
-    let (name, source, submit_ratio, iops_ratio) = match ram {
-        false => (
-            "disk",
-            "mean submit of a read 6571.88 → 1.65 µs, of a write 24.66 → 1.85 µs; 151 → 123 \
-             reads/s",
-            1.0 / 20.0,
-            1.0,
-        ),
-        true => (
-            "ram",
-            "mean submit 3.46 → 0.38 µs; 122 k → 140 k IOPS (ramdisk)",
-            0.38 / 3.46,
-            140.0 / 122.0,
-        ),
-    };
-    // The mode of submit that users have without choosing one.
-    let ours = "nowait-host";
-    let targets = vec![
-        Target::at_most(Metric::SubmitUsMean, ours, submit_ratio, "libaio"),
-        Target::at_least(Metric::Iops, ours, iops_ratio, "libaio"),
-    ];
-    let title = "randrw 4 KiB, depth 32, one request a call, buffered";
-    let case = case(name, title, MIXED_COLUMNS, subjects.collect());
-    Ok(Case { source: source.to_owned(), targets, ..case })
+pub(super) fn randrw(asked: &[String], ram: bool) -> Result<Vec<Case<Recipe>>> {
+    let mut cases = of_engines(include_str!("randrw.toml"), asked)?;
+    cases.retain(|case| ram == (case.name == "ram"));
+    Ok(cases)
 }
 
 #[cfg(test)]
@@ -384,8 +228,8 @@ mod tests {
 
     #[test]
     fn the_tables_are_well_formed() {
-        let args: WorkloadArgs = parse(&[]);
-        for suite in [AIO_STRESS, RAWIO, RANDRW, VECTOR] {
+        let args: crate::workload::WorkloadArgs = parse(&[]);
+        for suite in [AIO_STRESS, RAWIO, RANDRW] {
             crate::testing::check(&(suite.cases)(&args).expect("known engines"));
         }
     }

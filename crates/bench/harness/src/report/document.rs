@@ -1,4 +1,4 @@
-//! The JSON of a measurement: written by each, read back by comparisons and by the page.
+//! The JSON of a measurement, as comparisons read it back.
 
 use std::fs;
 use std::path::Path;
@@ -8,14 +8,13 @@ use serde_json::{Map, Value};
 
 use crate::error::{BenchError, Context, Result};
 use crate::metric::{Better, Metric};
-use crate::stats::{self, Ratio, Summary};
-use crate::verdict::Judged;
+use crate::stats::{self, Summary};
 
 /// Raised when a reader of an older schema would misunderstand a newer file.
 pub const SCHEMA: u32 = 1;
 
-/// A measurement of any workload, as every benchmark writes it and as it is read back.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+/// A measurement of any workload.
+#[derive(Debug, Clone, Deserialize)]
 pub struct Document {
     pub(crate) schema: u32,
     pub(crate) host: Map<String, Value>,
@@ -23,19 +22,13 @@ pub struct Document {
     #[serde(default)]
     pub(crate) params: Value,
     pub rows: Vec<Row>,
-    #[serde(default)]
-    pub(crate) ratios: Vec<RatioRow>,
-    #[serde(default)]
-    pub(crate) verdicts: Vec<VerdictRow>,
-    #[serde(default)]
-    pub(crate) notes: Vec<String>,
     /// The measurement was interrupted: all figures are valid, and some are missing.
     #[serde(default)]
     pub(crate) partial: bool,
 }
 
 /// One metric of one engine in one case.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct Row {
     pub(crate) engine: String,
     pub(crate) case: String,
@@ -46,55 +39,8 @@ pub struct Row {
     /// One figure a round; JSON has null for infinity.
     runs: Vec<Option<f64>>,
     /// `None` without runs.
-    #[serde(flatten, skip_deserializing)]
+    #[serde(skip)]
     pub(crate) summary: Option<Summary>,
-    /// Where the figure stands among those of other block sizes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) point: Option<Point>,
-}
-
-/// The place of a figure in a plot against the block size.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Point {
-    pub(crate) block_bytes: u64,
-    /// Mode of the requests, such as `batch`.
-    pub(crate) series: String,
-    /// Measured quantity, such as `throughput`.
-    pub(crate) quantity: String,
-}
-
-/// How many times the figure of `a` that of `b` is, taken within the rounds.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct RatioRow {
-    pub(crate) case: String,
-    pub(crate) metric: String,
-    pub(crate) a: String,
-    pub(crate) b: String,
-    pub(crate) median: f64,
-    pub(crate) low: Option<f64>,
-    pub(crate) high: Option<f64>,
-    #[serde(default)]
-    runs: Vec<f64>,
-    /// The ratio of a source whose experiment is simulated, if the source gives a figure.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    source: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) source_range: Option<(f64, f64)>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) source_words: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    met: Option<bool>,
-}
-
-/// A target and its verdict.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct VerdictRow {
-    pub(crate) case: String,
-    pub(crate) target: String,
-    pub(crate) median: Option<f64>,
-    pub(crate) low: Option<f64>,
-    pub(crate) high: Option<f64>,
-    pub(crate) verdict: String,
 }
 
 impl Document {
@@ -152,39 +98,24 @@ impl Document {
         self.rows_of(case).find(|row| row.engine == engine && row.metric == metric)
     }
 
-    /// Returns the ratios of a case.
-    pub(crate) fn ratios_of(&self, case: &str) -> impl Iterator<Item = &RatioRow> {
-        self.ratios.iter().filter(move |ratio| ratio.case == case)
-    }
-
-    /// Returns the parameters of a case.
-    pub(crate) fn case_params(&self, case: &str) -> Option<&Value> {
-        let cases = self.params.get("cases")?.as_array()?;
-        cases.iter().find(|params| params["case"] == case)
-    }
-
     /// Returns a field of the parameters of a case.
     pub(crate) fn case_param(&self, case: &str, name: &str) -> Option<&Value> {
-        self.case_params(case)?.get(name)
+        let cases = self.params.get("cases")?.as_array()?;
+        cases.iter().find(|params| params["case"] == case)?.get(name)
+    }
+
+    /// Names the cases, engines and metrics.
+    pub(crate) fn contents(&self) -> String {
+        if self.rows.is_empty() {
+            return "nothing of what was asked for".to_owned();
+        }
+        let names = |name: fn(&Row) -> &str| distinct(self.rows.iter().map(name)).join(", ");
+        let (cases, engines) = (names(|row| &row.case), names(|row| &row.engine));
+        format!("case {cases} · engine {engines} · metric {}", names(|row| &row.metric))
     }
 }
 
 impl Row {
-    /// Makes a row of a metric; `None` without runs.
-    pub fn of(case: &str, engine: &str, metric: Metric, runs: &[f64]) -> Option<Self> {
-        let summary = stats::summarize(runs)?;
-        Some(Self {
-            engine: engine.to_owned(),
-            case: case.to_owned(),
-            metric: metric.name().to_owned(),
-            unit: metric.unit().to_owned(),
-            better: Some(metric.better()),
-            runs: runs.iter().copied().map(Some).collect(),
-            summary: Some(summary),
-            point: None,
-        })
-    }
-
     /// Returns the figures, one a round.
     pub fn runs(&self) -> Vec<f64> {
         self.runs.iter().copied().flatten().collect()
@@ -199,44 +130,6 @@ impl Row {
     /// Returns the words for the metric.
     pub(crate) fn label(&self) -> &str {
         Metric::named(&self.metric).map_or(&self.metric, |metric| metric.label())
-    }
-}
-
-impl RatioRow {
-    /// Names a ratio.
-    pub fn of(case: &str, metric: Metric, (a, b): (&str, &str), ratio: Ratio) -> Self {
-        Self {
-            case: case.to_owned(),
-            metric: metric.name().to_owned(),
-            a: a.to_owned(),
-            b: b.to_owned(),
-            median: ratio.median,
-            low: Some(ratio.low),
-            high: Some(ratio.high),
-            runs: ratio.rounds,
-            ..Self::default()
-        }
-    }
-
-    /// Returns the ratio with its interval; `None` for a simulation, which has none.
-    pub(crate) fn ratio(&self) -> Option<Ratio> {
-        let rounds = self.runs.clone();
-        Some(Ratio { median: self.median, low: self.low?, high: self.high?, rounds })
-    }
-}
-
-impl VerdictRow {
-    /// Makes a row of a judged target.
-    pub fn of(case: &str, judged: Judged) -> Self {
-        let ratio = judged.ratio.as_ref();
-        Self {
-            case: case.to_owned(),
-            median: ratio.map(|ratio| ratio.median),
-            low: ratio.map(|ratio| ratio.low),
-            high: ratio.map(|ratio| ratio.high),
-            verdict: judged.outcome.name().to_owned(),
-            target: judged.target,
-        }
     }
 }
 

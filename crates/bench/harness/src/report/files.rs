@@ -69,7 +69,7 @@ impl ReportArgs {
             }
         }
         if let Some(path) = &self.html {
-            page::write_page(json, path)?;
+            fs::write(path, page::page(json)).context(|| format!("write {}", path.display()))?;
             self.say(&format!("Report:  {}", path.display()));
         }
         Ok(())

@@ -53,8 +53,6 @@ const KV: Table = Table {
         size_bytes: [4 << 30, 512 << 20],
         least_bytes: 64 << 20,
     },
-    // vLLM is imported.
-    overhead_s: 10.0,
     pairs: Pairs::WithFirst,
     has_overview: false,
 };

@@ -66,8 +66,6 @@ pub(crate) struct Table {
     pub(crate) name: &'static str,
     pub(crate) cases: fn() -> Vec<Case<Job>>,
     pub(crate) defaults: Defaults,
-    /// A guess of the time of a run beside its runtime, until runs show it.
-    pub(crate) overhead_s: f64,
     pub(crate) pairs: Pairs,
     /// A table of all cases begins the report: the first four columns mean the same in each.
     pub(crate) has_overview: bool,
@@ -82,8 +80,6 @@ const PROGRAMS: Table = Table {
         size_bytes: [2 << 30, 256 << 20],
         least_bytes: 64 << 20,
     },
-    // Start, end, empty caches.
-    overhead_s: 2.0,
     pairs: Pairs::With(&[ITSELF, "io_uring", ITSELF_POSIX]),
     has_overview: true,
 };
@@ -334,10 +330,6 @@ impl Suite for Programs {
             session.notes.push(gap_note(session.extent.runtime));
         }
         Ok(())
-    }
-
-    fn planned_s(&self, _case: &Case<Job>, session: &Session) -> f64 {
-        session.extent.runtime.as_secs_f64() + self.table.overhead_s
     }
 
     fn begin(&mut self, case: &Case<Job>, session: &mut Session) -> Result<()> {
