@@ -183,7 +183,7 @@ mod tests {
             let subject = case.subjects.iter().find(|subject| subject.name == name);
             match subject.expect("there").job.work {
                 Work::Transfer(it) => (it.block_bytes, it.depth, it.refill, it.batch),
-                _ => unreachable!("all are transfers"),
+                Work::Act(_) => unreachable!("all are transfers"),
             }
         };
         assert_eq!(numbers("nowait"), (64 << 10, 32, 32, 32));
