@@ -14,6 +14,7 @@ mod shared;
 mod socket;
 mod socket_path;
 mod tls;
+mod validity;
 mod worker;
 
 pub use inbox::Clients;

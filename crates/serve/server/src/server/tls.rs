@@ -1,11 +1,13 @@
 //! TLS, by rustls: the server's certificate, and the clients' if they need one.
 
+use super::validity;
 use crate::ServeError;
+use nowait_terminal::say;
 use rustls::{
     RootCertStore, ServerConfig, ServerConnection,
     crypto::ring,
     pki_types::{
-        CertificateDer, PrivateKeyDer,
+        CertificateDer, PrivateKeyDer, UnixTime,
         pem::{self, PemObject},
     },
     server::WebPkiClientVerifier,
@@ -41,7 +43,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files.
+    /// Reads the files. Reports a certificate that is not valid now.
     ///
     /// # Errors
     /// A file cannot be read, or is not valid; the key does not fit the certificate.
@@ -69,6 +71,11 @@ impl Tls {
             error => about(&files.key, &error),
         })?;
         let chain = certificates(&files.certificate)?;
+        if let Some(invalid) = validity::invalid(&chain, UnixTime::now()) {
+            let path = files.certificate.display();
+            let advice = "clients refuse it: replace it and send SIGHUP";
+            say(format_args!("{path}: the certificate {invalid}; {advice}"));
+        }
         let config = builder.with_single_cert(chain, key);
         Ok(Tls(Arc::new(config.map_err(|error| about(&files.certificate, &error))?)))
     }

@@ -13,6 +13,7 @@
 //! * [`inflight`]: the requests in flight, in memory that outlives the process
 //! * `memory`: the guest's memory, mapped into this process
 //! * `session`: one VMM, from its first message to its last
+//! * `queue_count`: the number of queues, of which a VMM may want more
 //! * `worker`: threads that serve rings; `front`: sockets
 //!
 //! The crate `vhost` has the messages. The loop is not that of `vhost-user-backend`, because it has
@@ -29,6 +30,7 @@ pub mod device;
 mod front;
 pub mod inflight;
 mod memory;
+mod queue_count;
 pub mod ring;
 mod session;
 mod worker;

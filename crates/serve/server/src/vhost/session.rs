@@ -6,6 +6,7 @@ use super::{
     Counter, Setup, device,
     inflight::Area,
     memory::{self, Memory},
+    queue_count::QueueCount,
     worker::{RingHandle, StoppedRing, Workers},
 };
 use nowait::Errno;
@@ -34,6 +35,7 @@ pub(super) struct Session {
     memory: Memory,
     inflight: Option<Area>,
     queues: Vec<QueueState>,
+    count: QueueCount,
 }
 
 /// The state of a queue.
@@ -58,22 +60,6 @@ fn unsupported<T>() -> Result<T> {
     Err(Error::InvalidOperation("not supported"))
 }
 
-/// Checks the number of a queue that the VMM uses.
-///
-/// # Errors
-/// The device has fewer queues.
-fn check_queue(index: usize, count: usize) -> Result<()> {
-    if index < count {
-        return Ok(());
-    }
-    let line = format!(
-        "it uses queue {index}, counted from 0, and the device has {count} queues: start the \
-         server with --queues {} or more",
-        index + 1
-    );
-    Err(Error::ReqHandlerError(io::Error::new(io::ErrorKind::InvalidInput, line)))
-}
-
 impl Session {
     /// Makes a session with a device of `queues` queues.
     pub(super) fn new(image: Arc<Image>, workers: Arc<Workers>, queues: u16) -> Session {
@@ -85,12 +71,14 @@ impl Session {
             memory: Memory::default(),
             inflight: None,
             queues: (0..queues).map(|_| QueueState::default()).collect(),
+            count: QueueCount::new(queues.into()),
         }
     }
 
     /// Changes a queue while it is stopped.
     fn change(&mut self, index: usize, change: impl FnOnce(&mut QueueState)) -> Result<()> {
-        check_queue(index, self.queues.len())?;
+        self.count.is_enough();
+        self.count.check(index)?;
         self.pause(index)?;
         change(&mut self.queues[index]);
         self.resume(index)
@@ -98,6 +86,7 @@ impl Session {
 
     /// Changes a property of all queues while they are stopped.
     fn change_all<T>(&mut self, change: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
+        self.count.is_enough();
         (0..self.queues.len()).try_for_each(|index| self.pause(index))?;
         let changed = change(self)?;
         (0..self.queues.len()).try_for_each(|index| self.resume(index))?;
@@ -164,6 +153,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.end();
+        self.count.tell(self.image.name());
         self.image.stats().disconnect();
     }
 }
@@ -174,6 +164,7 @@ fn counter(file: Option<fs::File>) -> Result<Option<Counter>> {
 
 impl VhostUserBackendReqHandlerMut for Session {
     fn set_owner(&mut self) -> Result<()> {
+        self.count.is_enough();
         Ok(())
     }
 
@@ -242,7 +233,7 @@ impl VhostUserBackendReqHandlerMut for Session {
 
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let place = index as usize;
-        check_queue(place, self.queues.len())?;
+        self.count.check(place)?;
         // The queue stays stopped until it gets a kick again.
         self.pause(place)?;
         let queue = &mut self.queues[place];
@@ -280,7 +271,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_queue_num(&mut self) -> Result<u64> {
-        Ok(self.queues.len() as u64)
+        Ok(self.count.asked())
     }
 
     fn set_vring_enable(&mut self, index: u32, enable: bool) -> Result<()> {
@@ -288,6 +279,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_config(&mut self, offset: u32, len: u32, _: VhostUserConfigFlags) -> Result<Vec<u8>> {
+        self.count.is_enough();
         let (properties, size) = (self.image.properties(), self.image.size());
         let queues = self.queues.len() as u16;
         let config = device::config(properties, size, queues, offset as usize, len as usize);
@@ -336,6 +328,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn get_max_mem_slots(&mut self) -> Result<u64> {
+        self.count.is_enough();
         Ok(memory::PARTS_MAX as u64)
     }
 
@@ -373,17 +366,5 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_log_base(&mut self, _: &VhostUserLog, _: fs::File) -> Result<()> {
         // Live migration is not offered.
         unsupported()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_queue_that_the_device_lacks_is_named() {
-        check_queue(1, 2).unwrap();
-        let error = check_queue(3, 2).unwrap_err().to_string();
-        assert!(error.contains("queue 3") && error.contains("--queues 4"), "{error}");
     }
 }
