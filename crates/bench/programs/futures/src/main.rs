@@ -15,7 +15,7 @@ use load::{Load, Reads, Report};
 use serde::Deserialize;
 use std::{io, process::ExitCode};
 
-/// What is asked for, as the only argument.
+/// The job, as the only argument.
 #[derive(Debug, Deserialize)]
 struct Job {
     /// Whose futures.

@@ -36,7 +36,7 @@ def main():
         ask(server, ATTACH, struct.pack("<II", 0, NO_FID) + text("root") + text("") + bytes(4))
         ask(server, WALK, struct.pack("<IIH", 0, 1, 1) + text(".nbd"))
         ask(server, LCREATE, struct.pack("<I", 1) + text(name) + struct.pack("<III", 2, 0o600, 0))
-        # Of all attributes only the size is set.
+        # Sets the size, and no other attribute.
         ask(server, SETATTR, struct.pack("<II12xQ32x", 1, 8, int(size)))
         ask(server, FSYNC, struct.pack("<II", 1, 0))
 

@@ -112,7 +112,7 @@ enum Kind {
     Nowait,
     S3backer,
     Zerofs,
-    /// Nobody: a file of this machine, to which caches are compared.
+    /// A file of this machine, to which caches are compared.
     Local,
     /// A crate in the client's process: SlateDB with a key for each block, or ranges of one object.
     Slatedb,

@@ -54,7 +54,7 @@ pub struct ServeBenchArgs {
     pub disk: DiskArgs,
 }
 
-/// What shows the image to the client.
+/// The frontend that shows the image to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Shows {

@@ -17,7 +17,7 @@ use serde_json::Value;
 use slatedb::object_store::{ObjectStore, aws::AmazonS3Builder};
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-/// What is asked for, as the only argument. Keys and region of the store are in AWS_ACCESS_KEY_ID
+/// The job, as the only argument. Keys and region of the store are in AWS_ACCESS_KEY_ID
 /// and its kin.
 #[derive(Debug, Deserialize)]
 struct Job {

@@ -341,7 +341,7 @@ pub(crate) fn program(seed: u64) {
     for number in 0..clients {
         let (near, far) = UnixStream::pair().unwrap();
         near.set_nonblocking(true).unwrap();
-        server.serve(Socket::Unix(near), Security::Plain);
+        server.serve(Socket::from(near), Security::Plain);
         let (of, prng) = (setup.clone(), prng.fork());
         threads.push(spawn(&format!("client {number}"), move || client(&of, far, prng)));
     }
