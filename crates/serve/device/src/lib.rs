@@ -25,8 +25,10 @@
 //! for any number of images, and several threads may serve one image.
 //!
 //! **Durability** is that of a disk: when a flush ends, everything that ended before it began is
-//! durable; a write with `durable` is durable when it ends. If a flush fails, all flushes and
-//! durable writes that overlap with it fail, and so does the next flush of each other client.
+//! durable; a write with `durable` is durable when it ends. For an image in a file, a failed flush
+//! also fails all overlapping flushes, and the next flush of each other client; with
+//! [`Cache::Host`] also all overlapping durable writes. An NBD server or an object store behind
+//! the image tells only the client whose flush fails.
 
 pub mod backing;
 pub mod blocking_tasks;

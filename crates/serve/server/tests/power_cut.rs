@@ -9,19 +9,19 @@
 //! The threads are real: a seed decides the requests and the device's faults, but not the order of
 //! several requests in flight.
 
+#[path = "support/carried.rs"]
+mod carried;
+
+use carried::Carried;
 use nowait::{Errno, Nowait};
-use nowait_block::{
-    Bio, BlockBackend,
-    backends::threads::{Carry, Threads, ThreadsConfig},
-};
+use nowait_block::{Bio, BlockBackend, backends::threads::Carry};
 use nowait_device::{AnySource, BlockingTasks, Cache, Disk, Image, ImageOptions, Mailbox, Medium};
-use nowait_file::parts::{Backends, Counter, Parts, Workers};
+use nowait_file::parts::Parts;
 use nowait_server::nbd::{Limits, Security, Session};
 use nowait_sim::{Config, Cut, Faults, Lies, Oracle, Prng, SimDevice};
 use nowait_sys::{
     epoll::{self, Epoll},
     time::Deadline,
-    uring::Issuer,
 };
 use std::{collections::BTreeMap, io::IoSlice, os::fd::AsRawFd, sync::Arc, sync::Mutex};
 use tempfile::TempDir;
@@ -31,31 +31,6 @@ const SECTOR: u64 = 512;
 const SECTORS: u64 = 6144;
 /// A worker that waits longer for the device hangs.
 const HANG_NS: u64 = 60_000_000_000;
-
-/// Threads only, whose calls go to a device.
-struct OnDevice(Carry);
-
-impl Backends for OnDevice {
-    fn name(&self) -> &'static str {
-        Threads::NAME
-    }
-
-    fn limits(&self) -> Option<nowait_block::Limits> {
-        None
-    }
-
-    fn driver_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
-        Err(Errno::NOSYS)
-    }
-
-    fn own_queue(&self, _: Option<Counter>, _: Issuer) -> Result<Arc<dyn BlockBackend>, Errno> {
-        Err(Errno::NOSYS)
-    }
-
-    fn workers(&self, config: ThreadsConfig) -> Result<Box<dyn Workers>, Errno> {
-        Ok(Box::new(Threads::new(ThreadsConfig { carry: self.0.clone(), ..config })?))
-    }
-}
 
 /// Carries bios to the one file of a simulated device, whatever their descriptor. Several threads
 /// do so at once, and each uses a queue of its own on the device.
@@ -134,7 +109,7 @@ impl Run {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("disk");
         std::fs::File::create(&path).unwrap().set_len(SECTORS * SECTOR).unwrap();
-        let backends = Box::new(OnDevice(carry_to(&device)));
+        let backends = Box::new(Carried(carry_to(&device)));
         let parts = Parts::of_backends(backends, "it is simulated".to_owned());
         let nowait = Nowait::builder().cache_bytes(CACHE_BYTES).build_of(parts);
         let nowait = nowait.unwrap();

@@ -4,21 +4,21 @@
 //! The workers' durable writes and flushes go to a model of the kernel's page cache (errseq,
 //! mm/filemap.c) instead of the kernel.
 
+#[path = "support/carried.rs"]
+mod carried;
+
+use carried::Carried;
 use nowait::{Errno, Nowait};
-use nowait_block::{
-    Bio, BioOp, BlockBackend,
-    backends::threads::{Carry, Threads, ThreadsConfig},
-};
+use nowait_block::{Bio, BioOp, backends::threads::Carry};
 use nowait_device::{
     BlockingTasks, Cache, Disk, Image, ImageOptions, KnownFailures, Mailbox, Medium, RequestEnd,
     Tag,
 };
-use nowait_file::parts::{Backends, Counter, Parts, Workers};
+use nowait_file::parts::Parts;
 use nowait_sys::{
     epoll::{self, Epoll},
     file::rwf,
     time::Deadline,
-    uring::Issuer,
 };
 use std::{
     os::fd::AsRawFd,
@@ -65,31 +65,6 @@ fn carry(kernel: Arc<PageCache>) -> Carry {
     })
 }
 
-/// Threads only, with that page cache.
-struct OnPageCache(Arc<PageCache>);
-
-impl Backends for OnPageCache {
-    fn name(&self) -> &'static str {
-        Threads::NAME
-    }
-
-    fn limits(&self) -> Option<nowait_block::Limits> {
-        None
-    }
-
-    fn driver_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
-        Err(Errno::NOSYS)
-    }
-
-    fn own_queue(&self, _: Option<Counter>, _: Issuer) -> Result<Arc<dyn BlockBackend>, Errno> {
-        Err(Errno::NOSYS)
-    }
-
-    fn workers(&self, config: ThreadsConfig) -> Result<Box<dyn Workers>, Errno> {
-        Ok(Box::new(Threads::new(ThreadsConfig { carry: carry(self.0.clone()), ..config })?))
-    }
-}
-
 struct Rig {
     disk: Disk,
     epoll: Epoll,
@@ -104,7 +79,7 @@ impl Rig {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("image");
         std::fs::write(&path, vec![0; 1 << 20]).unwrap();
-        let backends = Box::new(OnPageCache(kernel.clone()));
+        let backends = Box::new(Carried(carry(kernel.clone())));
         let parts = Parts::of_backends(backends, "it is simulated".to_owned());
         let nowait = Nowait::builder().build_of(parts).unwrap();
         let options = ImageOptions { path, cache: Cache::Host, ..ImageOptions::default() };

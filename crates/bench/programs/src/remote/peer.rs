@@ -75,8 +75,8 @@ impl Peer {
         self.ask(way, image, span.size_bytes, &work, span.runtime)
     }
 
-    /// Has a program write blocks and flush each; returns the idle program, which makes the file
-    /// `written` when it is done.
+    /// Starts a program that writes blocks and flushes each. Returns the program, which makes the
+    /// file `written` when all are flushed, and then idles.
     pub(crate) fn write_flushed(
         &self,
         way: Kind,
