@@ -409,7 +409,9 @@ impl IoContext {
         let mut slept = false;
         // The error that ended the wait, if any.
         let mut end = None;
-        self.poll_pump();
+        if !self.collects_in_sleep(wanted) {
+            self.poll_pump();
+        }
         if wanted.min == 0 || self.ring.unread() > 0 {
             self.retry_deferred(); // otherwise the caller runs them before it sleeps
         }
@@ -452,6 +454,14 @@ impl IoContext {
             self.notify(); // the remaining events may satisfy another waiter
         }
         Ok(taken)
+    }
+
+    /// Returns `true` if a caller without an event sleeps next, and takes the completions of the own
+    /// queue there. A caller with deferred requests runs these first, and one with a mask sleeps
+    /// elsewhere.
+    fn collects_in_sleep(&self, wanted: &WaitOptions<'_>) -> bool {
+        let sleeps_here = wanted.min > 0 && wanted.mask.is_none() && self.deferred().is_none();
+        sleeps_here && self.ring.unread() == 0
     }
 
     /// Lets the caller sleep in `sleep`, unless an event is in the ring. `notifier` is signalled

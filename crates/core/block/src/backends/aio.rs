@@ -34,8 +34,9 @@ const POLLOUT: u16 = 0x4;
 const POLLERR_POLLHUP: u16 = 0x8 | 0x10;
 /// The longest wait if no thread can end it early, in nanoseconds.
 const DEAF_SLICE_NS: u64 = 1_000_000;
-/// The most events that one system call takes.
-const EVENTS: usize = 64;
+/// The most events that one system call takes. The thread takes the others out of the user-mapped
+/// ring.
+const EVENTS: usize = 8;
 
 /// A backend that uses one context of the kernel's native AIO.
 ///
@@ -268,8 +269,8 @@ impl Kaio {
         let mut book = self.book.lock();
         book.asking -= 1;
         let count = asked?;
-        for event in events.into_iter().take(count) {
-            alarm |= self.end(&mut book, event, done);
+        for event in &events[..count] {
+            alarm |= self.end(&mut book, *event, done);
         }
         book.dealt_with = self.context.after(book.dealt_with, count as u32);
         book.events_total += count as u64;

@@ -90,7 +90,7 @@ impl<'a> Batch<'a> {
         if take(&mut self.own_ordered) {
             context.own_ordered();
         }
-        take(&mut self.ordered).iter().for_each(|context| context.own_ordered());
+        self.ordered.drain(..).for_each(|context| context.own_ordered());
         if take(&mut self.has_delivered) {
             context.io().notify();
         }
