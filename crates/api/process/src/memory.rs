@@ -31,6 +31,12 @@ impl Page {
         asked.0 > 1 && (self.0 == asked.0 || self.0 == asked.0 | 1)
     }
 
+    /// Returns `true` if a check of the page is remembered.
+    #[inline]
+    fn is_known(self) -> bool {
+        Page(GOOD[self.slot()].load(Relaxed)).serves(self)
+    }
+
     fn slot(self) -> usize {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         let hash = (self.0 as u64 >> 1).wrapping_mul(FACTOR);
@@ -82,26 +88,25 @@ pub unsafe fn write<T: Copy>(address: usize, value: T) -> Result<(), Errno> {
     Ok(())
 }
 
+#[inline]
 fn require(address: usize, len: usize, writable: bool) -> Result<(), Errno> {
     let last = address.checked_add(len - 1).ok_or(Errno::FAULT)?;
-    require_byte(address, writable)?;
-    if last / PAGE_SIZE != address / PAGE_SIZE {
-        require_byte(last, writable)?;
-    }
-    Ok(())
-}
-
-fn require_byte(address: usize, writable: bool) -> Result<(), Errno> {
-    let page = Page::new(address / PAGE_SIZE, writable);
-    let slot = &GOOD[page.slot()];
-    if Page(slot.load(Relaxed)).serves(page) {
+    let pages = [address, last].map(|byte| Page::new(byte / PAGE_SIZE, writable));
+    if pages[0].is_known() && (pages[1].0 == pages[0].0 || pages[1].is_known()) {
         return Ok(());
     }
+    [address, last].into_iter().try_for_each(|byte| check_byte(byte, writable))
+}
+
+/// Asks the kernel for a page, and remembers it.
+#[cold]
+fn check_byte(address: usize, writable: bool) -> Result<(), Errno> {
     match writable {
         true => check_writable(address)?,
         false => check_readable(address)?,
     }
-    slot.store(page.0, Relaxed);
+    let page = Page::new(address / PAGE_SIZE, writable);
+    GOOD[page.slot()].store(page.0, Relaxed);
     Ok(())
 }
 

@@ -52,7 +52,10 @@ impl Segments {
     /// Returns the total length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
-        self.as_slice().iter().map(|segment| segment.len).sum()
+        match self {
+            Segments::One(segment) => segment.len,
+            Segments::Many(segments) => segments.iter().map(|segment| segment.len).sum(),
+        }
     }
 
     /// Returns `true` if the total length is zero.
