@@ -1,7 +1,7 @@
 //! Completions on their way to the application.
 //!
-//! Many producers push under one lock; consumers take under another, or the application reads
-//! the ring itself and advances `head`, as fio, QEMU and libaio do with the kernel's.
+//! Many producers push under one lock; consumers take under another, or the application reads the
+//! ring itself and advances `head`, as fio, QEMU and libaio do with the ring of the kernel's AIO.
 
 use crate::{
     primitives::{AtomicU32, Mutex, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},

@@ -111,7 +111,7 @@ mod loom_tests {
     use crate::primitives::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
     use loom::thread;
 
-    /// Waits until `ready`; one bio later it is done, if the backend was ever asked.
+    /// An operation that waits until `ready` is set, and then is done.
     struct Waits {
         shared: Arc<Shared>,
     }
