@@ -43,8 +43,8 @@ conformance! {
     patient_over_one_that_gives_up => Ok(in_memory(Patient::new(Error::new(memory(), gives_up()))));
 }
 
-/// The backends that wait in the kernel. The claim holds for a thread that waits again, and asks
-/// again for what the kernel has given up.
+/// Tests the backends that wait in the kernel. An interrupted thread waits again, and queues bios
+/// again that the kernel has given up.
 #[test]
 fn claims_hold_while_signals_interrupt_the_waits() {
     let makes: [fn() -> Result<Fixture, String>; 2] =

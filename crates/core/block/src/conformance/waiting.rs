@@ -58,7 +58,7 @@ fn more_than_come(fixture: &Fixture) {
     let mut done = Vec::new();
     let end = fixture.now_ns() + 3 * MILLISECOND_NS;
     fixture.wait(&mut done, 2, Deadline::at_ns(end));
-    // With a slow device the one may come later.
+    // On a slow device the bio may end later.
     if done.is_empty() {
         done = fixture.reap(1);
     }

@@ -25,7 +25,7 @@ pub(super) enum Work {
 
 /// The place where a bio waits.
 enum Place {
-    /// In the turn of its flow, under this number.
+    /// In its flow, under this number.
     Flow(u64, u64),
     /// In a lane, under this number.
     Lane(Arc<Lane>, u64),
@@ -106,7 +106,7 @@ impl Ready {
         }
     }
 
-    /// Takes the bio with `token` out; `None`: a worker has it, or no thread.
+    /// Takes the bio with `token` out; `None`: a worker has taken it, or there is no such bio.
     pub(super) fn take(&mut self, token: u64) -> Option<Bio> {
         match self.places.remove(&token)? {
             Place::Lane(lane, number) => lane.take(number),
@@ -124,7 +124,7 @@ impl Ready {
         for work in self.work.take_all() {
             match work {
                 Work::Bio(bio) => bios.push(bio),
-                // No worker drains the lane, and it has no turn any more.
+                // No worker drains this lane, and its turn was just taken off the list.
                 Work::Lane(lane) => {
                     take_all(&lane, &mut bios);
                     lane.pause();
