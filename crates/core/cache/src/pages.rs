@@ -43,7 +43,7 @@ impl Pages {
         self.0.count_ones()
     }
 
-    /// Returns the pages of both sets.
+    /// Returns the pages that are in both sets.
     pub(crate) fn and(self, other: Pages) -> Pages {
         Pages(self.0 & other.0)
     }
