@@ -380,7 +380,7 @@ impl FileOperation {
     }
 
     /// Releases the resources of a request that is over, but for its file and its place.
-    fn let_go(&mut self, engine: &Engine, result: Result<u32, Errno>) {
+    fn release(&mut self, engine: &Engine, result: Result<u32, Errno>) {
         #[cfg(test)]
         crate::failure::inject(self.command.fd, crate::failure::At::Finish);
         let context = &self.target.context;
@@ -455,7 +455,7 @@ impl Operation for FileOperation {
             self.stats().serve(work, by, 1);
         }
         // Whatever fails here, the event comes, and others get their turn.
-        engine.failures.caught("at the end of a request", || self.let_go(&engine, result));
+        engine.failures.caught("at the end of a request", || self.release(&engine, result));
         // Before the event is visible: a program that sees it may close the file and unmount.
         if let Some(carrier) = self.body.carrier() {
             carrier.held = None;

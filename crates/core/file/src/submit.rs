@@ -16,7 +16,7 @@ mod linked;
 mod plan;
 mod queue;
 mod reason;
-mod rights;
+mod credentials;
 mod stream;
 mod transfer;
 mod uncommitted;
@@ -90,7 +90,7 @@ pub struct Submission<'a> {
     /// Reads of user files that found all, and that did not, not counted yet.
     user_reads: (u64, u64),
     /// The submitter's, once one of the requests needed them.
-    rights: Option<Arc<Credentials>>,
+    credentials: Option<Arc<Credentials>>,
 }
 
 impl<'a> Submission<'a> {
@@ -114,7 +114,7 @@ impl<'a> Submission<'a> {
             links: None,
             inline: 0,
             user_reads: (0, 0),
-            rights: None,
+            credentials: None,
         }
     }
 
@@ -247,9 +247,9 @@ impl Submission<'_> {
         if refused.bios.is_empty() && refused.undecided.is_empty() {
             return;
         }
-        let rights = self.rights();
+        let credentials = self.credentials();
         let plug = self.batch.plug(self.context.engine());
-        own_queue::carry_elsewhere(self.context, refused, &rights, plug);
+        own_queue::carry_elsewhere(self.context, refused, &credentials, plug);
     }
 }
 

@@ -98,7 +98,7 @@ impl KernelBody {
     fn acts_for_another(&self, it: &Iteration<'_, '_>) -> bool {
         let engine = it.target.context.engine();
         self.credentials.as_deref().is_some_and(|wanted| {
-            engine.known.rights_of_this_thread().ok().flatten().as_deref() != Some(wanted)
+            engine.known.credentials_of_this_thread().ok().flatten().as_deref() != Some(wanted)
         })
     }
 }

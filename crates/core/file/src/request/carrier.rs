@@ -91,7 +91,7 @@ impl Carrier {
     pub(super) fn give_up(&mut self) {
         // Two threads that do this at once are not both told that there is another.
         let last = self.held.take().and_then(Arc::into_inner);
-        self.held = last.and_then(|held| held.let_go_here().err()).map(Arc::new);
+        self.held = last.and_then(|held| held.close_here().err()).map(Arc::new);
     }
 
     /// Returns `true` if the own queue gave the request up.

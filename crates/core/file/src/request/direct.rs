@@ -273,18 +273,18 @@ impl DirectRequest {
     pub(crate) fn into_operation(
         mut self,
         context: &Arc<Context>,
-        rights: Result<Option<Arc<Credentials>>, Errno>,
+        credentials: Result<Option<Arc<Credentials>>, Errno>,
         result: Result<u32, Errno>,
     ) -> (Arc<Request<FileOperation>>, Result<u32, Errno>) {
         let target = EventTarget { data: self.data, obj: self.obj, eventfd: None };
         let mut kernel = KernelBody::new(Carrier::by(Route::Own, self.file));
-        let result = match (rights, self.command.kind) {
+        let result = match (credentials, self.command.kind) {
             (Err(errno), Kind::Write) => {
                 self.command.done += u64::from(result.unwrap_or(0));
                 Err(errno)
             }
-            (Ok(rights), Kind::Write) => {
-                kernel.credentials = rights;
+            (Ok(credentials), Kind::Write) => {
+                kernel.credentials = credentials;
                 result
             }
             _ => result,

@@ -117,13 +117,13 @@ impl Pump for OwnPump {
                 continue;
             }
             // The submitter's are not known any more.
-            let rights = match request.command.kind {
+            let credentials = match request.command.kind {
                 Kind::Write if goes_on(&request.command, result) => {
-                    context.engine().known.rights_of_this_thread()
+                    context.engine().known.credentials_of_this_thread()
                 }
                 _ => Ok(None),
             };
-            let (request, result) = request.into_operation(&context, rights, result);
+            let (request, result) = request.into_operation(&context, credentials, result);
             request.run(&mut plug, Some(result));
         }
         for Completion { token, result } in completions.drain(..count_of_run(completions)) {
@@ -154,10 +154,10 @@ impl Pump for OwnPump {
 
 impl Context {
     /// Returns the rights of the calling thread for writes that were refused on it.
-    fn rights_for(&self, refused: &Refused) -> Result<Option<Arc<Credentials>>, Errno> {
+    fn credentials_for(&self, refused: &Refused) -> Result<Option<Arc<Credentials>>, Errno> {
         match refused.bios.is_empty() {
             true => Ok(None),
-            false => self.engine().known.rights_of_this_thread(),
+            false => self.engine().known.credentials_of_this_thread(),
         }
     }
 
@@ -174,8 +174,8 @@ impl Context {
     /// Commits the own queue; what it refuses goes on elsewhere, with the rights of this thread.
     pub(crate) fn commit_own(self: &Arc<Self>, plug: &mut Plug) {
         let refused = self.own.commit();
-        let rights = self.rights_for(&refused);
-        carry_elsewhere(self, refused, &rights, plug);
+        let credentials = self.credentials_for(&refused);
+        carry_elsewhere(self, refused, &credentials, plug);
     }
 }
 
@@ -186,7 +186,7 @@ impl Context {
 pub(crate) fn carry_elsewhere(
     context: &Arc<Context>,
     refused: Refused,
-    rights: &Result<Option<Arc<Credentials>>, Errno>,
+    credentials: &Result<Option<Arc<Credentials>>, Errno>,
     plug: &mut Plug,
 ) {
     for (token, result) in refused.bios {
@@ -215,8 +215,8 @@ pub(crate) fn carry_elsewhere(
         }
         let (obj, cancelled) = (request.obj, request.cancelled);
         let goes_on = !cancelled && goes_on(&request.command, result);
-        let rights = if goes_on { rights.clone() } else { Ok(None) };
-        let (request, result) = request.into_operation(context, rights, result);
+        let credentials = if goes_on { credentials.clone() } else { Ok(None) };
+        let (request, result) = request.into_operation(context, credentials, result);
         let result = if cancelled { Err(Errno::CANCELED) } else { result };
         context.register(&request, obj, false);
         if cancelled {
@@ -272,7 +272,7 @@ mod tests {
     use crate::{
         BackendChoice, Command, Config, Kind, UserFile, UserOperation,
         command::{Flags, open_for},
-        failure::RefusedRights,
+        failure::RefusedCredentials,
         order::FileState,
         request::direct::DirectRequest,
         submit::{EventTarget, Started, Submission},
@@ -416,7 +416,7 @@ mod tests {
     fn refuse(
         (context, queue): (&Arc<Context>, &Null),
         errno: Errno,
-        rights: &Result<Option<Arc<Credentials>>, Errno>,
+        credentials: &Result<Option<Arc<Credentials>>, Errno>,
     ) {
         queue.commit();
         let mut done = Vec::new();
@@ -425,7 +425,7 @@ mod tests {
         let refused = Refused { bios, ..Refused::default() };
         let _section = Section::enter(context.engine());
         let mut plug = Plug::take(context.engine(), Place::Caller);
-        carry_elsewhere(context, refused, rights, &mut plug);
+        carry_elsewhere(context, refused, credentials, &mut plug);
         plug.flush(Some(context));
         Plug::put_back(plug);
     }
@@ -456,7 +456,7 @@ mod tests {
     #[test]
     fn what_is_left_of_a_write_is_not_done_where_its_rights_cannot_be_had() {
         let ended = |kind, first| {
-            let _filter = RefusedRights::begin();
+            let _filter = RefusedCredentials::begin();
             ended_early(kind, true, first, Context::new)
         };
         let refused = -i64::from(Errno::PERM.raw());

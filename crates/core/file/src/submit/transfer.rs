@@ -305,7 +305,7 @@ impl<'a> Submission<'a> {
         if let Some(write) = write {
             let range = Reach::of(command, stat.size as u64).range;
             let fs = self.context.engine().filesystem(stat, command.fd)?;
-            body.credentials = if fs.rights_matter(stat, &range) { self.rights()? } else { None };
+            body.credentials = if fs.credentials_matter(stat, &range) { self.credentials()? } else { None };
             body.write = Some(write.keep(self.context));
         }
         body.wants_lane = carry.in_turn;

@@ -1,7 +1,7 @@
 //! Whose rights a request acts with: as in the kernel, those of the thread that submitted it, as
 //! they were then.
 //!
-//! The rights go with requests that may use up blocks or change the mode bits ([`rights_matter`]).
+//! The rights go with requests that may use up blocks or change the mode bits ([`credentials_matter`]).
 //! The engine does not remember the rights of its own threads: the process may change them at any
 //! time. A worker compares when it makes its call, and takes on what differs; the driver compares
 //! when it hands over to its queue, and leaves to a worker what differs.
@@ -12,7 +12,7 @@
 //! events.
 //! Where a filter keeps that thread from asking, it ends: with what was written, or EPERM.
 //!
-//! [`rights_matter`]: crate::hints::filesystem::FileSystem::rights_matter
+//! [`credentials_matter`]: crate::hints::filesystem::FileSystem::credentials_matter
 
 use super::Submission;
 use nowait_sys::{Errno, cred::Credentials};
@@ -24,10 +24,10 @@ impl Submission<'_> {
     ///
     /// # Errors
     /// `EPERM`: a filter keeps this thread from asking, and not those of the engine.
-    pub(crate) fn rights(&mut self) -> Result<Option<Arc<Credentials>>, Errno> {
-        if self.rights.is_none() {
-            self.rights = self.context.engine().known.rights_of_this_thread()?;
+    pub(crate) fn credentials(&mut self) -> Result<Option<Arc<Credentials>>, Errno> {
+        if self.credentials.is_none() {
+            self.credentials = self.context.engine().known.credentials_of_this_thread()?;
         }
-        Ok(self.rights.clone())
+        Ok(self.credentials.clone())
     }
 }
