@@ -65,7 +65,8 @@ impl Known {
         #[cfg(test)]
         crate::failure::RefusedCredentials::look()?;
         let can_read_credentials = self.can_read_credentials.load(Relaxed);
-        let credentials = can_read_credentials.then(|| Credentials::current().map(Arc::new)).transpose();
+        let credentials =
+            can_read_credentials.then(|| Credentials::current().map(Arc::new)).transpose();
         credentials.map_err(|_| Errno::PERM)
     }
 }
