@@ -70,8 +70,8 @@ pub enum Executor {
     /// The owner of the engine, by [`Engine::turn`]. The engine has no threads, and works only
     /// inside calls, all of which one thread makes.
     ///
-    /// A call that sleeps until another request has ended makes turns itself, since nobody else
-    /// does. A call of [`Context::wait_events`] that may wait does not, and may never return.
+    /// A call that sleeps until another request has ended makes the turns itself. A call of
+    /// [`Context::wait_events`] that may wait makes none, and may never return.
     ///
     /// [`Engine::turn`]: crate::Engine::turn
     /// [`Context::wait_events`]: crate::Context::wait_events

@@ -457,9 +457,9 @@ impl IoContext {
         Ok(taken)
     }
 
-    /// Returns `true` if a caller without an event sleeps next, and takes the completions of the own
-    /// queue there. A caller with deferred requests runs these first, and one with a mask sleeps
-    /// elsewhere.
+    /// Returns `true` if the caller would next sleep in the own queue, and reap it there, because
+    /// the ring has no event. A caller with deferred requests runs these first, and one with a
+    /// signal mask sleeps in ppoll(2).
     fn collects_in_sleep(&self, wanted: &WaitOptions<'_>) -> bool {
         let sleeps_here = wanted.min > 0 && wanted.mask.is_none() && self.deferred().is_none();
         sleeps_here && self.ring.unread() == 0

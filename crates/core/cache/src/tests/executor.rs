@@ -220,7 +220,7 @@ impl<B: BlockBackend> Rig<B> {
         (done, if let Step::Done(result) = step { result.unwrap() } else { 0 })
     }
 
-    /// Writes zeroes to the device, past the cache. Nothing is in flight.
+    /// Writes zeroes to the device, bypassing the cache. Nothing is in flight.
     pub(super) fn zero_device(&mut self, from: u64, end: u64) {
         let mut zeroes = vec![0u8; (end - from) as usize];
         let segment = IoVec { base: zeroes.as_mut_ptr(), len: zeroes.len() };

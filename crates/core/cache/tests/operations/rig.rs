@@ -229,7 +229,7 @@ impl Rig {
         }
     }
 
-    /// Writes to the device past the cache.
+    /// Writes to the device, bypassing the cache.
     pub(crate) fn write_device(&self, offset: u64, mut bytes: Vec<u8>) {
         let one = Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() });
         // SAFETY: the bytes live until the completion, which the next line waits for.

@@ -20,9 +20,9 @@ const IDLE_NS: u64 = 10_000;
 /// One of the engine's loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The driver's; or the cleaner's if there is no driver.
+    /// The driver's loop, or the cleaner's if there is no driver.
     Driver,
-    /// Those of all workers.
+    /// The workers' loops, all in one turn.
     Workers,
 }
 

@@ -226,8 +226,8 @@ impl Inode {
     }
 
     /// Ends a request, and those behind it that have ended before their turn. Adds the wait entries
-    /// to be kicked to `kicked`. Returns how many requests are gone that are not syncs, and how many
-    /// of them were writes.
+    /// to be kicked to `kicked`. Returns how many requests are gone that are not syncs, and how
+    /// many of them were writes.
     fn end(&mut self, place: Place, kicked: &mut Vec<WaitEntry>) -> (usize, usize) {
         let (mut next, mut more, mut count, mut writes) = (Some(place), Vec::new(), 0, 0);
         while let Some(gone) = next.and_then(|place| self.remove(place)) {

@@ -90,7 +90,7 @@ impl Carrier {
     /// Releases the request's file on a thread of the application. The carrier keeps the file if it
     /// is the last to hold it, and only a thread of the engine can close it.
     pub(super) fn give_up(&mut self) {
-        // Of two threads that release the file at once, exactly one gets the last reference.
+        // If two threads release the file at once, exactly one gets the last reference.
         let last = self.held.take().and_then(Arc::into_inner);
         self.held = last.and_then(|held| held.close_here().err()).map(Arc::new);
     }

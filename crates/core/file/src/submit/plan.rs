@@ -423,7 +423,7 @@ impl Facts {
     }
 }
 
-/// Whether a transfer is attempted in submit.
+/// The decision on an attempt of a transfer in submit.
 enum Tries {
     Unknown,
     Yes,

@@ -55,7 +55,7 @@ pub(crate) struct Run {
     /// The files in the page cache; `None`: the run opens this file without the cache.
     users: [Option<Arc<UserFile>>; FILES],
     oracle: Oracle,
-    /// Whether requests to the device may fail; below, whether they may be short.
+    /// `true`: requests to the device may fail. If `is_short` is set, they may be short.
     fails: bool,
     is_short: bool,
     /// The step at which the power fails; `None`: it does not fail.
