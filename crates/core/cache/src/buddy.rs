@@ -52,7 +52,6 @@ struct Block {
 }
 
 impl Buddy {
-    /// Makes `frames` free frames.
     pub(crate) fn new(frames: u32) -> Buddy {
         let blocks = frames.div_ceil(FRAMES);
         let mut buddy = Buddy {

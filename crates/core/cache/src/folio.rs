@@ -255,7 +255,6 @@ impl Folio {
         Pages(self.dirty.load(Relaxed))
     }
 
-    /// Returns all its pages.
     pub(crate) fn all_pages(&self) -> Pages {
         Pages::range(0, self.pages() as u32)
     }

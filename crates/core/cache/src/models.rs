@@ -114,7 +114,6 @@ impl Kicked {
         WaitEntry::Request(self.clone())
     }
 
-    /// Sleeps until kicked.
     fn sleep(&self) {
         while self.0.load(Acquire) == 0 {
             let _ = futex_wait(&self.0, 0, Deadline::NEVER);

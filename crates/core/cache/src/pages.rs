@@ -48,7 +48,6 @@ impl Pages {
         Pages(self.0 & other.0)
     }
 
-    /// Returns the pages that are not in `other`.
     pub(crate) fn without(self, other: Pages) -> Pages {
         Pages(self.0 & !other.0)
     }

@@ -144,7 +144,6 @@ impl Tree {
         self.path(nodes, lock, index).expect("a folio to tag").tag(index, order, tag, on);
     }
 
-    /// Returns `true` if page `index` has the tag.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn is_tagged(&self, nodes: &Nodes, lock: &TreeLock, index: u64, tag: Tag) -> bool {
         let Some(path) = self.path(nodes, lock, index) else { return false };
@@ -324,7 +323,6 @@ fn start_of(index: u64, level: u32, slot: usize) -> u64 {
     (index >> (BITS * level) & !MASK | slot as u64) << (BITS * level)
 }
 
-/// Returns `true` if a tree with `levels` levels has room for `index`.
 #[inline]
 fn is_inside(index: u64, levels: u32) -> bool {
     levels > 0 && index.checked_shr(BITS * levels).unwrap_or(0) == 0

@@ -121,12 +121,10 @@ impl CachedFiles {
         (!self.marks.have_any()).then_some(write)
     }
 
-    /// Returns all open user files.
     pub(crate) fn all(&self) -> Vec<Arc<UserFile>> {
         self.files.lock().values().filter_map(Entry::file).collect()
     }
 
-    /// Returns the user file of this inode, if it is open.
     fn with_key(&self, key: InodeKey) -> Option<Arc<UserFile>> {
         self.files.lock().get(&key).and_then(Entry::file)
     }

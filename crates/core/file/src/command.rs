@@ -240,7 +240,6 @@ impl Command {
         }
     }
 
-    /// Returns the range of bytes that a sync makes durable.
     pub(crate) fn sync_range(&self) -> Range<u64> {
         let from = self.offset as u64;
         match self.sync_bytes {

@@ -379,7 +379,7 @@ impl Context {
         (brought || self.looks.kernel_counter.is_read()) && self.io.ring().unread() > 0
     }
 
-    /// Returns the longest time between two of the driver's checks of a calm context, in
+    /// Returns the time between two of the driver's checks while the context is calm, in
     /// nanoseconds.
     pub(crate) fn calm_pause_ns(&self) -> u64 {
         if self.looks.kernel_counter.is_used() { CALM_COUNTED_NS } else { CALM_NS }
@@ -425,7 +425,7 @@ pub(crate) struct LastTick {
     deferred: Look,
 }
 
-/// The longest time between two checks of a calm context, in nanoseconds. It is shorter for a
+/// The time between two checks of a calm context, in nanoseconds. Below, the shorter time for a
 /// context whose eventfd the kernel signals: if the program missed the signal, the driver repeats
 /// it after the second check.
 const CALM_NS: u64 = 1_000_000_000;

@@ -42,7 +42,6 @@ impl Throttle {
         self.limits.bytes == u64::MAX && self.exempt.fetch_update(Relaxed, Relaxed, fits).is_ok()
     }
 
-    /// Ends the exemption of a context with `slots` slots.
     pub(crate) fn end_exemption(&self, slots: usize) {
         self.exempt.fetch_sub(slots, Relaxed);
     }

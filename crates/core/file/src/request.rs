@@ -249,7 +249,6 @@ impl FileOperation {
         self.target.context.io().stats()
     }
 
-    /// Runs an iteration of the body.
     fn iterate_body(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
         let FileOperation { command, target, body, .. } = self;
         let mut it = Iteration { command, target, plug, wait };
@@ -267,7 +266,6 @@ impl FileOperation {
         }
     }
 
-    /// See [`Operation::iterate`].
     fn iterate_now(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
         #[cfg(test)]
         crate::failure::inject(self.command.fd, crate::failure::At::Iterate);
@@ -305,7 +303,6 @@ impl FileOperation {
         self.iterate_body(plug, wait)
     }
 
-    /// See [`Operation::complete`].
     fn complete_now(
         &mut self,
         plug: &mut Plug,
@@ -373,7 +370,6 @@ impl FileOperation {
         })
     }
 
-    /// Returns the result of a cancelled request.
     fn cancelled(&self, engine: &Engine) -> Result<u32, Errno> {
         match self.command.kind {
             Kind::Poll(_) if engine.config().answers_as_aio => Ok(0),

@@ -33,10 +33,11 @@ struct Silent {
 }
 
 impl Silent {
-    /// Starts requests for which slots are reserved: polls, reads, reads that wait behind those,
-    /// and a request that begins after a poll. Returns how many it has started.
+    /// The number of requests that `start` starts.
     const REQUESTS: usize = 6;
 
+    /// Starts polls, reads, a read that waits behind another, and a poll that begins after another
+    /// has succeeded. The caller has reserved their slots.
     fn start(&self, context: &Arc<Context>) {
         let mut submission = Submission::new(context);
         let target = |name| EventTarget { data: name, obj: name, eventfd: None };

@@ -383,7 +383,6 @@ fn what_is_written_comes_to_the_file_by_itself() {
     });
 }
 
-/// Submits a write of `data` at byte 0 that has to wait.
 fn submit_waiting_write(context: &Arc<Context>, user: &Arc<UserFile>, data: &[u8]) {
     assert_eq!(context.io().reserve(1), Ok(1));
     let mut submission = Submission::new(context);

@@ -111,7 +111,6 @@ fn piece(number: u32) -> *mut u8 {
     (CHUNK_AT[chunk].load(Relaxed) + unit * UNIT) as *mut u8
 }
 
-/// Returns the number of a piece.
 #[inline]
 fn number(piece: *mut u8) -> u32 {
     let (chunk, offset) = (piece as usize & !(CHUNK - 1), piece as usize & (CHUNK - 1));

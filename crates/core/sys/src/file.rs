@@ -269,7 +269,6 @@ fn ask_impossible(fd: i32, writes: bool, offset: i64, flags: u32) -> Result<usiz
     }
 }
 
-/// Makes a file in memory.
 fn memory_file() -> Result<Fd, Errno> {
     // SAFETY: the name is a live string; the new descriptor is owned here alone.
     let made = unsafe { sys!(libc::SYS_memfd_create, c"nowait".as_ptr(), libc::MFD_CLOEXEC) };

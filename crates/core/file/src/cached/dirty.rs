@@ -25,7 +25,6 @@ impl DirtyFiles {
         !self.0.lock().is_empty()
     }
 
-    /// Returns `true` if the engine keeps a file of this inode.
     pub(super) fn keeps(&self, key: InodeKey) -> bool {
         self.0.lock().contains_key(&key)
     }

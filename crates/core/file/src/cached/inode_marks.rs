@@ -42,7 +42,6 @@ impl InodeMarks {
         !self.places[place(key)].is_zero()
     }
 
-    /// Returns `true` if any inode is marked.
     pub(crate) fn have_any(&self) -> bool {
         !self.all.is_zero()
     }

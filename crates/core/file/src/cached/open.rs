@@ -28,8 +28,8 @@ use std::{sync::Arc, task::Waker};
 
 impl UserFile {
     /// Opens the file behind `fd` once more, through the page cache; `fd` stays the caller's. If
-    /// `fd` can write, the engine keeps the file open for writing as long as the user file exists;
-    /// a [`UserHandle`](super::UserHandle) can end that earlier.
+    /// `fd` can write, the engine keeps the file open for writing as long as the user file exists.
+    /// A [`UserHandle`](super::UserHandle) keeps it open only until the handle is closed.
     ///
     /// If another program may have changed the file since it was read, its cached pages are written
     /// and dropped; pages that cannot be written stay. Waits for the file's requests in flight

@@ -69,7 +69,7 @@ impl Context {
         own.into_iter().chain(counter).chain(self.looks.masked.descriptors()).collect()
     }
 
-    /// Counts a look by the program for events of its requests. Where requests have a sink instead,
+    /// Counts a look by the program for events of its requests. If completions go to a sink,
     /// the sink's owner calls this.
     pub fn looked_for_events(&self) {
         self.looks.count.store(self.looks.count().wrapping_add(1), Relaxed);
@@ -314,7 +314,6 @@ impl Notifiers {
         }
     }
 
-    /// Returns the descriptors of all notifiers.
     pub(crate) fn descriptors(&self) -> Vec<i32> {
         self.0.lock().iter().map(|place| place.notifier.raw()).collect()
     }

@@ -10,7 +10,6 @@ use nowait_block::{Bio, BlockBackend, Limits, Refused};
 use nowait_sys::Errno;
 use std::sync::Arc;
 
-/// The own queue of a context.
 pub(crate) struct OwnQueue {
     /// Served by a caller in [`Context::wait_events`](crate::Context::wait_events); `None` when the
     /// machine or the number of contexts does not allow one.
@@ -45,7 +44,6 @@ impl OwnQueue {
         }
     }
 
-    /// Returns the limits of the queue.
     pub(crate) fn limits(&self) -> Limits {
         self.queue.as_ref().map_or(NO_QUEUES, |own| own.limits())
     }
@@ -59,7 +57,6 @@ impl OwnQueue {
         !self.limits().writes && !is_refused_late
     }
 
-    /// Returns `true` if the queue has room for `more` bios.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         self.queue.as_ref().is_some_and(|own| own.has_room(more))
     }

@@ -17,14 +17,12 @@ pub(crate) const NO_QUEUES: Limits =
 
 /// The queues of an engine: the driver's, and those of contexts.
 pub(crate) struct Queues {
-    /// The limits of each of the queues.
     pub(crate) limits: Limits,
     /// The number of contexts with a queue of their own.
     own: AtomicUsize,
 }
 
 impl Queues {
-    /// Makes the description of the queues that `backends` make.
     pub(super) fn new(backends: &dyn Backends) -> Queues {
         let limits = backends.limits().unwrap_or(NO_QUEUES);
         Queues { limits, own: AtomicUsize::new(0) }

@@ -56,7 +56,6 @@ impl Arrived {
 }
 
 impl FdChannel {
-    /// Makes the channel from `local` to the table that contains `remote`.
     pub(super) fn new(local: Fd, remote: i32) -> FdChannel {
         FdChannel {
             local,

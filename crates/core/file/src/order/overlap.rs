@@ -208,7 +208,6 @@ impl Inode {
         self.entries.insert(place, entry);
     }
 
-    /// Removes an entry.
     fn remove(&mut self, place: Place) -> Option<Entry> {
         let entry = self.entries.remove(&place)?;
         if entry.reach.leaves_hole() {

@@ -39,7 +39,6 @@ pub enum Access {
 }
 
 impl Access {
-    /// Returns the access of requests of a kind.
     pub(crate) fn of(kind: Kind) -> Access {
         match kind {
             Kind::Read => Access::Read,
@@ -81,7 +80,6 @@ impl Reach {
         reach
     }
 
-    /// Returns the reach of a command on a file of `end` bytes.
     pub(crate) fn of(command: &Command, end: u64) -> Reach {
         let start = command.offset as u64;
         match Access::of(command.kind) {

@@ -30,7 +30,6 @@ use std::{sync::Arc, task::Waker};
 /// a whole, and ends it short only at the end of the file.
 pub(crate) const BLOCK: u64 = 4096;
 
-/// A direct request in flight.
 pub(crate) struct DirectRequest {
     pub(crate) command: Command,
     /// `data` of the iocb.
@@ -54,7 +53,6 @@ pub(crate) struct DirectRequest {
 /// A direct request that its bio did not complete, and the result of that bio.
 pub(crate) type Unfinished = (DirectRequest, Result<u32, Errno>);
 
-/// The direct requests of a context.
 pub(crate) struct DirectRequests {
     table: Mutex<Slab<DirectRequest>>,
     /// The number of requests in the table that the kernel may carry out after later ones; changed
@@ -111,7 +109,6 @@ impl DirectRequests {
         Some(key)
     }
 
-    /// Removes a request from the table.
     fn remove(&self, table: &mut Slab<DirectRequest>, key: u64) -> Option<DirectRequest> {
         self.uncount(table.get(key)?);
         table.remove(key)

@@ -45,7 +45,6 @@ impl Target {
         self.context.io().notify();
     }
 
-    /// Makes the event with this result.
     pub(crate) fn event(&self, result: Result<u32, Errno>) -> IoEvent {
         event(self.data, self.obj, result)
     }

@@ -29,7 +29,6 @@ pub(crate) struct KernelBody {
 }
 
 impl KernelBody {
-    /// Makes a body with only a carrier.
     pub(crate) fn new(carrier: Carrier) -> KernelBody {
         KernelBody {
             carrier,
@@ -42,7 +41,6 @@ impl KernelBody {
         }
     }
 
-    /// Makes a body with this route, for the file with this `stat`.
     pub(crate) fn on(route: Route, stat: &Stat) -> KernelBody {
         KernelBody::new(Carrier::by(route, Some(FileState::of(stat))))
     }

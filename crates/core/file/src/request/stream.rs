@@ -56,7 +56,6 @@ impl StreamBody {
         StreamBody { carrier, wait, queue, asks: false }
     }
 
-    /// Makes the body of a poll.
     pub(crate) fn poll(route: Route, stat: &Stat) -> Body {
         let carrier = Carrier::by(route, Some(FileState::of(stat)));
         Body::Stream(StreamBody::new(carrier, StreamWait::Poll, None))

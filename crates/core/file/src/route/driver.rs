@@ -263,7 +263,6 @@ pub(crate) fn spawn(engine: Arc<Engine>, counter: Option<Arc<BothTables>>, start
     *handle = spawned.ok();
 }
 
-/// Requests that wait for the driver.
 type Waiting = Fair<Arc<Request<FileOperation>>>;
 
 /// Returns the flow of a request, which is its context. Only the driver may call this, for requests
@@ -389,9 +388,9 @@ impl Run {
 
     /// Starts a few of the waiting requests, those of different contexts in turn, if the queue has
     /// room: a request in the queue cannot be overtaken any more. Adjoining durable writes that are
-    /// started together become one bio with one flush. After each request that has ended, another
-    /// may start even without room, because bios of the page cache do not wait and would fill the
-    /// queue.
+    /// started together become one bio with one flush. If requests have
+    /// ended since the last call, one starts even without room, because bios of the page cache do
+    /// not wait and would fill the queue.
     fn start_some(&mut self, driver: &Driver) -> bool {
         let (mut started, mut joined) = (0, false);
         self.waits = false;

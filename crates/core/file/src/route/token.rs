@@ -24,7 +24,6 @@ pub(crate) enum Owner {
 }
 
 impl Owner {
-    /// Returns the owner of the bio with this token.
     pub(crate) fn of(token: u64) -> Owner {
         match token & MARKS {
             0 => Owner::Request(token),

@@ -80,7 +80,6 @@ impl<'a> Batch<'a> {
         unordered.take_places_before(later, context, &mut self.ordered);
     }
 
-    /// Hands all requests over.
     pub(super) fn hand_over(&mut self, context: &Arc<Context>) {
         if let Some(mut plug) = self.plug.take() {
             plug.flush(Some(context));

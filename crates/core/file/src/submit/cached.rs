@@ -196,7 +196,6 @@ impl Submission<'_> {
     }
 }
 
-/// Returns the reach of a command on a cached file.
 fn reach_in(file: &UserFile, command: &Command) -> Reach {
     Reach::of(command, file.cached().size())
 }

@@ -108,7 +108,7 @@ pub(crate) struct Ask {
     /// `true`: a part of the command has been transferred.
     pub(crate) has_begun: bool,
     /// `true`: the kernel can check the direct transfer by its number alone. The transfer is the
-    /// only one of its submission, and reads one block or lies below the file's last known end.
+    /// only one of its submission, and reads one block or writes below the file's last known end.
     pub(crate) is_familiar: bool,
     /// `true`: the file system may have to allocate blocks for the direct write.
     pub(crate) finds_blocks: bool,

@@ -28,7 +28,6 @@ pub(crate) enum Reason {
 }
 
 impl Reason {
-    /// Returns the counter of this reason in the report.
     pub(super) fn counter(self, counters: &Counters) -> &Counter {
         match self {
             Reason::Miss => &counters.punt_miss,

@@ -149,7 +149,6 @@ pub(crate) fn does_not_hang(claim: impl FnOnce() + Send) {
     });
 }
 
-/// Returns `true` if the context has an event now.
 pub(crate) fn has_event(context: &Arc<Context>) -> bool {
     context.wait_events(0, 0, Deadline::NOW, None, |_, _| Ok(())).unwrap();
     context.io().ring().unread() > 0

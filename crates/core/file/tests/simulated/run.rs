@@ -420,7 +420,6 @@ impl Drop for Run {
     }
 }
 
-/// Starts an engine on `machine`, with settings drawn from `prng`.
 fn start(machine: Machine, prng: &mut Prng) -> Arc<Engine> {
     let parts = Parts {
         clock: Clock::Virtual(machine.device.clock()),

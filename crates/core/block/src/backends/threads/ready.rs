@@ -9,7 +9,6 @@ use std::sync::Arc;
 /// The flow of lanes that have had a turn and have more bios.
 const LANES: u64 = 1;
 
-/// A unit of work for a worker.
 pub(super) enum Work {
     Bio(Bio),
     Lane(Arc<Lane>),
@@ -67,7 +66,6 @@ impl Ready {
         self.work.push_urgent(work);
     }
 
-    /// Takes the next work.
     pub(super) fn next(&mut self) -> Option<Work> {
         let work = self.work.pop()?;
         match &work {

@@ -77,7 +77,6 @@ struct WatchedFd {
 pub(super) enum WatchStart {
     /// The poll has ended already, or cannot be watched.
     Ended(Completion),
-    /// A watcher watches the poll.
     Watched,
     /// The caller must start a watcher with this set, which then watches the poll.
     Unwatched(Arc<PollSet>),
