@@ -400,7 +400,7 @@ mod tests {
     }
 
     proptest! {
-        /// Queues decide as if all counted in one word.
+        /// Queues decide as if one word counted all requests.
         #[test]
         fn queues_have_the_room_that_one_count_would_show(
             steps in prop::collection::vec((0usize..5, 0usize..200, 0usize..200), 0..100),

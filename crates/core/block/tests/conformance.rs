@@ -88,7 +88,8 @@ fn gives_up() -> Vec<(When, Fault)> {
 fn on_file<B: BlockBackend + 'static>(backend: Result<B, Errno>) -> Result<Fixture, String> {
     let backend = backend.map_err(|errno| errno.to_string())?;
     let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
-    // Written, not only made longer: in a hole even misaligned direct reads succeed.
+    // Writes the bytes instead of only setting the length: in a hole even misaligned direct reads
+    // succeed.
     file.as_file().write_all(&vec![0; FILE_BYTES]).map_err(|error| error.to_string())?;
     let direct = OpenOptions::new().read(true).write(true).custom_flags(O_DIRECT).open(&file).ok();
     Ok(Fixture {

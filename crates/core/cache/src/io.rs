@@ -476,7 +476,7 @@ impl Cache {
 pub(crate) struct IoTable {
     slots: Vec<(u32, Option<CacheIo>)>,
     free: Vec<u32>,
-    /// I/Os whose device has as many bios in flight as it may, the oldest first.
+    /// I/Os that wait because their device has the most bios in flight, the oldest first.
     parked: VecDeque<CacheIo>,
     pub(crate) most: InFlightMax,
 }

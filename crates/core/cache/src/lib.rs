@@ -28,8 +28,8 @@
 //! registry, the files and the I/Os of `cache` are taken alone. No entry is kicked under a lock.
 //!
 //! **Floors.** A module imports only modules of lower floors (`cargo x tidy`). `cache`, `file`,
-//! `io` and `mapping` are the one circle: the cache owns its files, each file has a mapping, a
-//! mapping takes frames from the cache, and I/O completes through all of them.
+//! `io` and `mapping` form the only import cycle: the cache owns its files, each file has a
+//! mapping, a mapping takes frames from the cache, and I/O completes through all of them.
 
 mod buddy;
 pub mod cache;

@@ -95,8 +95,8 @@ impl Engine {
             }
         };
         if let Err(errno) = started {
-            // The engine's threads have references to it too. They must not drop the last one,
-            // because its descriptors are in the application's table.
+            // The engine's threads have references to the engine, too. They must not drop the last
+            // one, because its descriptors are in the application's table.
             engine.shutdown();
             return Err(errno);
         }

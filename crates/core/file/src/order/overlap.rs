@@ -233,7 +233,7 @@ impl Inode {
             count += usize::from(gone.reach.access != Access::Sync);
             writes += usize::from(gone.reach.access == Access::Write);
             for place in gone.blocked {
-                // A request that waits for nothing may have ended already, and its entry be gone.
+                // A request that waits for nothing may have ended already; then its entry is gone.
                 let Some(entry) = self.entries.get_mut(&place) else { continue };
                 let Some(mut waiting) = entry.waiting.take() else { continue };
                 waiting.number -= 1;
