@@ -6,12 +6,13 @@ use nowait_sys::{Errno, time::Deadline};
 /// The limits of a backend; constant for its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most bios between `queue` and `reap`.
+    /// The most bios that `queue` has accepted and `reap` has not returned.
     pub depth: usize,
-    /// `true` if reads of the kernel's page cache wait without a thread.
+    /// `true` if a read through the kernel's page cache occupies no thread while it waits.
     pub buffered_reads: bool,
-    /// `true` if writes and syncs of any file wait without a thread. If `false`, `commit` or
-    /// `submit_now` may wait until blocks are allocated, and some file systems refuse syncs.
+    /// `true` if a write or sync of any file occupies no thread while it waits. If `false`,
+    /// `commit` or `submit_now` may wait until blocks are allocated, and some file systems refuse
+    /// syncs.
     pub writes: bool,
     /// `true` if many bios may wait for readiness ([`Bio::is_endless`]) without one thread, or one
     /// of a few slots, for each.
@@ -32,8 +33,8 @@ pub struct Refused {
     /// The tokens and results of the refused bios: an errno if nothing was transferred, or a short
     /// count of bytes.
     pub bios: Vec<(u64, Result<u32, Errno>)>,
-    /// The tokens of bios that are in flight or were refused; `reap` reports which, later than
-    /// usual.
+    /// The tokens of bios that are in flight or were refused: the backend does not know which.
+    /// `reap` returns them with their results, the refused ones later than usual.
     pub undecided: Vec<u64>,
 }
 

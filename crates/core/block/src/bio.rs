@@ -114,7 +114,7 @@ pub trait Descriptor: Send + Sync + core::fmt::Debug {
     fn number(&self) -> Result<i32, Errno>;
 }
 
-/// Serves threads that share the table in which the eventfd was made.
+/// For threads that use the descriptor table in which the eventfd was made.
 impl Descriptor for EventFd {
     fn number(&self) -> Result<i32, Errno> {
         Ok(self.raw())

@@ -26,7 +26,7 @@ impl VirtualClock {
         self.0.fetch_add(ns, AcqRel);
     }
 
-    /// Moves on to `ns`, unless it is later already.
+    /// Moves the clock on to `ns`, unless it shows a later time already.
     pub fn advance_to(&self, ns: u64) {
         self.0.fetch_max(ns, AcqRel);
     }

@@ -21,7 +21,7 @@ type Claim = (&'static str, fn(&Fixture));
 pub fn suite(make: &dyn Fn() -> Fixture) {
     let all = [transfer::CLAIMS, completion::CLAIMS, waiting::CLAIMS, parallel::CLAIMS];
     for (name, claim) in all.concat() {
-        // Seen only when the claim fails: tests swallow the output of those that pass.
+        // The test harness shows this line only if the claim fails.
         println!("claim: {name}");
         claim(&make());
     }

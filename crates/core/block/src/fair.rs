@@ -66,7 +66,7 @@ impl<T> Fair<T> {
         self.urgent.front().is_some_and(is).then(|| self.urgent.pop_front()).flatten()
     }
 
-    /// Takes an item out before its turn, which it must not have had.
+    /// Takes an item out before its turn. `number` is the number that [`Fair::push`] returned.
     pub fn take(&mut self, flow: u64, number: u64) -> Option<T> {
         let queue = self.flows.get_mut(&flow)?;
         let item = queue.take(number);

@@ -40,7 +40,8 @@ impl Gate {
     }
 
     /// Returns `true` if a wait was announced and has not ended. A thread that begins to wait later
-    /// sees what the caller did before: this writes the word, too, though not its value.
+    /// sees what the caller did before, because this call writes the word, without changing its
+    /// value.
     pub(crate) fn is_waiting(&self) -> bool {
         self.word.fetch_or(0, AcqRel) & WAITING != 0
     }

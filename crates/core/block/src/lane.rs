@@ -75,9 +75,9 @@ impl Lane {
         queue.scheduled
     }
 
-    /// Takes a waiting bio out by its number. Takes no lock for a bio that a worker has already
-    /// had, which callers ask for if a later request has the same token. That depends on addresses,
-    /// and the steps of a simulated run must not.
+    /// Takes a waiting bio out by its number. Takes no lock if a worker has taken the bio before: a
+    /// caller asks for such a bio if a later request happens to have the same token, an address,
+    /// and the steps of a simulated run must not depend on addresses.
     pub(crate) fn take(&self, number: u64) -> Option<Bio> {
         if number < self.first.load(Acquire) {
             return None;

@@ -5,11 +5,11 @@
 //! backend    the trait of all backends
 //! backends/  uring · aio · threads · mem          talk to the system (mem: to memory)
 //! clock      virtual time, for simulations
-//! conformance   the one suite that all of them pass
-//! fair       whose turn it is when more waits than can be carried; line: one of its queues
+//! conformance   the test suite that every backend passes
+//! fair       fair turns between flows of waiting work; line: the queue of one flow
 //! lane       the order of the bios of one file, on workers
-//! tags       how many requests the queues of an engine have at devices together
-//! probe      which of them work on this machine, found by using them
+//! tags       limits the requests that all queues of an engine have at a disk
+//! probe      finds the backends that work on this machine, by using them
 //! ```
 
 pub mod backend;

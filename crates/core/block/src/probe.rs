@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn a_probe_is_quick_and_leaves_no_descriptor() {
         let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-        // Other tests of this process open files too: look until it was quiet.
+        // Other tests of this process open files, too: repeat until none did meanwhile.
         let quiet = (0..50).any(|_| {
             let (before, start) = (open(), std::time::Instant::now());
             let _ = (uring(), kaio());

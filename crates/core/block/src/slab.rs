@@ -1,6 +1,6 @@
 //! A table of what is stored of each request between its start and its completion.
 
-/// A bounded table whose keys are never used twice, as far as 2^31 uses of one slot reach.
+/// A bounded table whose keys are not used twice, until a slot has been used 2^31 times.
 ///
 /// A key is `generation << 32 | index`: a late cancel for a request that is gone finds nothing,
 /// even when its slot serves another. Bit 63 of a key is always clear.
@@ -40,7 +40,7 @@ impl<T> Slab<T> {
         Ok(self.slots.len() as u64 - 1)
     }
 
-    /// Takes in what `make` returns for its key; `None` when the table is full.
+    /// Adds the value that `make` returns for its key; `None` if the table is full.
     #[inline]
     pub fn insert_with(&mut self, make: impl FnOnce(u64) -> T) -> Option<u64> {
         if self.free.is_empty() {

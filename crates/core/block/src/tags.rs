@@ -1,22 +1,22 @@
 //! Request tags: how many requests the queues of an engine have at a disk together.
 //!
 //! A disk has a tag for each request, mostly 256 of them, and three quarters of these for writes
-//! (mq-deadline). Where they have run out, the kernel has the next submitter sleep inside its
-//! system call. Each queue of an engine stays below that limit by itself; this module makes all
-//! queues together stay below it. A request that finds no room in a context's queue goes to the
-//! driver, which waits in its own thread.
+//! (mq-deadline). When no tag is free, the kernel makes the next submitter sleep inside its system
+//! call. Each queue of an engine stays below that limit by itself; this module makes all queues
+//! together stay below it. A request that finds no room in a context's queue goes to the driver,
+//! which waits in its own thread.
 //!
 //! Each queue counts on a cache line of its own, and announces its count to the others in batches:
 //!
 //! ```text
-//! taken       17 requests of one queue, on its line; written by that queue alone
-//! announced   32 of them, in the sum that all queues read and few write
-//! has_room    reads the sum; only if that leaves no room it adds up the lines, and is exact
+//! taken       the requests of one queue, say 17, on its line; only that queue writes it
+//! announced   whole batches, for these 17 requests 32, added to a sum that all queues read
+//! has_room    reads the sum; if that leaves no room, it adds up the lines, which are exact
 //! ```
 //!
-//! This is a matter of time, not of correctness: looks are not exact, a queue takes what it is
-//! given, and there is no limit where the disk is not known to have one. That is so, too, where
-//! files lie on several disks: a count of all would limit none of them.
+//! Errors here cost time, not correctness: the checks are not exact, and a queue accepts each bio
+//! that it is given. There is no limit if the disk's number of tags is unknown, or if the files lie
+//! on several disks: one sum for all disks would limit none of them.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
@@ -26,33 +26,35 @@ use std::sync::Arc;
 
 /// The most file systems that are distinguished.
 const DEVICES: usize = 16;
-/// Disks with fewer tags merge requests that adjoin before they take one: to count each would slow
-/// them down. (In a simulation there are few requests, and fewer tags.)
+/// Disks with fewer tags have no limit here: they merge adjoining requests before these take a tag,
+/// so a limit on requests would slow them down. (In a simulation there are few requests, and fewer
+/// tags.)
 const TAGS_MIN: usize = if cfg!(simulated) { 2 } else { 128 };
-/// The tags that a queue may always have: requests of other queues may have ended and still wait in
-/// a ring.
+/// The tags that a queue may take even beyond the limit: requests of other queues may have ended,
+/// and count until they are reaped.
 const ALWAYS: usize = if cfg!(simulated) { 1 } else { 16 };
-/// The tags that a queue without any takes at once; the driver requests two.
+/// The tags that a queue without requests may always take; the driver asks for two.
 const FIRST: usize = 2;
 /// The queues of contexts announce multiples of this number.
 const BATCH: usize = 16;
-/// The queues of contexts that have a line each, as many as an engine makes; more would share one.
+/// The number of context queues with their own line, as many as an engine makes; others share a
+/// line.
 const LINES: usize = u64::BITS as usize;
 const ENDLESS: usize = usize::MAX;
-/// The number of tags assumed for a disk until the real number is known; most disks have it.
+/// The limit for a disk until its number of tags is known: most disks have 256.
 const GUESS: usize = of_tags(256);
 
-/// Returns how many of them may be taken: what mq-deadline has for writes.
+/// Returns how many of a disk's tags the engine may take: as many as mq-deadline allows for writes.
 const fn of_tags(tags: usize) -> usize {
     tags / 4 * 3
 }
 
-/// A disk, as the system says.
+/// A disk, as the system describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// The number of the whole disk.
+    /// The device number of the whole disk.
     pub dev: u64,
-    /// How many requests it takes.
+    /// The number of request tags.
     pub tags: usize,
 }
 
@@ -62,13 +64,13 @@ pub struct Tags {
     hot: Hot,
     driver: Line,
     contexts: [Line; LINES],
-    /// The count of all queues of contexts for which there was no line.
+    /// The requests of all context queues that have no line of their own.
     others: Line,
     /// The device numbers of the file systems that were used; 0: none.
     devices: [AtomicU64; DEVICES],
-    /// There are more of them than that.
+    /// `true`: more than [`DEVICES`] file systems were used.
     overflows: AtomicBool,
-    /// There are some at which [`Tags::look`] has not looked.
+    /// `true`: `devices` has entries that [`Tags::look`] has not checked.
     has_news: AtomicBool,
 }
 
@@ -76,17 +78,18 @@ pub struct Tags {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hot {
-    /// The sum of what queues of contexts have announced: at least what they have.
+    /// The sum of the counts that context queues have announced: at least the number of their
+    /// requests.
     announced: AtomicUsize,
     /// The driver has requests, and no tags for them.
     driver_waits: AtomicBool,
     /// The tags that all queues together may have.
     limit: AtomicUsize,
-    /// A bit for each line of a queue.
+    /// A bit for each line that a queue uses.
     lines: AtomicU64,
 }
 
-/// The count of a queue, which alone writes it, on its own cache line.
+/// The number of a queue's requests, on its own cache line. Only that queue writes it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicUsize);
@@ -125,7 +128,7 @@ enum Place {
     Driver,
     /// A line of [`Tags::contexts`].
     Context(usize),
-    /// In the share, and in [`Tags::others`].
+    /// In the share itself, and in [`Tags::others`].
     Other,
 }
 
@@ -158,8 +161,8 @@ impl Tags {
         Some(before.trailing_ones() as usize)
     }
 
-    /// Returns `true` if the queues of contexts have at most `most` requests with `more` than now.
-    /// Reads no more lines than it needs.
+    /// Returns `true` if the context queues, with `more` further requests, have at most `most` in
+    /// all. Reads no more lines than it needs.
     fn contexts_have_room(&self, more: usize, most: usize) -> bool {
         let used = LINES - self.hot.lines.load(Relaxed).leading_zeros() as usize;
         let mut sum = more;
@@ -187,13 +190,13 @@ impl Tags {
         if !self.devices.iter().any(takes) {
             self.overflows.store(true, Relaxed);
         }
-        // First: a look that comes behind it has the last word.
+        // The limit is stored before the news, so that a later [`Tags::look`] replaces it.
         self.hot.limit.store(GUESS, SeqCst);
         self.has_news.store(true, SeqCst);
     }
 
-    /// Finds out whether all that was noted lies on one disk, and how many tags that has; `disk_of`
-    /// knows. One thread at a time may call it.
+    /// Checks whether all recorded file systems lie on one disk, and sets the limit by its number
+    /// of tags. `disk_of` returns the disk of a device number. One thread at a time may call it.
     pub fn look(&self, disk_of: impl Fn(u64) -> Option<Disk>) {
         if !self.has_news.load(Relaxed) || !self.has_news.swap(false, SeqCst) {
             return;
@@ -205,13 +208,13 @@ impl Tags {
         let limit = first.filter(|_| is_one).map_or(ENDLESS, |disk| of_tags(disk.tags));
         self.hot.limit.store(limit, SeqCst);
         if self.has_news.load(SeqCst) {
-            // Noted meanwhile: the limit is of another disk, perhaps.
+            // A file system was recorded meanwhile, perhaps on another disk.
             self.hot.limit.store(GUESS, SeqCst);
         }
     }
 
-    /// Records whether the driver has requests and no tags for them: contexts then leave it a
-    /// third.
+    /// Records whether the driver has requests and no tags for them: contexts then leave a third of
+    /// the tags to the driver.
     pub fn driver_waits(&self, waits: bool) {
         if self.hot.driver_waits.load(Relaxed) != waits {
             self.hot.driver_waits.store(waits, Relaxed);
@@ -264,8 +267,8 @@ impl Share {
         limit == ENDLESS || self.is_within(limit, taken, own.max(taken) + more)
     }
 
-    /// Returns `true` if all queues stay within the limit when this one, which has taken some, has
-    /// as many as it wants.
+    /// Returns `true` if all queues stay within `limit` when this queue, which has `taken` requests
+    /// now, has `wanted`.
     fn is_within(&self, limit: usize, taken: usize, wanted: usize) -> bool {
         let (tags, third) = (&*self.tags, limit / 3);
         let of_driver = tags.driver.0.load(Relaxed);
@@ -280,13 +283,14 @@ impl Share {
     }
 }
 
-/// Adds to `sum` what `now` is more than `before`; wraps around where it is less.
+/// Adds `now - before` to `sum`; the addition wraps around if that is negative.
 fn add_difference(sum: &AtomicUsize, before: usize, now: usize) {
     sum.fetch_add(now.wrapping_sub(before), Relaxed);
 }
 
-/// Returns how many tags a queue with `taken` announces: at least those. It keeps up to two batches
-/// of tags that have ended, so that the next requests need not announce them again.
+/// Returns how many requests a queue with `taken` requests announces: at least `taken`. It goes on
+/// announcing up to two batches of requests that have ended, so that the next requests need no
+/// announcement.
 fn announced(before: usize, taken: usize) -> usize {
     let is_kept = (taken..=taken + 2 * BATCH).contains(&before);
     if is_kept { before } else { taken.next_multiple_of(BATCH) }
@@ -337,7 +341,7 @@ mod tests {
 
     #[test]
     fn requests_that_come_and_go_are_announced_once() {
-        // Announced before, taken now, announced then.
+        // The columns: announced before, requests now, announced afterwards.
         let table = [
             (0, 1, 16),
             (16, 0, 16),
@@ -396,7 +400,7 @@ mod tests {
     }
 
     proptest! {
-        /// Queues decide as if all counted in one word.
+        /// Queues decide as if one word counted all requests.
         #[test]
         fn queues_have_the_room_that_one_count_would_show(
             steps in prop::collection::vec((0usize..5, 0usize..200, 0usize..200), 0..100),

@@ -43,8 +43,8 @@ conformance! {
     patient_over_one_that_gives_up => Ok(in_memory(Patient::new(Error::new(memory(), gives_up()))));
 }
 
-/// The backends that wait in the kernel. The claim holds for a thread that waits again, and asks
-/// again for what the kernel has given up.
+/// Tests the backends that wait in the kernel. An interrupted thread waits again, and queues bios
+/// again that the kernel has given up.
 #[test]
 fn claims_hold_while_signals_interrupt_the_waits() {
     let makes: [fn() -> Result<Fixture, String>; 2] =
@@ -88,7 +88,8 @@ fn gives_up() -> Vec<(When, Fault)> {
 fn on_file<B: BlockBackend + 'static>(backend: Result<B, Errno>) -> Result<Fixture, String> {
     let backend = backend.map_err(|errno| errno.to_string())?;
     let file = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
-    // Written, not only made longer: in a hole even misaligned direct reads succeed.
+    // Writes the bytes instead of only setting the length: in a hole even misaligned direct reads
+    // succeed.
     file.as_file().write_all(&vec![0; FILE_BYTES]).map_err(|error| error.to_string())?;
     let direct = OpenOptions::new().read(true).write(true).custom_flags(O_DIRECT).open(&file).ok();
     Ok(Fixture {

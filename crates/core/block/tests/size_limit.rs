@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 
 #[test]
 fn write_beyond_the_size_limit_comes_short_and_then_fails() {
-    // Behind the end of whatever file the test's own output goes to.
+    // The limit is above the size of any file to which the test's output goes.
     const LIMIT: u64 = 1 << 40;
     let limit = libc::rlimit { rlim_cur: LIMIT, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the limit is a live local.

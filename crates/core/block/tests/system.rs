@@ -82,7 +82,7 @@ fn completions_show_without_a_system_call() {
         let mut done = Vec::new();
         uring.reap(&mut done, 0, Deadline::NOW).unwrap();
         assert_eq!(done, [Completion { token: 1, result: Ok(0) }]);
-        // The kernel may hold back work that is no completion: it frees the request.
+        // The kernel may hold back work that brings no completion, such as freeing the request.
         while uring.has_completions() {
             assert_ne!(issuer, Issuer::Any);
             uring.reap(&mut done, 0, Deadline::NOW).unwrap();
@@ -128,13 +128,13 @@ fn native_aio_that_does_not_wait_refuses_what_would() {
     let file = options.open(folder.path().join("file")).unwrap();
     let mut memory = AlignedBuffer::zeroed(4096);
     let mut block = || Segments::One(IoVec { base: memory.as_mut_ptr(), len: 4096 });
-    // Blocks have to be allocated for it.
+    // Blocks have to be allocated for this write.
     assert!(kaio.queue(bio(BioOp::Write, &file, block(), 0, 1)).is_ok());
     let refused = kaio.commit_or_refuse();
     assert_eq!(refused.bios.len(), 1, "submit would have waited");
     assert!(matches!(refused.bios[0], (1, Err(Errno::AGAIN | Errno::OPNOTSUPP))), "{refused:?}");
     assert_eq!((kaio.in_flight(), file.metadata().unwrap().len()), (0, 0));
-    // By a plain commit it is found out when it is reaped.
+    // After a plain commit, the refusal comes as a completion.
     let refused = run(&kaio, bio(BioOp::Write, &file, block(), 0, 2)).result;
     assert!(matches!(refused, Err(Errno::AGAIN | Errno::OPNOTSUPP)), "{refused:?}");
     // Many more than the ring has room for, and no thread that comes for events.
@@ -142,7 +142,7 @@ fn native_aio_that_does_not_wait_refuses_what_would() {
         assert!(kaio.queue(bio(BioOp::Write, &file, block(), 0, token)).is_ok());
         assert_eq!(kaio.commit_or_refuse().bios.len(), 1, "of {token}");
     }
-    // The flag is one of transfers.
+    // Only transfers get RWF_NOWAIT, so this fsync may wait.
     assert_eq!(run(&kaio, bio(BioOp::Fsync, &file, Segments::NONE, 0, 3)).result, Ok(0));
     drop(kaio);
     let kaio = Kaio::new(4).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the thread backend alone: lanes, workers, rights, delivery, its end.
+//! Tests of the thread backend alone: lanes, workers, credentials, delivery, shutdown.
 
 use nowait_block::{
     Bio, BioOp, BlockBackend, Completion, Lane, Segments,
@@ -329,7 +329,7 @@ fn shutdown_completes_what_has_not_started() {
     }
     std::thread::scope(|scope| {
         scope.spawn(|| backend.shutdown());
-        // Only when the pool takes nothing more has the shutdown begun.
+        // The shutdown has begun when the pool accepts no more bios.
         while backend.queue(bio(BioOp::Fsync, &reader, Segments::NONE, 0, 99)).is_ok() {
             std::thread::yield_now();
         }
@@ -535,7 +535,7 @@ fn writes_that_adjoin_in_a_lane_are_one_call() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// A file that ends, writes that adjoin or not: each ends as it would alone.
+    /// Writes, adjoining or not, to a file that ends at `limit`: each ends as it would alone.
     #[test]
     fn a_write_ends_as_it_would_alone(
         writes in prop::collection::vec((0i64..4, 0usize..4), 1..40),

@@ -6,14 +6,14 @@
 //! list    of the blocks whose largest free run has the same order, 0 to 6
 //! ```
 //!
-//! A run is free if its aligned bits are all set: freeing sets bits, and neighbours coalesce by
-//! being looked at together. A request takes the block with the smallest run that is large
-//! enough, and in it the tightest one, so that large runs last. Blocks are the usual buddy
-//! allocator's, without its bookkeeping of splits and merges.
+//! A run is free if all of its bits are set. Freeing a run only sets its bits: two free neighbours
+//! are a larger free run without being merged. A request takes a block whose largest free run is
+//! just large enough, and in that block the smallest run that fits, so that large runs last. This
+//! is a buddy allocator without the bookkeeping of splits and merges.
 
 use nowait_sys::memory::PAGE_SIZE;
 
-/// Bytes of a frame, which are those of a page.
+/// Bytes of a frame: as many as of a page.
 pub const FRAME_BYTES: usize = PAGE_SIZE;
 
 /// The largest order: 2^6 frames, 256 KiB.
@@ -23,7 +23,7 @@ const FRAMES: u32 = 1 << ORDER_MAX;
 const ORDERS: usize = ORDER_MAX as usize + 1;
 const NONE: u32 = u32::MAX;
 
-/// Where runs of each order can begin.
+/// The frames of a block at which a run of each order can begin, a bit each.
 const ALIGNED: [u64; ORDERS] = [
     u64::MAX,
     0x5555_5555_5555_5555,
@@ -52,7 +52,6 @@ struct Block {
 }
 
 impl Buddy {
-    /// Makes `frames` free frames.
     pub(crate) fn new(frames: u32) -> Buddy {
         let blocks = frames.div_ceil(FRAMES);
         let mut buddy = Buddy {
@@ -147,7 +146,7 @@ fn largest(free: u64) -> Option<usize> {
     (0..=ORDER_MAX).rev().find(|order| runs(free, *order) != 0).map(|order| order as usize)
 }
 
-/// Returns the first frame of the smallest free run that holds one of `order`; there is one.
+/// Returns the first frame of the smallest free run that holds a run of `order`; there must be one.
 fn tightest(free: u64, order: u32) -> u32 {
     for larger in order..ORDER_MAX {
         let parents = runs(free, larger + 1);

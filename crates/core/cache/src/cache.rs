@@ -1,4 +1,4 @@
-//! The cache: what its files share, frames, nodes, wait queues and the list of mappings.
+//! The cache: the frames, nodes, wait queues and list of mappings that its files share.
 
 use crate::file::CachedFile;
 use crate::folio::FolioId;
@@ -24,13 +24,14 @@ pub struct Cache {
     pub(crate) dirt: Dirt,
     pub(crate) devices: Devices,
     mappings: Mutex<Registry>,
-    /// Operations that wait until less is dirty.
+    /// Operations that wait until fewer frames are dirty.
     pub(crate) progress: Room,
     /// I/Os in flight.
     pub(crate) ios: Mutex<IoTable>,
-    /// Files with dirty pages are among these.
+    /// The files of the cache, in which writeback looks for dirty pages.
     pub(crate) files: Mutex<Vec<Weak<CachedFile>>>,
-    /// Which folio leaves next; its ids are numbers of frames. Has all folios that are in a tree.
+    /// The eviction policy, which chooses the folio that leaves next. It has all folios that are in
+    /// a tree, by the numbers of their first frames.
     pub(crate) policy: Mutex<S3Fifo>,
     pub(crate) pages_read: AtomicU64,
     pub(crate) pages_written: AtomicU64,
@@ -48,9 +49,9 @@ pub struct IoCounts {
     pub pages_written: u64,
     /// Flushes started.
     pub flushes: u64,
-    /// Reads that found all they wanted, at once.
+    /// Reads that found all of their pages in the cache.
     pub reads_cached: u64,
-    /// Reads that did not.
+    /// Reads that found a page missing.
     pub reads_missed: u64,
 }
 
@@ -71,8 +72,8 @@ impl Cache {
         Ok(Cache::over(Frames::new(bytes)?))
     }
 
-    /// Makes a cache of so many frames, for tests and simulations: small ones are short of memory
-    /// early.
+    /// Makes a cache of `frames` frames, for tests and simulations: a small cache soon runs out of
+    /// frames.
     ///
     /// # Panics
     /// The system has no memory for it.
@@ -106,7 +107,7 @@ impl Cache {
         self.ios.lock().most = most;
     }
 
-    /// Returns the frames: their counts, and the memory for registering it with a backend.
+    /// Returns the pool of frames, for its counts and its memory.
     pub fn frames(&self) -> &Frames {
         &self.frames
     }
@@ -127,8 +128,8 @@ impl Cache {
         }
     }
 
-    /// Counts reads that found all, and that did not. A caller that reads much counts several at
-    /// once: all threads share the counters.
+    /// Adds to the counts of reads that found all of their pages cached, and of reads that missed a
+    /// page. A caller with many reads adds several at once, because all threads share the counters.
     pub fn count_reads(&self, cached: u64, missed: u64) {
         self.reads_cached.fetch_add(cached, Relaxed);
         self.reads_missed.fetch_add(missed, Relaxed);
@@ -144,19 +145,20 @@ impl Cache {
         self.dirt.dirty()
     }
 
-    /// Returns how many frames are dirty, and their writeback has not begun, nor failed.
+    /// Returns how many frames are dirty, without frames whose writeback is in flight or has
+    /// failed.
     pub fn unwritten_frames(&self) -> u64 {
         let under_way = self.dirt.writing() + self.dirt.failed();
         self.dirt.dirty().saturating_sub(under_way)
     }
 
-    /// Returns the mapping with this number, unless it is gone.
+    /// Returns the mapping with this number, if it still exists.
     pub fn mapping(&self, number: u32) -> Option<Arc<Mapping>> {
         let at = (number as usize).checked_sub(1)?;
         self.mappings.lock().mappings.get(at)?.as_ref()?.upgrade()
     }
 
-    /// Makes a mapping with a number above zero that no other has.
+    /// Makes a mapping with a number above zero that no other mapping has.
     pub(crate) fn register(&self, make: impl FnOnce(u32) -> Arc<Mapping>) -> Arc<Mapping> {
         let mut registry = self.mappings.lock();
         let number = registry.vacant.pop().unwrap_or_else(|| {
@@ -175,14 +177,15 @@ impl Cache {
         registry.vacant.push(number);
     }
 
-    /// Takes a folio out of the cache and frees it, unless it is in use, dirty or being written.
-    /// Any folio may be named. Takes the lock of its mapping, and then that of the policy.
+    /// Evicts a folio and frees it. Returns `false` if it is pinned, locked, dirty or being
+    /// written. `id` may be any number of the pool. Takes the lock of the folio's mapping, and then
+    /// the lock of the policy.
     pub fn evict(&self, id: FolioId) -> bool {
         if self.frames.folio(id).try_hold().is_none() {
             return false;
         }
         let pin = Pin::adopt(&self.frames, id);
-        // Pinned: it stays the folio of this mapping.
+        // The pin keeps the folio in its mapping.
         let Some(mapping) = self.mapping(pin.folio().mapping()) else { return false };
         mapping.evict(pin)
     }

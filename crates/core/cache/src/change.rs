@@ -1,18 +1,20 @@
-//! A change of a file past its cache: a truncation, or a write by others.
+//! A change of a file that bypasses its cache: a truncation, or a write by others.
 //!
-//! ```text
-//!   close the gate ─► what is there at rest ─► (the file is changed) ─► finish: open the gate
-//!                     cut      from the new end on locked; taken out once the file is cut
-//!                     outside  dirty pages written, all pages taken out
-//! ```
+//! The steps of a change:
 //!
-//! From its preparation on no request brings a page in or changes one, so a fill that has begun
-//! before the change leaves nothing old, no write gets lost in between, and no sync promises what
-//! a crash would bring back: the pages of a cut stay, dirty and locked, until the file itself is
-//! shorter. A cut that fails leaves everything as it was.
+//! 1. close the gate, so that no page of the changed part is read into the cache
+//! 2. a cut locks all folios from the new end on; another change writes the dirty pages and removes
+//!    all pages
+//! 3. the caller changes the file
+//! 4. `finish`: a cut removes the locked folios; open the gate
 //!
-//! A write that has copied a part when a change begins starts again after it: it took place behind
-//! it then, as a whole.
+//! Meanwhile no request changes a page of the changed part, so no write is lost. The pages beyond a
+//! cut stay in the cache, dirty and locked, until the file itself is shorter. Otherwise a sync
+//! could succeed without having written them, and a crash before the cut would lose them. If a cut
+//! fails, everything stays as it was.
+//!
+//! A write that has copied a part when a change begins starts again after the change, so that the
+//! whole write takes place after it.
 
 use crate::FRAME_BYTES;
 use crate::copy;
@@ -32,9 +34,9 @@ use nowait_retry::{Step, WaitEntry};
 pub struct Change {
     file: Arc<CachedFile>,
     kind: Kind,
-    /// The gate is closed, by this change.
+    /// `true`: this change has closed the gate.
     closed: bool,
-    /// Folios that are locked, and up to which page.
+    /// The folios that this change has locked, and the page up to which it has locked all.
     locked: Vec<FolioId>,
     at: u64,
     /// The operation that writes the dirty folios of the range.
@@ -62,10 +64,10 @@ impl Change {
         Change { file: file.clone(), kind, closed: false, locked: Vec::new(), at, sync: None }
     }
 
-    /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. When it is done with 0 the
-    /// file can be changed.
+    /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. When it returns
+    /// `Done(Ok(0))`, the caller may change the file.
     ///
-    /// Error of the result: that of a page that could not be written.
+    /// The change ends with an error if a page could not be written.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         let file = self.file.clone();
         let mapping = file.mapping();
@@ -78,7 +80,8 @@ impl Change {
         }
     }
 
-    /// Closes the gate, behind other changes. False: an entry was left.
+    /// Closes the gate, after other changes have opened it. Returns `false` if it has to wait for
+    /// them: a wait entry was left.
     fn close(&mut self, mapping: &Mapping, wait: &dyn Fn() -> WaitEntry) -> bool {
         while !self.closed {
             self.closed = mapping.close(self.at);
@@ -95,9 +98,10 @@ impl Change {
                 Ok(()) => return Step::Done(Ok(0)),
                 Err(busy) => busy,
             };
-            // A loan may last, and its holder may read meanwhile.
+            // The bytes of this folio are lent. A loan may last, and its holder may read the file
+            // meanwhile, so the change unlocks its folios until then.
             if busy.reason == Reason::Returned {
-                self.let_go();
+                self.release();
                 self.at = size / FRAME_BYTES as u64;
             }
             let waits = mapping.wait(&busy.pin, busy.reason, wait);
@@ -157,17 +161,18 @@ impl Change {
             self.file.mapping().unlock(id, &mut woken);
         }
         woken.into_iter().for_each(WaitEntry::kick);
-        // The gate is opened by the drop.
+        // `drop` opens the gate.
     }
 
-    /// A folio that begins before the new end stays, and is zero behind it.
+    /// Returns `true` if the folio begins before the new end: it stays, and `finish` zeroes its
+    /// bytes after the end.
     fn begins_before(&self, id: FolioId, size: u64) -> bool {
         let folio = self.file.cache().frames().folio(id);
         folio.index() * (FRAME_BYTES as u64) < size
     }
 
     /// Unlocks the folios that the change has locked, and opens the gate.
-    fn let_go(&mut self) {
+    fn release(&mut self) {
         let mut woken = Vec::new();
         for id in self.locked.drain(..) {
             self.file.mapping().unlock(id, &mut woken);
@@ -181,6 +186,6 @@ impl Change {
 
 impl Drop for Change {
     fn drop(&mut self) {
-        self.let_go();
+        self.release();
     }
 }

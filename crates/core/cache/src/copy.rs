@@ -1,9 +1,9 @@
 //! The one place where bytes move between the cache and memory of the application.
 //!
-//! The application may change its buffer while we read it, and other threads may change a page
-//! while it is copied out: both are allowed by read(2) and write(2), and give mixed bytes, not
-//! undefined ones. The copies are therefore `memcpy`, whole or in pieces, on raw addresses, and no
-//! reference to such memory exists anywhere.
+//! The application may change its buffer while the library reads it, and other threads may change a
+//! page while it is copied out. read(2) and write(2) allow both: the result is a mix of old and new
+//! bytes, not undefined behaviour. The copies are therefore `memcpy`, whole or in pieces, on raw
+//! addresses, and no reference to such memory exists anywhere.
 
 use crate::primitives::{SeqCst, compiler_fence};
 use nowait_block::Segments;
@@ -18,7 +18,7 @@ const ALIASED: core::ops::Range<usize> = 1..32;
 /// From here on glibc's memcpy uses `rep movsb`, upwards; below it copies downwards itself where
 /// the addresses alias.
 const STRING_BYTES: usize = 2112;
-/// glibc's memcpy loads so much before it stores anything of it.
+/// The bytes that glibc's memcpy loads before it stores any of them.
 const PIECE_BYTES: usize = 256;
 
 /// Copies `len` bytes from a folio to the application.
@@ -42,8 +42,8 @@ pub unsafe fn from_user(folio: *mut u8, user: *const u8, len: usize) {
     unsafe { copy(user, folio, len) };
 }
 
-/// Copies by `memcpy`, whole or in pieces, the last one first: each load is then below what was
-/// stored.
+/// Copies by `memcpy`, whole or in pieces, the last piece first: then each load is below all
+/// earlier stores.
 ///
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `len` bytes; they do not overlap.
@@ -136,7 +136,7 @@ impl User {
         });
     }
 
-    /// Goes `len` bytes on, a segment at a time.
+    /// Calls `copy` for each piece of the next `len` bytes that lies in one segment.
     fn pieces(&mut self, len: usize, mut copy: impl FnMut(*mut u8, usize, usize)) {
         let mut done = 0;
         while done < len {

@@ -14,7 +14,7 @@ use nowait_sys::Errno;
 pub struct Target {
     /// The number, in the table of the thread that commits.
     pub fd: i32,
-    /// Where the number is only known to the thread that does the work: overrides `fd`.
+    /// Set if only the thread that does the work knows the number; overrides `fd`.
     pub file: Option<Arc<dyn Descriptor>>,
 }
 
@@ -31,22 +31,22 @@ pub struct Backing {
     pub block_bytes: u32,
 }
 
-/// The opens that a cache needs to write a file.
+/// The open files through which a cache writes a file.
 ///
-/// Whole blocks go past the kernel's cache. The last block, as far as it is not whole, is written
-/// by the other open in its exact length: the file is never longer than its logical size, also
-/// after a crash. (To write the whole block and cut the file after that would show a longer file
-/// in between.) The kernel keeps the two coherent, and a sync of any open covers all.
+/// Whole blocks bypass the kernel's page cache. A last block that is not whole is written through
+/// the other open file with its exact length, so that the file is never longer than its logical
+/// size, also after a crash. (Writing the whole block and then truncating the file would show a
+/// longer file in between.) The kernel keeps both coherent, and a sync of either covers all writes.
 #[derive(Clone, Debug)]
 pub struct Writes {
     /// Opened with O_DIRECT.
     pub direct: Target,
-    /// Opened without, for the tail; the same as `direct` where any length can be written.
+    /// Opened without O_DIRECT, for the tail; the same as `direct` if that can write any length.
     pub tail: Target,
 }
 
 impl Backing {
-    /// Makes one in which everything goes by the same open, of a file on the device 0.
+    /// Makes a backing that reads, writes and flushes through `target`, of a file on device 0.
     pub fn of(target: &Target) -> Backing {
         let writes = Some(Writes { direct: target.clone(), tail: target.clone() });
         let block_bytes = crate::FRAME_BYTES as u32;
@@ -61,9 +61,10 @@ pub struct CachedFile {
     reads: Target,
     writes: Mutex<Option<Writes>>,
     block_bytes: u32,
-    /// The logical size, in bytes: what was written, on disk or not.
+    /// The logical size in bytes. It includes bytes that are not on disk yet.
     size: AtomicU64,
-    /// Bytes that are known to be in the file: at open, and written since.
+    /// The bytes that the file on disk is known to have: its size at open, or the end of later
+    /// writes.
     disk_size: AtomicU64,
     pub(crate) flush: Flush,
 }
@@ -90,23 +91,23 @@ impl CachedFile {
         &self.mapping
     }
 
-    /// Returns the cache it is in.
+    /// Returns the cache that has the file.
     pub fn cache(&self) -> &Arc<Cache> {
         self.mapping.cache()
     }
 
-    /// Returns the open for reads and flushes.
+    /// Returns the open file for reads and flushes.
     pub fn reads(&self) -> &Target {
         &self.reads
     }
 
-    /// Returns the opens for writes.
+    /// Returns the open files for writes.
     pub fn writes(&self) -> Option<Writes> {
         self.writes.lock().clone()
     }
 
-    /// Makes `writes` write the file from now on, before any of its pages is dirty; `None` when no
-    /// page is dirty. Returns the previous value.
+    /// Sets the open files for writes, before any page of the file is dirty; `None` only when no
+    /// page is dirty. Returns the previous ones.
     pub fn write_by(&self, writes: Option<Writes>) -> Option<Writes> {
         core::mem::replace(&mut *self.writes.lock(), writes)
     }
@@ -122,40 +123,42 @@ impl CachedFile {
         self.size.load(Acquire)
     }
 
-    /// Returns how many bytes are known to be in the file: behind them are zeroes.
+    /// Returns how many bytes the file on disk is known to have; the bytes after them are zeroes.
     pub fn disk_size(&self) -> u64 {
         self.disk_size.load(Acquire)
     }
 
     /// Makes the file at least `size` bytes long. Reads there return zeroes.
     pub(crate) fn grow(&self, size: u64) {
-        // Mostly it is as long already: a look shares what a locked instruction would take away,
-        // and does not wait for the bytes just copied to reach the cache.
+        // Mostly the file is as long already. A plain load leaves the cache line shared with other
+        // processors, and does not wait until the bytes just copied are stored, as an atomic change
+        // would.
         if self.size.load(Acquire) < size {
             self.size.fetch_max(size, AcqRel);
         }
     }
 
-    /// Notes that the file has been written up to byte `end`.
+    /// Records that the file on disk has been written up to byte `end`.
     pub(crate) fn grown_on_disk(&self, end: u64) {
         self.disk_size.fetch_max(end, AcqRel);
     }
 
-    /// Reads folios that the caller has locked, in ascending order: one bio for each run of
-    /// adjoining ones. Bytes behind the end of the file need none: they are zero.
+    /// Reads folios that the caller has locked, in ascending order, with one bio for each run of
+    /// adjoining folios. Bytes behind the end of the file need no bio: they are zero.
     pub fn fill(self: &Arc<Self>, ids: &[FolioId], plug: &mut Vec<Bio>) {
         let mut woken = Vec::new();
         self.cache().runs(ids, |run| self.cache().start_fill(self, run, plug, &mut woken));
         woken.into_iter().for_each(WaitEntry::kick);
     }
 
-    /// Writes the dirty pages of folios whose writeback the caller has started: one adjoining run.
+    /// Writes the dirty pages of `run`, a run of adjoining folios whose writeback the caller has
+    /// started.
     pub fn write_back(self: &Arc<Self>, run: &[FolioId], plug: &mut Vec<Bio>) {
         self.write_back_to(SyncLevel::WriteOnly, run, plug);
     }
 
-    /// Like [`CachedFile::write_back`]; `durable` says how durable the data is when the writeback
-    /// ends.
+    /// Like [`CachedFile::write_back`]; `durable` is how durable the data must be when the
+    /// writeback ends.
     pub(crate) fn write_back_to(
         self: &Arc<Self>,
         durable: SyncLevel,
@@ -165,14 +168,14 @@ impl CachedFile {
         self.cache().start_write(self, run, durable, plug);
     }
 
-    /// Notes that the file was written up to byte `end` past the cache: it is at least as long. A
-    /// direct write calls it before it unlocks its range.
+    /// Records that a write which bypassed the cache has written up to byte `end`: the file is at
+    /// least so long. A direct write calls it before it unlocks its range.
     pub fn written_past(&self, end: u64) {
         self.grown_on_disk(end);
         self.grow(end);
     }
 
-    /// Sets the size, in the cache and of the file, which nothing else changes meanwhile.
+    /// Sets the logical size and the size on disk. Nothing else changes them meanwhile.
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Release);
         self.disk_size.store(size, Release);
@@ -183,15 +186,15 @@ impl CachedFile {
         self.mapping.has_dirt()
     }
 
-    /// Returns why something that was written may be lost, or is: a flush of the device failed, or
-    /// what could not be written was dropped. Syncs report it.
+    /// Returns the error by which written data may be lost, or is lost: a flush of the device
+    /// failed, or the cache dropped data that it could not write. Each sync returns this error.
     pub fn lost(&self) -> Option<Errno> {
         self.flush.lost_by()
     }
 
-    /// Forgets that a flush of the device failed: syncs report it until then, because what was
-    /// written before it may be lost. An owner calls it when it has written the file anew, or gives
-    /// the file up.
+    /// Forgets that a flush of the device failed. Until then each sync fails, because data written
+    /// before the flush may be lost. The owner of the file calls it after it has written the file
+    /// anew, or has given it up.
     pub fn forgive(&self) {
         self.flush.forgive();
     }

@@ -1,7 +1,7 @@
 //! Group commit: one flush of the device serves all syncs of a file that wait for it.
 //!
-//! A sync needs a flush that *starts* after its data was written. One that finds a flush running
-//! waits for the next, which the first of those kicked starts for all.
+//! A sync needs a flush that *starts* after its data was written. A sync that finds a flush running
+//! waits for the next one; the first sync that is kicked starts it for all.
 
 use crate::mistake::{Mistake, makes};
 use crate::primitives::Mutex;
@@ -32,17 +32,18 @@ struct Book {
     running: bool,
     /// Flushes started so far; the number of the last one.
     started: u64,
-    /// The last one that ended, of any kind, and of metadata too.
+    /// The number of the last flush that ended, of any kind, and of the last one that covered
+    /// metadata, too.
     ended_data: u64,
     ended_all: u64,
     /// A sync waits for a flush of metadata.
     wants_all: bool,
-    /// A flush failed: what was written before may be lost, and it is unknown what. Or something
-    /// was dropped.
+    /// The error of a flush that failed, after which any data written before may be lost, or of
+    /// data that was dropped.
     error: Option<Errno>,
-    /// Something was written since the last flush began, and not made durable by its own bio.
+    /// `true`: since the last flush began, a bio has written data without making it durable itself.
     unflushed: bool,
-    /// Writes that failed.
+    /// The number of failed writes.
     failures: u64,
     waiting: Vec<WaitEntry>,
 }
@@ -58,14 +59,14 @@ impl Default for Flush {
 pub(crate) enum Turn {
     /// The sync is over: the data are durable, or never will be.
     Over(Result<(), Errno>),
-    /// The caller's entry was left.
+    /// The caller's wait entry was left.
     Wait,
-    /// The caller's entry was left; the caller starts this flush.
+    /// The caller's wait entry was left; the caller starts this flush.
     Start(BioOp),
 }
 
 impl Flush {
-    /// Asks for the flush with number `ticket`, the next one for `None`: then `ticket` is set.
+    /// Joins the flush with number `ticket`. `None`: joins the next flush, and sets `ticket`.
     pub(crate) fn join(
         &self,
         ticket: &mut Option<u64>,
@@ -92,7 +93,7 @@ impl Flush {
         Turn::Start(if all { BioOp::Fsync } else { BioOp::Fdatasync })
     }
 
-    /// Ends the running flush; the entries that wait for one are added to `woken`.
+    /// Ends the running flush. Adds the entries that wait for a flush to `woken`.
     pub(crate) fn end(&self, op: BioOp, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         let mut book = self.0.lock();
         book.running = false;
@@ -100,20 +101,21 @@ impl Flush {
         if op == BioOp::Fsync {
             book.ended_all = book.started;
         }
-        // Kept: a later flush that succeeds does not bring back what this one lost.
+        // The error stays: a later flush that succeeds does not bring back the data that this one
+        // lost.
         book.error = book.error.or(result.err().filter(|_| !planted::makes(Planted::ForgetError)));
         woken.append(&mut book.waiting);
     }
 
-    /// Notes that a bio wrote something which the device may still cache.
+    /// Records that a bio wrote data which the device may still have in its cache.
     pub(crate) fn written(&self) {
         self.0.lock().unflushed = true;
     }
 
-    /// Notes that a bio failed which was to end `durable`.
+    /// Records that a write failed which should have made its data `durable`.
     ///
     /// If the bio includes a flush, the flush may have failed. The cache writes the bio's pages
-    /// again, but data that others had left in the device's cache may be lost.
+    /// again, but data that other writes had left in the device's cache may be lost.
     pub(crate) fn write_failed(&self, durable: SyncLevel, errno: Errno) {
         let mut book = self.0.lock();
         book.failures += 1;
@@ -124,13 +126,13 @@ impl Flush {
         }
     }
 
-    /// Notes that something was dropped which could not be written: it is lost.
+    /// Records that the cache dropped data that it could not write: the data is lost.
     pub(crate) fn lost(&self, errno: Errno) {
         let mut book = self.0.lock();
         book.error = book.error.or(Some(errno));
     }
 
-    /// Returns why something may be lost, or is.
+    /// Returns the error by which data may be lost, or is lost.
     pub(crate) fn lost_by(&self) -> Option<Errno> {
         self.0.lock().error
     }

@@ -1,25 +1,26 @@
 //! The header of a folio: a run of frames that holds consecutive pages of one file.
 //!
-//! One word says everything that may change while others look:
+//! One word of state holds everything that may change while other threads look at the folio:
 //!
-//! ```text
-//! bits 0..24   PINS        readers and writers of the memory now: above zero it stays
-//! bits 24..26  FREQUENCY   accesses since the eviction policy last looked, 0 to 3
-//! bit  32      LOCKED      an operation fills or changes the folio: a read in flight, a copy
-//! bit  33      UPTODATE    the memory holds the file's bytes
-//! bit  34      DIRTY       the memory is newer than the file
-//! bit  35      WRITEBACK   being written to the file: the memory must not change
-//! bit  36      ERROR       the last writeback failed and left the folio dirty, or the fill failed
-//! bit  37      WAITERS     entries that wait for the folio may lie in the wait queues
-//! bit  38      MARKER      the access that finds it starts the next readahead
-//! bit  39      DETACHED    out of its tree: the thread that drops the last pin frees the folio
-//! bit  40      FROZEN      the folio is free or about to be, and cannot be pinned
-//! bits 41..57  GUARDS      loans of the memory as bytes: it must not change meanwhile
-//! ```
+//! | bits | name | meaning |
+//! |---|---|---|
+//! | 0..24 | PINS | threads that use the memory now; above zero, the folio stays |
+//! | 24..26 | FREQUENCY | accesses since the eviction policy last looked, 0 to 3 |
+//! | 32 | LOCKED | an operation fills or changes the folio: a read in flight, a copy |
+//! | 33 | UPTODATE | the memory holds the file's bytes |
+//! | 34 | DIRTY | the memory is newer than the file |
+//! | 35 | WRITEBACK | the folio is being written to the file: its memory must not change |
+//! | 36 | ERROR | the last writeback failed and left the folio dirty, or the fill failed |
+//! | 37 | WAITERS | entries that wait for the folio may lie in the wait queues |
+//! | 38 | MARKER | the access that finds this bit starts the next readahead |
+//! | 39 | DETACHED | the folio is out of its tree; the thread that drops the last pin frees it |
+//! | 40 | FROZEN | the folio is free or about to be, and cannot be pinned |
+//! | 41..57 | GUARDS | loans of the memory: it must not change meanwhile |
 //!
-//! Headers are never freed while the pool lives: a stale look-up may read the header of a folio
-//! that is free, or is another by now. It finds out by pinning first and comparing the identity
-//! (mapping, index) then: identity changes only while FROZEN, and a pinned folio cannot freeze.
+//! Headers are never freed while the pool lives. So a look-up without a lock may read the header of
+//! a folio that is free, or that holds other pages by now. To notice that, the look-up first pins
+//! the folio and then compares its identity (mapping, index): the identity changes only while
+//! FROZEN is set, and a pinned folio cannot freeze.
 
 use crate::pages::Pages;
 use crate::primitives::{AcqRel, Acquire, AtomicU32, AtomicU64, Relaxed, Release, SeqCst};
@@ -30,24 +31,16 @@ const PINS: u64 = (1 << 24) - 1;
 const FREQUENCY_ONE: u64 = 1 << 24;
 const FREQUENCY: u64 = 3 << 24;
 
-/// See the table above.
 pub(crate) const LOCKED: u64 = 1 << 32;
-/// See the table above.
 pub(crate) const UPTODATE: u64 = 1 << 33;
-/// See the table above.
 pub(crate) const DIRTY: u64 = 1 << 34;
-/// See the table above.
 pub(crate) const WRITEBACK: u64 = 1 << 35;
-/// See the table above.
 pub(crate) const ERROR: u64 = 1 << 36;
-/// See the table above.
 pub(crate) const WAITERS: u64 = 1 << 37;
-/// See the table above.
 pub(crate) const MARKER: u64 = 1 << 38;
 const DETACHED: u64 = 1 << 39;
 const FROZEN: u64 = 1 << 40;
 const GUARD_ONE: u64 = 1 << 41;
-/// See the table above.
 pub(crate) const GUARDS: u64 = ((1 << 16) - 1) << 41;
 
 /// The number of a folio: that of its first frame, counted from one; zero is "none" in the tree.
@@ -66,7 +59,7 @@ impl FolioId {
         NonZeroU32::new(number).map(FolioId)
     }
 
-    /// Returns the number, above zero: what the tree and the policy's queues hold.
+    /// Returns the number, above zero, as the tree holds it.
     #[inline]
     pub fn get(self) -> u32 {
         self.0.get()
@@ -130,7 +123,7 @@ impl State {
         self.has(FROZEN)
     }
 
-    /// Returns how many pins hold it.
+    /// Returns how many pins the folio has.
     pub fn pins(self) -> u32 {
         (self.0 & PINS) as u32
     }
@@ -166,7 +159,8 @@ impl core::fmt::Debug for State {
     }
 }
 
-/// The header of a run's first frame; one exists for every frame, as long as the pool.
+/// The header of a folio: that of its first frame. Each frame has a header, as long as the pool
+/// lives.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(64)))]
 pub struct Folio {
@@ -179,9 +173,9 @@ pub struct Folio {
     dirty: AtomicU64,
     /// Runs of dirty pages whose writeback has not ended.
     runs: AtomicU32,
-    /// Why the last writeback failed.
+    /// The error of the last writeback that failed.
     errno: AtomicU32,
-    /// How many writebacks have ended, of all folios that were here.
+    /// The number of ended writebacks of all folios that had this header.
     written: AtomicU32,
     /// The folio's memory in models.
     #[cfg(loom)]
@@ -227,7 +221,7 @@ impl Folio {
         self.mapping.load(Relaxed)
     }
 
-    /// Returns its order: it has 2^order pages. Valid while pinned or by its owner.
+    /// Returns its order: it has 2^order pages. Valid while the folio is pinned, or for its owner.
     #[inline]
     pub fn order(&self) -> u32 {
         self.order.load(Relaxed)
@@ -251,7 +245,7 @@ impl Folio {
         Errno::new(self.errno.load(Relaxed) as i32)
     }
 
-    /// Returns the count of ended writebacks: if it has changed, one has ended meanwhile.
+    /// Returns the count of ended writebacks: if it has changed, a writeback has ended meanwhile.
     pub fn written(&self) -> u32 {
         self.written.load(Acquire)
     }
@@ -261,58 +255,58 @@ impl Folio {
         Pages(self.dirty.load(Relaxed))
     }
 
-    /// Returns all its pages.
     pub(crate) fn all_pages(&self) -> Pages {
         Pages::range(0, self.pages() as u32)
     }
 
-    /// Adds dirty pages; the caller has locked it.
+    /// Adds dirty pages. The caller has locked the folio.
     #[inline]
     pub(crate) fn add_dirty(&self, pages: Pages) {
         self.dirty.store(self.dirty.load(Relaxed) | pages.0, Relaxed);
     }
 
-    /// Takes dirty pages off; returns those left. The caller holds the lock of the mapping.
+    /// Marks pages as clean; returns the pages that are still dirty. The caller holds the mapping's
+    /// lock.
     pub(crate) fn clean(&self, pages: Pages) -> Pages {
         let left = self.dirty_pages().without(pages);
         self.dirty.store(left.0, Relaxed);
         left
     }
 
-    /// Counts the runs of dirty pages that its writeback consists of. The caller holds the lock of
-    /// the mapping.
+    /// Stores the number of runs of dirty pages in the writeback that begins. The caller holds the
+    /// mapping's lock.
     pub(crate) fn begin_runs(&self) {
         let count = self.dirty_pages().runs_count();
         debug_assert!(count > 0, "a dirty folio has dirty pages");
         self.runs.store(count, Relaxed);
     }
 
-    /// Counts the end of such a run. True: it was the last. The caller holds the lock of the
-    /// mapping.
+    /// Counts the end of a run of the writeback. Returns `true` if it was the last one. The caller
+    /// holds the mapping's lock.
     pub(crate) fn end_run(&self) -> bool {
         let left = self.runs.load(Relaxed) - 1;
         self.runs.store(left, Relaxed);
         left == 0
     }
 
-    /// Notes why a writeback has failed, before ERROR says that it did.
+    /// Records the error of a failed writeback, before ERROR is set.
     pub(crate) fn note_error(&self, errno: Errno) {
         self.errno.store(errno.raw() as u32, Relaxed);
     }
 
-    /// Counts the end of a writeback, before WRITEBACK is cleared, and after all that tells how it
-    /// ended: a thread that sees the count finds that.
+    /// Counts the end of a writeback: after its outcome was stored, and before WRITEBACK is
+    /// cleared. So a thread that sees the new count also sees the outcome.
     pub(crate) fn note_written(&self) {
         self.written.fetch_add(1, Release);
     }
 
-    /// Sets the order of a run that was just allocated: still frozen, and the caller's.
+    /// Sets the order of a folio that was just allocated: it is frozen, and belongs to the caller.
     pub(crate) fn set_order(&self, order: u32) {
         self.order.store(order, Relaxed);
     }
 
-    /// Makes a frozen folio page `index` of `mapping`, with the given bits of state. The folio is
-    /// the caller's: allocated, not yet in a tree.
+    /// Makes a frozen folio page `index` of `mapping`, with `bits` as its state. The folio belongs
+    /// to the caller, which has not put it into a tree yet.
     pub(crate) fn publish(&self, mapping: u32, index: u64, bits: u64) {
         self.mapping.store(mapping, Relaxed);
         self.index.store(index, Relaxed);
@@ -321,11 +315,12 @@ impl Folio {
         self.state.store(bits, Release);
     }
 
-    /// Pins it, for a hit on page `index`, unless it is free. Returns the state before.
+    /// Pins the folio for a hit on page `index`, unless it is free. Returns the state before.
     ///
-    /// An access is counted if it is uptodate and `index` is its first page: a file that is read
-    /// in order by small requests would else make each of its folios look hot (docs/eviction.md).
-    /// The caller then compares the identity: it may be another folio by now.
+    /// Counts an access if the folio is uptodate and `index` is its first page. Otherwise each
+    /// folio of a file that is read in order by small requests would look hot (docs/eviction.md).
+    /// The caller then compares the identity, because the header may belong to another folio by
+    /// now.
     #[inline]
     pub(crate) fn try_pin(&self, index: u64) -> Option<State> {
         self.pin(self.warmer(index), 0, 0)
@@ -338,21 +333,23 @@ impl Folio {
         if self.index() == index { FREQUENCY_ONE } else { 0 }
     }
 
-    /// Pins it unless it is free, and counts no access: for maintenance that does not read it.
+    /// Pins the folio unless it is free, and counts no access: for maintenance that does not read
+    /// it.
     pub(crate) fn try_hold(&self) -> Option<State> {
         self.pin(0, 0, 0)
     }
 
     /// Like [`Folio::try_pin`], and also locks the folio unless it is locked, written back or lent
-    /// out. Returns the state before: locked by the caller if that was so.
+    /// out. Returns the state before. If that was none of these, the caller has locked the folio.
     #[inline]
     pub(crate) fn try_pin_locked(&self, index: u64) -> Option<State> {
         self.pin(self.warmer(index), LOCKED, LOCKED | WRITEBACK | GUARDS)
     }
 
-    /// Pins it for a hit on page `index` and has its bytes stay as they are, unless it is free, its
-    /// bytes are not there or being changed, or an entry waits: a writer, maybe, for whom there
-    /// would never be an end. The caller then compares the identity.
+    /// Pins the folio for a hit on page `index`, and guards its bytes against changes. Returns
+    /// `false` if the folio is free, if its bytes are missing or being changed, or if an entry
+    /// waits for it: with ever new guards a waiting writer would never get the folio. The caller
+    /// then compares the identity.
     #[inline]
     pub(crate) fn try_pin_guarded(&self, index: u64) -> bool {
         let warmer = self.warmer(index);
@@ -364,7 +361,8 @@ impl Folio {
             }
             let warmer = if old & FREQUENCY == FREQUENCY { 0 } else { warmer };
             let new = old + 1 + GUARD_ONE + warmer;
-            // Acquire: the identity and the bytes written before it was published or unlocked.
+            // Acquire: sees the identity and the bytes written before the folio was published or
+            // unlocked.
             match self.state.compare_exchange_weak(old, new, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => old = now,
@@ -372,8 +370,8 @@ impl Folio {
         }
     }
 
-    /// Takes a guard and the pin under it off, if no entry waits for the folio, and it stays in its
-    /// tree. False: nothing was done.
+    /// Takes off a guard and the pin under it, if no entry waits for the folio and it is in its
+    /// tree. Otherwise does nothing and returns `false`.
     #[inline]
     pub(crate) fn try_unpin_guarded(&self) -> bool {
         let mut old = self.state.load(Relaxed);
@@ -384,7 +382,8 @@ impl Folio {
             }
             let new = old - GUARD_ONE - 1;
             // Release: what was read through the guard was read before it is changed or reused.
-            // SeqCst: before the look for operations that wait for frames (`Frames::notice_room`).
+            // SeqCst: comes before the check for operations that wait for frames
+            // (`Frames::notice_room`).
             match self.state.compare_exchange_weak(old, new, SeqCst, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => old = now,
@@ -392,7 +391,8 @@ impl Folio {
         }
     }
 
-    /// Takes a guard off, unless it is the last one and an entry waits: then by `waited_for`.
+    /// Takes off a guard. Returns `Err` and changes nothing if an entry waits for the folio and
+    /// `waited_for` is `false`.
     #[inline]
     pub(crate) fn try_unguard(&self, waited_for: bool) -> Result<State, State> {
         let mut old = self.state.load(Relaxed);
@@ -410,7 +410,7 @@ impl Folio {
         }
     }
 
-    /// Sets WAITERS if any of `bits` is set. False: none is.
+    /// Sets WAITERS if any of `bits` is set. Returns `false` if none is.
     pub(crate) fn expect_waiter(&self, bits: u64) -> bool {
         let mut old = self.state.load(Acquire);
         while old & bits != 0 {
@@ -422,7 +422,8 @@ impl Folio {
         false
     }
 
-    /// Pins it and sets `bits` if none of `unless` is set; returns the state before.
+    /// Pins the folio unless it is free, and also sets `bits` if none of `unless` is set. Returns
+    /// the state before.
     #[inline]
     fn pin(&self, warmer: u64, bits: u64, unless: u64) -> Option<State> {
         let mut old = self.state.load(Relaxed);
@@ -433,12 +434,13 @@ impl Folio {
             }
             let free = old & unless == 0;
             let set = if free { bits } else { 0 };
-            // Operations that wait for the folio now access it again. A full counter stays as it
-            // is.
+            // An operation that could not set its bits waits, and counts when it accesses the folio
+            // again. A full counter stays as it is.
             let counts = free && old & UPTODATE != 0 && old & FREQUENCY != FREQUENCY;
             let warmer = if counts { warmer } else { 0 };
             let new = (old + 1 + warmer) | set;
-            // Acquire: the identity and the bytes written before it was published or unlocked.
+            // Acquire: sees the identity and the bytes written before the folio was published or
+            // unlocked.
             match self.state.compare_exchange_weak(old, new, Acquire, Relaxed) {
                 Ok(_) => return Some(State(old)),
                 Err(now) => old = now,
@@ -446,12 +448,13 @@ impl Folio {
         }
     }
 
-    /// Takes a pin off. True: it was the last of a detached folio, which the caller frees.
+    /// Takes off a pin. Returns `true` if it was the last one of a detached folio, which the caller
+    /// frees.
     #[inline]
     #[must_use]
     pub(crate) fn unpin(&self) -> bool {
-        // Release: what was read or written through the pin is over before it can be reused.
-        // SeqCst: before the look for operations that wait for frames (`Frames::unpin`).
+        // Release: accesses through the pin are over before the folio is reused. SeqCst: comes
+        // before the check for operations that wait for frames (`Frames::unpin`).
         let old = self.state.fetch_sub(1, SeqCst);
         debug_assert!(old & PINS != 0, "unpinned too often");
         if old & DETACHED == 0 || old & PINS != 1 {
@@ -514,7 +517,7 @@ impl Folio {
         State(self.state.fetch_and(!FREQUENCY, Relaxed)).frequency()
     }
 
-    /// Freezes it if it has `pins` pins (the caller's) and none of the bits of `busy`.
+    /// Freezes the folio if it has `pins` pins, all of the caller, and none of the bits of `busy`.
     pub(crate) fn freeze(&self, pins: u64, busy: u64) -> bool {
         let mut old = self.state.load(Relaxed);
         loop {
@@ -543,9 +546,9 @@ impl Folio {
         }
     }
 
-    /// Takes it out of circulation, pinned or not, unless a bit of `busy` is set. Returns the
-    /// state before: without pins it is frozen now, and the caller frees it; with pins it is
-    /// detached, and the thread that takes the last one off does.
+    /// Takes the folio out of circulation, pinned or not, unless a bit of `busy` is set. Returns
+    /// the state before. Without pins the folio is frozen now, and the caller frees it. With pins
+    /// it is detached, and the thread that takes off the last pin frees it.
     ///
     /// The caller holds the lock of its mapping and removes it from the tree.
     pub(crate) fn take(&self, busy: u64) -> Option<State> {
@@ -565,7 +568,7 @@ impl Folio {
 
 #[cfg(all(test, loom))]
 impl Folio {
-    /// The mistake that `try_pin_guarded` avoids: looks first, counts then.
+    /// The mistake that `try_pin_guarded` avoids: it checks the state, and then counts the guard.
     pub(crate) fn guard_unchecked(&self) -> bool {
         let state = self.state();
         let free = state.is_uptodate() && !state.has(LOCKED | WAITERS);

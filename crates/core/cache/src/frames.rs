@@ -26,11 +26,11 @@ const COPY_AHEAD_BYTES: usize = 512;
 const LOOK_AHEAD_BYTES: usize = 128;
 const CACHE_LINE: usize = 64;
 
-/// Why there is no run of frames.
+/// The error of an allocation: no frame is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoFrames;
 
-/// How a pool stands.
+/// Counts of the frames and requests of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameCounts {
     /// All frames.
@@ -41,7 +41,7 @@ pub struct FrameCounts {
     pub blocks_by_largest: [u32; ORDER_MAX as usize + 1],
     /// Requests that got a smaller run than they asked for.
     pub smaller: u64,
-    /// Requests that got none.
+    /// Requests for which no frame was free.
     pub failed: u64,
 }
 
@@ -75,7 +75,7 @@ impl Frames {
         }
     }
 
-    /// Maps a pool of so many frames: tests have small ones.
+    /// Maps a pool of `frames` frames: tests use small ones.
     pub(crate) fn with_frames(frames: u32) -> Result<Frames, Errno> {
         let bytes = frames as usize * FRAME_BYTES;
         let headers = frames.next_multiple_of(1 << ORDER_MAX) as usize;
@@ -97,8 +97,8 @@ impl Frames {
         self.total
     }
 
-    /// Takes a run of 2^`order` frames or, if there is none, the largest smaller one. The folio
-    /// is frozen, and the caller's alone.
+    /// Takes a run of 2^`order` frames or, if there is none, the largest smaller one. The folio is
+    /// frozen and belongs to the caller.
     ///
     /// # Errors
     /// No frame is free.
@@ -118,15 +118,15 @@ impl Frames {
         Ok(id)
     }
 
-    /// Gives back a frozen folio, the caller's alone. Say so by [`Frames::notice_room`] once no
-    /// lock is held.
+    /// Frees a frozen folio that belongs to the caller. The caller then calls
+    /// [`Frames::notice_room`], without holding a lock.
     pub(crate) fn free(&self, id: FolioId) {
         let folio = self.folio(id);
         debug_assert!(folio.state().is_frozen(), "freed while in use");
         self.buddy.lock().free(id.frame(), folio.order());
     }
 
-    /// Takes a pin off, and frees the folio if that was the last of a detached one.
+    /// Takes off a pin, and frees the folio if that was the last pin of a detached one.
     #[inline]
     pub(crate) fn unpin(&self, id: FolioId) {
         if self.folio(id).unpin() {
@@ -135,13 +135,13 @@ impl Frames {
         self.room.notice();
     }
 
-    /// Leaves an entry for when a frame is freed, or may be reclaimed, from now on. The caller
-    /// then tries once more.
+    /// Leaves an entry, which is kicked when a frame is freed or can be reclaimed. The caller then
+    /// tries once more, because a frame may have become free before.
     pub fn wait_for_room(&self, entry: WaitEntry) {
         self.room.arm(entry);
     }
 
-    /// Says that a folio can be reclaimed that could not before.
+    /// Kicks the operations that wait for frames, because a folio can be reclaimed now.
     pub(crate) fn notice_room(&self) {
         self.room.notice();
     }
@@ -152,7 +152,8 @@ impl Frames {
         &self.folios[self.place(id.frame() as usize)]
     }
 
-    /// Returns the folio with this number, if there can be one: stale look-ups find anything.
+    /// Returns the folio with this number; `None` if the pool has no such frame. A look-up without
+    /// a lock may find any number.
     #[inline]
     pub(crate) fn candidate(&self, number: u32) -> Option<(FolioId, &Folio)> {
         let id = FolioId::new(number)?;
@@ -160,12 +161,12 @@ impl Frames {
         (id.frame() < self.total).then_some((id, folio))
     }
 
-    /// Returns where the header of a frame lies: first those of all frames that begin a block of
-    /// 256 KiB, then those of all second frames of a block, and so on.
+    /// Returns the place of a frame's header. The headers of the first frames of all 256 KiB blocks
+    /// come first, then the headers of their second frames, and so on.
     ///
-    /// Large folios use one header in 64. In the order of frames each of those would be alone on
-    /// its page, and all in the same few sets of the processor's caches: a look-up in a 2 GiB pool
-    /// would miss the TLB and two levels of cache on every header.
+    /// Large folios use one header in 64. In the order of the frames, each used header would be
+    /// alone on its page, and all would lie in the same few sets of the processor's caches: a
+    /// look-up in a 2 GiB pool would miss the TLB and two levels of cache on every header.
     #[inline]
     fn place(&self, frame: usize) -> usize {
         let rows = self.folios.len() >> ORDER_MAX;
@@ -178,7 +179,7 @@ impl Frames {
         self.memory.base().wrapping_add(id.frame() as usize * FRAME_BYTES)
     }
 
-    /// Asks the processor to bring the header near. Any number is allowed.
+    /// Prefetches the header of the folio with this number. Any number is allowed.
     #[inline]
     pub(crate) fn prefetch_header(&self, number: u32) {
         let place = self.place((number as usize).wrapping_sub(1));
@@ -190,7 +191,7 @@ impl Frames {
     #[inline]
     pub(crate) fn prefetch_data(&self, number: u32, offset: u64, len: usize, what: Ahead) {
         let Some((id, folio)) = self.candidate(number) else { return };
-        // A guess, if the folio is another by now.
+        // A guess: the header may belong to another folio by now.
         let bytes = (FRAME_BYTES as u64) << (folio.order() & ORDER_MAX);
         let first = self.data(id).wrapping_add((offset & (bytes - 1)) as usize);
         let ahead = match what {
@@ -210,7 +211,7 @@ impl Frames {
         &self.memory
     }
 
-    /// Returns how the pool stands.
+    /// Returns the counts of the pool.
     pub fn counts(&self) -> FrameCounts {
         let buddy = self.buddy.lock();
         FrameCounts {

@@ -1,23 +1,23 @@
-//! The gate of a mapping: while a file is changed past its cache, no pages of that part are brought
-//! in.
+//! The gate of a mapping: while a change of the file bypasses the cache, no page of the changed
+//! part is read into the cache.
 //!
-//! It is looked at where a folio is created, under the mapping's lock, and costs a hit nothing:
-//! what was in the cache when the gate was closed is locked, or taken out, folio by folio. (The
+//! The gate is checked where a folio is created, under the mapping's lock, and costs a hit nothing.
+//! Folios that are in the cache when the gate closes are locked or taken out one by one. (The
 //! kernel has `invalidate_lock` for this, which every fill takes.) Source: mm/filemap.c, "locking".
 
 use crate::primitives::{AcqRel, Acquire, AtomicU64, Mutex, Release};
 use nowait_retry::WaitEntry;
 
-/// First closed page of a gate that is open.
+/// The value of `from` while the gate is open.
 const OPEN: u64 = u64::MAX;
 
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// Begun and ended changes: odd while one is going on.
+    /// How often a change has begun or ended: odd while a change is in progress.
     changes: AtomicU64,
-    /// The first page that may not be brought in; changes under the mapping's lock.
+    /// The first page that may not be read into the cache. Changes under the mapping's lock.
     from: AtomicU64,
-    /// Operations that wait for its opening.
+    /// Operations that wait until the gate opens.
     waiting: Mutex<Vec<WaitEntry>>,
 }
 
@@ -29,18 +29,20 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Returns how many changes have begun or ended: odd while one is going on.
+    /// Returns how often a change has begun or ended: odd while a change is in progress.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Acquire)
     }
 
-    /// Returns the first page that may not be brought in, with the mapping's lock held.
+    /// Returns the first page that may not be read into the cache. The caller holds the mapping's
+    /// lock.
     pub(crate) fn closed_from(&self) -> u64 {
         self.from.load(Acquire)
     }
 
-    /// Closes it from page `from` on, with the mapping's lock held. False: it is closed already.
+    /// Closes the gate from page `from` on. Returns `false` if it is closed already. The caller
+    /// holds the mapping's lock.
     pub(crate) fn close(&self, from: u64) -> bool {
         if self.closed_from() != OPEN {
             return false;
@@ -51,28 +53,29 @@ impl Gate {
         true
     }
 
-    /// Opens it, with the mapping's lock held; then the entries that waited are to be kicked,
-    /// without it.
+    /// Opens the gate. The caller holds the mapping's lock; after releasing it, the caller kicks
+    /// the entries that [`Gate::take_waiting`] returns.
     pub(crate) fn open(&self) {
         self.from.store(OPEN, Release);
         self.changes.fetch_add(1, AcqRel);
     }
 
-    /// Takes out the entries that wait for the opening, after it.
+    /// Takes out the entries that waited for the gate, after it was opened.
     pub(crate) fn take_waiting(&self) -> Vec<WaitEntry> {
         core::mem::take(&mut *self.waiting.lock())
     }
 
-    /// Leaves an entry, to be kicked once when the gate opens. False: it is open for page `index`,
-    /// nothing was left.
+    /// Leaves an entry, which is kicked once when the gate opens. Returns `false` and leaves
+    /// nothing if the gate is open for page `index`.
     pub(crate) fn wait(&self, index: u64, make: impl FnOnce() -> WaitEntry) -> bool {
         if self.closed_from() > index {
             return false;
         }
-        // Before the lock: making it may run code of the engine.
+        // The entry is made before the lock is taken, because making it may run code of the engine.
         let entry = make();
         let mut waiting = self.waiting.lock();
-        // The thread that opens it takes them out after that: one of both sees the other.
+        // The thread that opens the gate takes the entries out afterwards: either it finds this
+        // entry, or this thread sees the gate open.
         let closed = self.closed_from() <= index;
         if closed {
             waiting.push(entry);

@@ -1,10 +1,10 @@
 //! Bios of the cache, from their issue to their end.
 //!
 //! An I/O is contiguous in the file: the fill of a run of locked folios, or the writeback of a run
-//! of dirty pages, within a folio or across several. Such an operation has one bio in flight at a
-//! time. A short transfer goes on behind what was done; the unaligned tail of a file follows its
-//! whole blocks. When it has ended, all its folios are released, and only then the entries that
-//! waited are kicked: a reader of several folios is not kicked once for each.
+//! of dirty pages, within a folio or across several. It has one bio in flight at a time. After a
+//! short transfer the next bio continues where that one ended; the unaligned tail of a file follows
+//! in a bio after its whole blocks. When the I/O has ended, it releases all of its folios, and only
+//! then kicks the entries that waited: a reader of several folios is not kicked once for each.
 
 use crate::FRAME_BYTES;
 use crate::cache::Cache;
@@ -39,12 +39,13 @@ pub(crate) struct CacheIo {
     segments: Segments,
     /// First byte in the file.
     offset: u64,
-    /// Bytes to transfer by direct bios, a multiple of the block; then by the tail's.
+    /// Bytes to transfer by direct bios, a multiple of the block size, and bytes of the tail after
+    /// them.
     direct: u64,
     tail: u64,
     done: u64,
     stalls: u32,
-    /// How many pieces its end has released.
+    /// The number of pieces that the end of the I/O has released.
     released: usize,
 }
 
@@ -76,7 +77,7 @@ impl Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Fill,
-    /// Each bio makes so much durable before it ends.
+    /// A write whose bios make their data durable to this level before they end.
     Write(SyncLevel),
     Flush(BioOp),
 }
@@ -93,7 +94,7 @@ impl Kind {
 }
 
 impl CacheIo {
-    /// Makes the I/O of adjoining pieces; `end` is the byte of the file behind what is transferred.
+    /// Makes the I/O of adjoining pieces, which ends before byte `end` of the file.
     fn new(file: &Arc<CachedFile>, kind: Kind, pieces: Vec<Piece>, end: u64) -> CacheIo {
         let frames = file.cache().frames();
         let first = pieces[0];
@@ -105,7 +106,7 @@ impl CacheIo {
         let len = end.saturating_sub(offset).min(segments.len() as u64);
         let block = u64::from(file.block_bytes());
         let (direct, tail) = match kind {
-            // The kernel stops at the end of the file: ask for whole blocks.
+            // A read stops at the end of the file by itself, so it may ask for whole blocks.
             Kind::Fill => (len.next_multiple_of(block), 0),
             _ => (len & !(block - 1), len & (block - 1)),
         };
@@ -128,8 +129,8 @@ impl CacheIo {
         self.done >= self.direct + self.tail
     }
 
-    /// Returns `true` if the same bio, which is not queued yet, can write `next`, too: it adjoins
-    /// this one, and is to be as durable.
+    /// Returns `true` if the bio of this I/O, which is not queued yet, can also write `next`: the
+    /// two adjoin and are to be equally durable.
     fn can_grow_by(&self, next: &CacheIo) -> bool {
         let pages = |io: &CacheIo| io.segments.len() / FRAME_BYTES;
         matches!(self.kind, Kind::Write(_))
@@ -184,7 +185,7 @@ impl CacheIo {
         bio
     }
 
-    /// Returns the open that writes whole blocks, or the tail.
+    /// Returns the open file that writes whole blocks, or the one that writes the tail.
     fn write_target(&self, is_whole: bool) -> Target {
         match self.file.writes() {
             Some(writes) => {
@@ -194,19 +195,20 @@ impl CacheIo {
                     writes.tail
                 }
             }
-            // The opens come before the first dirty page: a mistake of ours is EBADF, no panic.
+            // The owner sets the open files before the first page is dirty. If it has not, the
+            // write fails with EBADF instead of panicking.
             None => Target { fd: -1, file: None },
         }
     }
 
-    /// Returns the memory from what is done to byte `end` of the run.
+    /// Returns the memory of this I/O from byte `done` to before byte `end`.
     fn part(&self, end: u64) -> Segments {
         let rest = self.segments.after(self.done as usize);
         let len = (end - self.done) as usize;
         if rest.len() == len { rest } else { rest.first(len) }
     }
 
-    /// Takes in the end of a bio. `None`: another one follows.
+    /// Processes the end of a bio. `None`: another bio follows.
     fn advance(&mut self, result: Result<u32, Errno>) -> Option<Result<(), Errno>> {
         let bytes = match result {
             Ok(bytes) => u64::from(bytes),
@@ -232,7 +234,7 @@ impl CacheIo {
 
     /// Releases the folios of a fill.
     fn end_fill(&mut self, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
-        // Behind the end of the file, devices and holes may give anything.
+        // Behind the end of the file, devices and holes may return any bytes.
         let valid =
             (self.offset + self.done).min(self.file.disk_size().max(self.offset)) - self.offset;
         let mut from = 0;
@@ -280,7 +282,7 @@ impl CacheIo {
         }
     }
 
-    /// Ends the request after a panic: no folio stays locked, and the operations that wait get an
+    /// Ends the I/O after a panic: no folio stays locked, and the operations that wait get an
     /// error.
     fn give_up(&self, woken: &mut Vec<WaitEntry>) {
         let (file, failed) = (&self.file, Err(Errno::IO));
@@ -300,7 +302,7 @@ impl CacheIo {
 }
 
 impl Cache {
-    /// Cuts ascending folios into runs that adjoin, and are short enough for a bio.
+    /// Cuts ascending folios into runs of adjoining folios, each short enough for a bio.
     pub(crate) fn runs(&self, mut ids: &[FolioId], mut each: impl FnMut(&[FolioId])) {
         while !ids.is_empty() {
             let (mut count, mut pages, mut next) = (0, 0, None);
@@ -341,8 +343,8 @@ impl Cache {
         self.issue(io, plug);
     }
 
-    /// Writes the dirty pages of adjoining folios whose writeback the caller has started: an I/O
-    /// for each run of them.
+    /// Writes the dirty pages of adjoining folios whose writeback the caller has started, with one
+    /// I/O for each run of dirty pages.
     pub(crate) fn start_write(
         &self,
         file: &Arc<CachedFile>,
@@ -352,8 +354,8 @@ impl Cache {
     ) {
         let mut woken = Vec::new();
         self.dirty_runs(run, |pieces| {
-            // Stable while it is written: bytes that come later make a folio behind it dirty, or
-            // wait for this one.
+            // The size is enough for these pages: a write that lengthens the file later makes
+            // another folio dirty, or waits for this writeback.
             let mut io = CacheIo::new(file, Kind::Write(durable), pieces, file.size());
             match io.is_done() {
                 // All of it lies behind the end of a file that was cut meanwhile.
@@ -389,7 +391,7 @@ impl Cache {
 
     fn issue(&self, io: CacheIo, plug: &mut Vec<Bio>) {
         let mut table = self.ios.lock();
-        // Writes of one submission that follow each other are one write to the device.
+        // Adjoining writes of one submission become one bio.
         if let Some(last) = plug.last_mut()
             && let Some(before) = table.slot(last.token)
             && before.can_grow_by(&io)
@@ -409,12 +411,12 @@ impl Cache {
         }
     }
 
-    /// Takes in the completion of a bio that the cache had put on a plug list: its token is odd.
-    /// Ends the I/O and kicks the entries that waited, or puts the bio that follows on `plug`.
+    /// Processes the completion of a bio that the cache had put on a plug list: its token is odd.
+    /// Ends the I/O and kicks the entries that waited, or puts the next bio of the I/O on `plug`.
     ///
     /// # Panics
-    /// The token is none of a bio in flight. The code that ends the I/O panicked: the I/O has then
-    /// ended with `EIO`.
+    /// No bio in flight has the token. The code that ends the I/O panicked: the I/O has then ended
+    /// with `EIO`.
     pub fn complete(&self, token: u64, result: Result<u32, Errno>, plug: &mut Vec<Bio>) {
         let (mut io, mut woken) = (self.ios.lock().take(token), Vec::new());
         let step = || match io.advance(result) {
@@ -445,11 +447,11 @@ impl Cache {
         }
     }
 
-    /// Makes the bio in flight with this token once more: the queue that had it has moved nothing,
-    /// and ended it for no reason of the file's.
+    /// Makes the bio in flight with this token once more, because its queue gave it up without
+    /// moving a byte, and not because of the file.
     ///
     /// # Panics
-    /// The token is none of a bio in flight.
+    /// No bio in flight has the token.
     pub fn bio_again(&self, token: u64) -> Bio {
         let mut table = self.ios.lock();
         table.slot(token).as_ref().expect("a completion comes once").bio(token)
@@ -474,7 +476,7 @@ impl Cache {
 pub(crate) struct IoTable {
     slots: Vec<(u32, Option<CacheIo>)>,
     free: Vec<u32>,
-    /// I/Os whose device has as many bios in flight as it may, the oldest first.
+    /// I/Os that wait because their device has the most bios in flight, the oldest first.
     parked: VecDeque<CacheIo>,
     pub(crate) most: InFlightMax,
 }

@@ -1,14 +1,15 @@
 //! Bytes of a cached file, lent without a copy.
 //!
 //! A shared slice must not change while it lives: in Rust that is undefined behaviour, not merely
-//! mixed bytes. So a folio that is lent out is *stable*, as one under writeback: a count in its
-//! state word keeps writers from locking it, and they wait for the last guard to go, by the same
-//! queues as for anything else. The alternatives were to give raw pointers, which every caller
-//! would have to copy from, or a new folio for each write to a lent one, two for one page.
+//! mixed bytes. So a folio that is lent out is *stable*, like a folio under writeback: a count of
+//! guards in its state word keeps writers from locking it. Writers wait in the usual queues until
+//! the last guard is dropped. The alternatives were raw pointers, from which every caller would
+//! have to copy, or a second folio for each write to a lent page.
 //!
-//! While an operation waits for the folio, nothing more of it is lent: readers that take turns
-//! would keep a writer out for ever. Truncation and invalidation do not wait: they take the folio
-//! out, and the guard keeps the old bytes; only what has to be zeroed at a new end does wait.
+//! While an operation waits for a folio, the folio gets no new guards: otherwise readers that take
+//! turns would keep a writer out for ever. Truncation and invalidation do not wait for guards: they
+//! take the folio out, and the guard keeps the old bytes. Only a truncation that ends inside a lent
+//! folio waits, because it zeroes the rest of the folio.
 
 use crate::FRAME_BYTES;
 use crate::file::CachedFile;
@@ -19,27 +20,27 @@ use crate::primitives::Arc;
 use crate::read::page;
 use smallvec::SmallVec;
 
-/// Folios of a range that cost no allocation: most ranges lie in one, or across two.
+/// The number of folios of a range that need no allocation: most ranges lie in one or two folios.
 const FOLIOS_INLINE: usize = 2;
 
 /// Bytes of a cached file that stay as they are, in the cache, until this is dropped.
 ///
-/// Hold it for as long as a reply takes to send, not longer: frames cannot be reclaimed, and
-/// writes to these pages wait. An operation that the holder waits for must not write them.
+/// Hold it for as long as a reply takes to send, not longer: frames cannot be reclaimed, and writes
+/// to these pages wait. An operation that the holder waits for must not write to these pages.
 #[derive(Debug)]
 pub struct PinnedRange {
-    /// The pages, without the file, whose descriptors may be closed meanwhile.
+    /// The mapping, without the file: the file's descriptors may be closed meanwhile.
     mapping: Arc<Mapping>,
-    /// Each one pinned and guarded once.
+    /// The folios of the range, each pinned and guarded once.
     folios: SmallVec<[FolioId; FOLIOS_INLINE]>,
     offset: u64,
     len: usize,
 }
 
 impl CachedFile {
-    /// Lends the `len` bytes from byte `offset` on, up to the end of the file, if all of them
-    /// are in the cache and no operation changes one of the folios or waits for it. Never blocks,
-    /// reads nothing. `None`: copy them by a read.
+    /// Lends the `len` bytes from byte `offset` on, up to the end of the file, if all of them are
+    /// in the cache and no operation changes one of the folios or waits for it. Never blocks and
+    /// reads nothing from the device. `None`: the caller has to copy the bytes by a read.
     pub fn pin_range(&self, offset: u64, len: usize) -> Option<PinnedRange> {
         let end = offset.saturating_add(len as u64).min(self.size());
         let len = end.saturating_sub(offset) as usize;

@@ -1,44 +1,35 @@
 //! A page cache in user space: no system call, lock or allocation on a hit.
 //!
-//! ```text
-//! mapping      the pages of one file: look-up, fill, change, writeback, removal
-//!   tree       from page index to folio, with tags; look-ups without a lock
-//!   nodes      what trees are made of, recycled
-//! folio        header of a run of frames: one word of state, the identity
-//!   pages      a set of its pages: which are dirty
-//!   pin        guard: the folio stays
-//!   page_wait  operations that wait for a folio, by reason
-//! frames       the memory, in huge pages
-//!   buddy      which runs of frames are free
-//!   room       operations that wait for a frame
+//! | module | contents |
+//! |---|---|
+//! | `mapping` | the pages of one file: look-up, fill, change, writeback, removal |
+//! | `tree`, `nodes` | from page index to folio, with tags; look-ups without a lock |
+//! | `folio`, `pages` | the header of a run of frames: state and identity; a set of its pages |
+//! | `pin`, `page_wait` | a guard that keeps a folio in place; operations that wait for a folio |
+//! | `frames`, `buddy` | the memory, in huge pages; its free runs |
+//! | `room`, `memory` | operations that wait for a frame; allocation of frames for operations |
+//! | `file` | a cached file: mapping, sizes, how bios reach it |
+//! | `read`, `write`, `writeback` | operations: iterations that never wait |
+//! | `io`, `flush` | bios from issue to completion; group commit |
+//! | `reclaim`, `policy` | makes frames free; chooses the folio to evict |
+//! | `share` | limits on the dirty frames of each device and file |
+//! | `lend`, `copy` | lends bytes without a copy; copies to and from the application |
+//! | `open_file`, `readahead` | the readahead of one open file; decides what to read ahead |
+//! | `change`, `gate` | changes that bypass the cache; keep pages out meanwhile |
+//! | `mistake` | deliberate bugs that tests must find |
 //!
-//! file         a cached file: mapping, sizes, how bios reach it
-//!   read, write, writeback   operations: iterations that never wait
-//!   io         bios from issue to completion      flush      group commit
-//!   memory     frames for an operation            reclaim    victims, cleaning
-//!   share      how much may be dirty, of which file and device
-//! lend         bytes without a copy
-//! copy         between frames and memory of the application
-//! mistake      made on purpose, for tests that must find them
-//! open_file    what an open remembers of its reads
-//! readahead    what to read before it is asked for
-//! policy       which folio leaves when a frame is needed
-//! change       what is done to the file past its cache: cuts, holes, writes of others
-//! gate         no pages are brought in meanwhile
-//! ```
+//! The owner of an operation calls `iterate` with a plug list and a function that makes a wait
+//! entry. It then queues the bios of the list to a backend, and passes their completions to
+//! [`Cache::complete`], which kicks the operations that wait.
 //!
-//! An operation is driven by its owner: `iterate` with a plug list and a way to make a wait
-//! entry; the bios on the list are queued to a backend after it; their completions go to
-//! [`Cache::complete`], which kicks.
-//!
-//! **Lock order.** A mapping's lock, then the buddy of `frames`, the book of `nodes`, the policy or
-//! a shard of `page_wait`; the policy's and the shards' are taken alone too, and nothing under
-//! them. The lists of `room` and of the gate, the book of `flush`, and the registry, the files and
-//! the I/Os of `cache` are taken alone. Nothing is kicked under a lock.
+//! **Lock order.** Under a mapping's lock a thread may take the lock of the buddy of `frames`, of
+//! the book of `nodes`, of the policy or of a shard of `page_wait`. A thread that holds one of
+//! these takes no other lock. The lists of `room` and of the gate, the book of `flush`, and the
+//! registry, the files and the I/Os of `cache` are taken alone. No entry is kicked under a lock.
 //!
 //! **Floors.** A module imports only modules of lower floors (`cargo x tidy`). `cache`, `file`,
-//! `io` and `mapping` are the one circle: the cache owns its files, each file has a mapping, a
-//! mapping takes frames from the cache, and I/O completes through all of them.
+//! `io` and `mapping` form the only import cycle: the cache owns its files, each file has a
+//! mapping, a mapping takes frames from the cache, and I/O completes through all of them.
 
 mod buddy;
 pub mod cache;

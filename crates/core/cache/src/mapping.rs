@@ -50,7 +50,7 @@ pub struct Mapping {
     gate: Gate,
 }
 
-/// A folio that is in the way, and what to wait for before looking again.
+/// A folio for which the caller has to wait, and the condition to wait for.
 #[derive(Debug)]
 pub struct Busy<'a> {
     /// The folio.
@@ -89,19 +89,20 @@ impl Mapping {
         self.device.dirt.writing() == 0
     }
 
-    /// Returns `true` if a writer waits until less is dirty (`share.rs`).
+    /// Returns `true` if a writer must wait until fewer frames are dirty (`share.rs`).
     #[inline]
     pub(crate) fn must_wait(&self) -> bool {
         self.counts().must_wait(self.cache.frames.total())
     }
 
-    /// Returns `true` if a reader waits until less is being read from the device (`share.rs`).
+    /// Returns `true` if a reader must wait until fewer frames are being read from the device
+    /// (`share.rs`).
     #[inline]
     pub(crate) fn must_wait_to_read(&self) -> bool {
         self.counts().must_wait_to_read(self.cache.frames.total())
     }
 
-    /// Counts frames that are read to from now on, or no longer; under the lock of the I/Os.
+    /// Counts frames whose fill begins or ends. The caller holds the lock of the I/Os.
     pub(crate) fn count_reads(&self, frames: u64, begins: bool) {
         match begins {
             true => self.counts().reads(frames),
@@ -119,8 +120,8 @@ impl Mapping {
         self.number
     }
 
-    /// Returns the folio that holds page `index`, pinned, without a lock. `None`: it is missing,
-    /// or was moved this very moment; [`Mapping::look_up`] decides.
+    /// Returns the folio that holds page `index`, pinned, without a lock. `None`: the page is
+    /// missing, or its folio was moved this very moment; [`Mapping::look_up`] decides.
     #[inline]
     pub fn find(&self, index: u64) -> Option<Pin<'_>> {
         self.pin(self.tree.find(&self.cache.nodes, index), index)
@@ -205,8 +206,7 @@ impl Mapping {
         Some(pin)
     }
 
-    /// Takes a guard off, and the pin under it. The operations that waited for the guard are
-    /// kicked.
+    /// Takes off a guard and the pin under it. Kicks the operations that waited for the guard.
     #[inline]
     pub(crate) fn give_back_guard(&self, pin: Pin<'_>) {
         if pin.folio().try_unpin_guarded() {
@@ -220,8 +220,8 @@ impl Mapping {
         woken.into_iter().for_each(WaitEntry::kick);
     }
 
-    /// First step of a batch of look-ups: returns the number of the folio that `find` may find,
-    /// and asks the processor for its header.
+    /// First step of a batch of look-ups: returns the number of the folio that `find` may find, and
+    /// prefetches its header.
     #[inline]
     pub fn prefetch(&self, index: u64) -> u32 {
         let number = self.tree.find(&self.cache.nodes, index);
@@ -229,9 +229,9 @@ impl Mapping {
         number
     }
 
-    /// Second step: asks the processor for what is wanted first of the `len` bytes from byte
-    /// `offset` of the file on, which are in the folio with this number. The header should be near
-    /// by now.
+    /// Second step: prefetches the bytes that the caller will read first, of the `len` bytes from
+    /// byte `offset` of the file on. They are in the folio with this number, whose header should be
+    /// in the processor's cache by now.
     #[inline]
     pub fn prefetch_data(&self, number: u32, offset: u64, len: usize, what: Ahead) {
         self.cache.frames.prefetch_data(number, offset, len, what);
@@ -245,20 +245,23 @@ impl Mapping {
         self.identified(id, index)
     }
 
-    /// Takes over a pin that was counted, and gives it back if the folio is not page `index`.
+    /// Takes over a pin that was counted. Returns `None` and takes it off if the folio does not
+    /// hold page `index`.
     #[inline]
     fn identified(&self, id: FolioId, index: u64) -> Option<Pin<'_>> {
         let pin = Pin::adopt(&self.cache.frames, id);
         pin.folio().holds(self.number, index).then_some(pin)
     }
 
-    /// Fills the gaps from page `from` to before `end` with locked folios, and locks those whose
-    /// fill had failed: the caller has all in `created` filled, in ascending order, and ends
-    /// each by [`Mapping::filled`]. Others find them and wait: one read for all. Behind a closed
-    /// gate nothing is created; an operation that needs it waits by `Mapping::wait_open`.
+    /// Puts locked folios into the gaps from page `from` to before `end`, and locks folios whose
+    /// fill had failed. Adds both to `created`, in ascending order. The caller has them filled, and
+    /// ends each by [`Mapping::filled`]. Other operations find these folios and wait, so that each
+    /// page is read once. Nothing is created behind a closed gate; an operation that needs such a
+    /// page waits by `Mapping::wait_open`.
     ///
     /// # Errors
-    /// The frames ran out: `created` has what there was. Reclaim some, call again.
+    /// No more frames are free; `created` has the folios made before. The caller reclaims frames
+    /// and calls again.
     pub fn create_missing(
         &self,
         from: u64,
@@ -285,8 +288,8 @@ impl Mapping {
         Ok(())
     }
 
-    /// Puts one locked folio at the missing page `at`, as large as `end` and what is there allow;
-    /// the caller fills it and unlocks it. `None`: the page is not missing any more, or behind a
+    /// Puts one locked folio at the missing page `at`, as large as `end` and the next folio allow;
+    /// the caller fills it and unlocks it. `None`: the page is not missing any more, or is behind a
     /// closed gate.
     ///
     /// # Errors
@@ -319,7 +322,8 @@ impl Mapping {
         let order = at.trailing_zeros().min((end - at).ilog2()).min(largest);
         let id = self.cache.frames.allocate(order)?;
         let folio = self.cache.frames.folio(id);
-        // Before the tree: a thread that finds it sees its identity.
+        // Published before it is in the tree: a thread that finds the folio there sees its
+        // identity.
         folio.publish(self.number, at, LOCKED);
         self.tree.insert(&self.cache.nodes, lock, at, folio.order(), id.get());
         self.cache.admit(id);
@@ -327,8 +331,8 @@ impl Mapping {
         Ok(end_of(folio))
     }
 
-    /// Unlocks a folio that was filled, or not. The entries that waited are added to `woken`; kick
-    /// them when all folios of the read are unlocked.
+    /// Unlocks a folio after its fill, which may have failed. Adds the entries that waited to
+    /// `woken`; the caller kicks them when all folios of the read are unlocked.
     pub fn filled(&self, id: FolioId, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         match result {
             Ok(()) => self.release(id, UPTODATE, LOCKED | ERROR, woken),
@@ -336,20 +340,21 @@ impl Mapping {
         }
     }
 
-    /// Returns how many changes of the file past the cache have begun or ended, odd while one is
-    /// going on.
+    /// Returns how often a change that bypasses the cache has begun or ended: odd while one is in
+    /// progress.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.gate.changes()
     }
 
-    /// Closes the gate: no pages from `from` on are brought in. False: it is closed already.
+    /// Closes the gate: no pages from `from` on are read into the cache. Returns `false` if it is
+    /// closed already.
     pub(crate) fn close(&self, from: u64) -> bool {
         let _lock = self.lock.lock();
         self.gate.close(if planted::makes(Planted::LeaveOpen) { u64::MAX - 1 } else { from })
     }
 
-    /// Opens the gate; returns the entries that waited for that, to be kicked.
+    /// Opens the gate. Returns the entries that waited for that, for the caller to kick.
     pub(crate) fn open(&self) -> Vec<WaitEntry> {
         let lock = self.lock.lock();
         self.gate.open();
@@ -357,8 +362,8 @@ impl Mapping {
         self.gate.take_waiting()
     }
 
-    /// Leaves an entry, to be kicked once when page `index` may be brought in. False: it may,
-    /// nothing was left.
+    /// Leaves an entry, which is kicked once when page `index` may be read into the cache. Returns
+    /// `false` and leaves nothing if it may be read now.
     #[must_use]
     pub(crate) fn wait_open(&self, index: u64, make: impl FnOnce() -> WaitEntry) -> bool {
         self.gate.wait(index, make)
@@ -370,11 +375,12 @@ impl Mapping {
         self.gate.wait(u64::MAX - 1, make)
     }
 
-    /// Locks all folios with pages from `at` on, behind the closed gate, and goes on with `at`.
-    /// That with byte `size` in its middle is to be changed by the caller: not while it is lent.
+    /// Locks all folios with pages from `at` on, behind the closed gate, and moves `at` on. Does
+    /// not lock the folio around byte `size` while its bytes are lent, because the caller will zero
+    /// a part of it.
     ///
     /// # Errors
-    /// A folio is in use: wait, call again.
+    /// A folio is in use: the caller waits for it and calls again.
     pub(crate) fn lock_from(
         &self,
         at: &mut u64,
@@ -410,8 +416,8 @@ impl Mapping {
         self.cache.frames.folio(run[0]).index()
     }
 
-    /// Leaves an entry, to be kicked once when the folio is unlocked, or written. False: it is
-    /// already, nothing was left, look again.
+    /// Leaves an entry, which is kicked once when `reason` comes true. Returns `false` and leaves
+    /// nothing if it is true already: the caller looks again.
     #[must_use]
     pub fn wait(&self, pin: &Pin<'_>, reason: Reason, make: impl FnOnce() -> WaitEntry) -> bool {
         self.cache.waits.arm(pin, reason, make)
@@ -426,12 +432,12 @@ impl Mapping {
         self.tree.tag(&self.cache.nodes, lock, folio, tag, on);
     }
 
-    /// Returns a folio that the tree holds, with the lock held.
+    /// Returns a folio that the tree holds. The caller holds the lock.
     fn folio(&self, number: u32) -> (FolioId, &Folio) {
         self.cache.frames.candidate(number).expect("a folio of the tree")
     }
 
-    /// Pins a folio that cannot go, without counting an access.
+    /// Pins a folio that cannot leave the tree, without counting an access.
     fn hold(&self, number: u32) -> Pin<'_> {
         let (id, folio) = self.folio(number);
         folio.try_hold().expect("fewer than 16 million pins");
@@ -461,7 +467,8 @@ impl Drop for Mapping {
 
 #[cfg(all(test, loom))]
 impl Mapping {
-    /// The mistake that `written` avoids: counts the end first, and then says how it ended.
+    /// The mistake that `written` avoids: it counts the end of a writeback before it stores the
+    /// outcome.
     pub(crate) fn written_early(&self, id: FolioId, result: Result<(), Errno>) {
         self.cache.frames.folio(id).note_written();
         self.written(id, crate::pages::Pages::ALL, result, &mut Vec::new());

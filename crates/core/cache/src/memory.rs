@@ -15,18 +15,18 @@ const CLEAN_PAGES: u64 = 1024;
 /// The state of an attempt to get frames, over the iterations of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// Look again at what is there now.
+    /// The caller looks again, because the cache has changed.
     Again,
-    /// An entry was left.
+    /// A wait entry was left.
     Wait,
 }
 
-/// Runs `attempt` until it succeeds. Frames are reclaimed in between; when there is nothing to
-/// reclaim, dirty pages are put on `plug`, and an entry is left.
+/// Runs `attempt` until it succeeds. Reclaims frames in between; when there is nothing to reclaim,
+/// puts the writeback of dirty pages on `plug`, and leaves a wait entry.
 ///
 /// # Errors
-/// `ENOMEM`: all frames hold what could not be written, and nothing is in flight that would free
-/// one. Their writeback is tried once more, for later operations.
+/// `ENOMEM`: all frames hold pages that could not be written, and nothing is in flight that would
+/// free a frame. Their writeback is tried once more, for later operations.
 pub(crate) fn with_frames(
     file: &Arc<CachedFile>,
     plug: &mut Vec<Bio>,
@@ -51,15 +51,15 @@ pub(crate) fn with_frames(
             return Err(Errno::NOMEM);
         }
         cache.clean_unless(ERROR, CLEAN_PAGES, plug);
-        // Then look once more: what ended before this kicks no entry.
+        // Then tries once more: an I/O that ended before this kicks no entry.
         cache.frames().wait_for_room(make());
         armed = true;
     }
 }
 
-/// Creates the missing pages from `from` to before `end` and reads them: at once, if frames for
-/// all can be had without waiting, and the device has its share not yet. Fails as
-/// [`with_frames`].
+/// Creates the missing pages from `from` to before `end`, as far as frames are free, and starts
+/// reading them. Waits if no frame is free, or while too many frames are being read from the
+/// device. Fails as [`with_frames`].
 pub(crate) fn read_missing(
     file: &Arc<CachedFile>,
     from: u64,
@@ -69,7 +69,7 @@ pub(crate) fn read_missing(
 ) -> Result<Attempt, Errno> {
     let (cache, mapping) = (file.cache(), file.mapping());
     if mapping.must_wait_to_read() {
-        // Then look once more, as for a frame.
+        // Then checks once more, as for a frame.
         cache.frames().wait_for_room(make());
         return Ok(if mapping.must_wait_to_read() { Attempt::Wait } else { Attempt::Again });
     }
@@ -89,7 +89,7 @@ pub(crate) fn create_now(
     plug: &mut Vec<Bio>,
 ) -> (Vec<FolioId>, Result<(), NoFrames>) {
     let cache = file.cache();
-    // The last free frames are scattered: have a block's worth of them, for long runs.
+    // The last free frames are scattered: reclaims a block of them, so that there are long runs.
     let block = (end - from).min(1 << ORDER_MAX);
     if cache.frames().free_frames() < block {
         cache.reclaim(block, plug);

@@ -43,7 +43,7 @@ std::thread_local! {
     static MADE: core::cell::Cell<Option<Mistake>> = const { core::cell::Cell::new(None) };
 }
 
-/// The number of the mistake, from 1 on: threads of a simulated machine are many.
+/// The number of the mistake, from 1 on, for all threads of the simulated machine.
 #[cfg(simulated)]
 static MADE: nowait_sys::primitives::AtomicU32 = nowait_sys::primitives::AtomicU32::new(0);
 

@@ -19,7 +19,7 @@ use nowait_sys::Errno;
 use nowait_sys::primitives::{futex_wait, futex_wake};
 use nowait_sys::time::Deadline;
 
-/// Puts page `index` in, with its content.
+/// Puts page `index` into the cache, with its content.
 fn fill(mapping: &Mapping, index: u64) -> FolioId {
     let mut created = Vec::new();
     mapping.create_missing(index, index + 1, &mut created).unwrap();
@@ -59,7 +59,7 @@ fn reuse(find: for<'a> fn(&'a Mapping, u64) -> Option<Pin<'a>>) {
     });
 }
 
-/// Trusts the tree: no comparison of the identity after pinning.
+/// A mistake: it trusts the tree, and does not compare the identity after pinning.
 fn find_unchecked(mapping: &Mapping, index: u64) -> Option<Pin<'_>> {
     let number = mapping.prefetch(index);
     let id = FolioId::new(number)?;
@@ -114,7 +114,6 @@ impl Kicked {
         WaitEntry::Request(self.clone())
     }
 
-    /// Sleeps until kicked.
     fn sleep(&self) {
         while self.0.load(Acquire) == 0 {
             let _ = futex_wait(&self.0, 0, Deadline::NEVER);
@@ -324,7 +323,8 @@ fn failed_writeback(end: fn(&Mapping, FolioId)) {
         let before = cache.frames.folio(id).written();
         let device = mapping.clone();
         let device = thread::spawn(move || end(&device, id));
-        // A sync does the same after its wait, if the folio is under writeback again, or still.
+        // A sync makes the same check after its wait, if the folio is under writeback again or
+        // still.
         if cache.frames.folio(id).written() != before {
             assert_eq!(mapping.write_error(0, 0), Some(Errno::IO), "the sync misses the error");
         }

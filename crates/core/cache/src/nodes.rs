@@ -1,13 +1,13 @@
-//! The memory of the nodes of all trees of a cache: recycled, never given back while it lives.
+//! The memory of the nodes of all trees of a cache: recycled, and not freed while the cache lives.
 //!
-//! A look-up holds no lock, so it may read a node that left its tree and serves another by now.
-//! That node is still a node; what the look-up finds through it is checked at the end of its way
-//! ([`crate::folio`]). Hence nodes have numbers, and their memory stays.
+//! A look-up holds no lock, so it may read a node that has left its tree and serves another tree by
+//! now. That memory still holds a node, and at its end the look-up compares the identity of the
+//! folio that it finds ([`crate::folio`]). Hence nodes have numbers, and their memory stays.
 
 use crate::primitives::{Acquire, AtomicU32, AtomicU64, Mutex, Relaxed, Release};
 use core::sync::atomic::AtomicPtr;
 
-/// Bits of an index that one level of a tree decides. Models get by with less.
+/// Bits of a page index for each level of a tree; fewer in models.
 pub(crate) const BITS: u32 = if cfg!(loom) { 1 } else { 6 };
 /// Slots of a node.
 pub(crate) const SLOTS: usize = 1 << BITS;
@@ -23,9 +23,10 @@ const CHUNK: usize = 1 << CHUNK_BITS;
 
 /// A node: slots, and for each tag a bit per slot.
 ///
-/// The slots of a leaf hold folios, the others nodes; all pages of a large folio hold the same
-/// number, so that a look-up is one walk. Bits say which slots are used, or have a page below
-/// them with the tag. Look-ups read slots only; the rest is guarded by the lock of the mapping.
+/// The slots of a leaf hold numbers of folios, the slots of other nodes numbers of nodes. All pages
+/// of a large folio hold its number, so that a look-up is one walk. A slot's bit is set if the slot
+/// is used, or if a page below it has the tag. Look-ups read slots only; the lock of the mapping
+/// guards the rest.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Node {
@@ -78,7 +79,7 @@ impl Nodes {
         Some(unsafe { &*chunk.add(at & (CHUNK - 1)) })
     }
 
-    /// Returns an empty node, the caller's until it is linked.
+    /// Returns the number of an empty node, which belongs to the caller until it is linked.
     pub(crate) fn allocate(&self) -> u32 {
         let mut book = self.book.lock();
         if let Some(number) = book.recycled.pop() {

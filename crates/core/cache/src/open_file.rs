@@ -1,8 +1,8 @@
 //! One open of a cached file, with its readahead state.
 //!
-//! Reads come here only when a page is missing, or when they find a mark; what is read ahead is
-//! created and read like a request's own pages, but no operation waits for it, and if there are no
-//! frames for it without waiting, it is not read.
+//! Reads come here only when a page is missing, or when they find a mark. Pages that are read ahead
+//! are created and read like a request's own pages, but no operation waits for them. If no frames
+//! are free for them, they are not read.
 
 use crate::FRAME_BYTES;
 use crate::file::CachedFile;
@@ -52,8 +52,8 @@ impl OpenFile {
         }
     }
 
-    /// Drops the clean pages that lie in `range`, in bytes, and are not in use (DONTNEED); to
-    /// miss them later is no sign of too long a window. Also for a truncation, before it.
+    /// Drops the clean pages that lie in `range`, in bytes, and are not in use (DONTNEED). A later
+    /// miss of these pages does not shorten the window. Also called before a truncation.
     pub fn forget(&self, file: &CachedFile, range: Range<u64>) {
         let pages = range.start.div_ceil(PAGE)..range.end / PAGE;
         if pages.is_empty() {
@@ -73,7 +73,7 @@ impl OpenFile {
         self.readahead.lock().miss(request, index, bounds(file))
     }
 
-    /// Takes the mark off a folio that a request came to, at page `index`. Returns the pages to
+    /// Clears the mark of a folio that a request has reached at page `index`. Returns the pages to
     /// read ahead.
     pub(crate) fn take_mark(
         &self,
@@ -94,12 +94,12 @@ impl OpenFile {
 
 const PAGE: u64 = FRAME_BYTES as u64;
 
-/// Starts reading what is missing of a plan, and marks its page. The caller created the
-/// pages before it, or they are not part of it.
+/// Starts reading the missing pages of a plan, and marks its page. The page to mark may also be one
+/// that the caller has created before.
 pub(crate) fn read_ahead(file: &Arc<CachedFile>, plan: &Plan, plug: &mut Vec<Bio>) {
     let mut created = Vec::new();
     if !plan.read.is_empty() && !file.mapping().must_wait_to_read() {
-        // Short of frames it ends early: the next miss is a sign of that.
+        // If frames run out, fewer pages are created; the next miss shows that.
         (created, _) = create_now(file, plan.read.start, plan.read.end, plug);
     }
     mark(file, plan);

@@ -1,8 +1,9 @@
-//! Waiting for a folio: until it is unlocked, its writeback is over, or its bytes came back.
+//! Waiting for a folio: until it is unlocked, its writeback is over, or its bytes are not lent any
+//! more.
 //!
-//! An entry lies under the folio *and* the reason it waits for, and is kicked by that event only:
-//! a kick that finds nothing new ("spurious") costs an iteration, and in the kernel's hashed
-//! queues two operations could kick each other for ever (2.5, "retry storms").
+//! An entry names the folio *and* the reason for which it waits, and only that event kicks it. A
+//! kick that finds nothing new ("spurious") costs an iteration, and in the hashed queues of the
+//! kernel of 2003 two operations could kick each other for ever.
 //!
 //! ```text
 //!   arm:      lock shard ─ set WAITERS, if the bit waited for is still set ─ add entry ─ unlock
@@ -81,8 +82,8 @@ impl PageWaits {
         PageWaits { shards, armed: zero(), kicked: zero() }
     }
 
-    /// Leaves an entry, to be kicked once when the reason comes true. False: it is true already,
-    /// nothing was left, look again.
+    /// Leaves an entry, which is kicked once when the reason comes true. Returns `false` and leaves
+    /// nothing if it is true already: the caller looks again.
     #[must_use]
     pub(crate) fn arm(
         &self,
@@ -90,7 +91,7 @@ impl PageWaits {
         reason: Reason,
         make: impl FnOnce() -> WaitEntry,
     ) -> bool {
-        // Before the lock: making it may run code of the engine.
+        // The entry is made before the lock is taken, because making it may run code of the engine.
         let entry = make();
         let mut queue = self.shard(pin.id()).lock();
         if !pin.folio().expect_waiter(reason.bits()) {
@@ -101,9 +102,9 @@ impl PageWaits {
         true
     }
 
-    /// Changes the state of a folio that the caller has locked, or writes back. The entries that
-    /// waited for a bit of `clear` are added to `woken`, in the order of arming; the caller kicks
-    /// them when all folios it has to release are. Returns the state before.
+    /// Changes the state of a folio that the caller has locked, or writes back. Adds the entries
+    /// that waited for a bit of `clear` to `woken`, in the order of arming; the caller kicks them
+    /// when it has released all of its folios. Returns the state before.
     pub(crate) fn release(
         &self,
         frames: &Frames,
@@ -122,15 +123,15 @@ impl PageWaits {
         folio.change_if(0, 0, set, clear).unwrap_or_else(|state| state)
     }
 
-    /// Takes a folio that the caller has locked out of circulation. The entries that waited for it
-    /// are added to `woken`; their operations find it gone. Returns the state before.
+    /// Takes a folio that the caller has locked out of circulation. Adds the entries that waited
+    /// for it to `woken`; their operations find the folio gone. Returns the state before.
     pub(crate) fn retire(&self, frames: &Frames, id: FolioId, woken: &mut Vec<WaitEntry>) -> State {
         let mut queue = self.shard(id).lock();
         self.take_out(&mut queue, id, LOCKED | WRITEBACK | GUARDS, woken);
         frames.folio(id).retire()
     }
 
-    /// Takes a guard off a folio. The entries that waited for the last one are added to `woken`.
+    /// Takes a guard off a folio. Adds the entries that waited for the last guard to `woken`.
     #[inline]
     pub(crate) fn unguard(&self, frames: &Frames, id: FolioId, woken: &mut Vec<WaitEntry>) {
         let folio = frames.folio(id);
@@ -144,8 +145,8 @@ impl PageWaits {
         }
     }
 
-    /// Takes out the entries that wait for one of `bits` of a folio. The flag says if
-    /// others wait for it.
+    /// Takes out the entries that wait for one of `bits` of a folio. Returns `true` if other
+    /// entries wait for the folio.
     fn take_out(
         &self,
         queue: &mut Vec<Waiter>,
@@ -175,7 +176,7 @@ impl PageWaits {
 
 #[cfg(all(test, loom))]
 impl PageWaits {
-    /// The mistake that `arm` avoids: looks first, arms then.
+    /// The mistake that `arm` avoids: it checks the bit, and then sets WAITERS.
     pub(crate) fn arm_late(&self, pin: &Pin<'_>, reason: Reason, entry: WaitEntry) -> bool {
         if !pin.state().has(reason.bits()) {
             return false;

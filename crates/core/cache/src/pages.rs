@@ -43,12 +43,11 @@ impl Pages {
         self.0.count_ones()
     }
 
-    /// Returns the pages of both sets.
+    /// Returns the pages that are in both sets.
     pub(crate) fn and(self, other: Pages) -> Pages {
         Pages(self.0 & other.0)
     }
 
-    /// Returns the pages that are not in `other`.
     pub(crate) fn without(self, other: Pages) -> Pages {
         Pages(self.0 & !other.0)
     }

@@ -20,7 +20,8 @@ impl<'a> Pin<'a> {
         Pin { frames, id }
     }
 
-    /// Gives up the guard, not the pin: it ended together with the folio.
+    /// Drops this value without taking the pin off: the pin has another owner now, or ended with
+    /// the folio.
     pub(crate) fn forget(self) {
         core::mem::forget(self);
     }

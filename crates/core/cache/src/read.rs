@@ -13,16 +13,17 @@ use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::Errno;
 
-/// Most pages that one request announces at once, and the share of the pool it may take.
+/// The most pages that one request reads at once, and the part of the pool that it may take: a
+/// quarter.
 const UPFRONT_PAGES_MAX: u64 = 2048;
 const UPFRONT_SHARE: u64 = 4;
 
-/// A read: copies what is there, has the rest read, and waits for it page by page.
+/// A read: copies cached pages, starts reading the missing ones, and waits for these page by page.
 ///
 /// The first iteration that misses creates *all* missing pages of the request and puts their bios
-/// on the plug list; retries find them in flight and go on where they were. A hit is copied
-/// without a lock, an allocation or a wait entry. [`crate::readahead`] decides
-/// what is read ahead besides, if the read belongs to an open file.
+/// on the plug list; later iterations find them in flight and continue where the last one stopped.
+/// A hit is copied without a lock, an allocation or a wait entry. If the read belongs to an open
+/// file, [`crate::readahead`] decides what is read ahead besides.
 #[derive(Debug)]
 pub struct ReadOperation {
     file: Arc<CachedFile>,
@@ -31,8 +32,8 @@ pub struct ReadOperation {
     /// The next byte to copy.
     pos: u64,
     end: u64,
-    /// A page was missing: pages found from now on were read for this request, were read ahead, or
-    /// were counted already.
+    /// `true`: a page was missing. The pages after it were read for this request, or read ahead, so
+    /// they count no access.
     missed: bool,
     /// The page that was waited for last: if it is not uptodate now, its read failed.
     waited: Option<u64>,
@@ -57,7 +58,7 @@ impl ReadOperation {
         read
     }
 
-    /// Lets it read ahead, as an open of its file sees fit. `asynchronous`: the submitter does
+    /// Lets the read use the readahead state of an open file. `asynchronous`: the submitter does
     /// not wait for this read.
     #[must_use]
     pub fn with_readahead(mut self, open: Arc<OpenFile>, asynchronous: bool) -> ReadOperation {
@@ -71,9 +72,9 @@ impl ReadOperation {
         self.retries
     }
 
-    /// Runs an iteration. Never blocks. The caller queues what is on `plug` after it, also when
-    /// the read is over. The result is the number of bytes, `EIO`, or `ENOMEM`: all memory holds
-    /// what could not be written.
+    /// Runs an iteration. Never blocks. The caller then queues the bios on `plug`, also when the
+    /// read is over. The result is the number of bytes, `EIO`, or `ENOMEM`: all frames hold pages
+    /// that could not be written.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         // The size at the begin of the iteration: a read that overlaps a growing write may see
         // the old end.
@@ -92,7 +93,7 @@ impl ReadOperation {
     }
 
     /// Copies up to byte `end`, or to a page that is missing, not uptodate, or marked for the
-    /// readahead of this open. True: it came to the end.
+    /// readahead of this open. Returns `true` if it copied up to `end`.
     #[inline]
     fn copy_present(&mut self, end: u64) -> bool {
         let mapping = self.file.mapping();
@@ -125,7 +126,8 @@ impl ReadOperation {
             }
             return self.read_missing(end, plug, wait);
         };
-        // Before the state is looked at: what follows is read also if this page is there.
+        // Before the page's state is checked: the pages to read ahead are read even if this page is
+        // uptodate.
         if let Some((open, request)) = &mut self.open {
             let plan = open.take_mark(&file, request, &pin, index);
             read_ahead(&file, &plan, plug);
@@ -167,7 +169,8 @@ impl ReadOperation {
         if plan.read.is_empty() {
             return self.read_rest(end, plug, wait);
         }
-        // The request's part in bios of its own: it does not wait for what follows.
+        // The request's own pages get their own bios, so that it does not wait for pages that are
+        // read ahead.
         let own = plan.read.end.min(page(end - 1) + 1);
         let attempt = read_missing(&file, index, own, plug, wait)?;
         if attempt == Attempt::Again {
@@ -176,7 +179,7 @@ impl ReadOperation {
         Ok(attempt)
     }
 
-    /// Creates and reads all that is missing, as far as the pool is not overrun.
+    /// Creates and reads the missing pages of the request, up to its part of the pool.
     fn read_rest(
         &self,
         end: u64,
@@ -194,7 +197,7 @@ impl ReadOperation {
         Step::Done(Ok((self.pos - self.start) as u32))
     }
 
-    /// Bytes already read win over an error.
+    /// Ends the read: with the bytes already read, or else with `errno`.
     fn fail(&self, errno: Errno) -> Step {
         if self.pos > self.start { self.done() } else { Step::Done(Err(errno)) }
     }

@@ -1,4 +1,4 @@
-//! Readahead: the state of one open file, and what it says to read next. No I/O happens here.
+//! Readahead: the state of one open file, and the decision what to read next. No I/O happens here.
 //!
 //! ```text
 //!          the stream's window                   the window its marker opened
@@ -7,27 +7,27 @@
 //!                    end of the last request that came here
 //! ```
 //!
-//! An operation calls in two cases only, so that a cached hit costs nothing:
+//! An operation calls this module in two cases only, so that a cached hit costs nothing:
 //!
-//! * [`Readahead::miss`]: a page it needs is neither in the cache nor being read;
-//! * [`Readahead::marker`]: it came to the marked page. The mark is looked at, and cleared, before
-//!   the operation looks whether the page is up to date.
+//! * [`Readahead::miss`]: a page that it needs is neither in the cache nor being read;
+//! * [`Readahead::marker`]: it has reached the marked page. The operation clears the mark before it
+//!   checks whether the page is up to date.
 //!
-//! **Upfront.** The first miss of a request announces all of its pages, up to the maximum window.
-//! A retry finds them in the cache, or waits for them, and so announces nothing. Without this a
-//! request announces what the window of the moment holds, the window shrinks because requests at
-//! random places look like seeks, and after three requests the file is read page by page.
+//! **Upfront.** The first miss of a request announces all of its pages, up to the maximum window. A
+//! later iteration finds them in the cache, or waits for them, and so announces nothing. Otherwise
+//! a request would announce the current window only; the window would shrink, because requests at
+//! random places look like seeks, and after three requests the file would be read page by page.
 //!
-//! **Streams.** A request that begins where an earlier one ended makes a stream. Streams have a
-//! window each, so that some can be read in turns through one descriptor. Requests at random
-//! places get what they ask for and nothing more.
+//! **Streams.** A request that begins where an earlier one ended makes a stream. Each stream has
+//! its own window, so that several streams can be read in turns through one descriptor. For
+//! requests at random places only the requested pages are read.
 //!
 //! Source: upfront readahead, "Linux AIO Performance and Robustness for Enterprise Workloads"
 //! (Bhattacharya et al., slides); markers and the ramp, Linux mm/readahead.c (behaviour).
 
 use core::ops::Range;
 
-/// Announced at least, however little memory there is.
+/// The shortest window, however little memory there is.
 const WINDOW_PAGES_MIN: u64 = 4;
 /// Windows from twice this length on end on a multiple of it: whole 64 KiB folios.
 const FOLIO_PAGES: u64 = 16;
@@ -41,7 +41,7 @@ pub enum Advice {
     /// Streams are detected.
     #[default]
     Normal,
-    /// Only what is asked for is read.
+    /// Only the requested pages are read.
     Random,
     /// Any request begins a stream; windows are twice as long.
     Sequential,
@@ -50,7 +50,7 @@ pub enum Advice {
 /// The bounds of a window at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Length of the file in pages, a begun one counted.
+    /// Length of the file in pages; a last page that is not full counts, too.
     pub file_pages: u64,
     /// How many pages the cache would give to readahead now.
     pub room_pages: u64,
@@ -83,7 +83,7 @@ impl Request {
 pub struct Plan {
     /// Pages to read; may be empty. Never beyond the end of the file.
     pub read: Range<u64>,
-    /// The page of `read` to mark; of a folio, the one that contains it.
+    /// The page to mark; the mark is put on the folio that contains it.
     pub marker: Option<u64>,
 }
 
@@ -110,10 +110,11 @@ struct Stream {
 pub struct Readahead {
     advice: Advice,
     pages_max: u64,
-    /// Shrinks when pages are lost before they were used, recovers while none is.
+    /// The limit of windows, in pages: shrinks when pages are evicted before they were used, and
+    /// recovers while none is.
     limit: u64,
     streams: [Option<Stream>; STREAMS],
-    /// Where requests that belong to no stream ended, in a ring.
+    /// The ends of requests that belong to no stream, in a ring.
     candidates: [u64; CANDIDATES],
     candidate_next: usize,
     clock: u64,
@@ -162,7 +163,7 @@ impl Readahead {
         let plan = match stream {
             Some(slot) if self.advice != Advice::Random => self.advance(slot, request, bounds),
             _ if more => self.request_only(request, request.announced, bounds),
-            // The mark of a stream that was forgotten: it goes on here.
+            // The mark belongs to a stream whose slot was reused: a new stream begins here.
             None if self.advice != Advice::Random && index + 1 < bounds.file_pages => {
                 self.begin(request, request.announced.max(index + 1), bounds)
             }
@@ -172,7 +173,7 @@ impl Readahead {
         plan
     }
 
-    /// Returns the mark of a stream in these pages, those of a marked folio.
+    /// Returns the marked page of a stream that lies in `pages`, the pages of a marked folio.
     pub fn mark_in(&self, pages: Range<u64>) -> Option<u64> {
         let marks = self.streams.iter().flatten().map(|stream| stream.marker);
         marks.into_iter().find(|mark| pages.contains(mark))
@@ -189,11 +190,11 @@ impl Readahead {
         Plan { read: pages.start..end, marker: None }
     }
 
-    /// Notes that these pages leave the cache on purpose (DONTNEED, truncate): to miss them later
-    /// is no sign of too long a window.
+    /// Records that these pages leave the cache on purpose (DONTNEED, truncate): a later miss of
+    /// them does not shorten the window.
     pub fn forget(&mut self, pages: Range<u64>) {
         for stream in self.streams.iter_mut().flatten() {
-            // Pages behind the reader may go: the window's end is still there.
+            // If the end of the window stays in the cache, the stream does not change.
             if pages.end < stream.end || pages.start >= stream.end {
                 continue;
             }
@@ -239,8 +240,9 @@ impl Readahead {
         Plan { read: start..end, marker: (end < wanted).then_some(start.midpoint(end)) }
     }
 
-    /// Finds the stream that a request continues: it begins where the last one ended (requests
-    /// may meet within a page), or it ran into the end of the window, or lost a page of it.
+    /// Finds the stream that a request continues: the request begins where the stream's last
+    /// request ended (both may touch the same page), or `index` is the end of the window, or
+    /// `index` is an unread page of the window, which was evicted.
     fn stream_of(&self, request: &Request, index: u64) -> Option<usize> {
         self.streams.iter().position(|slot| {
             slot.is_some_and(|stream| {
@@ -255,7 +257,7 @@ impl Readahead {
         found.map(|end| *end = NOWHERE).is_some()
     }
 
-    /// Makes a stream, in the place of the one not used for longest.
+    /// Makes a stream, in the slot of the stream that was not used for the longest time.
     fn begin(&mut self, request: &Request, start: u64, bounds: Bounds) -> Plan {
         let age = |slot: &Option<Stream>| slot.map_or(0, |stream| stream.used);
         let slot = (0..STREAMS).min_by_key(|slot| age(&self.streams[*slot])).unwrap_or(0);
@@ -283,14 +285,14 @@ impl Readahead {
     fn open(&mut self, slot: usize, request: &Request, window: Range<u64>, at: Bounds) -> Plan {
         let (start, wanted) = (window.start, request.pages.end.min(at.file_pages));
         if start >= at.file_pages {
-            // The announced pages lie behind an end that has moved.
+            // The file has become shorter than the announced pages.
             return Plan::NONE;
         }
         let size = (window.end - start).max(wanted.saturating_sub(start));
         let end = round(start, start + size.min(self.cap(at))).min(at.file_pages);
         let marker = match wanted {
             _ if end >= at.file_pages => NOWHERE,
-            // The request takes all of it: the next window is due at once.
+            // The request takes the whole window: the next window is due at once.
             wanted if wanted == end => start,
             wanted if wanted > end => start.midpoint(end),
             wanted => wanted.max(start),
@@ -340,7 +342,7 @@ fn follows(request: &Request, end: u64) -> bool {
     request.pages.start == end || request.pages.start + 1 == end
 }
 
-/// Returns the first window of a stream.
+/// Returns the length of a stream's first window.
 fn first_size(request: &Request, pages_max: u64) -> u64 {
     let size = (request.pages.end - request.pages.start).max(1).next_power_of_two();
     match size {
@@ -350,7 +352,7 @@ fn first_size(request: &Request, pages_max: u64) -> u64 {
     }
 }
 
-/// Returns the window that follows one of `size`.
+/// Returns the length of the window that follows one of `size` pages.
 fn next_size(size: u64, pages_max: u64) -> u64 {
     let factor = if size < pages_max / 16 { 4 } else { 2 };
     (size * factor).min(pages_max)

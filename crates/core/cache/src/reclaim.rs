@@ -1,4 +1,5 @@
-//! Reclaim: folios that the policy names give their frames to new pages, dirty ones are written.
+//! Reclaim: evicts the folios that the policy chooses, for the frames of new pages, and writes
+//! dirty ones.
 
 use crate::cache::Cache;
 use crate::file::CachedFile;
@@ -16,16 +17,15 @@ const BATCH_FRAMES: u64 = 64;
 /// Dirty folios that one search remembers, to have them written.
 const MET_MAX: usize = 64;
 
-/// Dirty folios are written ahead of need when they are at least one in so many of those that a
-/// search wanted to take.
+/// A search has dirty folios written if there is more than one of them for so many evicted folios.
 const DIRTY_SHARE: usize = 4;
 
 /// The result of a search for frames.
 #[derive(Debug, Default)]
 struct Search {
     looks: u64,
-    /// Folios that are locked, dirty or being written: their end is noticed by the operations that
-    /// wait.
+    /// Folios that are locked, dirty or being written. Operations that wait for frames are kicked
+    /// when that ends.
     busy: u64,
     evicted: usize,
     /// Mapping and first page of dirty folios that would have left.
@@ -33,7 +33,7 @@ struct Search {
 }
 
 impl Search {
-    /// Looks at a folio for the policy.
+    /// Checks a folio for the policy: the `look` of `S3Fifo::evict`.
     fn look(&mut self, folio: &Folio, take: Take) -> Option<u8> {
         self.looks += 1;
         let state = folio.state();
@@ -56,9 +56,9 @@ impl Search {
 }
 
 impl Cache {
-    /// Frees at least `frames` frames, or a batch, if so many can leave. True: some were freed.
-    /// Where many of those that should have left are dirty, their writeback is put on `plug`:
-    /// the next search finds them clean.
+    /// Frees at least `frames` frames, or a batch, if so many can leave. Returns `true` if some
+    /// were freed. If many of the folios that should have left are dirty, puts their writeback on
+    /// `plug`, so that the next search finds them clean.
     pub fn reclaim(&self, frames: u64, plug: &mut Vec<Bio>) -> bool {
         let (mut search, mut freed) = (Search::default(), 0);
         let looks_max = 2 * u64::from(self.frames.total());
@@ -67,7 +67,8 @@ impl Cache {
             let look = |frame, take| search.look(self.frames.folio(FolioId::of_frame(frame)), take);
             let victim = self.policy.lock().evict(look);
             let Some(frame) = victim else {
-                // Pins may last: look further. The end of anything else will be noticed.
+                // Pins may last, so the search goes on. An operation can wait until other folios
+                // are not busy.
                 if search.busy > 0 || freed > 0 || search.looks == before {
                     break;
                 }
@@ -86,7 +87,7 @@ impl Cache {
         freed > 0
     }
 
-    /// Returns `true` if the writeback of each folio has failed and none is tried again now: no
+    /// Returns `true` if the writeback of every folio has failed and none is being repeated now: no
     /// frame will become free by itself. Reads all folios, so only an operation that found no frame
     /// calls it.
     pub(crate) fn is_stuck(&self) -> bool {
@@ -95,8 +96,8 @@ impl Cache {
         states.all(|state| state.is_dirty() && state.has(ERROR) && !state.has(LOCKED | WRITEBACK))
     }
 
-    /// Tells the policy of a folio that is in a tree, unless it knows it. The caller holds the
-    /// lock of the mapping.
+    /// Adds a folio that is in a tree to the policy, unless the policy has it. The caller holds the
+    /// mapping's lock.
     pub(crate) fn admit(&self, id: FolioId) {
         let folio = self.frames.folio(id);
         let hash = policy::hash(u64::from(folio.mapping()), folio.index());
@@ -106,8 +107,9 @@ impl Cache {
         }
     }
 
-    /// Puts the writeback of these folios and of what adjoins them on `plug`, by mapping and
-    /// first page: as far as they are still dirty, and not because of an error.
+    /// Puts the writeback of these folios, given by mapping and first page, and of adjoining dirty
+    /// folios on `plug`. Leaves out folios that are clean by now, and folios whose writeback has
+    /// failed.
     fn clean_these(&self, mut folios: Vec<(u32, u64)>, plug: &mut Vec<Bio>) {
         if folios.is_empty() {
             return;
@@ -155,7 +157,8 @@ impl Cache {
         }
     }
 
-    /// From so many unwritten frames on, writers start writeback: a quarter of the pool.
+    /// Returns the number of unwritten frames from which on writers start writeback: a quarter of
+    /// the pool.
     pub fn dirty_background(&self) -> u64 {
         u64::from(self.frames.total()) / 4
     }

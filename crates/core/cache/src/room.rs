@@ -1,9 +1,10 @@
-//! Operations that wait for a frame, because all are pinned, locked, dirty or being written.
+//! Operations that wait for a frame, or until fewer frames are dirty.
 
 use crate::primitives::{AtomicU32, Mutex, Relaxed, SeqCst, fence};
 use nowait_retry::WaitEntry;
 
-/// A list of entries, all kicked when something changes. Rarely used: only in an exhausted pool.
+/// A list of entries, which are all kicked when something changes. Used only if the pool is
+/// exhausted or too dirty.
 #[derive(Debug)]
 pub(crate) struct Room {
     /// 1 if entries wait, else 0. Every access to the cache reads it; writes are rare.
@@ -18,7 +19,7 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Leaves an entry. The caller looks for a frame once more after that.
+    /// Leaves an entry. The caller then checks once more whether it has to wait.
     pub(crate) fn arm(&self, entry: WaitEntry) {
         let mut entries = self.entries.lock();
         entries.push(entry);

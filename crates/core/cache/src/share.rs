@@ -1,7 +1,7 @@
-//! How much of a pool may hold what is to be written, and of whom.
+//! Limits on the frames of a pool that hold data to be written, for each device and file.
 //!
-//! A device that fails, fills or hangs costs its own files only: what cannot be written keeps a
-//! part of the pool, and the rest goes on as a smaller pool.
+//! A device that fails, is full or hangs stops only its own files. Data that it cannot write
+//! occupies a part of the pool, and the rest works as a smaller pool.
 //!
 //! | what | how much |
 //! |---|---|
@@ -18,7 +18,7 @@ use crate::mistake::{Mistake, makes};
 use crate::primitives::{Arc, AtomicU32, AtomicU64, Mutex, Relaxed, SeqCst};
 use std::sync::Weak;
 
-/// Frames that are to be written, of a file, a device or all.
+/// Counts of frames: of a file, of a device or of the whole cache.
 #[derive(Debug)]
 pub(crate) struct Dirt {
     /// Frames of folios that are dirty or under writeback.
@@ -27,7 +27,8 @@ pub(crate) struct Dirt {
     failed: AtomicU64,
     /// Frames of folios under writeback.
     writing: AtomicU64,
-    /// Frames that are being read to. Writers look at the others for each page.
+    /// Frames that reads are filling. On its own cache line, because writers read the other counts
+    /// for each page.
     reading: Apart,
 }
 
@@ -72,8 +73,9 @@ pub(crate) struct Device {
     others: AtomicU32,
 }
 
-/// How many bios of a cache may be in flight on one device. A device that hangs holds up
-/// the carriers of its bios: a queue has so many places, the kernel and the engine so many threads.
+/// The most bios of a cache in flight on one device. The bios of a device that hangs occupy places
+/// of a queue and threads of the kernel and the engine; the limit leaves some of these to other
+/// devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlightMax {
     /// Reads.
@@ -93,7 +95,8 @@ impl Device {
         Device { number, dirt: Dirt::default(), fills: none(), others: none() }
     }
 
-    /// Counts a bio that begins, unless there are as many as there may be: then `false`.
+    /// Counts a bio that begins. Returns `false` and counts nothing if the device has the most
+    /// already.
     pub(crate) fn begin(&self, is_fill: bool, most: InFlightMax) -> bool {
         let (count, most) = match is_fill {
             true => (&self.fills, most.reads),
@@ -136,38 +139,39 @@ impl Devices {
     }
 }
 
-/// The counts that a folio belongs to: its file's, its device's, and those of all.
+/// The counts to which a folio belongs: its file's, its device's and the cache's.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts<'a>(pub(crate) [&'a Dirt; 3]);
 
 impl Counts<'_> {
-    /// Returns `true` if a writer of the file waits until less is dirty, or fails if that will not
-    /// be; in a pool of `total` frames.
+    /// Returns `true` if a writer of the file must wait until fewer frames are dirty, or fails if
+    /// that will not happen, in a pool of `total` frames.
     #[inline]
     pub(crate) fn must_wait(self, total: u32) -> bool {
-        // Most often so, and asked for each page: two loads instead of six.
+        // The usual case, which is checked for each page, takes two loads instead of six.
         let Counts([.., all]) = self;
         let is_clean_enough = all.failed() == 0 && all.dirty() <= u64::from(total) / 2;
         !is_clean_enough && Shares::of(total, self).must_wait()
     }
 
-    /// Returns `true` if a reader of the file waits until less is being read from its device.
+    /// Returns `true` if a reader of the file must wait until fewer frames are being read from its
+    /// device.
     #[inline]
     pub(crate) fn must_wait_to_read(self, total: u32) -> bool {
         let Counts([_, device, all]) = self;
-        // Most often so: two loads instead of four.
+        // The usual case takes two loads instead of four.
         let is_little = all.reading() <= u64::from(total) / 4;
         !is_little && reads_too_much(total, device.reading(), all.reading(), all.dirty())
     }
 
-    /// Counts frames that are read to from now on, one thread at a time.
+    /// Counts frames whose fill begins. One thread at a time calls it.
     pub(crate) fn reads(self, frames: u64) {
         let Counts([_, of @ ..]) = self;
         of.iter().for_each(|dirt| dirt.reading.0.store(dirt.reading() + frames, Relaxed));
     }
 
-    /// Counts frames that were read to, or not, one thread at a time. The caller then tells those
-    /// that wait.
+    /// Counts frames whose fill has ended. One thread at a time calls it, and then kicks the
+    /// operations that wait.
     pub(crate) fn has_read(self, frames: u64) {
         let Counts([_, of @ ..]) = self;
         of.iter().for_each(|dirt| _ = dirt.reading.0.fetch_sub(frames, SeqCst));
@@ -178,9 +182,9 @@ impl Counts<'_> {
         self.0.iter().for_each(|dirt| _ = dirt.dirty.fetch_add(frames, Relaxed));
     }
 
-    /// Counts frames that are clean now, or gone. The caller then tells those that wait.
+    /// Counts frames that are clean now, or gone. The caller then kicks the operations that wait.
     pub(crate) fn cleaned(self, frames: u64) {
-        // Before the look for operations that wait (`Room::notice`).
+        // SeqCst: comes before the check for operations that wait (`Room::notice`).
         self.0.iter().for_each(|dirt| _ = dirt.dirty.fetch_sub(frames, SeqCst));
     }
 
@@ -230,7 +234,8 @@ impl Shares {
         has_failed && self.file.0 > self.left_by_failures() / 2 || self.is_too_dirty()
     }
 
-    /// Returns `true` if a folio of the file is dropped after its writeback has failed.
+    /// Returns `true` if the cache drops folios whose writeback fails, because it has too many
+    /// already.
     pub(crate) fn drops(&self) -> bool {
         self.all.1 > self.total / 4 * 3
     }
@@ -316,14 +321,14 @@ mod tests {
     fn what_fails_is_kept_up_to_a_part_of_the_pool() {
         let drops = |all, device| shares([all, device, device]).drops();
         assert!(!drops((49, 48), (49, 48)) && drops((50, 49), (50, 49)));
-        // Whichever device has it.
+        // It does not matter which device has the failed frames.
         assert!(!drops((57, 48), (1, 0)) && drops((57, 49), (1, 1)));
     }
 
     #[test]
     fn reads_of_a_device_leave_half_of_what_is_left() {
         assert!(!reads_too_much(64, 32, 32, 0) && reads_too_much(64, 33, 33, 0));
-        // Others read 20, and 16 are dirty.
+        // Reads of other devices fill 20 frames, and 16 are dirty.
         assert!(!reads_too_much(64, 14, 34, 16) && reads_too_much(64, 15, 35, 16));
         assert!(!reads_too_much(64, 0, 64, 64), "the first read of a device passes");
         let dirts = [Dirt::default(), Dirt::default(), Dirt::default()];

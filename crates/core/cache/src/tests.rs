@@ -15,7 +15,7 @@ use nowait_retry::Step;
 use nowait_sys::Errno;
 
 std::thread_local! {
-    /// After how many folios the end of an I/O is to panic, once.
+    /// The number of released folios after which the end of an I/O panics, once.
     static PANICS_AT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
@@ -37,7 +37,7 @@ fn patterned(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 512 + at % 251) as u8).collect()
 }
 
-/// A file of these bytes, in a cache of so many frames.
+/// A file of these bytes, in a cache of `frames` frames.
 fn rig(contents: &[u8], frames: u32, seed: u64) -> Rig<Mem> {
     let mut rig = Rig::new(Mem::new(DEVICE, DEPTH, seed), frames, 0, seed);
     let bytes = contents.to_vec();
@@ -116,7 +116,7 @@ fn seeds() -> u64 {
 fn random_operations_agree_with_an_array_of_bytes() {
     for seed in 1..=seeds() {
         let mut model = patterned(10_000 + 777 * seed as usize);
-        // Smaller than the file, and than some requests.
+        // The cache is smaller than the file, and than some requests.
         let frames = [8, 33, 64, 300][seed as usize % 4];
         let mut rig = rig(&model, frames, seed);
         rig.one_plug = seed % 2 == 0;
@@ -145,7 +145,7 @@ fn random_operations_agree_with_an_array_of_bytes() {
     }
 }
 
-/// Cuts the file; what ftruncate(2) would do is a bio of zeroes here.
+/// Truncates the file; a bio of zeroes takes the place of ftruncate(2).
 fn cut(rig: &mut Rig<Mem>, model: &mut Vec<u8>, size: u64) {
     let mut change = Change::cut(&rig.file, size);
     let at_once = change.iterate(&mut Vec::new(), &|| unreachable!("nothing is in flight"));
@@ -175,7 +175,7 @@ fn an_uncached_read_waits_once() {
     let (mut iterations, mut reads) = (0, 0);
     for _ in 0..40 {
         rig.file.mapping().invalidate(0, u64::MAX).unwrap();
-        // Not aligned: up to nine folios each.
+        // The reads are not aligned: each has up to nine folios.
         let offsets: Vec<u64> = (0..8).map(|_| rig.random.below((3 << 20) - 65_536)).collect();
         let apart: Vec<Do> = offsets.iter().map(|at| read(*at, 64 << 10)).collect();
         for what in apart {
@@ -247,7 +247,7 @@ fn synchronized_writes_issue_everything_at_once_and_copy_once() {
     }
 }
 
-/// Durable writes of so many pages each, from these pages on; each page tells where it belongs.
+/// Durable writes of `pages` pages each, at the pages `at`. The bytes of a page show its index.
 fn durable_writes(pages: usize, at: impl IntoIterator<Item = usize>) -> Vec<Do> {
     let one = |at| {
         let bytes = (0..pages * FRAME_BYTES).map(|byte| (at + byte / FRAME_BYTES) as u8);
@@ -326,7 +326,7 @@ fn a_sync_reports_every_failed_request() {
         let device = Error::new(Mem::new(DEVICE, DEPTH, n), rules);
         let mut rig = Rig::new(device, 256, 0, n + 1);
         let bytes = patterned(150_000);
-        // In pieces that are apart, so that there are several requests; and a tail.
+        // Three ranges that are apart, so that there are several requests, and a tail.
         for at in [0, 50_000, 100_000] {
             ok(&rig.run(vec![write(at, bytes[at as usize..][..40_000].to_vec())]));
         }

@@ -1,18 +1,21 @@
 //! The tagged radix tree of a mapping: which folio holds a page, and which pages are dirty.
 //!
 //! ```text
-//!   root ──► inner ──► leaf: 64 slots   [7][7][7][7][ ][9]…     number of the folio, 0: none
-//!            64 slots        used        1  1  1  1  0  1       four words of 64 tag bits;
-//!                            dirty       1  1  1  1  0  0       in an inner node a bit is set
-//!                            writeback   0  0  0  0  0  1       if one is set below
+//!   root ──► inner ──► leaf: 64 slots   [7][7][7][7][ ][9]…
+//!            64 slots        used        1  1  1  1  0  1
+//!                            dirty       1  1  1  1  0  0
+//!                            writeback   0  0  0  0  0  1
 //!                            towrite     0  0  0  0  0  0
 //! ```
 //!
+//! A slot of a leaf holds the number of a folio, 0 for none. Each node has four words of 64 tag
+//! bits. In an inner node a tag's bit is set if one is set below it.
+//!
 //! Look-ups take no lock and allocate nothing. A folio that stays is always found, because the
-//! nodes above it stay. While one comes or goes, a look-up may find nothing, or the wrong folio:
-//! the caller compares the identity of what it pinned, and looks again under the lock before it
-//! acts on a page being missing. Everything else needs the lock of the mapping: a `TreeLock` is its
-//! proof.
+//! nodes above it stay. While a folio comes or goes, a look-up may find nothing, or the wrong
+//! folio: the caller compares the identity of the folio that it pinned, and looks again under the
+//! lock before it treats a page as missing. All other functions need the lock of the mapping; a
+//! `TreeLock` proves that it is held.
 
 use crate::nodes::{BITS, LEVELS_MAX, Node, Nodes, SLOTS};
 use crate::primitives::{Acquire, AtomicU64, Relaxed, Release};
@@ -80,7 +83,8 @@ impl Tree {
         number
     }
 
-    /// Puts a folio of 2^`order` pages in at `index`, its first page. The pages are empty.
+    /// Puts a folio of 2^`order` pages in at `index`, its first page. These pages have no folio
+    /// yet.
     pub(crate) fn insert(
         &self,
         nodes: &Nodes,
@@ -109,8 +113,8 @@ impl Tree {
         for tag in TAGS {
             path.tag(index, order, tag, false);
         }
-        // Nodes that have become empty, from the leaf up. A look-up that is still in one finds
-        // nothing, or what the node is used for next.
+        // Recycles nodes that have become empty, from the leaf up. A look-up that is still in such
+        // a node finds nothing, or what the node is used for next.
         for level in (0..path.levels).rev() {
             let node = path.nodes[level].expect("a level of the path");
             if node.tags[Tag::Used as usize].load(Relaxed) != 0 {
@@ -140,7 +144,6 @@ impl Tree {
         self.path(nodes, lock, index).expect("a folio to tag").tag(index, order, tag, on);
     }
 
-    /// Returns `true` if page `index` has the tag.
     #[cfg(all(test, not(loom)))]
     pub(crate) fn is_tagged(&self, nodes: &Nodes, lock: &TreeLock, index: u64, tag: Tag) -> bool {
         let Some(path) = self.path(nodes, lock, index) else { return false };
@@ -167,8 +170,8 @@ impl Tree {
         (found.0 <= last).then_some(found)
     }
 
-    /// Marks all dirty pages from `from` to `last`, inclusive, as to be written. A folio is
-    /// marked whole or not at all only if the caller's range covers it so.
+    /// Marks all dirty pages from `from` to `last`, inclusive, as to be written. If the range
+    /// covers a part of a folio, only these pages are marked.
     pub(crate) fn mark_dirty_to_write(
         &self,
         nodes: &Nodes,
@@ -198,7 +201,7 @@ impl Tree {
         (levels > 0).then_some(path)
     }
 
-    /// Returns the path to `index`, made as far as it was missing.
+    /// Returns the path to `index`, and makes the nodes that are missing.
     fn path_to<'a>(&self, nodes: &'a Nodes, lock: &TreeLock, index: u64) -> Path<'a> {
         self.grow(nodes, index);
         let root = self.root.load(Relaxed);
@@ -224,7 +227,7 @@ impl Tree {
         if levels == 0 {
             (number, levels) = (nodes.allocate(), 1);
             while !is_inside(index, levels as u32) {
-                // Empty so far: the root alone grows with it.
+                // The tree is empty: one root, of the level that is needed, is enough.
                 levels += 1;
             }
         }
@@ -284,7 +287,7 @@ fn next_below(nodes: &Nodes, number: u32, level: u32, from: u64, tag: Tag) -> Op
     None
 }
 
-/// Copies dirty bits to the towrite bits in `from..=last`; true: there were some.
+/// Copies dirty bits to the towrite bits in `from..=last`. Returns `true` if there were some.
 fn mark_below(nodes: &Nodes, number: u32, level: u32, from: u64, last: u64) -> bool {
     let node = nodes.get(number).expect("a node of the tree");
     let (first, end) = (slot_of(from, level), slot_of(last, level));
@@ -320,13 +323,12 @@ fn start_of(index: u64, level: u32, slot: usize) -> u64 {
     (index >> (BITS * level) & !MASK | slot as u64) << (BITS * level)
 }
 
-/// Returns `true` if a tree with `levels` levels has room for `index`.
 #[inline]
 fn is_inside(index: u64, levels: u32) -> bool {
     levels > 0 && index.checked_shr(BITS * levels).unwrap_or(0) == 0
 }
 
-/// Returns the last index that a tree of so many levels has room for.
+/// Returns the last index for which a tree of `levels` levels has room.
 fn last_inside(levels: u32) -> u64 {
     1u64.checked_shl(BITS * levels).map_or(u64::MAX, |end| end - 1)
 }
@@ -338,7 +340,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Near zero, one per level and bit, and the last ones.
+    /// Indices near zero, near each power of two, and the last ones.
     fn index() -> impl Strategy<Value = u64> {
         prop_oneof![
             0..200u64,

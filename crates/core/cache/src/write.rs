@@ -22,11 +22,11 @@ const CLEAN_PAGES: u64 = 1024;
 const PAGE: u64 = FRAME_BYTES as u64;
 
 /// A write: copies into folios, which become dirty; with O_SYNC it then waits until they are
-/// durable. Pages at the edges are read first where the write does not cover what the file has.
+/// durable. Pages at the edges are read first if the write does not cover all of their bytes.
 ///
-/// A folio is locked while it is changed, and waited for while it is written back: what the
-/// device reads must not change (checksums). Nothing is held across a wait. If the file is changed
-/// past the cache meanwhile, the copy begins again after that.
+/// The write locks a folio while it changes it. It waits for a folio that is written back, because
+/// bytes that the device reads must not change (checksums). It holds no lock while it waits. If a
+/// change bypasses the cache meanwhile, the copy begins again after that change.
 #[derive(Debug)]
 pub struct WriteOperation {
     file: Arc<CachedFile>,
@@ -35,11 +35,11 @@ pub struct WriteOperation {
     pos: u64,
     end: u64,
     begun: bool,
-    /// The offset is the size of the file when the first byte is copied.
+    /// `true`: the offset is the size of the file when the first byte is copied.
     appends: bool,
     /// The position of the last call of [`WriteOperation::tell_progress`].
     told: u64,
-    /// The changes of the file past the cache when the first byte was copied, or looked at since.
+    /// How often a change that bypasses the cache has begun or ended, at the last check.
     changes: u64,
     waited: Option<u64>,
     durable: Option<SyncLevel>,
@@ -47,7 +47,8 @@ pub struct WriteOperation {
 }
 
 impl WriteOperation {
-    /// Makes a write of all of `user` at byte `offset`; with `durable` it ends when that is so.
+    /// Makes a write of all of `user` at byte `offset`; with `durable` it ends when its data is
+    /// durable.
     pub fn new(
         file: Arc<CachedFile>,
         offset: u64,
@@ -93,7 +94,7 @@ impl WriteOperation {
         write
     }
 
-    /// Learns where an append goes.
+    /// Sets the offset of an append to the end of the file.
     fn find_end(&mut self) {
         if core::mem::take(&mut self.appends) {
             let len = self.end - self.start;
@@ -103,9 +104,9 @@ impl WriteOperation {
         }
     }
 
-    /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. The result is the number
-    /// of bytes; `EIO`: a page at an edge could not be read, or what a durable write failed with;
-    /// `ENOMEM`: all memory holds what could not be written.
+    /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. The result is the number of
+    /// bytes; `EIO`: a page at an edge could not be read; `ENOMEM`: all frames hold pages that
+    /// could not be written. A durable write also returns the errors of its sync.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         self.find_end();
         if self.sync.is_none() {
@@ -120,7 +121,7 @@ impl WriteOperation {
             let durable = self.durable.unwrap_or(SyncLevel::Data);
             self.sync = Some(SyncOperation::of_write(self.file.clone(), (from, last), durable));
         }
-        // Never copied again: retries only wait.
+        // From here on nothing is copied again: later iterations only wait.
         let sync = self.sync.as_mut().expect("made above");
         match sync.iterate(plug, wait) {
             Step::Done(Ok(_)) => self.done(),
@@ -128,7 +129,7 @@ impl WriteOperation {
         }
     }
 
-    /// Copies until all is copied; `None`: it waits.
+    /// Copies the rest of the write. `None`: the write waits.
     fn copy_all(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Option<Step> {
         if self.pos == self.end {
             return Some(self.done());
@@ -160,8 +161,9 @@ impl WriteOperation {
         Some(self.done())
     }
 
-    /// Looks whether the file is changed past the cache: what was copied before that may be gone.
-    /// True: an entry was left for the end of the change.
+    /// Checks whether a change bypasses the cache. If one has begun since the last check, the copy
+    /// begins again, because the copied bytes may be gone. Returns `true` if a wait entry was left
+    /// for the end of the change.
     fn meets_change(&mut self, wait: &dyn Fn() -> WaitEntry) -> bool {
         let now = self.file.mapping().changes();
         if now == self.changes && now.is_multiple_of(2) {
@@ -178,7 +180,7 @@ impl WriteOperation {
         self.file.mapping().wait_open(page(self.end - 1), wait)
     }
 
-    /// Waits until less is dirty (`share.rs`). Before that, some of it is on its way to the disk.
+    /// Waits until fewer frames are dirty (`share.rs`), after starting the writeback of some.
     fn throttle(
         &mut self,
         plug: &mut Vec<Bio>,
@@ -187,8 +189,8 @@ impl WriteOperation {
         let file = self.file.clone();
         let cache = file.cache();
         let waits = file.mapping().must_wait();
-        // Only by what is not being written yet: small writes are then cleaned in large runs. But
-        // what this one waits for must come.
+        // Frames under writeback do not count, so that small writes are cleaned in large runs. But
+        // if this write must wait and its device is idle, writeback starts now.
         let is_due = cache.unwritten_frames() > cache.dirty_background();
         if is_due || waits && file.mapping().has_idle_device() {
             // Leaves out pages whose writeback failed: this write may be waiting for the end of
@@ -202,14 +204,14 @@ impl WriteOperation {
         if let Some(errno) = self.file.mapping().write_error(0, u64::MAX) {
             return Err(errno);
         }
-        // Before the entry is left: it would kick this very write, for ever.
+        // Called before the entry is left: otherwise this write would kick itself, for ever.
         self.tell_progress();
         cache.progress.arm(wait());
         Ok(if file.mapping().must_wait() { Attempt::Wait } else { Attempt::Again })
     }
 
-    /// Kicks the operations that wait until less is dirty, if this write has given folios back
-    /// since the last time: they can be cleaned now.
+    /// Kicks the operations that wait until fewer frames are dirty, if this write has unlocked
+    /// folios since the last call: these can be written back now.
     fn tell_progress(&mut self) {
         if core::mem::replace(&mut self.told, self.pos) != self.pos {
             self.file.cache().progress.notice();
@@ -238,7 +240,8 @@ impl WriteOperation {
         first >= size || (self.pos <= first && self.end >= end.min(size))
     }
 
-    /// Puts a folio at the position, for what the write covers; else one that is read first.
+    /// Creates a folio at the position, for pages that the write covers; otherwise one page, which
+    /// is read first.
     fn create(
         &mut self,
         plug: &mut Vec<Bio>,
@@ -256,20 +259,20 @@ impl WriteOperation {
             Ok(())
         })?;
         match created {
-            // Locked by us: what `find_to_write` gives for a folio that is there.
+            // This write has locked the folio, as `find_to_write` locks an existing one.
             Some(id) => self.change(&file.mapping().pin_own(id), plug),
             None if file.mapping().wait_open(from, wait) => Ok(Attempt::Wait),
             None => Ok(attempt),
         }
     }
 
-    /// Changes a folio that this write has locked, or has it read.
+    /// Changes a folio that this write has locked, or starts reading it.
     fn change(&mut self, pin: &Pin<'_>, plug: &mut Vec<Bio>) -> Result<Attempt, Errno> {
         let folio = pin.folio();
         let first = folio.index() * PAGE;
         let bytes = folio.pages() * PAGE;
         let uptodate = pin.state().is_uptodate();
-        // Only now that it is locked, the size says for sure what the file has there.
+        // Only now that the folio is locked, the file's size there cannot change.
         if !uptodate && !self.covers(first, first + bytes, self.file.size()) {
             if pin.state().is_error() && self.waited == Some(page(self.pos)) {
                 let mut woken = Vec::new();
@@ -300,7 +303,7 @@ impl WriteOperation {
         Step::Done(Ok((self.pos - self.start) as u32))
     }
 
-    /// Bytes already written win over an error.
+    /// Ends the write: with the bytes already written, or else with `errno`.
     fn fail(&self, errno: Errno) -> Step {
         if self.pos > self.start { self.done() } else { Step::Done(Err(errno)) }
     }
@@ -317,7 +320,7 @@ pub struct WriteStart {
 
 impl CachedFile {
     /// Copies `user`, from byte `offset` on, into cached pages that are filled, and neither locked,
-    /// in writeback nor lent. Stops at the first other page. Copies none when so much is dirty that
+    /// in writeback nor lent. Stops at the first other page, or when so much is dirty that
     /// writeback is due. A first attempt that makes no operation; [`WriteOperation::resume`]
     /// continues after it.
     pub fn write_cached(&self, offset: u64, user: &mut User) -> WriteStart {
@@ -346,8 +349,9 @@ impl CachedFile {
     }
 }
 
-/// Copies the bytes from `pos` to before `end` to a folio that the caller has locked, as far as it
-/// goes, and unlocks it; returns how many. Zeroes the rest of one that is not `uptodate`.
+/// Copies the bytes from `pos` to before `end` into a folio that the caller has locked, up to its
+/// end, and unlocks the folio. Returns the number of bytes. Zeroes the rest of a folio that is not
+/// `uptodate`.
 #[inline]
 fn copy_from_user(
     file: &CachedFile,
@@ -369,7 +373,7 @@ fn copy_from_user(
         }
         user.copy_from_user(memory, len);
     }
-    // Before it can be written back, which goes up to the size.
+    // The size grows before the folio can be written back, because writeback stops at the size.
     file.grow(pos + len as u64);
     let mut woken = Vec::new();
     file.mapping().changed(pin.id(), Pages::of_bytes(before, before + len), &mut woken);

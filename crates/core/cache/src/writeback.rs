@@ -14,14 +14,14 @@ use nowait_sys::{
     mistake::{self as planted, Mistake as Planted},
 };
 
-/// A sync: fsync, fdatasync, the second half of an O_SYNC write, or of a range without a flush.
+/// A sync: of fsync, of fdatasync, at the end of an O_SYNC write, or of a range without a flush.
 ///
-/// The first iteration marks what is dirty in the range, and issues the writeback of all of it in
-/// ascending runs. Then it waits, a folio at a time, for what was in flight when it looked: no
-/// lock is held meanwhile, and pages that become dirty later are not its business. A device flush
-/// that begins after that is shared with all syncs that wait for one (`flush.rs`).
+/// The first iteration marks the dirty pages of the range, and starts their writeback in ascending
+/// runs. Then the sync waits, folio by folio, for the writebacks that were in flight; it holds no
+/// lock meanwhile, and ignores pages that become dirty later. After that it needs a flush of the
+/// device, which it shares with all syncs that wait for one (`flush.rs`).
 ///
-/// The sync of a small range, that of one write, makes its bios durable one by one (`PerBioSync`).
+/// The sync of a small write makes its bios durable one by one instead (`PerBioSync`).
 ///
 /// A folio whose writeback failed stays dirty and marked: this sync, and each later one, tries
 /// it again, and reports the error if it fails again.
@@ -35,9 +35,10 @@ pub struct SyncOperation {
     per_bio: PerBioSync,
     /// Everything before this page is written.
     at: u64,
-    /// The folio whose writeback was waited for, and how many it had had by then.
+    /// The folio whose writeback the sync waits for, and its count of ended writebacks before the
+    /// wait.
     waited: Option<(FolioId, u32)>,
-    /// The error of the pages, once they were waited for.
+    /// The result of the pages' writeback, once it is over.
     written: Option<Result<(), Errno>>,
     ticket: Option<u64>,
 }
@@ -47,10 +48,11 @@ pub struct SyncOperation {
 enum PerBioSync {
     /// By a flush after they were written, shared with others.
     No,
-    /// Each by its own bio, if this sync can start them all.
+    /// By their own bios, if this sync can start the writeback of all pages.
     Wanted,
-    /// So it did; and so many writes of the file had failed before. A write that failed and was
-    /// repeated by another sync is not durable, but shows no error any more.
+    /// By their own bios, which this sync has started. The number is the count of the file's failed
+    /// writes before that. If the count has grown, a write may have failed and been repeated
+    /// without being durable.
     Yes(u64),
 }
 
@@ -62,8 +64,9 @@ impl SyncOperation {
         SyncOperation { file, from, last, durable, begun, per_bio, at, waited, written, ticket }
     }
 
-    /// Makes the sync of a write, which has just made these pages dirty. Waiting for a flush that
-    /// many share would let all of them end together, and the device idle until they come again.
+    /// Makes the sync of a write, which has just made these pages dirty. If many writes waited for
+    /// one flush, all of them would end together, and the device would be idle until the next ones
+    /// come.
     pub(crate) fn of_write(
         file: Arc<CachedFile>,
         (from, last): (u64, u64),
@@ -102,8 +105,8 @@ impl SyncOperation {
         }
     }
 
-    /// Starts all pages by durable bios, if that is wanted. If some are locked or being written
-    /// by others, nothing is known of when those are durable: a flush follows as ever.
+    /// Starts the writeback of all pages by durable bios, if that is wanted. If other operations
+    /// lock or write some of the pages, it is unknown when these are durable, and a flush follows.
     fn begin_per_bio(&mut self, plug: &mut Vec<Bio>) {
         if self.per_bio == PerBioSync::Wanted {
             let failures = self.file.flush.failures();
@@ -118,7 +121,7 @@ impl SyncOperation {
         let file = self.file.clone();
         let mapping = file.mapping();
         self.issue(SyncLevel::WriteOnly, plug);
-        // Marked and not to be started: an operation changes it at this moment.
+        // A folio that is still marked could not be started, because an operation changes it now.
         while let Some((_, pin)) = mapping.next_tagged(self.at, self.last, Tag::Towrite) {
             if mapping.wait(&pin, Reason::Unlocked, wait) {
                 return true;
@@ -131,10 +134,11 @@ impl SyncOperation {
         {
             let folio = pin.folio();
             let end = folio.index() + folio.pages();
-            // Before arming: an end that comes between is then seen, not missed.
+            // Read before the entry is armed, so that the sync sees an end in between.
             let seen = (pin.id(), folio.written());
             if self.waited.is_some_and(|waited| waited.0 == seen.0 && waited.1 != seen.1) {
-                // One end is enough, also if the next writeback has begun: ours is written.
+                // One ended writeback is enough, even if the next one has begun: it has written the
+                // sync's pages.
                 self.waited = None;
                 self.at = end;
                 if end > self.last {
@@ -150,8 +154,8 @@ impl SyncOperation {
         false
     }
 
-    /// Starts the writeback of all that is marked, in ascending runs by bios that end `durable`.
-    /// Returns how many dirty pages of the range that are.
+    /// Starts the writeback of all marked folios, in ascending runs, by bios that make their data
+    /// `durable`. Returns how many dirty pages of the range it started to write.
     fn issue(&self, durable: SyncLevel, plug: &mut Vec<Bio>) -> u64 {
         let (mut from, mut pages, mapping) = (self.at, 0, self.file.mapping());
         while from <= self.last {

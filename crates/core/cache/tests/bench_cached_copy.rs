@@ -55,7 +55,7 @@ impl Set {
         Set { file, mapping, pages, target: vec![1; BATCH * FRAME_BYTES] }
     }
 
-    /// Returns a slot of the application's buffer; what is there is printed as a hash.
+    /// Returns a slot of the application's buffer, whose bytes are printed as a hash.
     fn slot(&mut self, at: usize) -> *mut u8 {
         self.target[at * FRAME_BYTES..][..FRAME_BYTES].as_mut_ptr()
     }
@@ -197,7 +197,7 @@ fn compare_distances(pool: &HugeMemory, len: usize, copies: u64, rounds: u64) {
     for distance in DISTANCES {
         let mut times: [Vec<u64>; 2] = Default::default();
         for round in 0..2 * rounds {
-            // The first of a round by turns.
+            // The two take turns at being the first of a round.
             let by_cache = round % 4 == 1 || round % 4 == 2;
             let mut random = Random(round / 2 + 1);
             let start = thread_cpu_ns();

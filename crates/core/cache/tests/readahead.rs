@@ -63,7 +63,7 @@ impl Model {
         }
     }
 
-    /// One iteration, as an operation does it. True: the read is complete.
+    /// Runs an iteration, as an operation does. Returns `true` if the read is complete.
     fn iterate(&mut self, read: &mut Read) -> bool {
         read.iterations += 1;
         let end = read.request.pages().end.min(self.bounds.file_pages);
@@ -102,15 +102,15 @@ impl Model {
         read.iterations
     }
 
-    /// Pages announced and contiguous from `from` on.
+    /// Returns how many pages are announced without a gap from `from` on.
     fn ahead(&self, from: u64) -> u64 {
         let end = self.bounds.file_pages;
         (from..end).take_while(|index| self.pages.contains_key(index)).count() as u64
     }
 }
 
-/// The trace of the source: three 16 KiB reads at random places, submitted together. There the
-/// second got 8 KiB and the third 4 KiB on their first retry.
+/// The trace of the paper on upfront readahead: three 16 KiB reads at random places, submitted
+/// together. In the paper the second read got 8 KiB and the third 4 KiB on their first retry.
 #[test]
 fn three_streaming_random_reads_complete_whole_on_their_first_retry() {
     let mut model = Model::new(FILE);
@@ -218,7 +218,7 @@ fn streams_in_turns_on_one_descriptor_keep_their_windows() {
     for n in 0..200 {
         for stream in 0..6 {
             model.run(stream * 100_000 + n * 4..stream * 100_000 + n * 4 + 4, true);
-            // Random requests in between forget no stream.
+            // Random requests in between displace no stream.
             model.run(900_000 + n * 96 + stream * 16..900_001 + n * 96 + stream * 16, true);
         }
     }

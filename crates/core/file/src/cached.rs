@@ -1,17 +1,19 @@
-//! Files in the engine's own page cache, past the kernel's.
+//! Files in the engine's own page cache, which bypass the kernel's page cache.
 //!
-//! Coherent between all opens in the process that go through here. Towards others it is
-//! close-to-open: an open looks whether the file has changed, a sync or the last close writes.
+//! All open files of the process that go through this cache see each other's writes at once. Other
+//! processes get close-to-open consistency: an open checks whether the file has changed since, and
+//! a sync or the last close writes dirty pages.
 //!
 //! * `file`: one for each inode: the cached file, and the engine's own descriptor of it
-//! * `writers`: who may write it, and what is open for that
-//! * `handle`: opens that say their end, and what that does
-//! * `operation`: a read, write or sync of it
-//! * `open`: an open, which waits for the writes in flight past the cache (`kernel_writes`)
-//! * `opening`: opens that are not over, for which other threads wait, or not
-//! * [`exclusion`]: what changes a file past its cache
-//! * `dirty`: files with something to write
-//! * `inode_marks`: which inodes may be cached, told without a lock
+//! * `writers`: who may write the file, and the engine's descriptors for writing
+//! * `handle`: open files that are closed by a call, and the effects of such a close
+//! * `operation`: a read, write or sync of the file
+//! * `open`: the open of a file, which waits for the writes in flight that bypass the cache
+//!   (`kernel_writes`)
+//! * `opening`: opens in progress, for which other threads that open the file wait
+//! * [`exclusion`]: changes of a file that bypass its cache
+//! * `dirty`: files with dirty data
+//! * `inode_marks`: which inodes may be cached, looked up without a lock
 
 mod dirty;
 pub mod exclusion;
@@ -46,15 +48,15 @@ use rustc_hash::FxHashMap;
 use std::sync::{Arc, Weak};
 pub use writers::Writer;
 
-/// The user files by inode, locked.
+/// The user files by inode, with the lock held.
 type Files<'a> = MutexGuard<'a, FxHashMap<InodeKey, Entry>>;
 
 /// The entry of an inode.
 #[derive(Debug)]
 enum Entry {
-    /// A file that was open, and perhaps is.
+    /// A file that was opened, and may have been dropped since.
     Open(Weak<UserFile>),
-    /// A thread opens it.
+    /// A thread is opening the file.
     Opening(Arc<Opening>),
 }
 
@@ -72,14 +74,15 @@ impl Entry {
 pub(crate) struct CachedFiles {
     /// The page cache, made at first use.
     cache: Lazy<Arc<Cache>>,
-    /// Submitters take this lock: it is held across no call that may wait.
+    /// Submitters take this lock, so no thread holds it across a call that may wait.
     files: Mutex<FxHashMap<InodeKey, Entry>>,
-    /// A user file was opened at some time. Most programs open none, and never look further.
+    /// A user file was opened at some time. Most programs open none: then no look-up takes the
+    /// lock.
     any: AtomicBool,
     marks: Arc<InodeMarks>,
     pub(crate) writes: KernelWrites,
     pub(crate) dirty: Arc<DirtyFiles>,
-    /// How often each inode is open, in whatever mode.
+    /// How often each inode is open, in any cache mode.
     opens: Mutex<FxHashMap<InodeKey, usize>>,
 }
 
@@ -89,8 +92,8 @@ impl CachedFiles {
         self.cache.get()
     }
 
-    /// Puts the writeback of all user files on `bios`, and releases those that have nothing to
-    /// write; returns `true` if some are left.
+    /// Queues the writeback of all user files in `bios`, and releases the files without dirty data.
+    /// Returns `true` if the engine still keeps dirty files.
     pub(crate) fn clean(&self, bios: &mut Vec<Bio>) -> bool {
         if let Some(cache) = self.cache() {
             cache.clean(u64::MAX, bios);
@@ -101,7 +104,7 @@ impl CachedFiles {
     /// Counts a write to the inode that goes to the kernel, until it ends.
     ///
     /// # Errors
-    /// The user file of the inode, which has the write instead.
+    /// The user file of the inode, if it has one: the write must go through that file.
     pub(crate) fn begin_write(&self, key: InodeKey) -> Result<KernelWrite<'_>, Arc<UserFile>> {
         let write = self.writes.enter(key);
         let open = if self.marks.may_have(key) { self.for_write(key) } else { None };
@@ -111,25 +114,23 @@ impl CachedFiles {
         }
     }
 
-    /// Counts a write that is over soon, to an inode that was not looked up. Returns `None` if
-    /// there are user files, and the inode may be one of theirs.
+    /// Counts a short write to an inode that was not looked up. Returns `None` if any user file
+    /// exists: the inode may be one of theirs.
     pub(crate) fn begin_unknown(&self, context: &Context) -> Option<UnknownWrite<'_>> {
         let write = self.writes.enter_unknown(context);
         (!self.marks.have_any()).then_some(write)
     }
 
-    /// Returns all that are open.
     pub(crate) fn all(&self) -> Vec<Arc<UserFile>> {
         self.files.lock().values().filter_map(Entry::file).collect()
     }
 
-    /// Returns the one with this identity, if it is open.
     fn with_key(&self, key: InodeKey) -> Option<Arc<UserFile>> {
         self.files.lock().get(&key).and_then(Entry::file)
     }
 
     /// Returns the user file that takes a write to this inode. Without one the write goes to the
-    /// kernel, and is counted.
+    /// kernel; a thread that is opening the file is told of it.
     fn for_write(&self, key: InodeKey) -> Option<Arc<UserFile>> {
         match self.files.lock().get(&key)? {
             Entry::Open(file) => file.upgrade(),
@@ -145,7 +146,7 @@ impl Engine {
     /// Returns the page cache, made at first use.
     ///
     /// # Errors
-    /// `ENOMEM`: no memory for it now.
+    /// `ENOMEM`: there is no memory for the cache now.
     pub fn cache(&self) -> Result<Arc<Cache>, Errno> {
         let make = || {
             let cache = Cache::new(self.config().cache_bytes)?;
@@ -155,14 +156,14 @@ impl Engine {
         self.user_files.cache.get_or_make(make).cloned()
     }
 
-    /// Counts an open of the inode `key` in whatever mode, for [`Engine::count_close`].
+    /// Counts an open of the inode `key`, in any cache mode, until [`Engine::count_close`].
     pub fn count_open(&self, key: InodeKey) {
         *self.user_files.opens.lock().entry(key).or_default() += 1;
     }
 
     /// Ends the count of an open. Returns `true` if it was the last open of the inode. Data that
-    /// could not be written stay in the page cache until then, because another open may ask for a
-    /// sync.
+    /// could not be written stay in the page cache until then, because another open file may ask
+    /// for a sync.
     pub fn count_close(&self, key: InodeKey) -> bool {
         let mut opens = self.user_files.opens.lock();
         let Some(count) = opens.get_mut(&key) else { return true };
@@ -174,9 +175,9 @@ impl Engine {
         is_last
     }
 
-    /// Returns the user file of the inode behind `fd`, in whatever mode that was opened: while it
-    /// is cached here, every request of the engine on it goes through the cache (M6). Does not
-    /// wait: there is none for a file that another thread just opens.
+    /// Returns the user file of the inode behind `fd`, in whatever cache mode `fd` was opened:
+    /// while the inode has a user file, every request of the engine on it goes through the page
+    /// cache. Does not wait, and returns `None` while another thread is opening the file.
     pub fn cached(&self, fd: i32) -> Option<Arc<UserFile>> {
         if !self.user_files.any.load(Acquire) {
             return None;
@@ -185,9 +186,10 @@ impl Engine {
         self.user_files.with_key((stat.dev, stat.ino))
     }
 
-    /// Runs `change`, which changes the inode `key` past the page cache and waits for nothing of
-    /// the engine: until it returns, an open of the file in the page cache waits. `None`: it is
-    /// there already, and must be changed through it.
+    /// Runs `change`, which changes the inode `key` without the page cache and does not wait for
+    /// the engine. Until `change` returns, an open of the file in the page cache waits. Returns
+    /// `None`, without a call of `change`, if the page cache has the file: the caller must change
+    /// it through the cache.
     pub fn past_cache<T>(&self, key: InodeKey, change: impl FnOnce() -> T) -> Option<T> {
         let _write = self.user_files.begin_write(key).ok()?;
         Some(change())
@@ -199,8 +201,8 @@ impl Engine {
         self.user_files.cache().map(|cache| cache.io_counts())
     }
 
-    /// Writes the dirty data of user files, and waits until they are written; errors stay with the
-    /// files.
+    /// Writes the dirty data of all user files, and waits until they are written. Each file keeps
+    /// its error.
     pub fn write_back(self: &Arc<Self>) {
         for file in self.user_files.all() {
             let _ = file.settle(self);

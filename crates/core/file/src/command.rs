@@ -1,4 +1,4 @@
-//! A decoded request, before anything has been done about it.
+//! A decoded request, on which no work has been done yet.
 
 use core::ops::Range;
 use nowait_block::{Bio, BioOp, Segments};
@@ -26,24 +26,24 @@ pub enum Kind {
     Poll(u16),
 }
 
-/// Status flags of an open file.
+/// Status flags of an open file, with the time at which they were read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flags {
-    /// Read for this request: they decide.
+    /// Read for this request: decisions may rely on them.
     Read(i32),
-    /// Read for an earlier one: a hint.
+    /// Read for an earlier request: only a hint.
     Remembered(i32),
-    /// Read when the file was opened, by what keeps it open, on a memory file system: they decide,
-    /// and where the file is stays so.
+    /// Read when a file on a memory file system was opened, by the owner that keeps it open:
+    /// decisions may rely on them, and the file stays in memory.
     InMemory(i32),
 }
 
 impl Flags {
-    /// Checks that the file is open for requests of this kind; of what is only remembered the
-    /// kernel is the judge.
+    /// Checks that the file is open for requests of this kind. Remembered flags are not checked:
+    /// the kernel checks the descriptor itself.
     ///
     /// # Errors
-    /// `EBADF`: it is not.
+    /// `EBADF`: the file is not open for them.
     pub fn check(self, kind: Kind) -> Result<(), Errno> {
         let (Flags::Read(flags) | Flags::InMemory(flags)) = self else { return Ok(()) };
         let mode = flags & O_ACCMODE;
@@ -62,7 +62,7 @@ impl Flags {
         }
     }
 
-    /// Returns `true` if they are only remembered.
+    /// Returns `true` if the flags were remembered from an earlier request.
     pub(crate) fn are_remembered(self) -> bool {
         matches!(self, Flags::Remembered(_))
     }
@@ -88,7 +88,7 @@ pub struct Command {
     pub fd: i32,
     /// The descriptor's status flags, read when the command was made or remembered.
     pub(crate) flags: Flags,
-    /// Bytes transferred so far: the part that takes the command on goes on behind them.
+    /// Bytes transferred so far; the rest of the command begins behind them.
     pub(crate) done: u64,
     /// The application's memory.
     pub segments: Segments,
@@ -100,11 +100,11 @@ pub struct Command {
     pub rw_flags: u32,
     /// I/O priority, 0 for the thread's own.
     pub priority: u16,
-    /// Bytes from `offset` on that a [`Kind::Fdatasync`] is about; 0: all from there on.
+    /// Bytes from `offset` on that a [`Kind::Fdatasync`] makes durable; 0: all from `offset` on.
     pub sync_bytes: u64,
 }
 
-/// Most bytes the kernel moves in one request (`MAX_RW_COUNT`).
+/// Most bytes that the kernel transfers in one request (`MAX_RW_COUNT`).
 pub const LEN_MAX: u64 = 0x7fff_f000;
 
 impl Command {
@@ -113,7 +113,7 @@ impl Command {
     ///
     /// # Safety
     /// The segments stay valid for `kind` until the command's event has been delivered, or are
-    /// addresses that only the kernel will look at.
+    /// addresses that only the kernel accesses.
     pub unsafe fn new(kind: Kind, file: (i32, Flags), segments: Segments, offset: i64) -> Command {
         let len = (segments.len() as u64).min(LEN_MAX);
         let (fd, flags) = file;
@@ -131,10 +131,10 @@ impl Command {
         }
     }
 
-    /// Reads the status flags if they were only remembered; tells whether they were.
+    /// Reads the status flags if they were only remembered. Returns `true` if they were.
     ///
     /// # Errors
-    /// `EBADF`: not open, or not open for this.
+    /// `EBADF`: the descriptor is not open, or not open for this kind of request.
     pub(crate) fn refresh(&mut self) -> Result<bool, Errno> {
         let were_remembered = self.is_hinted();
         if were_remembered {
@@ -144,12 +144,13 @@ impl Command {
         Ok(were_remembered)
     }
 
-    /// Returns `true` if the status flags are only remembered: nothing may be decided by them.
+    /// Returns `true` if the status flags are only remembered: then no result may depend on them.
     pub(crate) fn is_hinted(&self) -> bool {
         self.flags.are_remembered()
     }
 
-    /// Returns `true` if its file is known to be in memory, without a look.
+    /// Returns `true` if the command's file is known to be on a memory file system, without a
+    /// system call.
     pub(crate) fn is_in_memory(&self) -> bool {
         matches!(self.flags, Flags::InMemory(_))
     }
@@ -164,13 +165,14 @@ impl Command {
         self.done >= self.len
     }
 
-    /// Returns the memory of what is left, and the offset where that begins.
+    /// Returns the memory of the bytes not yet transferred, and the file offset where they begin.
     pub(crate) fn rest(&self) -> (Segments, u64) {
         (self.segments.after(self.done as usize), self.offset as u64 + self.done)
     }
 
-    /// Moves at most `limit` bytes of what is left, by one system call on `fd`, which is the
-    /// command's file in the table of the calling thread. Blocks unless `flags` say RWF_NOWAIT.
+    /// Transfers at most `limit` bytes of the rest, by one system call on `fd`, which is the
+    /// command's file in the calling thread's descriptor table. May block unless `flags` contains
+    /// RWF_NOWAIT.
     ///
     /// # Errors
     /// The errors of preadv2(2) and pwritev2(2).
@@ -192,9 +194,8 @@ impl Command {
         }
     }
 
-    /// Returns `true` if a transfer of nothing that must not wait is to be believed. Before Linux
-    /// 5.11 such a read ends at a page that is marked for read-ahead as it does at the end of the
-    /// file.
+    /// Returns `true` if a result of 0 from a transfer with RWF_NOWAIT means the end of the file.
+    /// Before Linux 5.11 such a read also returns 0 at a page that is marked for readahead.
     pub(crate) fn seems_over(&self) -> bool {
         if self.kind != Kind::Read || self.is_complete() || self.wants_nowait() {
             return true;
@@ -203,7 +204,7 @@ impl Command {
         !stat.has_offsets() || self.ends_before_rest(&stat)
     }
 
-    /// Returns `true` if a read has transferred all that its file holds.
+    /// Returns `true` if the command is a read that has reached the end of its file.
     pub(crate) fn is_at_end(&self) -> bool {
         let stat = || file::stat(self.fd).ok();
         self.kind == Kind::Read && stat().is_some_and(|stat| self.ends_before_rest(&stat))
@@ -214,8 +215,8 @@ impl Command {
         stat.is_regular() && next >= stat.size
     }
 
-    /// Makes the bio for what is left, on `fd`, which is the command's file in the table of the
-    /// thread that will commit.
+    /// Makes the bio for the rest of the command, on `fd`, which is the command's file in the
+    /// descriptor table of the thread that will commit.
     pub fn bio(&self, fd: i32, token: u64) -> Bio {
         let moves = matches!(self.kind, Kind::Read | Kind::Write);
         let offset = if moves { self.offset + self.done as i64 } else { 0 };
@@ -228,7 +229,7 @@ impl Command {
         bio
     }
 
-    /// Returns the operation of the bio that carries it.
+    /// Returns the operation of the bio that carries the command.
     fn bio_op(&self) -> BioOp {
         match self.kind {
             Kind::Read => BioOp::Read,
@@ -239,7 +240,6 @@ impl Command {
         }
     }
 
-    /// Returns the bytes that a sync is about.
     pub(crate) fn sync_range(&self) -> Range<u64> {
         let from = self.offset as u64;
         match self.sync_bytes {
@@ -248,7 +248,8 @@ impl Command {
         }
     }
 
-    /// Returns `true` if the caller asked never to wait: then EAGAIN is the answer, not a retry.
+    /// Returns `true` if the caller set RWF_NOWAIT: where the request would wait, it ends with
+    /// EAGAIN instead of being retried.
     pub fn wants_nowait(&self) -> bool {
         self.rw_flags & rwf::NOWAIT != 0
     }
@@ -260,7 +261,7 @@ impl Command {
 
     /// Returns how far a write to a cached file must be durable before it ends.
     pub(crate) fn durable(&self) -> Option<SyncLevel> {
-        // O_SYNC includes O_DSYNC's bit and one more.
+        // O_SYNC consists of O_DSYNC's bit and one more bit.
         let all = self.rw_flags & rwf::SYNC != 0 || self.flags.bits() & O_SYNC == O_SYNC;
         match self.is_synchronous() {
             true => Some(if all { SyncLevel::All } else { SyncLevel::Data }),
@@ -274,7 +275,7 @@ impl Command {
             || (self.flags.bits() & O_APPEND != 0 && self.rw_flags & rwf::NOAPPEND == 0)
     }
 
-    /// Returns `true` if a write changes the bytes at its offset, and may be asked for once more.
+    /// Returns `true` if a write changes the bytes at its offset, so that it may be repeated.
     pub(crate) fn is_positioned(&self) -> bool {
         !self.is_append() && self.rw_flags & rwf::ATOMIC == 0
     }

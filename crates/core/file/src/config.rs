@@ -1,9 +1,9 @@
-//! How an engine is set up.
+//! The settings of an engine.
 
 use crate::limits::Limits;
 
-/// Requests of an engine in flight at a time, by default: half of what the workers
-/// take, so that submit always finds room with them.
+/// Requests of an engine in flight at a time, by default: half of those that the workers' queue
+/// takes, so that submit always finds room there.
 const REQUESTS_MAX: usize = 1 << 19;
 
 /// Which backend carries requests that need not block a thread.
@@ -20,13 +20,13 @@ pub enum BackendChoice {
     Threads,
 }
 
-/// Where the first iteration of a request runs.
+/// The place where the first iteration of a request runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum SubmitMode {
-    /// Inline while that is short, else handed over.
+    /// In the submitting thread while that is short, otherwise in the engine's threads.
     #[default]
     Auto,
-    /// On the engine's threads: submit only hands the batch over.
+    /// In the engine's threads: submit only hands the batch over.
     Offload,
 }
 
@@ -35,27 +35,28 @@ pub enum SubmitMode {
 pub struct Config {
     /// The backend for requests that need not block a thread.
     pub backend: BackendChoice,
-    /// Where first iterations run.
+    /// The place where first iterations run.
     pub submit: SubmitMode,
     /// Most worker threads.
     pub workers_max: usize,
-    /// Size of the page cache for user files, in bytes; taken from the system as it is used.
+    /// Size of the page cache for user files, in bytes; the memory is allocated as it is used.
     pub cache_bytes: u64,
     /// Limits on requests in flight in the whole engine; a request above them fails with EAGAIN.
     pub limits: Limits,
-    /// Limits on requests in flight in each context, besides its slots.
+    /// Limits on requests in flight in each context, in addition to its number of slots.
     pub context_limits: Limits,
-    /// Contexts count their requests and completions.
+    /// `true`: contexts count their requests and completions.
     pub stats: bool,
-    /// Answers as the kernel's AIO, where plain calls answer otherwise: a cancelled poll ends with
-    /// 0, not with ECANCELED; and a context with an event ring refuses transfers on files whose
-    /// drivers know plain calls only.
+    /// `true`: requests end as in the kernel's AIO where plain system calls behave otherwise. A
+    /// cancelled poll ends with 0 instead of ECANCELED; and a context with an event ring refuses
+    /// transfers on files whose drivers know plain calls only.
     pub answers_as_aio: bool,
-    /// No ring is made or entered by a thread that submits. A completion in such a ring interrupts
-    /// the thread that has entered it: epoll_wait(2), sigtimedwait(2) and others then fail with
-    /// EINTR, and a program that was not written for rings does not expect it.
+    /// `true`: no thread that submits makes or enters an io_uring. A completion in such a ring
+    /// interrupts the thread that has entered it: its epoll_wait(2), sigtimedwait(2) and similar
+    /// calls then fail with EINTR, which a program that was not written for io_uring does not
+    /// expect.
     pub callers_enter_no_ring: bool,
-    /// The program's closes of descriptors are told to the engine ([`Closes`]).
+    /// `true`: the program's closes of descriptors are reported to the engine ([`Closes`]).
     ///
     /// [`Closes`]: crate::hints::Closes
     pub sees_closes: bool,

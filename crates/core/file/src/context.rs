@@ -32,21 +32,22 @@ use std::sync::Arc;
 pub struct Context {
     io: IoContext,
     engine: Arc<Engine>,
-    /// The number of the context in its engine. Contexts made one after another count their writes
+    /// The number of the context in its engine. Contexts with successive numbers count their writes
     /// in different cache lines.
     pub(crate) number: usize,
     pub(crate) own: OwnQueue,
     pub(crate) hints: Hints,
     pub(crate) mode: SubmitMode,
-    /// The number of a request in flight means its file.
+    /// `true`: the program keeps a descriptor open until its requests have ended.
     pub(crate) files_stay_open: bool,
     pub(crate) in_flight: InFlight,
     pub(crate) deferred: DeferredRequests,
     throttle: Throttle,
-    /// The slots that the engine does not count; 0: it counts the requests.
+    /// The number of slots whose requests the engine does not count; 0: the engine counts the
+    /// requests.
     exempt_slots: usize,
     pub(crate) watch: Watch,
-    /// The ticks for which its callers have come by themselves.
+    /// The driver's ticks in a row at which no request had waited for the driver.
     calm: Calm,
     pub(crate) looks: Looks,
 }
@@ -58,12 +59,12 @@ impl core::fmt::Debug for Context {
 }
 
 impl Context {
-    /// Returns `true` if it is one of the kernel's AIO to the program: its answers are the same.
+    /// Returns `true` if requests must end as in the kernel's AIO.
     pub(crate) fn answers_as_aio(&self) -> bool {
         self.engine.config().answers_as_aio && self.io.face().is_none()
     }
 
-    /// Returns the slots, the ring and the waiters.
+    /// Returns the part with the slots, the ring and the waiters.
     pub fn io(&self) -> &IoContext {
         &self.io
     }
@@ -73,14 +74,14 @@ impl Context {
         &self.engine
     }
 
-    /// Returns the address of the ring as it was mapped for the application.
+    /// Returns the address at which the ring is mapped for the application.
     pub fn address(&self) -> usize {
         self.io.ring().memory().address()
     }
 
-    /// Returns the status flags of the file behind `fd` for a request of this `kind`: remembered
-    /// ones where the request can begin by a system call that looks at the descriptor itself.
-    /// `is_lone`: the submission has no other request.
+    /// Returns the status flags of the file behind `fd` for a request of this `kind`. They are
+    /// remembered ones if the request can begin with a system call that checks the descriptor
+    /// itself. `is_lone`: the submission has no other request.
     ///
     /// # Errors
     /// `EBADF`: not open.
@@ -88,7 +89,7 @@ impl Context {
         let hints = &self.hints.descriptors;
         let may_guess = match kind {
             Kind::Read => true,
-            // Others are made into requests, which only flags just read can decide.
+            // All other kinds need flags that were just read.
             Kind::Write => {
                 hints.may_be_in_memory(fd) == Some(true)
                     || self.is_calm_for(fd)
@@ -96,8 +97,8 @@ impl Context {
             }
             _ => false,
         };
-        // Remembered flags may be out of date. The kernel then refuses a direct request, and in a
-        // batch the requests behind it have started by the time that is known.
+        // Remembered flags may be out of date. The kernel then refuses a direct request, and by
+        // then the later requests of its batch have started.
         let serves = |flags: &Flags| is_lone || flags.bits() & O_DIRECT == 0;
         if may_guess && let Some(flags) = hints.status_flags(fd).filter(serves) {
             return Ok(flags);
@@ -107,17 +108,20 @@ impl Context {
         Ok(flags)
     }
 
-    /// Returns `true` if a buffered write of `fd` went to a device lately that is calm.
+    /// Returns `true` if a recent buffered write of `fd` went to a device whose writes do not block
+    /// now.
     fn is_calm_for(&self, fd: i32) -> bool {
         let is_calm =
             |device| self.engine.known.calm.is_calm(device, || self.engine.clock().now_ns());
         self.hints.descriptors.written(fd).is_some_and(is_calm)
     }
 
-    /// Duplicates the application's `number` to where our own descriptors are.
+    /// Duplicates the application's descriptor `number` to a high number, where the engine's
+    /// descriptors are.
     ///
     /// # Errors
-    /// `EBADF`: not open. `EMFILE`, `EINVAL`: there is no number for it.
+    /// `EBADF`: the descriptor is not open. `EMFILE`, `EINVAL`: there is no free number for the
+    /// duplicate.
     pub fn duplicate_high(&self, number: i32) -> Result<Fd, Errno> {
         fd::duplicate(number, self.engine.holds.local_fd())
     }
@@ -125,9 +129,10 @@ impl Context {
     /// Checks that `held`, a duplicate of the application's `number`, is an eventfd.
     ///
     /// # Errors
-    /// `EBADF`: only open as a name. `EINVAL`: something else.
+    /// `EBADF`: the descriptor was opened with O_PATH. `EINVAL`: it is something else than an
+    /// eventfd.
     pub fn check_event_counter(&self, number: i32, held: i32) -> Result<(), Errno> {
-        // A stream without a file type is an anonymous inode; which kind takes longer to find out.
+        // A file without a file type is an anonymous inode; to find out which kind takes longer.
         let is_anonymous = file::stat(held)?.file_type() == 0;
         let is_known =
             || self.hints.descriptors.is_known_counter(number) && eventfd::looks_like_eventfd(held);
@@ -139,23 +144,24 @@ impl Context {
         }
         match is_anonymous {
             true => Ok(()),
-            // Only a name, of whatever kind, is not open.
+            // A descriptor opened with O_PATH, of whatever kind, counts as not open.
             false => open_for(held).and(Err(Errno::INVAL)),
         }
     }
 
-    /// Returns how many bytes submit may still copy itself before the program looks for events.
+    /// Returns how many bytes submit may still copy itself before the program next looks for
+    /// events.
     pub(crate) fn inline_left(&self) -> usize {
         let looks = self.looks.count();
         match self.io.face() {
-            // A ring that is read directly is emptied without a call.
+            // A program that reads the ring directly empties it without a call.
             None => self.hints.burst.left(looks, self.io.ring().unread() == 0),
             Some(_) => self.hints.burst.left_at(looks, self.engine.clock().now_ns()),
         }
     }
 
-    /// Returns `true` if the kernel may signal the eventfds of requests on the own queue: a
-    /// thread then comes for their events by a call.
+    /// Returns `true` if the kernel may signal the eventfds of requests on the context's own queue:
+    /// a thread of the program then comes for the events by a call.
     pub fn counts_by_kernel(&self) -> bool {
         self.mode == SubmitMode::Auto
             && self.answers_as_aio()
@@ -167,8 +173,8 @@ impl Context {
             && !self.own.limits().writes
     }
 
-    /// Notes that a request names this eventfd of the application. Returns `false` if requests have
-    /// named another one: then the kernel does not signal it.
+    /// Records that a request names this eventfd of the application. Returns `false` if requests
+    /// have named another one: then the kernel must not signal the eventfd.
     pub fn note_counter(&self, number: i32) -> bool {
         let is_only = self.looks.kernel_counter.note_name(number);
         if !is_only {
@@ -182,8 +188,8 @@ impl Context {
         self.looks.kernel_counter.names(number)
     }
 
-    /// Brings the events of what has ended, if requests name this eventfd, which the calling
-    /// thread has read. The driver may just be bringing some of them.
+    /// Brings the events of requests that have ended, if requests name this eventfd, which the
+    /// calling thread has just read. Waits for events that the driver is bringing at the time.
     pub fn counter_was_read(&self, number: i32) {
         if self.names_counter(number) {
             self.looked_for_events();
@@ -205,27 +211,27 @@ impl Context {
         self.own.in_flight() < before
     }
 
-    /// Says that requests went into the own queue: the driver looks after them if no caller
-    /// does, and a caller that waits elsewhere is woken to poll.
+    /// Called after requests went into the own queue: the driver reaps them if no caller does, and
+    /// a caller that waits elsewhere is woken to poll the queue.
     pub(crate) fn own_started(self: &Arc<Self>) {
         self.look_after_own();
         self.io.pump_started();
     }
 
-    /// Makes the driver look after the context at each tick.
+    /// Makes the driver check the context at each tick.
     pub(crate) fn watch_closely(&self) {
         if self.calm.end() {
             self.engine.threads.hasten();
         }
     }
 
-    /// Returns `true` if the driver may look after the context rarely.
+    /// Returns `true` if the driver may check the context rarely.
     pub(crate) fn is_calm(&self) -> bool {
         self.calm.is_long()
     }
 
-    /// Says that some of them have a place in the order: a thread that waits for several
-    /// completions at once must now look at each.
+    /// Called when requests in the own queue have a place in the order: a thread that waits for
+    /// several completions at once must now handle each as it comes.
     pub(crate) fn own_ordered(&self) {
         self.watch_closely();
         if self.io.has_poller() {
@@ -236,7 +242,7 @@ impl Context {
     /// Counts a request that will not end inside submit and uses `bytes` of the program's memory.
     ///
     /// # Errors
-    /// `EAGAIN`: so much may not be in flight, in this context or the engine.
+    /// `EAGAIN`: the limit of this context or of the engine is reached.
     pub(crate) fn admit(&self, bytes: u64) -> Result<(), Errno> {
         self.throttle.enter(bytes)?;
         if self.exempt_slots > 0 {
@@ -253,31 +259,33 @@ impl Context {
         }
     }
 
-    /// Returns how many requests are in flight, those that end inside submit not counted.
+    /// Returns how many requests are in flight, without those that end inside submit.
     pub fn requests(&self) -> usize {
         self.throttle.requests()
     }
 
-    /// Takes in a request that is about to begin, so that it can be cancelled.
+    /// Registers a request that is about to begin, so that it can be cancelled.
     pub(crate) fn register(&self, request: &Arc<Request<FileOperation>>, obj: u64, endless: bool) {
         if endless {
             self.io.may_be_endless();
         }
         self.in_flight.add(request, obj, endless);
-        // Here, not before: the thread that destroys the context looks for such requests once,
-        // and either finds this one or has said before that it will not.
+        // Checked after `add`: the thread that destroys the context marks it dead first, and then
+        // looks for endless requests once. So either that thread finds this request, or this one
+        // sees the mark.
         if endless && self.io.is_dead() && !mistake::makes(Mistake::RegisterTooLate) {
             request.cancel();
         }
     }
 
-    /// Asks for the end of the request named `obj`, see [`EventTarget::obj`], one of several with
-    /// that name that was not cancelled yet. Does not wait.
+    /// Asks for the end of the request named `obj`, see [`EventTarget::obj`]; of several with that
+    /// name, one that was not cancelled yet. Does not wait.
     ///
-    /// The request's event comes in any case, once. The event has ECANCELED if the request had not
-    /// begun, waits for another request, for readiness or for a page of the cache; of a file it may
-    /// then have transferred a part. A request that the device or a blocking call has in hand ends
-    /// as if it had not been cancelled; the result of a stream request is the bytes transferred.
+    /// The request's event comes in any case, once. It has ECANCELED if the request had not begun,
+    /// or was waiting for another request, for readiness or for a page of the cache; the request
+    /// may then have transferred a part of its bytes. A request that the device or a blocking call
+    /// is carrying out ends as if it had not been cancelled. The result of a stream request is the
+    /// bytes transferred.
     ///
     /// [`EventTarget::obj`]: crate::request::event::EventTarget::obj
     ///
@@ -305,7 +313,7 @@ impl Context {
     /// Ends the context, see [`IoContext::destroy`]. Polls and waiting streams are cancelled.
     ///
     /// # Errors
-    /// `EINVAL`: it is being destroyed already.
+    /// `EINVAL`: the context is being destroyed already.
     pub fn destroy(&self) -> Result<(), Errno> {
         self.engine.drop_deferred();
         self.io.destroy(|| {
@@ -313,14 +321,15 @@ impl Context {
                 self.cancel_request(&request);
             }
         })?;
-        // Pages that the page cache reads ahead in the own queue: others may wait for them.
+        // The own queue may hold reads ahead for the page cache, for which requests of other
+        // contexts wait.
         self.io.drain_pump();
         Ok(())
     }
 
-    /// Looks after the own queue when no caller does; called by the driver on its tick with what
-    /// it saw at the last one; `hurries` while the process waits for all that is in flight. `None`:
-    /// nothing has been in flight for a while, the watch is over.
+    /// Reaps the own queue if no caller does. The driver calls this on its tick, with the state at
+    /// the last one; `hurries` while the process waits for all requests in flight. Returns `None`
+    /// if nothing has been in flight for a while: the driver then stops watching the context.
     pub(crate) fn tick(self: &Arc<Self>, before: LastTick, hurries: bool) -> Option<LastTick> {
         let is_idle = || self.own.in_flight() == 0 && self.deferred.len() == 0;
         let waits = self.looks.count();
@@ -335,14 +344,14 @@ impl Context {
         if is_idle() {
             idle_ticks = before.idle_ticks + 1;
             if self.io.poller_may_hold_back() {
-                // The poller holds events, and waits for more than will come.
+                // The waiting caller holds events back until there are more than will come.
                 self.io.hurry_poller();
                 idle_ticks = 0;
             } else if idle_ticks > IDLE_TICKS && self.watch.ends(is_idle) {
                 return None;
             }
         } else if hurries {
-            // The poller may sleep until there is more than will come.
+            // The waiting caller may sleep until there are more events than will come.
             match self.io.has_poller() {
                 true => self.io.hurry_poller(),
                 false => self.io.pass_by(),
@@ -359,23 +368,25 @@ impl Context {
         let is_late = brought || hurries || !is_first && before.deferred != deferred;
         let is_served = is_idle() || before.waits != Some(waits) || self.io.has_poller();
         self.calm.tick(is_served && !is_late && self.is_by_calls());
-        // The program may have looked during this tick, and have seen some of them only.
+        // The program may have looked during this tick, and have seen only some of the events.
         let is_unread = self.leaves_unread(brought || before.is_unread);
         Some(LastTick { waits: Some(waits), idle_ticks, is_unread, deferred })
     }
 
-    /// Returns `true` if events are in the ring of which the program may not know any more: the
-    /// driver has `brought` them, or a read of the eventfd.
+    /// Returns `true` if the ring has events that the program may not know of: the driver has
+    /// `brought` them, or a read of the eventfd has.
     fn leaves_unread(&self, brought: bool) -> bool {
         (brought || self.looks.kernel_counter.is_read()) && self.io.ring().unread() > 0
     }
 
-    /// Returns how long the driver may look after the context rarely, in nanoseconds.
+    /// Returns the time between two of the driver's checks while the context is calm, in
+    /// nanoseconds.
     pub(crate) fn calm_pause_ns(&self) -> u64 {
         if self.looks.kernel_counter.is_used() { CALM_COUNTED_NS } else { CALM_NS }
     }
 
-    /// Returns `true` if the program takes all events by calls, or reads an eventfd before.
+    /// Returns `true` if the program takes all events by calls, or reads an eventfd before it looks
+    /// at the ring.
     fn is_by_calls(&self) -> bool {
         const LOOKS: u64 = 64;
         let is_read = self.io.ring().is_read_by_calls() || self.looks.kernel_counter.is_read();
@@ -390,11 +401,11 @@ impl Drop for Context {
         if own.is_some() {
             self.engine.queues.own_queue_dropped();
         }
-        // The last reference may be that of a request which ends on a thread of the engine; the
-        // descriptors of queue and eventfds are in the application's table.
+        // A request that ends on a thread of the engine may have the last reference; but the
+        // descriptors of the queue and the eventfds are in the application's table.
         if hold::in_engine_table() {
-            // The pump has the queue too, and would be the last to drop it, here, if a thread
-            // dropped the deferred values first.
+            // The pump has a reference to the queue, too. If a thread dropped the deferred values
+            // first, the pump would close the queue here, in the wrong table.
             drop(self.io.take_pump());
             debug_assert!(own.as_ref().is_none_or(|own| Arc::strong_count(own) == 1));
             self.engine.defer_drop((own, core::mem::take(&mut self.looks)));
@@ -405,22 +416,23 @@ impl Drop for Context {
 /// The state of a context at the driver's last tick.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LastTick {
-    /// How often the program had looked for events; `None`: it was not looked at yet.
+    /// How often the program had looked for events; `None`: there was no tick yet.
     waits: Option<u64>,
-    /// At how many ticks in a row nothing was in flight.
+    /// The number of ticks in a row at which nothing was in flight.
     idle_ticks: u32,
-    /// [`Context::leaves_unread`].
+    /// The result of [`Context::leaves_unread`].
     is_unread: bool,
     deferred: Look,
 }
 
-/// The time between two looks after a calm context, in nanoseconds; and after one whose eventfd the
-/// kernel signals: a program that misses that is told again after the second look.
+/// The time between two checks of a calm context, in nanoseconds. Below, the shorter time for a
+/// context whose eventfd the kernel signals: if the program missed the signal, the driver repeats
+/// it after the second check.
 const CALM_NS: u64 = 1_000_000_000;
 const CALM_COUNTED_NS: u64 = 100_000_000;
 
-/// After so many ticks with nothing in flight the watch ends: the submitter of the next request has
-/// to wake the driver, which may take its processor.
+/// The driver stops watching after so many ticks with nothing in flight. The submitter of the next
+/// request then has to wake the driver, which may take the submitter's processor.
 const IDLE_TICKS: u32 = 20;
 
 /// Returns how many slots the kernel makes for `nr` requests (`ioctx_alloc`, fs/aio.c).
@@ -437,7 +449,8 @@ mod tests {
     use nowait_sys::{aio::IoEvent, time::Deadline};
     use std::sync::Weak;
 
-    /// On a thread of the engine: the last of a context's queue must be what is deferred.
+    /// The context is dropped on a thread of the engine: the deferred value must hold the last
+    /// reference to its queue.
     #[test]
     fn a_context_that_ends_in_the_engine_defers_the_drop_of_all_of_its_queue() {
         for backend in [BackendChoice::Kaio, BackendChoice::Uring] {
@@ -458,9 +471,9 @@ mod tests {
     }
 
     const IDLE: u32 = 0;
-    /// A thread collects.
+    /// Set when a thread collects completions.
     const ENTERED: u32 = 1;
-    /// A thread has looked for events.
+    /// Set when a thread has looked for events.
     const LOOKED: u32 = 2;
 
     /// An own queue that brings an event when another thread has looked for it, or after a while.
@@ -485,7 +498,8 @@ mod tests {
         fn interrupt(&self) {}
     }
 
-    /// The kernel signals the eventfd before that; the program would wait for it once more.
+    /// The kernel signals the eventfd before the driver has brought the event; without the wait the
+    /// program would sleep on the eventfd once more.
     #[test]
     fn a_read_of_the_eventfd_waits_for_events_that_the_driver_has_in_hand() {
         let config = Config { backend: BackendChoice::Threads, ..Config::default() };

@@ -1,9 +1,9 @@
-//! The deferred requests of a context: accepted, in no queue, and each with its place in the order
-//! of its inode.
+//! The deferred requests of a context: accepted, but not in any queue. Each has its place in the
+//! order of its inode.
 //!
-//! The thread that waits for completions runs them in its own calls, as the kernel would have run
-//! them in io_submit(2): the oldest by a call that may block, the others without blocking. If no
-//! caller comes, a request goes to the engine's threads, at the second tick of the driver that
+//! The thread that waits for completions runs the deferred requests itself, as the kernel would
+//! have run them in io_submit(2): the oldest by a call that may block, the others without blocking.
+//! If no caller comes, a request goes to the engine's threads at the second tick of the driver that
 //! finds it.
 
 use crate::{
@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 
 type Requests = DeferredList<Arc<Request<FileOperation>>>;
 
-/// The turn of a deferred request, when a thread takes it off the list.
+/// The work on a deferred request for which a thread takes it off the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The request moves the bytes that it can move without blocking.
@@ -39,20 +39,21 @@ pub(crate) struct DeferredRequests {
     list: Arc<Requests>,
     /// Requests that callers have run by calls that may block.
     runs: AtomicU64,
-    /// No caller came in time lately: what would be deferred goes to the engine's threads at once.
+    /// `true`: no caller came in time lately, so requests go to the engine's threads at once
+    /// instead of being deferred.
     lacks_callers: AtomicBool,
 }
 
-/// Why a request goes back on the list after its turn.
+/// The reason for which a request goes back on the list after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Back {
-    /// Only a call that may block moves it.
+    /// Only a call that may block can transfer its bytes.
     Untried,
-    /// There was nothing to move.
+    /// A transfer without blocking found no bytes that it could transfer.
     Missed,
 }
 
-/// Requests that a thread takes off the list at most before it looks for events.
+/// The most requests that a thread takes off the list before it looks for events.
 const TURNS_MAX: usize = 64;
 
 impl DeferredRequests {
@@ -66,14 +67,14 @@ impl DeferredRequests {
         Look { last: self.list.last(), runs: Some(self.runs.load(Relaxed)) }
     }
 
-    /// Says that a thread comes for events, and waits until the deadline: it may block.
+    /// Called when a thread comes for events and will wait until the deadline: it may block.
     pub(crate) fn has_caller(&self, deadline: Deadline) {
         if self.lacks_callers.load(Relaxed) && may_block(deadline) {
             self.lacks_callers.store(false, Relaxed);
         }
     }
 
-    /// Takes a request off the list.
+    /// Takes a request off the list. Returns `false` if it is not there.
     fn take(&self, request: &Arc<Request<FileOperation>>) -> bool {
         self.list.take(|other| Arc::ptr_eq(other, request)).is_some()
     }
@@ -83,19 +84,19 @@ impl DeferredRequests {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Look {
     last: u64,
-    /// `None`: requests are late even if callers have run some since.
+    /// The number of requests that callers have run; `None`: it does not matter for lateness.
     runs: Option<u64>,
 }
 
 impl Look {
-    /// Makes all that is deferred late.
+    /// A state with which every deferred request counts as late.
     pub(crate) const EVERYTHING: Look = Look { last: u64::MAX, runs: None };
 }
 
 /// The list, for the threads that wait in the context.
 pub(crate) struct Callers {
-    /// A wait for completions looks several times whether it is empty: without the context, which
-    /// would be counted up and down.
+    /// A wait for completions checks several times whether the list is empty; the direct reference
+    /// avoids counting the context's references up and down.
     list: Arc<Requests>,
     context: Weak<Context>,
 }
@@ -132,24 +133,25 @@ impl nowait_retry::Deferred for Callers {
 }
 
 impl Context {
-    /// Returns `true` if requests with this target wait for a caller.
+    /// Returns `true` if requests with this target are to be deferred until a caller comes.
     pub(crate) fn defers(&self, target: &EventTarget) -> bool {
         target.eventfd.is_none() && self.has_callers()
     }
 
-    /// Returns `true` if requests may be deferred here, and callers have fetched events lately by
-    /// calls that may block.
+    /// Returns `true` if requests may be deferred in this context, and callers have lately fetched
+    /// events by calls that may block.
     pub(crate) fn has_callers(&self) -> bool {
         self.mode == SubmitMode::Auto
             && self.answers_as_aio()
-            // Else a number that was given to another file and back would not be noticed.
+            // Without reports of closes, a number that was given to another file and back would
+            // look unchanged.
             && self.engine().config().sees_closes
             && self.engine().threads.driver().is_some()
             && !self.deferred.lacks_callers.load(Relaxed)
             && self.looks.are_by_calls()
     }
 
-    /// Defers requests, and wakes a thread that waits, unless one runs the list.
+    /// Defers requests, and wakes a waiting thread unless another thread is running the list.
     pub(crate) fn defer(
         self: &Arc<Self>,
         requests: impl Iterator<Item = Arc<Request<FileOperation>>>,
@@ -161,8 +163,8 @@ impl Context {
         }
     }
 
-    /// Runs the oldest request, if it may block, and retries the others, the oldest first, up to
-    /// one that finds nothing to move.
+    /// If `turn` is `Run`, runs the oldest request by calls that may block. Then retries the others
+    /// without blocking, the oldest first, up to the first that can transfer no byte.
     fn run_deferred(self: &Arc<Self>, turn: Turn) {
         let _running = self.deferred.list.begin();
         let engine = self.engine();
@@ -192,7 +194,8 @@ impl Context {
         let goes_on = !back.is_empty();
         back.into_iter().for_each(|item| self.deferred.list.put_back(item));
         if goes_on {
-            self.look_after(); // the driver may have found nothing meanwhile, and look no more
+            // The driver may have found the list empty meanwhile, and watch no longer.
+            self.look_after();
         }
         self.end_run(plug, section);
     }
@@ -208,20 +211,21 @@ impl Context {
         self.end_run(plug, section);
     }
 
-    /// Ends a request that was cancelled, if it is on the list; in a section.
+    /// Ends a cancelled request if it is on the list. Returns `false` if it is not. Called in a
+    /// section.
     pub(crate) fn end_deferred(&self, request: &Arc<Request<FileOperation>>) -> bool {
         if !self.deferred.take(request) {
             return false;
         }
         let mut plug = Plug::take(self.engine(), Place::Caller);
         request.run(&mut plug, None);
-        // Perhaps only a thread of the engine can close its file, and end it.
+        // It may be that only a thread of the engine can close the request's file, and so end it.
         plug.flush(None);
         Plug::put_back(plug);
         true
     }
 
-    /// Hands over what a run has collected.
+    /// Hands over the bios and requests that a run has collected.
     fn end_run(self: &Arc<Self>, mut plug: Box<Plug>, section: Section<'_>) {
         let served = (plug.place == Place::Caller).then_some(self);
         plug.flush(served);
@@ -230,8 +234,8 @@ impl Context {
         drop(section);
     }
 
-    /// Hands over the requests that were deferred before the `look`, if no caller has run any since
-    /// then; on the driver.
+    /// Hands the requests that were deferred before `look` to the engine's threads, if no caller
+    /// has run any since then. Called by the driver.
     pub(crate) fn hand_over_late(self: &Arc<Self>, look: Look) {
         let is_late = look.runs.is_none_or(|runs| runs == self.deferred.runs.load(Relaxed));
         let before = self.deferred.len();
@@ -241,7 +245,7 @@ impl Context {
         self.hand_over_deferred(Place::Worker, look.last);
         let left = self.deferred.len();
         if left > 0 {
-            // A request that was deferred meanwhile has woken no thread.
+            // A request that was deferred while this ran has woken no thread.
             self.io().deferred_started();
         }
         if left < before {
@@ -294,7 +298,8 @@ mod tests {
             (Config { sees_closes: false, ..config() }, false),
             (Config { answers_as_aio: false, ..config() }, false),
             (Config { submit: SubmitMode::Offload, ..config() }, false),
-            // No thread of the engine would look for what no caller comes for.
+            // Without a driver, no thread of the engine would check for requests that no caller
+            // comes for.
             (Config { backend: BackendChoice::Threads, ..config() }, false),
         ];
         for (config, expected) in table {
@@ -313,8 +318,8 @@ mod tests {
     }
 
     /// Submits a read that is deferred, and waits for it by `wait`. Returns how many requests
-    /// callers have carried out, and how many the engine's threads. `None`: no read has to wait
-    /// here.
+    /// callers have carried out, and how many the engine's threads; `None` if no read is deferred
+    /// on this machine.
     fn carried_by(wait: impl Fn(&Arc<Context>)) -> Option<(u64, u64)> {
         let context = context(config())?;
         let mut file = tempfile::tempfile_in("/var/tmp").unwrap();
@@ -371,7 +376,8 @@ mod tests {
         if carried_by(waits).is_none() {
             return note_skip_here("no read of /var/tmp has to wait");
         }
-        // Once more if this thread loses its processor for as long as the driver waits for it.
+        // Repeated, because this thread may lose its processor until the driver takes the request
+        // over.
         assert!((0..20).any(|_| carried_by(waits) == Some((1, 0))), "the thread that waits");
         assert_eq!(carried_by(is_in_a_hurry), Some((0, 1)), "one that must be back soon");
         assert_eq!(carried_by(reads_the_ring), Some((0, 1)), "none that makes a call");

@@ -1,4 +1,4 @@
-//! The engine: backends, threads, held files and the order of requests, once a process.
+//! The engine: one for a process, with backends, threads, held files and the order of requests.
 
 pub(crate) mod cleaner;
 mod counters;
@@ -52,8 +52,8 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts an engine on the machine, with the backend of `config`, which must be usable;
-    /// `reason` says in reports why it was chosen.
+    /// Starts an engine on the real machine with the backend of `config`, which must be usable.
+    /// `reason` is shown in reports as the reason for that backend.
     ///
     /// # Errors
     /// The errors of [`Engine::start`].
@@ -62,10 +62,10 @@ impl Engine {
         Engine::start(config, parts)
     }
 
-    /// Starts an engine that is made of `parts`, and returns when its threads run.
+    /// Starts an engine that consists of `parts`, and returns when its threads run.
     ///
     /// # Errors
-    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads.
+    /// `EMFILE`: no descriptors are left. `EAGAIN`, `ENOMEM`: threads cannot be started.
     pub fn start(config: Config, parts: Parts) -> Result<Arc<Engine>, Errno> {
         let (local, remote) = fdtable::channel()?;
         let executor = parts.executor;
@@ -95,8 +95,8 @@ impl Engine {
             }
         };
         if let Err(errno) = started {
-            // The engine's threads have a reference too, and must not drop the last one: their
-            // descriptor table is another.
+            // The engine's threads have references to the engine, too. They must not drop the last
+            // one, because its descriptors are in the application's table.
             engine.shutdown();
             return Err(errno);
         }
@@ -106,19 +106,20 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Returns how often one of the engine's threads failed: a mistake of ours, which ended what
-    /// the thread was about with EIO.
+    /// Returns how often one of the engine's threads panicked. Each panic is an error in the
+    /// engine, and ended the request that the thread was working on with EIO.
     pub fn failures(&self) -> u64 {
         self.failures.count.load(Relaxed)
     }
 
-    /// Runs `work` on a thread of the engine, `doing` what a report calls it; `None`: it failed.
+    /// Runs `work` on a thread of the engine; a report of a panic names it `doing`. Returns `None`
+    /// if `work` panicked.
     pub fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         self.failures.caught(doing, work)
     }
 
-    /// Returns a line about the first failure, for people, once. No system call, and no lock
-    /// unless there is one.
+    /// Returns a line of text about the first panic; later calls return `None`. Makes no system
+    /// call, and takes no lock unless there is a line.
     pub fn untold_failure(&self) -> Option<String> {
         self.failures.untold()
     }
@@ -133,12 +134,12 @@ impl Engine {
         self.parts.backends.name()
     }
 
-    /// Returns why this backend is in use.
+    /// Returns the reason why this backend is in use.
     pub fn reason(&self) -> &str {
         &self.parts.reason
     }
 
-    /// Returns the descriptors the engine has in the application's table.
+    /// Returns the engine's descriptors in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
         let mut ours = self.holds.descriptors().collect::<Vec<_>>();
         ours.extend(self.threads.driver().and_then(|driver| driver.counter.get()));
@@ -151,12 +152,13 @@ impl Engine {
         &self.parts.clock
     }
 
-    /// Returns the counts of closes of the application's descriptors.
+    /// Returns the counts of how often the application's descriptors were closed.
     pub fn closes(&self) -> &Arc<Closes> {
         &self.known.closes
     }
 
-    /// Hands bios of the page cache to the threads that carry them; from a thread without a queue.
+    /// Hands bios of the page cache to the threads that carry them. Called on threads without a
+    /// queue.
     pub(crate) fn carry(self: &Arc<Self>, bios: &mut Vec<Bio>) {
         if !bios.is_empty() {
             let _section = Section::enter(self);
@@ -167,13 +169,13 @@ impl Engine {
         }
     }
 
-    /// Makes the driver collect completions of own queues at once and without a caller, while the
-    /// process waits for all of them; or ends that.
+    /// With `true`, makes the driver reap own queues at once, while the process waits for all
+    /// requests in flight; with `false`, ends that.
     pub fn hurry(&self, hurries: bool) {
         self.threads.driver().iter().for_each(|driver| driver.hurry(hurries));
     }
 
-    /// Runs the kicked operations until none is left; for the end of a section.
+    /// Runs requests that were woken until none is left; called at the end of a section.
     pub(crate) fn run_kicked(self: &Arc<Self>) {
         if !self.threads.kicked.is_empty() {
             let mut plug = Plug::take(self, Place::Caller);

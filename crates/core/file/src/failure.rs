@@ -1,5 +1,5 @@
-//! Threads of the engine that fail: a panic on one of them is a mistake of ours, and ends what it
-//! was about, not the program and not the thread.
+//! Panics on threads of the engine. A panic is an error in the engine; it ends the request that the
+//! thread was working on, but neither the program nor the thread.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use nowait_retry::Step;
@@ -10,18 +10,18 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// How often threads failed, and what is to be said of the first time. A thread that fails may have
-/// another descriptor table, and so no standard error: a thread of the application says it.
+/// The number of panics, and the message of the first. A thread that panics may have another
+/// descriptor table, without standard error, so a thread of the application prints the message.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     pub(crate) count: AtomicU64,
     line: Mutex<Option<String>>,
-    /// There is a line.
+    /// `true`: there is a message that was not printed.
     is_untold: AtomicBool,
 }
 
 impl Failures {
-    /// Takes out what is to be said. `None`: nothing, or another thread has it.
+    /// Takes the message out; `None` if there is none, or another thread has taken it.
     pub(crate) fn untold(&self) -> Option<String> {
         if !self.is_untold.load(Relaxed) {
             return None;
@@ -30,8 +30,8 @@ impl Failures {
         self.line.lock().take()
     }
 
-    /// Counts a failure while a thread was `doing` something, and keeps what is to be said of the
-    /// first.
+    /// Counts a panic of a thread that was `doing` something, and keeps the message of the first
+    /// one.
     pub(crate) fn note(&self, doing: &str, cause: &(dyn Any + Send)) {
         if self.count.fetch_add(1, Relaxed) > 0 {
             return;
@@ -44,7 +44,7 @@ impl Failures {
         self.is_untold.store(true, Relaxed);
     }
 
-    /// Runs `work`; `None`: it failed.
+    /// Runs `work`; returns `None` if it panicked.
     pub(crate) fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(value) => Some(value),
@@ -55,14 +55,14 @@ impl Failures {
         }
     }
 
-    /// Runs an iteration; one that fails ends its request.
+    /// Runs an iteration; if it panics, its request ends with EIO.
     pub(crate) fn iteration(&self, iteration: impl FnOnce() -> Step) -> Step {
         let step = self.caught("in an iteration, whose request ended with EIO", iteration);
         step.unwrap_or(Step::Done(Err(Errno::IO)))
     }
 }
 
-/// Panics where tests want it: in iterations of requests on this descriptor.
+/// Panics if a test has asked for it: at the step `at` of a request on this descriptor.
 #[cfg(test)]
 pub(crate) fn inject(fd: i32, at: At) {
     let wanted = tests::WANTED.load(core::sync::atomic::Ordering::SeqCst);
@@ -71,42 +71,43 @@ pub(crate) fn inject(fd: i32, at: At) {
 
 #[cfg(test)]
 thread_local! {
-    static REFUSES_RIGHTS: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
+    static REFUSES_CREDENTIALS: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
 }
 
-/// While this lives, a filter keeps the calling thread from asking for its rights.
+/// While this value lives, the calling thread cannot read its credentials, as if a seccomp filter
+/// forbade it.
 #[cfg(test)]
-pub(crate) struct RefusedRights(());
+pub(crate) struct RefusedCredentials(());
 
 #[cfg(test)]
-impl RefusedRights {
-    pub(crate) fn begin() -> RefusedRights {
-        REFUSES_RIGHTS.set(true);
-        RefusedRights(())
+impl RefusedCredentials {
+    pub(crate) fn begin() -> RefusedCredentials {
+        REFUSES_CREDENTIALS.set(true);
+        RefusedCredentials(())
     }
 
     pub(crate) fn look() -> Result<(), Errno> {
-        if REFUSES_RIGHTS.get() { Err(Errno::PERM) } else { Ok(()) }
+        if REFUSES_CREDENTIALS.get() { Err(Errno::PERM) } else { Ok(()) }
     }
 }
 
 #[cfg(test)]
-impl Drop for RefusedRights {
+impl Drop for RefusedCredentials {
     fn drop(&mut self) {
-        REFUSES_RIGHTS.set(false);
+        REFUSES_CREDENTIALS.set(false);
     }
 }
 
-/// Where a test wants a panic.
+/// The step at which a test wants a panic.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum At {
     Iterate = 1,
     Complete,
     Finish,
-    /// When the event is there.
+    /// After the event was delivered.
     Deliver,
-    /// In the driver's rounds; there is no descriptor.
+    /// In a round of the driver; there is no descriptor.
     Round,
 }
 
@@ -128,7 +129,8 @@ mod tests {
 
     pub(super) static WANTED: AtomicI64 = AtomicI64::new(0);
 
-    /// Waits for the events of `count` requests; their results by name.
+    /// Waits for the events of `count` requests, and returns their names and results, sorted by
+    /// name.
     fn reap(context: &Arc<Context>, count: usize) -> Vec<(u64, i64)> {
         let mut events = Vec::new();
         while events.len() < count {
@@ -143,7 +145,7 @@ mod tests {
         events
     }
 
-    /// Writes that must be durable, of the same bytes: each waits for the one before.
+    /// Submits durable writes of the same bytes: each waits for the one before.
     fn write(context: &Arc<Context>, file: &File, memory: &mut [u8], names: core::ops::Range<u64>) {
         let fd = file.as_raw_fd();
         context.io().reserve(names.clone().count()).unwrap();
@@ -178,18 +180,18 @@ mod tests {
                     write(&context, &file, &mut memory, 0..3);
                     write(&context, &other, &mut memory, 3..4);
                     let events = reap(&context, 4);
-                    // The failed release comes after the write, whose result is good.
+                    // The panic in the release comes after the write, whose result is good.
                     let over = matches!(at, At::Finish | At::Deliver);
                     let result = if over { 4096 } else { io };
                     assert_eq!(events, [(0, result), (1, result), (2, result), (3, 4096)]);
-                    // The event may be seen before the panic behind it.
+                    // The event may be visible before the panic that comes after it.
                     while engine.failures() < 3 * count {
                         std::thread::yield_now();
                     }
                     WANTED.store(0, SeqCst);
                     write(&context, &file, &mut memory, 0..3);
                     assert_eq!(reap(&context, 3), [(0, 4096), (1, 4096), (2, 4096)]);
-                    // A caller that asks for what is there waits for no event that came already.
+                    // A caller without a minimum waits for no further event.
                     let limit = Deadline::after_ns(60_000_000_000);
                     let none = context.wait_events(0, 9, limit, None, |_, _| Ok(()));
                     assert!(none == Ok(0) && !limit.has_passed(), "{at:?}: {none:?}");

@@ -1,15 +1,16 @@
 //! Open files held in the engine's own descriptor table.
 //!
-//! A request holds the open file it was submitted on, as in the kernel: closing or reusing the
-//! number afterwards neither fails it nor hits another file. The file is sent to the engine's
-//! threads once, shared by the requests that are in flight on it, and closed when the last of
-//! them ends, before its event is visible. See [`nowait_sys::fdtable`] for why not `dup`.
+//! A request holds the open file on which it was submitted, as in the kernel: if the program then
+//! closes or reuses the number, the request neither fails nor touches another file. The file is
+//! sent to the engine's threads once, and shared by the requests in flight on it. It is closed when
+//! the last of them ends, before that request's event is visible. [`nowait_sys::fdtable`] says why
+//! `dup` would not do.
 //!
-//! * `channel`: open files on their way into the engine's table
+//! * `channel`: open files on their way into the engine's descriptor table
 //! * `held`: the files that requests hold, each by its number in that table
-//! * `both`: a descriptor of the engine that stands in both tables
-//! * `count`: descriptors that are counted, for closes that wait for the last
-//! * `deferred`: what is closed later, on a thread with the other table
+//! * `both`: a descriptor of the engine that is in both descriptor tables
+//! * `count`: counted descriptors, so that a close can wait until the last is closed
+//! * `deferred`: descriptors that are closed later, on a thread with the other table
 
 mod both;
 mod channel;
@@ -29,8 +30,8 @@ pub fn enter_engine_table() {
     fdtable::mark_private(true);
 }
 
-/// While this lives, the calling thread counts as one of the engine's: for those of an engine whose
-/// table is the application's.
+/// While this value lives, the calling thread counts as one of the engine's. Used by engines that
+/// share the application's descriptor table.
 pub(crate) struct AsEngine(bool);
 
 impl AsEngine {

@@ -1,42 +1,44 @@
-//! The engine: requests on files, buffered through the kernel's page cache or the engine's own,
-//! direct, synchronous writes, fsync, poll, streams.
+//! The engine: buffered requests on files through the kernel's page cache or the engine's own,
+//! direct requests, synchronous writes, fsync, poll and streams.
 //!
-//! ```text
-//!  submit ── attempt inline ──► completed                   (cached, or nothing to wait for)
-//!     │
-//!     └─ request ─┬─ own queue    the context's; a caller in getevents serves it
-//!                 ├─ driver       one thread of the engine; buffered reads by io_uring
-//!                 └─ workers      a pool; what can only be done by a blocking call
-//! ```
+//! Submit first attempts a request inline. If the data are cached, or nothing has to be waited for,
+//! the request is completed there. Otherwise it becomes a request in flight, on one of three
+//! routes:
 //!
-//! The way of a request. It comes from `submit`, and goes on in the others, which know each other:
+//! | route | who carries its bios |
+//! |---|---|
+//! | own queue | the context's queue, which a caller in getevents serves |
+//! | driver | one thread of the engine; buffered reads by io_uring |
+//! | workers | a pool of threads, for work that only a blocking call can do |
+//!
+//! A request passes through these modules, which use each other:
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`submit`] | from a command to a result or a request: validation, the attempt inline, the route |
+//! | [`submit`] | from a command to a result or a request: validation, inline attempt, route |
 //! | [`context`] | a context with its own queue, in which a program submits and waits |
 //! | `deferred` | the requests of a context that wait for a caller to run them |
-//! | [`request`] | the iterations of what was not over inline, and its event |
-//! | [`cached`] | files in the engine's own page cache, and what passes it by |
-//! | [`route`] | the plug, the driver, the own queue: where bios go, and what brings completions |
-//! | [`engine`] | what a process has once: threads, and the state that all contexts share |
+//! | [`request`] | the iterations of a request that was not completed inline, and its event |
+//! | [`cached`] | files in the engine's own page cache, and changes that bypass it |
+//! | [`route`] | the plug, the driver, the own queue: the ways of bios and completions |
+//! | [`engine`] | the state of a process: threads, and everything that all contexts share |
 //!
-//! Modules that these share. They know none of them:
+//! The modules above share the following ones, which do not use them:
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`command`] | a decoded request, and the status flags of its descriptor |
 //! | [`hold`] | open files held in the engine's descriptor table |
 //! | [`order`] | which requests take effect before which: overlaps, streams, links |
-//! | [`hints`] | what is remembered of descriptors, streams, depths and file systems |
-//! | [`limits`] | how much may be in flight |
-//! | [`parts`] | what an engine is made of: backends, clock, executor; [`config`]: how it is set up |
-//! | [`turn`] | the loops of threads, one turn at a time; `failure`: threads that fail |
+//! | [`hints`] | remembered facts about descriptors, bursts, devices and file systems |
+//! | [`limits`] | the limits on requests and bytes in flight |
+//! | [`parts`] | the parts of an engine: backends, clock, executor; [`config`]: its settings |
+//! | [`turn`] | the loops of threads, one turn at a time; `failure`: threads that panic |
 //!
-//! `submit` is imported by no other module. `context`, `deferred`, `request`, `cached`, `route` and
-//! `engine` import each other: a request holds its context until its event is there, the context
-//! finds its requests to cancel them, and the engine runs requests, which hand their bios to it.
-//! That is the one circle, and `cargo x tidy` keeps it from growing.
+//! No other module imports `submit`. `context`, `deferred`, `request`, `cached`, `route` and
+//! `engine` import each other: a request holds its context until its event is delivered, the
+//! context finds its requests to cancel them, and the engine runs requests, which hand their bios
+//! to it. This is the only import cycle, and `cargo x tidy` keeps it from growing.
 
 pub mod cached;
 pub mod command;

@@ -1,14 +1,14 @@
-//! Limits on what is in flight: requests, and the bytes of the program's memory they use.
+//! Limits on requests in flight, and on the bytes of the program's memory that they use.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use nowait_sys::Errno;
 
-/// The most that may be in flight at a time. Requests that end inside submit do not count.
+/// The most requests and bytes in flight at a time. Requests that end inside submit do not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Requests.
     pub requests: usize,
-    /// Bytes that they read or write.
+    /// Bytes that the requests read or write.
     pub bytes: u64,
 }
 
@@ -21,8 +21,8 @@ impl Limits {
 #[derive(Debug)]
 pub(crate) struct Throttle {
     limits: Limits,
-    /// Slots of contexts that together stay below half of the limit: they need not count here, in
-    /// a line that all threads would write.
+    /// The slots of contexts whose requests are not counted here, in a cache line that all threads
+    /// would write: together they stay below half of the limit.
     exempt: AtomicUsize,
     requests: AtomicUsize,
     bytes: AtomicU64,
@@ -34,7 +34,7 @@ impl Throttle {
         Throttle { limits, exempt: AtomicUsize::new(0), requests, bytes }
     }
 
-    /// Exempts a context with so many slots, until [`Throttle::end_exemption`]. Returns `false` if
+    /// Exempts a context with `slots` slots, until [`Throttle::end_exemption`]. Returns `false` if
     /// its requests must be counted here.
     pub(crate) fn exempt(&self, slots: usize) -> bool {
         let half = self.limits.requests / 2;
@@ -42,16 +42,15 @@ impl Throttle {
         self.limits.bytes == u64::MAX && self.exempt.fetch_update(Relaxed, Relaxed, fits).is_ok()
     }
 
-    /// Ends the exemption of a context with so many slots.
     pub(crate) fn end_exemption(&self, slots: usize) {
         self.exempt.fetch_sub(slots, Relaxed);
     }
 
-    /// Counts a request of `bytes`. A limit on bytes lets the largest request pass alone: it
-    /// could never start otherwise.
+    /// Counts a request of `bytes`. A request larger than the limit on bytes is admitted if no
+    /// bytes are in flight; otherwise it could never start.
     ///
     /// # Errors
-    /// `EAGAIN`: that would be too many. Nothing was counted.
+    /// `EAGAIN`: a limit would be exceeded; the request is not counted.
     pub(crate) fn enter(&self, bytes: u64) -> Result<(), Errno> {
         let requests = self.requests.fetch_add(1, Relaxed);
         let before = match self.limits.bytes {

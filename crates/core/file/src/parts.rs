@@ -1,4 +1,4 @@
-//! The parts of an engine: what differs between an engine on a machine and one in a simulation.
+//! The parts in which an engine on a real machine differs from one in a simulation.
 
 use crate::{BackendChoice, Config, turn::Next};
 use nowait_block::{
@@ -17,28 +17,28 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// Requests a queue of the machine may have in flight: well below the 256 request tags of the
-/// devices that make the kernel sleep when they run out.
+/// The most requests in flight in one queue of the machine. It is well below 256, the number of
+/// request tags of devices for which the kernel sleeps when the tags run out.
 const DEPTH: u32 = 192;
 
 /// The parts of an engine.
 pub struct Parts {
-    /// Carry its bios.
+    /// The makers of the queues and workers that carry its bios.
     pub backends: Box<dyn Backends>,
-    /// Why these backends, for reports.
+    /// The reason for these backends, for reports.
     pub reason: String,
     /// The clock from which the engine reads the time.
     pub clock: Clock,
-    /// Makes the turns of its loops.
+    /// The caller of the turns of its loops.
     pub executor: Executor,
 }
 
 /// The clock of an engine.
 #[derive(Clone, Debug)]
 pub enum Clock {
-    /// CLOCK_MONOTONIC.
+    /// The machine's CLOCK_MONOTONIC.
     Machine,
-    /// A clock that moves when a test sets it.
+    /// A clock that advances when a test, or an idle engine without threads, says so.
     Virtual(Arc<VirtualClock>),
 }
 
@@ -56,22 +56,22 @@ impl Clock {
         Deadline::at_ns(self.now_ns().saturating_add(ns))
     }
 
-    /// Returns `true` if the time has come; looks at the clock only if that matters.
+    /// Returns `true` if the deadline has passed; reads the clock only if the answer depends on it.
     pub fn has_passed(&self, deadline: Deadline) -> bool {
         deadline.ns().is_some_and(|ns| ns == 0 || self.now_ns() >= ns)
     }
 }
 
-/// The executor: threads, or a caller, that makes the turns of an engine's loops.
+/// The executor of an engine's loops: its own threads, or a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Executor {
-    /// Threads of the engine, which have a descriptor table of their own where that is possible.
+    /// Threads of the engine, which have a descriptor table of their own if that is possible.
     Threads,
-    /// The owner of the engine, by [`Engine::turn`]: the engine has no threads, and all that it
-    /// does it does in calls. One thread makes all calls.
+    /// The owner of the engine, by [`Engine::turn`]. The engine has no threads, and works only
+    /// inside calls, all of which one thread makes.
     ///
-    /// A call that sleeps until another request has ended makes turns meanwhile, or never returns:
-    /// so does a call of [`Context::wait_events`] that may wait.
+    /// A call that sleeps until another request has ended makes the turns itself. A call of
+    /// [`Context::wait_events`] that may wait makes none, and may never return.
     ///
     /// [`Engine::turn`]: crate::Engine::turn
     /// [`Context::wait_events`]: crate::Context::wait_events
@@ -79,7 +79,8 @@ pub enum Executor {
 }
 
 impl Parts {
-    /// Is the machine with the backend of `config`, which must be usable; `Auto` is threads only.
+    /// Makes the parts of the real machine with the backend of `config`, which must be usable;
+    /// `Auto` means threads only.
     pub fn of_machine(config: &Config, reason: String) -> Parts {
         let backends: Box<dyn Backends> = match config.backend {
             BackendChoice::Uring => {
@@ -92,50 +93,50 @@ impl Parts {
         Parts::of_backends(backends, reason)
     }
 
-    /// Is the machine with io_uring as it is before Linux 6.7, also on a newer kernel: a ring
-    /// cannot wait on a word of memory, and waits on an eventfd.
+    /// Makes the parts of the real machine with io_uring as it is before Linux 6.7, also on a newer
+    /// kernel: a ring cannot wait on a word of memory, and waits on an eventfd.
     pub fn with_event_counters(reason: String) -> Parts {
         Parts::of_backends(Box::new(Rings::new(true, true)), reason)
     }
 
-    /// Is these backends with the machine's clock, and threads.
+    /// Makes parts of these backends, the machine's clock, and threads.
     pub fn of_backends(backends: Box<dyn Backends>, reason: String) -> Parts {
         Parts { backends, reason, clock: Clock::Machine, executor: Executor::Threads }
     }
 }
 
-/// An eventfd of the engine.
+/// An eventfd of the engine, by a descriptor that is valid on the calling thread.
 pub type Counter = Arc<dyn Descriptor>;
 
 /// Makes the backends of an engine.
 pub trait Backends: Send + Sync {
-    /// Returns the name used in reports, that of the queues.
+    /// Returns the name of the queues for reports.
     fn name(&self) -> &'static str;
 
-    /// Returns the limits of the driver's queue, which takes two bios at least; `None`: there are
-    /// no queues, workers carry all bios.
+    /// Returns the limits of the driver's queue, which takes at least two bios; `None` if there are
+    /// no queues and the workers carry all bios.
     fn limits(&self) -> Option<Limits>;
 
-    /// Returns `true` if a thread that waits in the driver's queue is roused by an eventfd,
-    /// which the queue then gets.
+    /// Returns `true` if an eventfd wakes the thread that waits in the driver's queue; then
+    /// [`Backends::driver_queue`] gets that eventfd.
     fn need_counters(&self) -> bool {
         false
     }
 
-    /// Returns `true` if a thread that waits in an own queue is roused by an eventfd.
+    /// Returns `true` if an eventfd wakes a thread that waits in an own queue.
     fn own_need_counters(&self) -> bool {
         self.need_counters()
     }
 
-    /// Makes the driver's queue; on the driver's thread, the only one that commits and reaps.
+    /// Makes the driver's queue. Called on the driver's thread, which alone commits and reaps.
     /// `counter` is an eventfd with a descriptor in both tables, if the queue needs one.
     ///
     /// # Errors
-    /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptor, no memory.
+    /// `EMFILE`: no descriptor is left. `EAGAIN`, `ENOMEM`: there is no memory.
     fn driver_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno>;
 
-    /// Makes a context's own queue; on a thread of the application, any of which may commit.
-    /// `issuer` says how a ring is used, and is not [`Issuer::Single`].
+    /// Makes a context's own queue. Called on a thread of the application; all of its threads may
+    /// commit. `issuer` describes the use of a ring, and is not [`Issuer::Single`].
     ///
     /// # Errors
     /// The errors of [`Backends::driver_queue`].
@@ -145,7 +146,7 @@ pub trait Backends: Send + Sync {
         issuer: Issuer,
     ) -> Result<Arc<dyn BlockBackend>, Errno>;
 
-    /// Returns the request tags that the queues share, if they do.
+    /// Returns the request tags that the queues share, if they share some.
     fn tags(&self) -> Option<&Tags> {
         None
     }
@@ -153,23 +154,24 @@ pub trait Backends: Send + Sync {
     /// Makes the workers, which carry the bios that need a blocking call.
     ///
     /// # Errors
-    /// `EAGAIN`, `ENOMEM`: no thread.
+    /// `EAGAIN`, `ENOMEM`: no thread can be started.
     fn workers(&self, config: ThreadsConfig) -> Result<Box<dyn Workers>, Errno> {
         Ok(Box::new(Threads::new(config)?))
     }
 }
 
-/// Carries bios by blocking calls; their completions go where [`ThreadsConfig::deliver`] says.
+/// Carries bios by blocking calls; [`ThreadsConfig::deliver`] gets their completions.
 pub trait Workers: BlockBackend {
-    /// Delivers these completions as if they came from here: a request that has ended elsewhere
-    /// must go on in the workers' descriptor table. Empties the list.
+    /// Delivers completions on a worker, as if the workers had carried their bios: a request that
+    /// has ended on another thread must go on in the workers' descriptor table. Empties
+    /// `completions`.
     fn deliver(&self, completions: &mut Vec<Completion>);
 
-    /// Ends the bios that have not started, with `ECANCELED`, waits for the others, and takes no
-    /// more.
+    /// Ends the bios that have not started with `ECANCELED`, waits for the others, and takes no
+    /// more bios.
     fn shutdown(&self);
 
-    /// Delivers completions where no thread of the workers does; only for [`Executor::Owner`].
+    /// Delivers completions if no thread of the workers does; only for [`Executor::Owner`].
     fn turn(&self) -> Next {
         Next::End
     }
@@ -185,9 +187,9 @@ impl Workers for Threads {
     }
 }
 
-/// The machine's io_uring; where callers must not enter rings, own queues are the kernel's AIO.
+/// The machine's io_uring. If callers must not enter rings, own queues are native AIO instead.
 struct Rings {
-    /// The kernel's rings cannot wait on a word of memory.
+    /// `true`: the kernel's rings cannot wait on a word of memory, and need an eventfd.
     by_counter: bool,
     callers_enter: bool,
     aio: NativeAio,
@@ -269,7 +271,7 @@ impl Backends for NativeAio {
     }
 }
 
-/// Blocking calls.
+/// Workers without queues, which carry all bios by blocking calls.
 struct ThreadsOnly;
 
 impl Backends for ThreadsOnly {

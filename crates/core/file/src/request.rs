@@ -2,19 +2,19 @@
 //!
 //! | outcome of an iteration | when |
 //! |---|---|
-//! | `Retry` | an earlier request is in the way (order, link), the page cache waits for a page |
-//! | `Queued` | a bio for what is left is on its way, or the driver will run the request |
-//! | `Done` | everything transferred, end of file, or an error |
+//! | `Retry` | the request waits for an earlier request (order, link), or for a page of the cache |
+//! | `Queued` | a bio for the rest is in flight, or the driver will run the request |
+//! | `Done` | everything is transferred, or the file has ended, or an error occurred |
 //!
 //! [`FileOperation`] has the state of every request; its body makes the iterations:
 //!
 //! * `kernel`: a file with offsets, through the kernel, carried by bios
-//! * `stream`: a file without offsets, or a poll: waits for readiness
+//! * `stream`: a file without offsets, or a poll, which waits for readiness
 //! * [`UserOperation`]: a file in the engine's own page cache
 //!
-//! `carrier` brings the bios of the first two to a queue; `caller`: or the thread that waits for
-//! the request carries it out. [`event`]: where the result goes.
-//! `direct`: requests of one bio, which become an operation only if that is not all.
+//! `carrier` brings the bios of the first two bodies to a queue. With `caller`, the thread that
+//! waits for the request carries it out instead. [`event`] delivers the result. `direct` has
+//! requests of a single bio, which become an operation only if that bio does not complete them.
 
 mod caller;
 mod carrier;
@@ -47,21 +47,21 @@ use nowait_sys::{
 use std::sync::Arc;
 use stream::StreamBody;
 
-/// A request in flight: progress is here, so any iteration can be the last.
+/// A request in flight. Its progress is stored here, so that any iteration can be the last.
 pub struct FileOperation {
     pub(crate) command: Command,
     pub(crate) target: Target,
     pub(crate) body: Body,
     place: OrderPlace,
-    /// The request's last iteration found an earlier request in the way.
+    /// `true`: the last iteration found an earlier request in the way.
     waited_for_order: bool,
-    /// The kernel's AIO would have completed it inside io_submit.
+    /// `true`: the kernel's AIO would have completed the request inside io_submit.
     is_synchronous: bool,
     /// The request's key among the context's requests.
     in_flight: Option<InFlightKey>,
-    /// Requests it begins after, and that begin after it.
+    /// The links to the request before this one and to that after it.
     links: Option<Box<Links>>,
-    /// The request is over, and a worker completes it.
+    /// `true`: the request is over, and a worker ends it.
     over: bool,
 }
 
@@ -73,7 +73,7 @@ pub(crate) enum Body {
     Stream(StreamBody),
     /// Work on cached pages.
     Cached(Box<UserOperation>),
-    /// The request has ended and released its body.
+    /// The request has ended and dropped its body.
     Ended,
 }
 
@@ -81,7 +81,7 @@ pub(crate) enum Body {
 enum OrderPlace {
     None,
     Overlap(Ticket),
-    /// The request was in the kernel's hands when it took its place: it waits for none.
+    /// The kernel was carrying the request out when it took its place, so it waits for no request.
     Begun(Ticket),
     Stream(StreamTicket),
 }
@@ -95,7 +95,8 @@ pub(crate) struct Iteration<'a, 'w> {
 }
 
 impl Iteration<'_, '_> {
-    /// Ends the request. Bytes already transferred win over a later error, as in read(2).
+    /// Ends the request. If bytes have been transferred, they are the result, not a later error, as
+    /// in read(2).
     fn end(&self, result: Result<u32, Errno>) -> Step {
         match result {
             Err(_) if self.command.done > 0 => self.transferred(),
@@ -103,14 +104,14 @@ impl Iteration<'_, '_> {
         }
     }
 
-    /// Ends the request with what was transferred.
+    /// Ends the request with the number of bytes transferred.
     fn transferred(&self) -> Step {
         Step::Done(Ok(self.command.transferred()))
     }
 }
 
 impl Body {
-    /// Returns the route and the file of its bios; `None` if it makes none (cached, ended).
+    /// Returns the carrier of its bios; `None` for a body without bios (cached, ended).
     pub(crate) fn carrier(&mut self) -> Option<&mut Carrier> {
         match self {
             Body::Kernel(kernel) => Some(&mut kernel.carrier),
@@ -119,12 +120,12 @@ impl Body {
         }
     }
 
-    /// Returns `true` if it waits for readiness, perhaps for ever.
+    /// Returns `true` if the request waits for readiness, perhaps for ever.
     pub(crate) fn is_endless(&self) -> bool {
         matches!(self, Body::Stream(_))
     }
 
-    /// Returns `true` if it takes a place in an order.
+    /// Returns `true` if the request takes a place in an order.
     pub(crate) fn registers(&self) -> bool {
         match self {
             Body::Kernel(_) | Body::Cached(_) => true,
@@ -139,8 +140,8 @@ impl Body {
 }
 
 impl FileOperation {
-    /// Makes an operation at its beginning. The context admitted the request's bytes
-    /// ([`Context::admit`]); the end of the request counts them off.
+    /// Makes an operation that has not begun. The context has counted the request's bytes
+    /// ([`Context::admit`]); the end of the request subtracts them.
     pub(crate) fn new(
         command: Command,
         context: &Arc<Context>,
@@ -163,13 +164,13 @@ impl FileOperation {
         }
     }
 
-    /// Makes it begin after another request, and others after it.
+    /// Links the request to the one after which it begins, and to the one that begins after it.
     pub(crate) fn with_links(mut self, links: Option<Box<Links>>) -> FileOperation {
         self.links = links;
         self
     }
 
-    /// Notes its key among the context's requests.
+    /// Records the request's key among the context's requests.
     pub(crate) fn in_flight_as(&mut self, key: InFlightKey) {
         self.in_flight = Some(key);
     }
@@ -205,8 +206,8 @@ impl FileOperation {
         }
     }
 
-    /// Registers a request that the own queue has refused, or ended short. The request keeps the
-    /// place that it took while it was in the kernel's hands, if it took one.
+    /// Registers a request that the own queue has refused or ended short. The request keeps the
+    /// place that it took while the kernel carried it out, if it took one.
     pub(crate) fn take_place_late(&mut self, ticket: Option<Ticket>, wait: &Wait<'_, Self>) {
         match ticket {
             Some(ticket) => self.place = OrderPlace::Begun(ticket),
@@ -215,7 +216,7 @@ impl FileOperation {
         }
     }
 
-    /// Returns `true` if an earlier request is in the way; the end of that kicks this one.
+    /// Returns `true` if an earlier request is in the way; the end of that request kicks this one.
     pub(crate) fn is_blocked(&self) -> bool {
         match &self.place {
             OrderPlace::None | OrderPlace::Begun(_) => false,
@@ -224,7 +225,7 @@ impl FileOperation {
         }
     }
 
-    /// Gives up its place in the order, and kicks those that waited for it.
+    /// Gives up the request's place in the order, and kicks the requests that waited for it.
     pub(crate) fn leave_place(&mut self, engine: &Engine) {
         match core::mem::replace(&mut self.place, OrderPlace::None) {
             OrderPlace::None => {}
@@ -235,7 +236,8 @@ impl FileOperation {
         }
     }
 
-    /// Tells the context that the event comes soon, if the kernel's AIO would have it at once.
+    /// Informs the context that the event will come soon, if the kernel's AIO would have completed
+    /// the request inside io_submit.
     pub(crate) fn note_synchronous(&mut self) {
         if !self.body.is_endless() && Access::of(self.command.kind) != Access::Sync {
             self.target.context.io().synchronous_begins();
@@ -247,7 +249,6 @@ impl FileOperation {
         self.target.context.io().stats()
     }
 
-    /// Runs an iteration of the body.
     fn iterate_body(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
         let FileOperation { command, target, body, .. } = self;
         let mut it = Iteration { command, target, plug, wait };
@@ -265,7 +266,6 @@ impl FileOperation {
         }
     }
 
-    /// See [`Operation::iterate`].
     fn iterate_now(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
         #[cfg(test)]
         crate::failure::inject(self.command.fd, crate::failure::At::Iterate);
@@ -303,7 +303,6 @@ impl FileOperation {
         self.iterate_body(plug, wait)
     }
 
-    /// See [`Operation::complete`].
     fn complete_now(
         &mut self,
         plug: &mut Plug,
@@ -325,8 +324,9 @@ impl FileOperation {
         }
     }
 
-    /// Moves a request that its own queue gave up, or refused, to another route. Returns `false` if
-    /// it was not, or cannot be moved: `result` is its result.
+    /// Moves a request that its own queue gave up or refused to another route. Returns `false` if
+    /// the queue did neither, or the request cannot be moved: then `result` is the request's
+    /// result.
     fn resumes_elsewhere(&mut self, result: Result<u32, Errno>, engine: &Engine) -> bool {
         let endless = self.body.is_endless();
         let Some(carrier) = self.body.carrier() else { return false };
@@ -346,12 +346,13 @@ impl FileOperation {
         true
     }
 
-    /// Returns `true` if only a thread that has the engine's table can end it: it is the last to
-    /// hold its file, which is closed before the event is visible, because the application may
-    /// unmount then; or it signals an eventfd, which it knows by the number there if it has a
-    /// file.
+    /// Returns `true` if only a thread with the engine's descriptor table can end the request. That
+    /// is so if the request is the last to hold its file, which must be closed before the event is
+    /// visible, because the application may unmount then. It is also so if the request holds a file
+    /// and signals an eventfd: then it knows the eventfd by a number in that table.
     ///
-    /// Gives up a file that other requests hold, too, or that is still on its way.
+    /// Releases the file if other requests hold it, too, or if it is still on its way to the
+    /// engine.
     fn needs_engine_table(&mut self) -> bool {
         let signals = self.target.eventfd.is_some();
         if !signals && let Some(carrier) = self.body.carrier() {
@@ -360,7 +361,7 @@ impl FileOperation {
         self.body.holds_file()
     }
 
-    /// Returns the kind of work of the request, and the part of the engine that has carried it out.
+    /// Returns the kind of work of the request, and the part of the engine that carried it out.
     fn served(&self) -> Option<(Work, Server)> {
         Some(match &self.body {
             Body::Kernel(kernel) => (self.command.work(), kernel.server()),
@@ -369,18 +370,18 @@ impl FileOperation {
         })
     }
 
-    /// Returns the result of a cancelled request.
     fn cancelled(&self, engine: &Engine) -> Result<u32, Errno> {
         match self.command.kind {
             Kind::Poll(_) if engine.config().answers_as_aio => Ok(0),
-            // A stream cannot give or take the same bytes again.
+            // Bytes of a stream cannot be transferred once more.
             _ if self.body.is_endless() && self.command.done > 0 => Ok(self.command.transferred()),
             _ => Err(Errno::CANCELED),
         }
     }
 
-    /// Releases the resources of a request that is over, but for its file and its place.
-    fn let_go(&mut self, engine: &Engine, result: Result<u32, Errno>) {
+    /// Releases the resources of a request that is over, except its file and its place in the
+    /// order.
+    fn release(&mut self, engine: &Engine, result: Result<u32, Errno>) {
         #[cfg(test)]
         crate::failure::inject(self.command.fd, crate::failure::At::Finish);
         let context = &self.target.context;
@@ -403,7 +404,7 @@ impl FileOperation {
         }
     }
 
-    /// Delivers the event, and tells those that are linked to this request.
+    /// Delivers the event, and ends the link of this request.
     fn deliver(&mut self, engine: &Engine, result: Result<u32, Errno>) {
         let deliver = || {
             self.target.deliver(result);
@@ -454,9 +455,9 @@ impl Operation for FileOperation {
         if let Some((work, by)) = self.served() {
             self.stats().serve(work, by, 1);
         }
-        // Whatever fails here, the event comes, and others get their turn.
-        engine.failures.caught("at the end of a request", || self.let_go(&engine, result));
-        // Before the event is visible: a program that sees it may close the file and unmount.
+        // After a panic here the event still comes, and waiting requests still get their turn.
+        engine.failures.caught("at the end of a request", || self.release(&engine, result));
+        // Closed before the event is visible: a program that sees the event may unmount.
         if let Some(carrier) = self.body.carrier() {
             carrier.held = None;
         }

@@ -1,10 +1,10 @@
 //! Routes: the backend that carries the bios of a request, and the thread that collects their
 //! completions.
 //!
-//! * [`plug`]: bios and requests collected during a run of iterations, handed over when it ends
+//! * [`plug`]: the bios and requests that a run of iterations collects, handed over when it ends
 //! * [`driver`]: the engine's own thread, which has a queue
-//! * `own_queue`: the queue of a context, served by a thread that waits for events
-//! * `token`: what tells the completions of a queue from each other
+//! * `own_queue`: the queue of a context, reaped by a thread that waits for events
+//! * `token`: the numbers that tell the completions of a queue apart
 
 pub mod driver;
 pub(crate) mod own_queue;
@@ -16,26 +16,26 @@ pub use plug::{Place, Plug};
 use nowait_block::Limits;
 use nowait_retry::stats::Server;
 
-/// Which backend carries the bios of a request.
+/// The backend that carries the bios of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
-    /// The context's own queue, on the application's descriptor.
+    /// The context's own queue, with the application's descriptor.
     Own,
-    /// The driver's queue, on the held file.
+    /// The driver's queue, with the held file.
     Driver,
-    /// The workers, on the held file.
+    /// The workers, with the held file.
     Workers,
 }
 
 /// The requests that a queue carries by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Queue {
-    /// There is none, or it is full.
+    /// There is no queue, or the queue is full.
     #[default]
     None,
-    /// Native AIO: direct transfers for which no blocks have to be found.
+    /// Native AIO: direct transfers for which the file system allocates no blocks.
     Aio,
-    /// io_uring: everything.
+    /// io_uring: all requests.
     Ring,
 }
 
@@ -50,7 +50,7 @@ impl Queue {
 }
 
 impl Route {
-    /// Returns who carries what takes this route.
+    /// Returns the part of the engine that carries requests on this route.
     pub(crate) fn server(self) -> Server {
         match self {
             Route::Own => Server::Kernel,

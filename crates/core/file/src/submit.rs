@@ -1,13 +1,14 @@
-//! From a command to an event or a request: validation, the choice of a way and a route.
+//! From a command to an event or a request: validation, and the choice of the route.
 //!
-//! Nothing here waits for data or readiness (docs/internals/requests.md: where it may wait all the
-//! same). A request is either refused with an errno, ended on the spot, or made
-//! into a `FileOperation` that an own queue, the driver or a worker carries on.
+//! Nothing in this module waits for data or readiness; docs/internals/requests.md lists the
+//! exceptions. A command is either refused with an errno, or completed at once, or made into a
+//! `FileOperation` that an own queue, the driver or a worker carries on.
 
 mod attempt;
 mod batch;
 pub mod cached;
 mod calm;
+mod credentials;
 mod descriptor;
 mod direct;
 mod event_counter;
@@ -16,7 +17,6 @@ mod linked;
 mod plan;
 mod queue;
 mod reason;
-mod rights;
 mod stream;
 mod transfer;
 mod uncommitted;
@@ -44,18 +44,18 @@ use uncommitted::Uncommitted;
 
 pub use crate::request::event::EventTarget;
 
-/// The state of a command that was started.
+/// The state of a command that was accepted.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Started {
-    /// The request was over at once: it has no event yet, and the slot is still the caller's.
+    /// The command was completed at once: it has no event yet, and the caller still has the slot.
     Completed(Result<u32, Errno>),
     /// The request is in flight, and its event will come.
     Queued,
 }
 
 impl Started {
-    /// Returns the result of a command that is over, or was refused; `None`: its event will come.
+    /// Returns the result of a command that was completed or refused; `None`: its event will come.
     pub fn result(started: Result<Started, Errno>) -> Option<Result<u32, Errno>> {
         match started {
             Ok(Started::Queued) => None,
@@ -65,32 +65,35 @@ impl Started {
     }
 }
 
-/// One call of submit: several commands, one hand-over at its end.
+/// One call of submit: several commands, which are handed over together at its end.
 pub struct Submission<'a> {
     context: &'a Arc<Context>,
-    /// The submission has one request only.
+    /// `true`: the submission has only one request.
     is_lone: bool,
     /// The eventfd that the kernel signals at the end of the request that is being started.
     kernel_counter: Option<i32>,
-    /// Direct transfers leave the size of their file alone, so the next one need not look at it.
+    /// The file of the last direct transfer. Such transfers do not change its size, so the next one
+    /// need not call fstat(2).
     last_file: Option<KnownFile>,
     batch: Batch<'a>,
     /// Bytes that may still be copied inside submit.
     inline_left: usize,
-    /// The eventfd, in the form that the engine's threads use.
+    /// The eventfd in the form for requests that end on the engine's threads.
     event_counter: EventCounter,
-    /// The eventfd for requests that end on any thread.
+    /// The eventfd in the form for requests that may end on any thread.
     counter_everywhere: EventCounter,
-    /// Direct requests that were queued and wait for the commit.
+    /// Direct requests that were queued and not yet committed.
     uncommitted: Uncommitted,
     /// Links of the request that is being started.
     links: Option<Box<Links>>,
-    /// Requests that ended in their first iteration, and are not counted yet.
+    /// The number of requests that ended in their first iteration and are not yet in the
+    /// statistics.
     inline: u64,
-    /// Reads of user files that found all, and that did not, not counted yet.
+    /// The numbers of reads of user files that found all bytes cached, and that did not; not yet in
+    /// the statistics.
     user_reads: (u64, u64),
-    /// The submitter's, once one of the requests needed them.
-    rights: Option<Arc<Credentials>>,
+    /// The submitter's credentials, read when a request first needed them.
+    credentials: Option<Arc<Credentials>>,
 }
 
 impl<'a> Submission<'a> {
@@ -99,7 +102,7 @@ impl<'a> Submission<'a> {
         Submission::of(context, usize::MAX)
     }
 
-    /// Begins a submission of so many requests: one alone goes to the kernel at once.
+    /// Begins a submission of `count` requests; a single request is given to the kernel at once.
     pub fn of(context: &'a Arc<Context>, count: usize) -> Submission<'a> {
         Submission {
             context,
@@ -114,17 +117,18 @@ impl<'a> Submission<'a> {
             links: None,
             inline: 0,
             user_reads: (0, 0),
-            rights: None,
+            credentials: None,
         }
     }
 
     /// Starts a command for which the caller has reserved a slot.
     ///
     /// # Errors
-    /// As io_submit(2): the command was refused, nothing is in flight, the slot is still the
-    /// caller's. `EBADF`: not open, or not open for this. `EINVAL`: not possible on this kind of
-    /// file. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too many files or requests are in flight, to be
-    /// asked for again; the first bytes of a write that is no append may be in the file by then.
+    /// As for io_submit(2): the command was refused, nothing is in flight, and the caller still has
+    /// the slot. `EBADF`: the descriptor is not open, or not open for this kind of request.
+    /// `EINVAL`: the file does not support the request. `EOPNOTSUPP`: unknown flags. `EAGAIN`: too
+    /// many files or requests are in flight, and the caller may try again; the first bytes of a
+    /// write that is not an append may be in the file by then.
     pub fn start(&mut self, mut command: Command, target: EventTarget) -> Result<Started, Errno> {
         if mistake::makes(Mistake::CountTogether) {
             static STARTED: AtomicU64 = AtomicU64::new(0);
@@ -140,9 +144,10 @@ impl<'a> Submission<'a> {
             command.refresh()?;
         }
         match self.decide(&mut command, target) {
-            // A caller that gets EAGAIN asks for the same bytes again; but an append is done.
+            // A caller that gets EAGAIN repeats the same write; that would be wrong for an append.
             Err(Errno::AGAIN) if !command.is_append() => Err(Errno::AGAIN),
-            // Bytes already transferred win over a later error, as in read(2).
+            // If bytes have been transferred, they are the result, not a later error, as in
+            // read(2).
             Err(_) if command.done > 0 => {
                 Ok(self.completed(command.work(), Ok(command.transferred())))
             }
@@ -150,16 +155,16 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Starts a command as [`Submission::start`] does, and delivers the event of one that is over
-    /// at once, too.
+    /// Starts a command as [`Submission::start`] does, and delivers the event if the command was
+    /// completed at once.
     ///
     /// # Errors
-    /// As [`Submission::start`].
+    /// The errors of [`Submission::start`].
     pub fn submit(&mut self, command: Command, target: EventTarget) -> Result<(), Errno> {
         self.start(command, target).map(|started| self.deliver(&target, started))
     }
 
-    /// Delivers the event of a command that was over at once.
+    /// Delivers the event of a command that was completed at once.
     pub fn deliver(&mut self, target: &EventTarget, started: Started) {
         if let Started::Completed(result) = started {
             Target::deliver_inline(self.context, target, result);
@@ -167,7 +172,7 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Hands over what was started, and counts what was over at once.
+    /// Hands over the requests that were started, and adds the completed ones to the statistics.
     pub fn finish(mut self) {
         self.hand_over();
         let stats = self.context.io().stats();
@@ -182,7 +187,7 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Chooses the way by the kind, for what is left of the command.
+    /// Starts the rest of the command, according to its kind.
     fn decide(&mut self, command: &mut Command, target: EventTarget) -> Result<Started, Errno> {
         match command.kind {
             Kind::Poll(events) => self.poll(events, command, target),
@@ -191,7 +196,7 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Counts a command that is over at once.
+    /// Counts a command that is completed at once.
     fn completed(&self, work: Work, result: Result<u32, Errno>) -> Started {
         let stats = self.context.io().stats();
         stats.serve(work, Server::Submit, 1);
@@ -206,7 +211,7 @@ impl<'a> Submission<'a> {
         self.context.hints.burst.copied(bytes);
     }
 
-    /// Hands over what was started since the last time.
+    /// Hands over the requests that were started since the last call.
     fn hand_over(&mut self) {
         if !self.uncommitted.is_empty() {
             self.commit_own();
@@ -217,8 +222,8 @@ impl<'a> Submission<'a> {
 
 impl Submission<'_> {
     /// Commits the direct requests of this submission that `command` must not overtake, and gives
-    /// places in the order to those that the kernel may carry out after it. The file ends at `end`;
-    /// `u64::MAX`: below that, as far as is known.
+    /// places in the order to earlier requests that the kernel may carry out after it. The file
+    /// ends at `end`; `u64::MAX`: `command` is taken not to move the end.
     fn commit_before(&mut self, command: &Command, end: u64) {
         if self.uncommitted.precede(command, end) {
             self.commit_own();
@@ -226,8 +231,8 @@ impl Submission<'_> {
         self.batch.take_places_before((command, end), self.context);
     }
 
-    /// Does the same once more for a write that moves the end of the file: what requests find there
-    /// must be what was there before.
+    /// Does the same again for a write that moves the end of the file: earlier requests must find
+    /// the old end.
     fn commit_before_end(&mut self, command: &Command, stat: &Stat) {
         let end = FileState::of(stat).end;
         if (command.offset as u64).saturating_add(command.len) > end {
@@ -235,8 +240,8 @@ impl Submission<'_> {
         }
     }
 
-    /// Starts the direct requests. Those that the kernel refuses go on elsewhere, here and now:
-    /// when submit has returned the application may close the files.
+    /// Starts the queued direct requests. Refused ones go on elsewhere, still inside submit:
+    /// afterwards the application may close their files.
     fn commit_own(&mut self) {
         self.uncommitted.clear();
         self.carry_elsewhere(self.context.own.commit());
@@ -247,13 +252,13 @@ impl Submission<'_> {
         if refused.bios.is_empty() && refused.undecided.is_empty() {
             return;
         }
-        let rights = self.rights();
+        let credentials = self.credentials();
         let plug = self.batch.plug(self.context.engine());
-        own_queue::carry_elsewhere(self.context, refused, &rights, plug);
+        own_queue::carry_elsewhere(self.context, refused, &credentials, plug);
     }
 }
 
-/// A caller that returns early, with an error or in a panic, has started what it has started.
+/// If the caller returns early, by an error or a panic, its started requests are still handed over.
 impl Drop for Submission<'_> {
     fn drop(&mut self) {
         self.hand_over();

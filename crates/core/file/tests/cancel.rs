@@ -1,4 +1,5 @@
-//! Cancellation: the event comes once, and says ECANCELED where that was still possible.
+//! Cancellation: a request's event comes once, with ECANCELED if the request could still be
+//! cancelled.
 
 mod common;
 
@@ -32,7 +33,7 @@ fn a_cancelled_poll_ends_once_and_cannot_be_cancelled_again() {
     });
 }
 
-/// A program may use an iocb again before its event.
+/// A program may reuse an iocb before its event has come.
 #[test]
 fn requests_of_one_name_are_cancelled_one_by_one() {
     on_every_backend(|engine| {
@@ -113,7 +114,8 @@ fn what_has_ended_cannot_be_cancelled() {
     });
 }
 
-/// Copies by the driver are in no table: those that it has not begun are found on its lists.
+/// Reads that the driver copies are not in the table of requests: a cancellation finds those that
+/// have not begun in the driver's lists.
 #[test]
 fn a_copy_that_waits_for_the_driver_can_be_cancelled() {
     const LARGE: usize = 256 << 10;
@@ -127,7 +129,7 @@ fn a_copy_that_waits_for_the_driver_can_be_cancelled() {
         let driven = engine.config().submit == SubmitMode::Offload && engine.backend() != "threads";
         let context = Context::new(engine, 0, 256).unwrap();
         let mut cancelled = 0;
-        // Once it was quicker than the driver will do.
+        // Repeated until a cancellation comes before the driver has begun.
         for _ in 0..if driven { 1000 } else { 1 } {
             for (name, memory) in memories.iter().enumerate() {
                 submit(&context, name as u64, command(Kind::Read, &file, *memory, 0)).unwrap();
@@ -149,8 +151,8 @@ fn a_copy_that_waits_for_the_driver_can_be_cancelled() {
     });
 }
 
-/// Each write of the chain waits for the one before. Whatever is cancelled of it ends once, and
-/// what was not cancelled takes effect in the order of submission.
+/// Each write of the chain waits for the one before. Every cancelled write ends once, and the other
+/// writes take effect in the order of submission.
 fn cancelled_writes(engine: &std::sync::Arc<nowait_file::Engine>, cached: bool) {
     const WRITES: u64 = 64;
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -181,7 +183,7 @@ fn cancelled_writes(engine: &std::sync::Arc<nowait_file::Engine>, cached: bool) 
         submit(&context, 99, command(Kind::Read, &file, memory, 0)).unwrap();
         assert_eq!(reap(&context, 1), [(99, BLOCK as i64)]);
         let seen = u64::from(bytes(memory)[0]) - 1;
-        // A cancelled one may have been at work already.
+        // A cancelled write may have begun already.
         assert!(seen == last || (seen > last && asked(seen)), "{seen} instead of {last}");
     }
     context.destroy().unwrap();

@@ -1,4 +1,5 @@
-//! A context is destroyed while other threads submit to it: what they have started ends.
+//! A context is destroyed while other threads submit to it: the requests that they have started
+//! end.
 
 mod common;
 
@@ -16,7 +17,7 @@ use std::{
 
 const POLLIN: u16 = 1;
 
-/// Rounds on each backend in each mode; `NOWAIT_FULL=1` makes them 10,000 on each backend.
+/// Rounds on each backend in each submit mode; with `NOWAIT_FULL=1`, 10,000 on each backend.
 fn rounds() -> usize {
     match std::env::var_os("NOWAIT_FULL") {
         Some(_) => 5_000,
@@ -24,7 +25,7 @@ fn rounds() -> usize {
     }
 }
 
-/// Requests that wait for ever, each in its way.
+/// Files on which requests wait for ever: a pipe and a socket without data.
 struct Silent {
     pipe: PipeReader,
     socket: UnixStream,
@@ -32,10 +33,11 @@ struct Silent {
 }
 
 impl Silent {
-    /// Starts requests for which slots are reserved: polls, reads, reads behind those, and what
-    /// begins after a poll. Returns how many.
+    /// The number of requests that `start` starts.
     const REQUESTS: usize = 6;
 
+    /// Starts polls, reads, a read that waits behind another, and a poll that begins after another
+    /// has succeeded. The caller has reserved their slots.
     fn start(&self, context: &Arc<Context>) {
         let mut submission = Submission::new(context);
         let target = |name| EventTarget { data: name, obj: name, eventfd: None };
@@ -82,7 +84,7 @@ fn meet(engine: &Arc<Engine>, begin: impl Fn(&Context, &Barrier) + Sync) {
     }
 }
 
-/// The one goes on as the other begins.
+/// The destroy begins while the submission goes on.
 #[test]
 fn what_waits_for_ever_ends_when_submission_and_destroy_meet() {
     on_every_backend(|engine| {
@@ -94,7 +96,7 @@ fn what_waits_for_ever_ends_when_submission_and_destroy_meet() {
     });
 }
 
-/// The submission has its slots before the end, and begins its requests after it.
+/// The submission reserves its slots before the destroy, and begins its requests afterwards.
 #[test]
 fn what_begins_after_destroy_ends_too() {
     on_every_backend(|engine| {
@@ -104,14 +106,14 @@ fn what_begins_after_destroy_ends_too() {
                 while !context.io().is_dead() {
                     core::hint::spin_loop();
                 }
-                // Often after the look for what is to be cancelled.
+                // Often, destroy has then already looked for the requests to be cancelled.
                 std::thread::yield_now();
             });
         });
     });
 }
 
-/// The second caller gets an error, and the first does not return before its time.
+/// The second caller gets an error, and the first does not return before all requests have ended.
 #[test]
 fn of_several_that_destroy_a_context_one_does() {
     on_every_backend(|engine| {

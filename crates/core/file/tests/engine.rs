@@ -1,4 +1,4 @@
-//! The whole engine on real files, on every backend that works here.
+//! The whole engine on real files, on every backend that works on this machine.
 
 mod common;
 
@@ -28,7 +28,7 @@ use std::{
 const BLOCK: usize = 4096;
 const O_DIRECT: i32 = nowait_sys::file::O_DIRECT;
 
-/// Runs a claim on every backend and submit mode.
+/// Runs `claim` on every backend, in every submit mode.
 fn everywhere(claim: impl Fn(&Arc<Engine>)) {
     for backend in common::BACKENDS {
         for submit in [SubmitMode::Auto, SubmitMode::Offload] {
@@ -44,7 +44,7 @@ fn everywhere(claim: impl Fn(&Arc<Engine>)) {
     }
 }
 
-/// Page-aligned memory, so that direct requests take it too.
+/// Returns page-aligned memory, which direct requests take, too.
 fn buffer(len: usize, byte: u8) -> &'static mut [u8] {
     // SAFETY: leaked, and not known elsewhere.
     let whole = unsafe { &mut *common::leaked(len + BLOCK, byte) };
@@ -82,7 +82,7 @@ fn counter(context: &Context, name: &str) -> u64 {
     counters.iter().find(|(other, _)| *other == name).unwrap().1
 }
 
-/// A file of numbered blocks that are on the disk and not in the page cache.
+/// Makes a file of numbered blocks that are on the disk and not in the page cache.
 fn uncached(folder: &tempfile::TempDir, blocks: usize) -> std::path::PathBuf {
     let path = folder.path().join("file");
     let mut file = File::create(&path).unwrap();
@@ -95,7 +95,7 @@ fn uncached(folder: &tempfile::TempDir, blocks: usize) -> std::path::PathBuf {
 }
 
 fn reads_every_block(engine: &Arc<Engine>, flags: i32) {
-    // More than a ring takes (192), in one batch.
+    // More blocks than one ring takes requests (192), in one batch.
     const BLOCKS: usize = 600;
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let path = uncached(&folder, BLOCKS);
@@ -190,8 +190,8 @@ fn more_direct_reads_than_a_ring_takes_all_complete() {
     everywhere(|engine| reads_every_block(engine, O_DIRECT));
 }
 
-/// Filtered wake-ups (M12): a request that waits for an earlier one is kicked when that is over,
-/// and never runs in vain.
+/// A request that waits for an earlier one is kicked when the earlier one ends, and by nothing
+/// else: its iterations never find it still blocked.
 #[test]
 fn overlapping_requests_keep_their_order_without_spurious_wake_ups() {
     everywhere(|engine| {
@@ -204,7 +204,7 @@ fn overlapping_requests_keep_their_order_without_spurious_wake_ups() {
             let mut commands = Vec::new();
             for step in 0..50u8 {
                 let fill = round.wrapping_mul(50).wrapping_add(step);
-                // Shifted by half a block, so that each overlaps its neighbours.
+                // Shifted by half a block, so that each write overlaps its neighbours.
                 let offset = u64::from(step % 5) * BLOCK as u64 / 2;
                 commands.push(command(Kind::Write, &file, buffer(BLOCK, fill), offset));
             }
@@ -224,9 +224,9 @@ fn overlapping_requests_keep_their_order_without_spurious_wake_ups() {
     });
 }
 
-/// A write for which the kernel would allocate blocks inside the submitter's system call is handed
-/// on (M4), by the kernel's own ring where that carries it; a write to blocks on disk goes
-/// directly.
+/// A direct write for which the kernel would allocate blocks inside the submitter's system call is
+/// handed to another thread, or to io_uring if that carries it. A write to blocks that are on the
+/// disk goes to the context's own queue.
 #[test]
 fn direct_writes_that_allocate_blocks_are_handed_on_and_others_are_not() {
     for backend in common::BACKENDS {
@@ -256,7 +256,7 @@ fn direct_writes_that_allocate_blocks_are_handed_on_and_others_are_not() {
     }
 }
 
-/// More than an own queue takes at a time, in an order in which nothing adjoins, and the file is
+/// More writes than an own queue takes at a time, none adjoining the one before; and the file is
 /// closed as soon as they are submitted.
 #[test]
 fn holes_are_filled_by_whatever_thread_submits_the_writes() {
@@ -291,7 +291,7 @@ fn holes_are_filled_by_whatever_thread_submits_the_writes() {
     });
 }
 
-/// Requests that signal an eventfd are not on the context's own queue. The file is closed as soon
+/// Requests that signal an eventfd do not use the context's own queue. The file is closed as soon
 /// as they are submitted.
 #[test]
 fn holes_are_filled_by_the_drivers_queue_for_requests_with_an_eventfd() {
@@ -304,7 +304,7 @@ fn holes_are_filled_by_the_drivers_queue_for_requests_with_an_eventfd() {
     }
 }
 
-/// A driver's queue that takes nothing from submitters.
+/// Backends whose driver's queue takes no request from submitters.
 struct FullQueue;
 
 impl Backends for FullQueue {
@@ -325,7 +325,8 @@ impl Backends for FullQueue {
     }
 }
 
-/// The driver would block until there are blocks, and with it every context.
+/// If the driver carried the write, it would block until blocks are allocated, and every context
+/// would wait.
 #[test]
 fn a_write_into_a_hole_that_finds_the_drivers_queue_full_goes_to_the_workers() {
     let parts = Parts::of_backends(Box::new(FullQueue), "test".to_owned());
@@ -339,8 +340,8 @@ fn config_of_holes() -> Config {
     Config { stats: true, answers_as_aio: true, ..Config::default() }
 }
 
-/// Fills each block of a new file by a request with an eventfd. Returns who has carried out how
-/// many, and ends the engine.
+/// Fills each block of a new file by a request with an eventfd, and ends the engine. Returns how
+/// many requests each part of the engine has carried out.
 fn fill_holes(engine: &Arc<Engine>) -> Vec<(&'static str, u64)> {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let path = folder.path().join("holes");
@@ -368,7 +369,7 @@ fn fill_holes(engine: &Arc<Engine>) -> Vec<(&'static str, u64)> {
     writes.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// The writes that wait behind the first are written with it, and each has its own event.
+/// The writes that wait behind the first one are written together, and each has its own event.
 #[test]
 fn direct_writes_that_extend_a_file_one_behind_the_other_all_arrive() {
     const BLOCKS: usize = 100;
@@ -453,7 +454,7 @@ fn reads_at_the_end_of_the_file_are_short() {
     });
 }
 
-/// The kernel has said all that there is to say: no other thread is asked.
+/// The kernel's result is final here, so the request does not go on elsewhere.
 #[test]
 fn direct_reads_at_the_end_of_the_file_are_over_in_the_contexts_own_queue() {
     for backend in [BackendChoice::Kaio, BackendChoice::Uring] {
@@ -479,8 +480,8 @@ fn direct_reads_at_the_end_of_the_file_are_over_in_the_contexts_own_queue() {
     }
 }
 
-/// The driver's descriptors are in a table of its own, where the application's other files have
-/// other numbers.
+/// The driver's descriptors are in the engine's table, where the numbers of the application's other
+/// files mean other files.
 #[test]
 fn engines_that_end_close_no_other_descriptors() {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();

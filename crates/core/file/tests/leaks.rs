@@ -1,6 +1,6 @@
-//! Contexts that come and go leave nothing behind. `SCALE=full` makes 10,000 of them.
+//! Contexts that are made and destroyed leave nothing behind. `SCALE=full` makes 10,000 of them.
 //!
-//! The only test of its file: other tests' files and threads would be counted.
+//! This is the only test in its file, because files and threads of other tests would be counted.
 
 mod common;
 
@@ -18,12 +18,14 @@ fn resident_bytes() -> u64 {
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// Requests that the contexts of the kernel's AIO have room for, in the whole system.
+/// Returns the number of requests for which the kernel's AIO contexts have room, in the whole
+/// system.
 fn aio_nr() -> i64 {
     std::fs::read_to_string("/proc/sys/fs/aio-nr").unwrap().trim().parse().unwrap()
 }
 
-/// Counts everything in a process that a context could leave behind.
+/// Counts the files, threads and ring mappings of the process: a context could leave each of them
+/// behind.
 fn belongings() -> (usize, usize, usize) {
     let entries = |folder: &str| std::fs::read_dir(folder).unwrap().count();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -58,13 +60,13 @@ fn contexts_that_come_and_go_leave_nothing_behind() {
         let count = if full { 10_000 } else { 200 };
         (0..count).for_each(one);
         engine.drop_deferred();
-        // The kernel takes its own contexts down some milliseconds later. Other processes have
-        // such contexts too; if ours were left behind, it would be room for 192 requests each.
+        // The kernel destroys its own AIO contexts some milliseconds later. Other processes have
+        // such contexts, too. If ours were left behind, each would have room for 192 requests.
         let room = i64::from(is_kaio) * count as i64 * 192;
         let is_left = || is_kaio && aio_nr() - aio_before > room.min(32_768) / 2;
         let (files, threads, rings) = before;
-        // The driver may have the last hold on a context that was destroyed just now: its queue is
-        // then closed by the next thread that makes one.
+        // The driver may hold the last reference to a context that was just destroyed. The next
+        // thread that makes a context then closes its queue.
         let begin = Instant::now();
         let after = loop {
             engine.drop_deferred();
@@ -77,7 +79,7 @@ fn contexts_that_come_and_go_leave_nothing_behind() {
         };
         assert!(after.0 <= files && after.2 <= rings, "{after:?}, {before:?} before");
         assert!(!is_left(), "aio-nr: {} of {aio_before} before", aio_nr());
-        // Workers come as they are needed, and go seconds later.
+        // Workers are started when they are needed, and end seconds later.
         let workers_max = engine.config().workers_max;
         assert!(after.1 <= threads + workers_max, "{} threads, {threads} before", after.1);
         let grown = resident_bytes().saturating_sub(memory);

@@ -1,4 +1,4 @@
-//! Limits on what is in flight, and fair turns.
+//! Limits on requests in flight, and fair turns between contexts.
 
 mod common;
 
@@ -50,13 +50,13 @@ fn a_context_and_an_engine_refuse_more_than_they_may_have_in_flight() {
     engine.shutdown();
 }
 
-/// One worker, and one context that has given it hundreds of requests.
+/// There is one worker, and one context has given it hundreds of requests.
 #[test]
 fn a_deep_context_does_not_starve_a_shallow_one() {
     const DEEP: u64 = 400;
     let engine = engine(|config| config.workers_max = 1);
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-    // Files of their own: writes of one inode run one after another in any case.
+    // Each write has a file of its own, because writes of one inode always run one after another.
     let files: Vec<File> =
         (0..DEEP).map(|name| File::create(folder.path().join(name.to_string())).unwrap()).collect();
     let lone = File::create(folder.path().join("lone")).unwrap();

@@ -9,7 +9,7 @@ use std::io::Write;
 
 const POLLIN: u16 = 1;
 
-/// Takes one event, or none at the deadline.
+/// Takes one event, or returns `None` at the deadline.
 fn wait(context: &Context, deadline: Deadline) -> Option<(u64, i64)> {
     let mut seen = None;
     loop {
@@ -29,7 +29,8 @@ fn a_caller_with_a_mask_is_woken_each_time_by_the_same_notifier() {
     on_every_backend(|engine| {
         let context = Context::new(engine, 0, 8).unwrap();
         let before = context.descriptors();
-        // A late caller does not sleep.
+        // A caller whose time is over before it sleeps makes no notifier: tries until one has
+        // slept.
         while context.descriptors() == before {
             assert_eq!(wait(&context, Deadline::after_ns(100_000)), None);
         }

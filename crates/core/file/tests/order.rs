@@ -1,5 +1,5 @@
-//! Requests on the same bytes, or on what lies beyond the end, take effect in the order of their
-//! submission: on every backend, in every mode, whatever carries them.
+//! Requests on the same bytes, or beyond the end of the file, take effect in the order of their
+//! submission: on every backend, in every submit mode, on every route.
 
 mod common;
 
@@ -20,7 +20,7 @@ use std::{
 };
 
 const BLOCK: usize = 4096;
-/// The larger request, and where in it the smaller one lies.
+/// The bytes of the larger request, and below, the offset of the smaller one in it.
 const LARGE: usize = 64 * BLOCK;
 const INSIDE: u64 = (LARGE / 2) as u64;
 const ROUNDS: u64 = 40;
@@ -42,13 +42,13 @@ fn everywhere(claim: impl Fn(&Arc<Context>)) {
     }
 }
 
-/// Page-aligned memory, so that direct requests take it too.
+/// Returns page-aligned memory, which direct requests take, too.
 fn buffer(len: usize, byte: u8) -> *mut [u8] {
     let whole = leaked(len + BLOCK, byte).cast::<u8>();
     core::ptr::slice_from_raw_parts_mut(whole.wrapping_add(whole.align_offset(BLOCK)), len)
 }
 
-/// A file open in two ways.
+/// A file with a buffered and a direct descriptor.
 struct Both {
     buffered: File,
     direct: File,
@@ -56,7 +56,7 @@ struct Both {
 }
 
 impl Both {
-    /// Makes a file of `len` bytes, on the disk and not in the page cache.
+    /// Makes a file of `len` bytes that are on the disk and not in the page cache.
     fn new(len: usize) -> Both {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("file");
@@ -72,8 +72,8 @@ impl Both {
         both
     }
 
-    /// Brings the page at `offset` into the page cache: the kernel refuses a direct write there
-    /// that must not wait.
+    /// Brings the page at `offset` into the page cache: the kernel then refuses a direct write
+    /// there that must not wait.
     fn cache(&self, offset: u64) {
         self.buffered.read_exact_at(&mut [0], offset).unwrap();
     }
@@ -94,7 +94,7 @@ fn submit(context: &Arc<Context>, commands: [Command; 2], at_once: bool) {
     submission.finish();
 }
 
-/// Submits two commands of one thread to two contexts; returns their results.
+/// Submits two commands from one thread to two contexts. Returns their results.
 fn submit_apart(context: &Arc<Context>, commands: [Command; 2]) -> [i64; 2] {
     let other = Context::new(context.engine(), 1, 16).unwrap();
     let contexts = [context, &other];
@@ -110,8 +110,8 @@ fn submit_apart(context: &Arc<Context>, commands: [Command; 2]) -> [i64; 2] {
     results
 }
 
-/// Submits a direct request of `LARGE` bytes that meets a cached page, and then a small one
-/// inside; `check` gets the file, the offset and the memory of both.
+/// Submits a direct request of `LARGE` bytes, of which one page is cached, and then a small request
+/// inside it. `check` gets the file, the offset, and the memory of both requests.
 fn direct_then(
     first: Kind,
     second: (Kind, fn(&Both) -> &File),
@@ -142,7 +142,7 @@ fn direct_then(
     });
 }
 
-/// Writes the cached data back, then reads the byte on the disk past the cache.
+/// Writes the cached data back, then returns the byte on the disk, read without the cache.
 fn on_disk(both: &Both, offset: u64) -> u8 {
     both.buffered.sync_data().unwrap();
     let memory = buffer(BLOCK, 0);
@@ -208,7 +208,8 @@ fn a_direct_read_across_the_end_does_not_see_what_a_later_write_puts_there() {
     everywhere(|context| {
         for round in 0..ROUNDS {
             let both = Both::new(END);
-            // One block, which nothing looks at before the kernel does, or several.
+            // A single block, whose file the engine does not check before the kernel reads it; or
+            // several.
             let (at, blocks) = if round % 4 < 2 { (2 * BLOCK, 1) } else { (0, 8) };
             let memory = [buffer(blocks * BLOCK, 0), buffer(BLOCK, b'2')];
             let commands = [

@@ -1,4 +1,5 @@
-//! Many requests over many contexts. `SCALE=full` runs the real number: 100,000 over 1,000.
+//! Many requests over many contexts. `SCALE=full` runs the full number: 100,000 requests over 1,000
+//! contexts.
 
 mod common;
 

@@ -1,9 +1,9 @@
-//! A storm of cancellations, closes, forks, ends of threads and destructions on the real backends:
-//! nothing is lost, nothing is doubled, nothing is written to a buffer after its event, and each
-//! request does what its result says.
+//! A storm of cancellations, closes, forks, ends of threads and destructions on the real backends.
+//! Each request ends exactly once, the engine writes nothing to a buffer after its event, and each
+//! request has done what its result says.
 //!
-//! `STORM_SEED=17 cargo test -p nowait-file --test storm` repeats the choices of one run (not the
-//! interleaving); `STORM_ROUNDS` makes it longer.
+//! `STORM_SEED=17 cargo test -p nowait-file --test storm` repeats the random choices of one run,
+//! but not the interleaving of its threads; `STORM_ROUNDS` sets the number of rounds.
 
 mod common;
 #[path = "common/history.rs"]
@@ -39,7 +39,7 @@ const SLOTS: usize = 96;
 const REQUESTS: u64 = 250;
 const POLLIN: u16 = 1;
 const POLLOUT: u16 = 4;
-/// The byte written over a read's buffer when its event has come.
+/// The byte that the test writes over a read's buffer when its event has come.
 const STAMP: u8 = 0xa5;
 
 const FREE: u32 = 0;
@@ -93,7 +93,7 @@ impl Slot {
         }
     }
 
-    /// The event has come: the memory is the program's again.
+    /// Called when the event has come: the program may use the memory again.
     fn ended(&self) {
         // SAFETY: between its event and the next request no other thread touches the memory.
         unsafe { self.memory.cast::<u8>().write_bytes(STAMP, BLOCK) };
@@ -102,10 +102,10 @@ impl Slot {
     }
 }
 
-/// The files of a storm; pipes and sockets are closed and made anew while it lasts.
+/// The files of a storm; its pipes and sockets are closed and made again from time to time.
 struct Files {
     ends: Vec<(OwnedFd, OwnedFd)>,
-    /// The number of each stream: those made anew are others.
+    /// The number of each stream; a stream that is made again gets a new number.
     streams: Vec<usize>,
     streams_made: usize,
     all: [File; 3],
@@ -143,7 +143,7 @@ impl Files {
         }
     }
 
-    /// Closes both ends of a stream, whatever is in flight on them, and makes another.
+    /// Closes both ends of a stream, even if requests on it are in flight, and makes a new one.
     fn renew(&mut self, index: usize) {
         self.ends[index] = Files::pair(index);
         self.streams_made += 1;
@@ -189,7 +189,7 @@ struct Storm {
     context: Arc<Context>,
     slots: Vec<Slot>,
     files: Mutex<Files>,
-    /// Locked after the files.
+    /// To be locked after the files.
     history: Mutex<History>,
     accepted: AtomicU64,
     ended: AtomicU64,
@@ -197,8 +197,8 @@ struct Storm {
 }
 
 impl Storm {
-    /// Submits from a thread that lives until all requests have ended: io_uring gives up what a
-    /// thread began when that ends.
+    /// Submits from a thread that lives until all requests have ended: io_uring gives up a thread's
+    /// requests when that thread ends.
     fn submit(&self, prng: &mut Prng) {
         (0..REQUESTS).for_each(|_| self.submit_one(prng));
         self.submitters.fetch_sub(1, AcqRel);
@@ -228,7 +228,7 @@ impl Storm {
         if !slot.take() {
             return self.cancel(prng);
         }
-        // Held until the request is started: no thread closes the descriptor before.
+        // Locked until the request is started, so that no thread closes the descriptor before.
         let files = self.files.lock().unwrap();
         self.accepted.fetch_add(1, AcqRel);
         let (command, what) = files.random(prng, slot.memory);
@@ -245,7 +245,7 @@ impl Storm {
         }
     }
 
-    /// Forks again and again; the children, with copies of everything, end at once.
+    /// Forks repeatedly. Each child has copies of all memory and descriptors, and ends at once.
     fn fork(&self) {
         while self.submitters.load(Acquire) > 0 {
             let mut child = std::process::Command::new("/bin/true");
@@ -263,7 +263,7 @@ impl Storm {
     fn cancel_named(&self, name: u64) {
         let before = self.history.lock().unwrap().len();
         match self.context.cancel(name) {
-            // The slot may have had several requests meanwhile: it was one of them.
+            // The slot may have had several requests meanwhile; one of them was cancelled.
             Ok(()) => self.history.lock().unwrap().cancel(name, before),
             Err(errno) => assert_eq!(errno, Errno::INVAL, "cancel"),
         }
@@ -274,7 +274,7 @@ impl Storm {
             self.cancel(prng);
             if prng.one_in(20) {
                 let mut files = self.files.lock().unwrap();
-                // Before the close, which may end requests.
+                // Recorded before the close, because the close may end requests.
                 let index = prng.below(4) as usize;
                 self.history.lock().unwrap().close(files.streams[index]);
                 files.renew(index);
@@ -307,7 +307,7 @@ impl Storm {
     }
 }
 
-/// The disturbance of the process meanwhile.
+/// The disturbance of the process during a storm.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Times {
     Quiet,
@@ -352,7 +352,7 @@ fn storm(engine: &Arc<Engine>, seed: u64, times: Times) {
     assert_eq!(storm.context.io().outstanding(), 0);
     assert!(!has_event(&storm.context), "an event too many, seed {seed}");
     storm.context.destroy().unwrap();
-    // Whatever still wrote to a buffer would have had the whole storm for it.
+    // A late write to any buffer would have happened by now, and is found here.
     storm.slots.iter().for_each(|slot| assert!(slot.take()));
     assert_eq!(UserOperation::sync(&cached, SyncLevel::All).run(engine), Ok(0));
     drop(cached);
@@ -371,8 +371,8 @@ fn every_request_of_a_storm_ends_once_and_leaves_its_buffer_alone() {
     }
 }
 
-/// io_uring gives up what a thread began when that thread ends, and a fork copies rings, buffers
-/// and locks: neither loses or doubles a completion.
+/// io_uring gives up a thread's requests when that thread ends, and a fork copies rings, buffers
+/// and locks. Neither may lose or duplicate a completion.
 #[test]
 fn so_it_does_while_the_process_forks_and_its_threads_end() {
     let first = number("STORM_SEED", 1);
@@ -381,7 +381,7 @@ fn so_it_does_while_the_process_forks_and_its_threads_end() {
     }
 }
 
-/// The context goes away under its requests: all of them end first.
+/// The context is destroyed while its requests are in flight: all of them end first.
 #[test]
 fn destroying_a_context_ends_what_waits_and_nothing_is_written_later() {
     on_every_backend(|engine| {

@@ -33,7 +33,7 @@ use std::{
 const POLLIN: u16 = 1;
 const POLLOUT: u16 = 4;
 
-/// A reading and a writing end of each kind.
+/// Returns a reading and a writing end of each kind of stream.
 fn pairs(folder: &std::path::Path) -> Vec<(&'static str, OwnedFd, OwnedFd)> {
     let (reader, writer) = std::io::pipe().unwrap();
     let fifo = folder.join("fifo");
@@ -96,7 +96,7 @@ fn a_read_waits_for_data_and_is_short_as_read_is() {
     });
 }
 
-/// read(2) and write(2) of no bytes do not wait either.
+/// A read(2) or write(2) of 0 bytes does not wait either.
 #[test]
 fn nothing_is_read_and_written_at_once() {
     on_every_backend(|engine| {
@@ -146,7 +146,7 @@ fn reads_of_one_stream_take_their_turns() {
     });
 }
 
-/// A hundred million pairs of requests, were each to wait for all before it.
+/// If each request waited for all before it, there would be about fifty million waits.
 #[test]
 fn ten_thousand_reads_of_one_pipe_take_their_turns_and_may_be_cancelled_between() {
     const READS: u64 = 10_000;
@@ -157,7 +157,7 @@ fn ten_thousand_reads_of_one_pipe_take_their_turns_and_may_be_cancelled_between(
         for (name, memory) in memories.iter().enumerate() {
             submit(&context, name as u64, command(Kind::Read, &reader, *memory, 0)).unwrap();
         }
-        // The requests in the middle, last first, and then the first of all.
+        // Cancels requests in the middle, the last one first, and then the first of all.
         let cancelled = |name: u64| name == 0 || name % 4 == 3;
         (0..READS).rev().filter(|name| cancelled(*name)).for_each(|name| {
             context.cancel(name).unwrap();
@@ -182,7 +182,7 @@ fn ten_thousand_reads_of_one_pipe_take_their_turns_and_may_be_cancelled_between(
     });
 }
 
-/// write(2) on a blocking descriptor does the same; our writes run one after another.
+/// As for write(2) on a blocking descriptor. Two writes to one stream run one after the other.
 #[test]
 fn writes_go_on_until_all_is_written_in_order() {
     on_every_backend(|engine| {
@@ -222,7 +222,8 @@ fn counters_and_timers_take_and_give_their_numbers() {
         submit(&context, 2, command(Kind::Write, &borrowed, number, 0)).unwrap();
         assert_eq!(reap(&context, 2), [(1, 8), (2, 8)]);
         assert_eq!(bytes(seen), 7u64.to_ne_bytes());
-        // Full: a write waits until a reader reads. One after the other, as two have no order.
+        // The counter is full: a write waits until a reader reads. The writes are submitted one
+        // after the other, because two would have no order.
         let write = |name, value| {
             let number = leaked(8, 0);
             number_in(number, value);
@@ -282,7 +283,7 @@ fn a_peer_that_hangs_up_ends_all_requests() {
         let events = reap(&context, 21);
         assert!(events[..20].iter().all(|(_, res)| *res == 0), "{events:?}");
         assert_eq!(events[20].1 & 0x10, 0x10, "hung up");
-        // No reader will read: first a full pipe, then none.
+        // No reader will read: at first the pipe is full, and then its reader is closed.
         let (reader, writer) = std::io::pipe().unwrap();
         for name in 0..5 {
             submit(&context, name, command(Kind::Write, &writer, leaked(50_000, 0), 0)).unwrap();
@@ -290,7 +291,8 @@ fn a_peer_that_hangs_up_ends_all_requests() {
         assert_eq!(reap(&context, 1), [(0, 50_000)]);
         drop(reader);
         let results: Vec<i64> = reap(&context, 4).iter().map(|(_, res)| *res).collect();
-        // The second counts the bytes it wrote, if it has begun; the others wrote nothing.
+        // The second write has a number of bytes as its result if it has begun; the others wrote
+        // nothing.
         let begun = results[0] != failed(Errno::PIPE);
         assert!(!begun || 0 < results[0] && results[0] < 50_000, "{results:?}");
         assert_eq!(results[1..], [failed(Errno::PIPE); 3]);
@@ -317,8 +319,8 @@ fn a_non_blocking_descriptor_says_eagain() {
     });
 }
 
-/// Submits a read of a silent socket that is not to wait: EAGAIN, or what the kernel says of the
-/// flag (before 6.4 it does not take it for sockets).
+/// Submits a read with RWF_NOWAIT of a socket without data. Its result is EAGAIN, or the error by
+/// which the kernel refuses the flag (on sockets, before 6.4).
 fn be_impatient(context: &Arc<Context>, name: u64, read: Command, socket: &UnixStream) {
     let mut byte = 0u8;
     let segments = [file::IoVec { base: &raw mut byte, len: 1 }];
@@ -334,7 +336,7 @@ fn be_impatient(context: &Arc<Context>, name: u64, read: Command, socket: &UnixS
     }
 }
 
-/// Makes reads of a socket wait, so that the next is expected to.
+/// Makes several reads of a socket wait, so that the engine expects the next one to wait.
 fn be_silent(context: &Arc<Context>, reader: &UnixStream, mut writer: &UnixStream) {
     for round in 0..5 {
         let memory = leaked(8, 0);
@@ -374,7 +376,7 @@ fn a_silent_socket_says_eagain_to_the_impatient() {
         impatient.rw_flags = file::rwf::NOWAIT;
         be_impatient(&context, 1, impatient, &reader);
         be_silent(&context, &reader, &writer);
-        // The status flags of a while ago, as a context remembers them.
+        // Out-of-date status flags, such as a context remembers.
         let remembered = Flags::Remembered(file::O_RDWR);
         let hinted = command_with(remembered, Kind::Read, &reader, leaked(8, 0), 0);
         reader.set_nonblocking(true).unwrap();
@@ -384,7 +386,7 @@ fn a_silent_socket_says_eagain_to_the_impatient() {
     });
 }
 
-/// The status flags of a while ago may say that it would not wait.
+/// Remembered status flags that are out of date may have O_NONBLOCK.
 #[test]
 fn a_silent_socket_that_waits_is_not_told_by_remembered_flags() {
     on_every_backend(|engine| {
@@ -401,7 +403,7 @@ fn a_silent_socket_that_waits_is_not_told_by_remembered_flags() {
     });
 }
 
-/// Closes `old` and gives its number to `file`; `None`: another test was faster.
+/// Closes `old` and gives its number to `file`; `None` if another test took the number first.
 fn in_place_of(old: OwnedFd, file: &impl AsRawFd) -> Option<OwnedFd> {
     let number = old.as_raw_fd();
     drop(old);
@@ -409,7 +411,7 @@ fn in_place_of(old: OwnedFd, file: &impl AsRawFd) -> Option<OwnedFd> {
     (new.as_raw_fd() == number).then_some(new)
 }
 
-/// A number that meant a stream is a hint: what it means now is what is read.
+/// If a number meant a stream before, that is only a hint: the file that it means now is read.
 #[test]
 fn a_number_of_a_silent_socket_may_mean_a_file_later() {
     on_every_backend(|engine| {
@@ -435,15 +437,16 @@ fn a_number_of_a_silent_socket_may_mean_a_file_later() {
     });
 }
 
-/// Each stream is a file on its way to the engine's threads, which take them in when they are given
-/// the time. Meanwhile there may be room for no more, and the submitter gets EAGAIN.
+/// Each stream is a file that is sent to the engine's threads, which receive files when they get a
+/// processor. If the channel is full meanwhile, the submitter gets EAGAIN and tries again.
 fn submit_patiently(context: &Arc<Context>, name: u64, command: &Command) {
     while let Err(errno) = submit(context, name, command.clone()) {
         assert_eq!(errno, Errno::AGAIN);
     }
 }
 
-/// Armed streams and polls take none of the places of files: those would wait for ever.
+/// Streams and polls that wait take none of the slots for file requests, which could otherwise wait
+/// for ever.
 #[test]
 fn a_thousand_silent_streams_delay_no_file() {
     on_every_backend(|engine| {
@@ -477,7 +480,7 @@ fn a_thousand_silent_streams_delay_no_file() {
     });
 }
 
-/// All counters have one inode: the number alone must not decide which one is meant.
+/// All eventfds have one inode, so the number alone must not decide which eventfd is meant.
 #[test]
 fn a_counter_is_held_although_its_number_means_another() {
     on_every_backend(|engine| {
@@ -496,14 +499,14 @@ fn a_counter_is_held_although_its_number_means_another() {
         write_all(&kept, &3u64.to_ne_bytes());
         assert_eq!(reap(&context, 1), [(1, 8)]);
         assert_eq!((bytes(memory[0])[0], bytes(memory[1])[0]), (3, 7));
-        // Too little room is the request's mistake, which its event says.
+        // A read of fewer than eight bytes is an error in the request, and its event reports it.
         submit(&context, 3, command(Kind::Read, &second, leaked(4, 0), 0)).unwrap();
         assert_eq!(reap(&context, 1), [(3, failed(Errno::INVAL))]);
         context.destroy().unwrap();
     });
 }
 
-/// io_uring gives up what it began for a thread that ends.
+/// io_uring gives up a thread's requests when that thread ends.
 #[test]
 fn requests_on_streams_outlive_their_thread() {
     on_every_backend(|engine| {
@@ -543,12 +546,12 @@ fn polls_of_files_and_of_room_end_at_once() {
     });
 }
 
-/// Several polls of one descriptor, each for its own events.
+/// Makes several polls of one descriptor, each for its own events.
 fn polls_of_one_descriptor(engine: &Arc<Engine>) {
     let context = Context::new(engine, 0, 16).unwrap();
     let (one, mut other) = UnixStream::pair().unwrap();
     while context.io().outstanding() == 0 {
-        // Full at last: then there is no room to wait for.
+        // Ends when the socket is full: then a poll for room must wait.
         submit(&context, 0, command(Kind::Write, &one, leaked(1 << 20, 0), 0)).unwrap();
         if has_event(&context) {
             reap(&context, 1);
@@ -583,7 +586,7 @@ fn polls_of_one_descriptor_wait_for_their_own_events() {
     on_every_backend(polls_of_one_descriptor);
 }
 
-/// epoll, poll or select on one descriptor instead of io_getevents.
+/// A program may use epoll, poll or select on one descriptor instead of io_getevents.
 #[test]
 fn the_counter_of_a_context_tells_of_its_events() {
     use nowait_sys::{poll::ppoll, time::Deadline};
@@ -610,7 +613,7 @@ fn the_counter_of_a_context_tells_of_its_events() {
     });
 }
 
-/// A pipe in packet mode has the flag of direct files.
+/// A pipe in packet mode has the flag of direct files (O_DIRECT).
 #[test]
 fn a_pipe_of_packets_is_a_stream() {
     on_every_backend(|engine| {
@@ -630,8 +633,8 @@ fn a_pipe_of_packets_is_a_stream() {
     });
 }
 
-/// A number that meant a direct file is a hint: a read of a pipe under it may never end by itself,
-/// and the end of a process does not wait for it.
+/// If a number meant a direct file before, that is only a hint. A read of a pipe under that number
+/// may never end by itself, and the end of the process must not wait for it.
 #[test]
 fn a_pipe_of_packets_under_the_number_of_a_direct_file_is_a_stream() {
     on_every_backend(|engine| {

@@ -1,9 +1,11 @@
-//! A thread ends at once after its submission: every request goes on, as with the kernel's AIO.
+//! A thread ends right after its submission; every request still completes, as with the kernel's
+//! AIO.
 //!
-//! io_uring keeps workers for the thread that entered the ring. It needs them where a request
-//! cannot begin without waiting: here, because another thread holds the file's lock nearly all the
-//! time. When that thread ends, they go on with what is on files, and only give up other things:
-//! what waits for a pipe or a socket ends ECANCELED when that is ready, and is asked again.
+//! io_uring keeps worker threads for the thread that entered the ring. They are needed for requests
+//! that cannot begin without waiting: here, because another thread holds the file's lock nearly all
+//! the time. When the submitting thread ends, these workers complete requests on files. They give
+//! up only requests that wait for a pipe or a socket: those end with ECANCELED when it becomes
+//! ready, and the engine begins them again.
 
 mod common;
 
@@ -25,7 +27,7 @@ use std::{
 };
 
 const BLOCK: usize = 64 << 10;
-/// Many more than the kernel runs at a time.
+/// Many more requests than the kernel runs at a time.
 const REQUESTS: u64 = 64;
 
 struct Memory(*mut [u8]);
@@ -42,7 +44,7 @@ fn create(folder: &Path, flags: i32) -> File {
     options.open(folder.join("file")).unwrap()
 }
 
-/// Memory for all requests, aligned for direct I/O.
+/// Returns memory for all requests, aligned for direct I/O.
 fn blocks(byte: u8) -> *mut [u8] {
     let len = REQUESTS as usize * BLOCK;
     let whole = leaked(len + BLOCK, byte);
@@ -57,8 +59,8 @@ fn part(memory: *mut [u8], name: u64) -> *mut [u8] {
     core::ptr::slice_from_raw_parts_mut(start, BLOCK)
 }
 
-/// Submits all requests on a thread, which then ends, and expects that all are done. The descriptor
-/// is closed at once, too: a request holds its file.
+/// Submits all requests on a thread, which then ends, and checks that all complete. The descriptor
+/// is closed at once, too, because a request holds its file.
 fn all_are_done(context: &Arc<Context>, kind: Kind, file: &File, memory: *mut [u8]) {
     let (memory, other) = (Memory(memory), file.try_clone().unwrap());
     std::thread::scope(|scope| {
@@ -79,7 +81,8 @@ fn all_are_done(context: &Arc<Context>, kind: Kind, file: &File, memory: *mut [u
     assert_eq!(reap(context, REQUESTS as usize), expected, "{kind:?}");
 }
 
-/// Writes behind the requests' part of the file, through the kernel's cache, until told to stop.
+/// Writes to the file behind the requests' part, through the kernel's page cache, until `stop` is
+/// set.
 fn hold_lock(file: &File, stop: &AtomicBool) {
     let data = vec![1; 4 << 20];
     while !stop.load(Relaxed) {
@@ -122,8 +125,8 @@ fn buffered_requests_of_a_thread_that_ends_are_done() {
     does_not_hang(|| survive(0));
 }
 
-/// No caller waits for the events, so a thread of the engine brings them; it knows the pipe by a
-/// number of the application's table only.
+/// No caller waits for the events, so a thread of the engine brings them. That thread knows the
+/// pipe only by a number of the application's table.
 fn a_read_waits_beyond_its_thread() {
     const READS: u64 = 8;
     on_every_backend(|engine| {

@@ -1,5 +1,5 @@
 //! A file is released before the event of the last request on it is visible: a program that sees
-//! that may close the descriptor and unmount.
+//! the event may close the descriptor and unmount.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn run(program: &str, args: &[&str]) -> bool {
     Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
 }
 
-/// An ext4 in a file, to be mounted again and again.
+/// An ext4 file system in a file, which is mounted repeatedly.
 struct Image {
     bytes: PathBuf,
     point: PathBuf,
@@ -56,8 +56,8 @@ impl Image {
         run("mount", &["-o", "loop", "-t", "ext4", image, point])
     }
 
-    /// Unmounts; what has a file open must release it by itself. The kernel may do that a moment
-    /// after the completion, for io_uring and its own AIO.
+    /// Unmounts the image; every holder of its files must have released them. The kernel may
+    /// release a file shortly after the completion, with io_uring and native AIO.
     fn unmount(&self) -> bool {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(2) {
@@ -80,7 +80,7 @@ fn open(path: &Path, flags: i32) -> File {
     OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).unwrap()
 }
 
-/// Makes `requests` on the mounted image, takes as many events as it says, and unmounts.
+/// Calls `requests` on the mounted image, takes as many events as it returns, and unmounts.
 fn unmounts_after(claim: &str, requests: impl Fn(&Arc<Context>, &Path) -> usize) {
     let Some(image) = Image::new() else { return };
     let each = |engine: &Arc<Engine>| {
@@ -125,7 +125,7 @@ fn after_cancelled_polls_and_reads_of_streams() {
         for name in 2..5 {
             submit(context, name, command(Kind::Read, &fifo, leaked(8, 0), 0)).unwrap();
         }
-        // The last of the line first: it has not begun.
+        // Cancels the last request of the line first, which has not begun.
         for name in (1..5).rev() {
             context.cancel(name).unwrap();
         }
@@ -133,8 +133,7 @@ fn after_cancelled_polls_and_reads_of_streams() {
     });
 }
 
-/// The requests end on the thread that submits them, and no thread of the engine has anything to
-/// do.
+/// The requests end on the thread that submits them; no thread of the engine has work for them.
 #[test]
 fn after_requests_that_must_not_begin_any_more() {
     unmounts_after("links", |context, point| {

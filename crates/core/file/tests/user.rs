@@ -1,4 +1,4 @@
-//! User files on real files, on every backend that works here.
+//! User files on real files, on every backend that works on this machine.
 
 mod common;
 
@@ -20,7 +20,7 @@ use std::{
 
 const MIB: usize = 1 << 20;
 
-/// Runs a claim on every backend.
+/// Runs `claim` on every backend.
 fn everywhere(claim: impl Fn(&Arc<Engine>)) {
     for backend in common::BACKENDS {
         let config = Config { backend, cache_bytes: 8 << 20, stats: true, ..Config::default() };
@@ -130,8 +130,8 @@ fn fcntl(file: &File, command: i32, argument: i32) -> i32 {
     said
 }
 
-/// An open in the cache waits in open(2) until a lease on the file is given back. Requests to other
-/// files do not wait for that, whether they are cached or not.
+/// An open in the page cache waits in open(2) until another process's lease on the file is given
+/// back. Requests to other files do not wait for that, cached or not.
 #[test]
 fn a_submission_does_not_wait_for_the_open_of_another_file() {
     const F_SETSIG: i32 = 10;
@@ -141,7 +141,8 @@ fn a_submission_does_not_wait_for_the_open_of_another_file() {
         let user = UserFile::open(engine, cached.as_raw_fd()).unwrap();
         let context = Context::new(engine, 0, 4).unwrap();
         let leased = file(&folder, "leased");
-        // The signal by which the kernel asks for the lease; the usual one would end the process.
+        // SIGURG is the signal by which the kernel asks for the lease back; the default one would
+        // end the process.
         fcntl(&leased, F_SETSIG, libc::SIGURG);
         fcntl(&leased, libc::F_SETLEASE, libc::F_WRLCK);
         std::thread::scope(|scope| {
@@ -210,7 +211,8 @@ fn requests_of_a_context_complete_once_each() {
     });
 }
 
-/// One submit copies a bounded number of bytes; writes of one bio are not torn apart for that.
+/// Submit copies a limited number of bytes; but adjoining writes that share one bio are not
+/// separated by that limit.
 #[test]
 fn durable_writes_of_a_submission_are_handed_over_unless_they_adjoin() {
     const LEN: usize = 65_536;
@@ -321,7 +323,7 @@ fn an_engine_that_ends_while_pages_are_read_ahead_gives_its_memory_back() {
             caches.borrow_mut().push(Arc::downgrade(user.cached().cache()));
         });
     }
-    // Threads of the engine may have the last hold for a moment.
+    // Threads of the engine may hold the last reference for a moment.
     let begin = Instant::now();
     while caches.borrow().iter().any(|cache| cache.strong_count() > 0) {
         assert!(begin.elapsed() < Duration::from_secs(30), "a cache outlives its engine");
@@ -329,8 +331,8 @@ fn an_engine_that_ends_while_pages_are_read_ahead_gives_its_memory_back() {
     }
 }
 
-/// The last close looks for data to write, and a submission that began before it dirties a page
-/// after that look: no caller has the file any more.
+/// The last close looks for data to write. A submission that began before it dirties a page after
+/// that look, when no caller has the file open.
 #[test]
 fn what_is_written_after_the_last_close_is_not_lost() {
     everywhere(|engine| {
@@ -381,7 +383,6 @@ fn what_is_written_comes_to_the_file_by_itself() {
     });
 }
 
-/// Submits a write of `data` at byte 0 that has to wait for something.
 fn submit_waiting_write(context: &Arc<Context>, user: &Arc<UserFile>, data: &[u8]) {
     assert_eq!(context.io().reserve(1), Ok(1));
     let mut submission = Submission::new(context);
@@ -392,7 +393,7 @@ fn submit_waiting_write(context: &Arc<Context>, user: &Arc<UserFile>, data: &[u8
     submission.finish();
 }
 
-/// Waits without calling into the engine: nothing helps it on.
+/// Waits without a call into the engine, so that no caller helps the request on.
 fn comes_by_itself(context: &Arc<Context>) {
     let begin = Instant::now();
     while context.io().ring().unread() == 0 {
@@ -402,7 +403,7 @@ fn comes_by_itself(context: &Arc<Context>) {
     common::wait_for(context, 1, |_| {});
 }
 
-/// Returns when the engine has written what there was, and sleeps: until something is kicked.
+/// Returns when the engine has written the dirty data and sleeps until a request is kicked.
 fn become_idle(engine: &Arc<Engine>, folder: &tempfile::TempDir) {
     let other = UserFile::open(engine, file(folder, "other").as_raw_fd()).unwrap();
     write(engine, &other, 0, &[1]);
@@ -447,7 +448,8 @@ fn a_write_behind_a_truncation_runs_when_that_ends() {
         let lent = user.cached().pin_range(0, 4096).unwrap();
         std::thread::scope(|scope| {
             let cut = scope.spawn(|| user.set_len(engine, 100));
-            // The cut waits for the loan, and has its place in the order: nothing more is lent.
+            // The truncation waits for the loan, and has its place in the order: no more pages are
+            // lent.
             while user.cached().pin_range(0, 1).is_some() {
                 std::thread::yield_now();
             }
@@ -461,7 +463,8 @@ fn a_write_behind_a_truncation_runs_when_that_ends() {
     });
 }
 
-/// The page it waits for is read by the own queue of its context, which only its event loop serves.
+/// The context's own queue reads the page for which the call waits, and only the event loop reaps
+/// that queue.
 #[test]
 fn a_call_that_blocks_in_an_event_loop_does_not_wait_for_that_loop() {
     everywhere(|engine| {

@@ -12,7 +12,7 @@ use nowait_sys::{
     time::{self, Deadline},
 };
 
-/// The number of close counts. Descriptors whose numbers are equal modulo this share one.
+/// The number of counters of closes. Descriptor numbers that are equal modulo this share a counter.
 pub const SLOTS: usize = if cfg!(loom) { 1 } else { 64 };
 /// The most threads that may use a descriptor at a time.
 const USERS: usize = if cfg!(loom) { 1 } else { 64 };
@@ -20,14 +20,15 @@ const USERS: usize = if cfg!(loom) { 1 } else { 64 };
 /// to enter its system call; a call that was entered keeps its file.
 const CLOSE_NS: u64 = 1_000_000_000;
 
-/// Counts of the closes of descriptors in a process. A close need not look at each context: a
-/// context discards its knowledge of a closed number when it next uses that number.
+/// Counters of the closes of descriptors in a process. A close does not visit the contexts: a
+/// context discards what it knows of a descriptor number if the counter has changed when it next
+/// uses the number.
 #[derive(Debug)]
 pub struct Closes {
     counts: [AtomicU32; SLOTS],
-    /// The descriptors in use, each plus one; 0: a free entry.
+    /// The descriptor numbers that threads use, each plus one; 0: a free entry.
     users: [AtomicU32; USERS],
-    /// Closes that wait for a user.
+    /// The number of closes that wait until a thread has used a descriptor number.
     waiting: AtomicU32,
 }
 
@@ -41,7 +42,7 @@ impl Default for Closes {
     }
 }
 
-/// A number in use: a close of it waits until this is dropped.
+/// A descriptor number that a thread uses. A close of the number waits until this is dropped.
 #[must_use]
 pub struct InUse<'a> {
     closes: &'a Closes,
@@ -50,10 +51,11 @@ pub struct InUse<'a> {
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        // A swap, because loom orders it with the waits for it; a store would not be ordered.
+        // A swap, because loom orders it with the loads of waiting threads; it would not order a
+        // store.
         self.user.swap(0, AcqRel);
-        // Pairs with the fence of `wait_for_users`: either the close sees the end of the use, or
-        // this thread sees the close wait.
+        // Pairs with the fence of `wait_for_users`: either the closing thread sees that this use is
+        // over, or this thread sees that a close waits.
         fence(SeqCst);
         if self.closes.waiting.load(Relaxed) > 0 {
             futex_wake(self.user, u32::MAX);
@@ -62,10 +64,10 @@ impl Drop for InUse<'_> {
 }
 
 impl Closes {
-    /// Counts a close of `fd`, before it is closed or replaced. Waits for the threads that use the
-    /// number, for a second at most.
+    /// Counts a close of `fd`; to be called before it is closed or replaced. Waits for the threads
+    /// that use the number, for a second at most.
     pub fn closed(&self, fd: i32) {
-        // Programs close -1, too; free entries would look like its users.
+        // Programs close -1, too. As a number in `users` it would be 0, as in a free entry.
         if fd >= 0 {
             self.count_close(fd);
             self.wait_for_users(|user| user == number(fd));
@@ -78,12 +80,12 @@ impl Closes {
         self.wait_for_users(|user| user != 0);
     }
 
-    /// Returns how often `fd` may have been closed.
+    /// Returns how often `fd`, or another number with the same counter, was closed.
     pub fn count(&self, fd: i32) -> u32 {
         self.count_of_slot(fd as usize % SLOTS)
     }
 
-    /// Returns how often a number of this slot has been closed.
+    /// Returns how often a number with this counter was closed.
     pub fn count_of_slot(&self, slot: usize) -> u32 {
         self.counts[slot].load(Relaxed)
     }
@@ -103,14 +105,14 @@ impl Closes {
         self.counts[fd as usize % SLOTS].fetch_add(1, SeqCst);
     }
 
-    /// Shows closes that the calling thread uses a number.
+    /// Makes the calling thread's use of `fd` visible to closes.
     fn show_use(&self, fd: i32) -> Option<InUse<'_>> {
         let free = |user: &&AtomicU32| {
             user.load(Relaxed) == 0 && user.compare_exchange(0, number(fd), SeqCst, Relaxed).is_ok()
         };
         let user = self.users.iter().find(free)?;
-        // Pairs with the fence of `wait_for_users`: either the user sees the close, or the close
-        // sees the user.
+        // Pairs with the fence of `wait_for_users`: either this thread sees the close, or the
+        // closing thread sees this use.
         fence(SeqCst);
         Some(InUse { closes: self, user })
     }

@@ -12,7 +12,8 @@ use crate::{
 use nowait_sys::{Errno, aio::IoEvent, inside, time::Deadline};
 use std::sync::OnceLock;
 
-/// A context's own queue. A waiting caller (the poller) serves it, without a thread switch.
+/// A context's own queue, such as an io_uring. One of the threads that wait for completions, the
+/// poller, serves it, without a thread switch.
 pub trait Pump: Send + Sync {
     /// Returns `true` if requests are in flight in the queue.
     fn is_busy(&self) -> bool;
@@ -27,11 +28,12 @@ pub trait Pump: Send + Sync {
     fn interrupt(&self);
 }
 
-/// The context refuses new requests.
+/// A bit of `outstanding`: the context is destroyed and refuses new requests.
 const DEAD: usize = 1 << (usize::BITS - 1);
-/// The unit of the count of requests that wait for another party and may never end by themselves.
+/// The unit in which `outstanding` counts endless requests: these wait for another party and may
+/// never end by themselves.
 const ENDLESS: usize = 1 << (usize::BITS / 2);
-/// The bits that count requests.
+/// The bits of `outstanding` that count all requests.
 const COUNT: usize = ENDLESS - 1;
 
 /// The receiver of a context's completions, in place of its ring.
@@ -104,8 +106,8 @@ pub struct WaitOptions<'a> {
     pub patient: bool,
     /// The function that makes the signal mask in force while the caller sleeps.
     pub mask: Option<&'a dyn Fn() -> Mask>,
-    /// Wait in the own queue also while nothing is in flight there: a thread that does nothing
-    /// else need not be woken when something starts.
+    /// Wait in the own queue also while nothing is in flight there: a thread that does nothing else
+    /// need not be woken when a request starts there.
     pub dedicated: bool,
 }
 
@@ -309,8 +311,8 @@ impl IoContext {
 
     fn wake_a_waiter(&self) {
         let interrupt = || {
-            // When completions come from elsewhere, a thread that sleeps on its own word is cheaper
-            // to wake than one in the own queue.
+            // A completion has come from outside the own queue. A thread that sleeps on its own
+            // word is cheaper to wake than one that waits in the own queue.
             self.lingers.set(false);
             self.interrupt_pump();
         };
@@ -346,9 +348,9 @@ impl IoContext {
         self.interrupt_pump();
     }
 
-    /// Collects the completions of the own queue, unless another thread does. If that thread does
-    /// not wait for events, waits a moment for it: the kernel may have announced these events to
-    /// the caller.
+    /// Collects the completions of the own queue, unless another thread does. If that thread is
+    /// only passing by ([`IoContext::pass_by`]), waits until it has finished: the kernel may have
+    /// announced its events to the caller.
     pub fn poll_pump(&self) {
         self.collect();
         self.await_passers();
@@ -393,9 +395,8 @@ impl IoContext {
         self.waiters.wake_all_if_any(|| self.interrupt_pump());
     }
 
-    /// Takes events as `wanted` asks, giving each to `sink`; waits for them until the deadline.
-    ///
-    /// Returns fewer than the minimum at the deadline.
+    /// Takes the events that `wanted` describes and gives each to `sink`. Waits for them until the
+    /// deadline, and then returns even if fewer events than the minimum have come.
     /// # Errors
     /// `EINTR`: a signal handler ran and nothing was taken. `EINVAL`: the context was destroyed
     /// meanwhile. The error that `sink` returns for the first event.
@@ -419,9 +420,9 @@ impl IoContext {
             // Read before the ring: a synchronous request ends after its event is in the ring.
             let expected = wanted.patient && self.synchronous.load(SeqCst) > 0;
             let min = wanted.min.max(usize::from(expected));
-            // After a sleep, all or nothing: fewer may be what another thread waits for. The kernel
-            // wakes a thread when its minimum is there, and gives it nothing before. A minimum
-            // above the ring's capacity is met in parts.
+            // After a sleep the thread takes its minimum or nothing, because fewer events may be
+            // enough for another thread. The kernel's AIO does the same. A minimum above the ring's
+            // capacity is met in parts.
             let need = |taken| min.saturating_sub(taken).min(self.ring.capacity());
             let is_enough = self.ring.unread() >= need(taken);
             if is_enough || !slept || end.is_some() || self.is_dead() {
@@ -456,9 +457,9 @@ impl IoContext {
         Ok(taken)
     }
 
-    /// Returns `true` if a caller without an event sleeps next, and takes the completions of the own
-    /// queue there. A caller with deferred requests runs these first, and one with a mask sleeps
-    /// elsewhere.
+    /// Returns `true` if the caller would next sleep in the own queue, and reap it there, because
+    /// the ring has no event. A caller with deferred requests runs these first, and one with a
+    /// signal mask sleeps in ppoll(2).
     fn collects_in_sleep(&self, wanted: &WaitOptions<'_>) -> bool {
         let sleeps_here = wanted.min > 0 && wanted.mask.is_none() && self.deferred().is_none();
         sleeps_here && self.ring.unread() == 0

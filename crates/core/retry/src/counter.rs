@@ -101,7 +101,8 @@ mod loom_tests {
         writing: AtomicBool,
     }
 
-    /// A write goes past the cache unless it sees the open; otherwise the open waits for the write.
+    /// A write bypasses the cache unless it sees that the file is being opened there. If the write
+    /// bypasses the cache, the open waits for its end.
     fn model(looks_first: bool, wake: fn(&ZeroWaiters)) {
         loom::model(move || {
             let sides = Arc::new(Sides { writing: AtomicBool::new(false), ..Sides::default() });

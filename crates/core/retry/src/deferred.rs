@@ -21,8 +21,8 @@ pub trait Deferred: Send + Sync {
     fn hand_over(&self);
 }
 
-/// Returns `true` if a thread that waits until the deadline may block for a deferred request. A
-/// thread with a shorter deadline may not.
+/// Returns `true` if a thread that waits until `deadline` may block in a deferred request: it is
+/// more than 10 ms away.
 pub fn may_block(deadline: Deadline) -> bool {
     const LEAST_NS: u64 = 10_000_000;
     deadline == Deadline::NEVER || deadline > Deadline::after_ns(LEAST_NS)
@@ -201,7 +201,7 @@ mod loom_tests {
     use crate::primitives::Arc;
     use loom::thread;
 
-    /// A thread adds a value as another leaves the list, and looks at it.
+    /// One thread adds a value while another stops running the list and looks at it once more.
     fn one_leaves(leave: fn(&DeferredList<u32>) -> bool) {
         loom::model(move || {
             let list = Arc::new(DeferredList::default());

@@ -1,7 +1,7 @@
 //! Completions on their way to the application.
 //!
-//! Many producers push under one lock; consumers take under another, or the application reads
-//! the ring itself and advances `head`, as fio, QEMU and libaio do with the kernel's.
+//! Many producers push under one lock; consumers take under another, or the application reads the
+//! ring itself and advances `head`, as fio, QEMU and libaio do with the ring of the kernel's AIO.
 
 use crate::{
     primitives::{AtomicU32, Mutex, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
@@ -21,8 +21,8 @@ pub struct EventRing {
 /// No event was taken yet.
 const NONE_TAKEN: u32 = u32::MAX;
 
-/// Returns the place in a ring of `nr` slots that a position names. The division, which takes
-/// longer than all else here, is for positions that the application has made up.
+/// Returns the slot for a position in a ring of `nr` slots. Only an application that writes wrong
+/// positions causes the division, which takes longer than all else here.
 fn place(position: u32, nr: u32) -> u32 {
     match position {
         position if position < nr => position,
@@ -31,7 +31,7 @@ fn place(position: u32, nr: u32) -> u32 {
     }
 }
 
-/// Returns the number of slots from the place `head` up to the place `tail`.
+/// Returns the number of slots from slot `head` up to, but without, slot `tail`.
 fn distance(head: u32, tail: u32, nr: u32) -> u32 {
     if tail >= head { tail - head } else { tail + nr - head }
 }

@@ -1,5 +1,5 @@
-//! A guess from the last observation. The atomic is not one of loom's: a stale value is still
-//! correct, only slower, so no interleaving of it need be tried.
+//! A guess from the last observation. A wrong guess costs time only, so loom does not check the
+//! interleavings of its atomic.
 
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

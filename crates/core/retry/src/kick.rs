@@ -1,14 +1,19 @@
 //! The right to run an operation.
 //!
-//! ```text
-//! bit 0  ACTIVE     a thread runs the operation, it is on a run list, or a backend owns it
-//! bit 1  KICKED     its condition may have come true since its iteration began
-//! bit 2  CANCELLED  the operation must end before its next iteration
-//! ```
+//! The state of an operation is one word of three bits:
 //!
-//! R1 one iteration at a time; R2 a kick during an iteration is remembered and runs after it;
-//! R3 "retry" with the condition already true runs again; R4 a cancelled operation is ended
-//! before its next iteration; R5 after completion it is never touched again.
+//! - ACTIVE: a thread runs the operation, the operation is on a run list, or a backend owns it
+//! - KICKED: the operation's condition may have come true since its last iteration began
+//! - CANCELLED: the operation must end before its next iteration
+//!
+//! The bits keep five rules:
+//!
+//! - R1: the iterations of an operation run one at a time
+//! - R2: a kick during an iteration is remembered, and the operation runs once more after it
+//! - R3: if an iteration ends in a wait whose condition is true already, the operation runs once
+//!   more
+//! - R4: a cancelled operation ends before its next iteration
+//! - R5: after its completion no thread touches the operation
 
 use crate::primitives::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
@@ -27,8 +32,8 @@ impl Kick {
     }
 
     /// Asks for another iteration of the operation. Returns `true` if the caller now holds the
-    /// right; it puts the operation on a run list. Returns `false` if another party holds the
-    /// right: that party runs the operation again.
+    /// right: the caller puts the operation on a run list. Returns `false` if another party holds
+    /// the right: that party runs the operation again.
     #[must_use]
     pub fn kick(&self) -> bool {
         // Always write, even if already kicked: the write publishes the condition to the next

@@ -17,10 +17,9 @@
 //! * [`watch`]: a periodic check of requests that no thread waits for, only while there are any
 //! * [`deferred`]: accepted requests in no queue, run by the first free thread
 //! * [`closes`]: closes of descriptors, and the threads that are in a system call on one
-//! * [`counter`]: counters of two sides, at least one of which sees the other
-//! * [`outcome`]: a request's outcome in the application's memory, and the threads that sleep for
-//!   it
-//! * [`presence`]: the threads inside a part of the code, for those that wait until none is
+//! * [`counter`]: counters of two sides: of two threads that meet, at least one sees the other
+//! * [`outcome`]: an outcome in the application's memory, and the threads that sleep for it
+//! * [`presence`]: counts the threads inside a part of the code, and waits until there are none
 //! * [`context`]: slots, completions, waiting, destruction
 //! * [`stats`]: counters and the histogram of a report
 

@@ -39,8 +39,8 @@ pub trait Operation: Send + Sized + 'static {
         result: Result<u32, Errno>,
     ) -> Step;
 
-    /// Delivers the final result and releases everything the operation held. Called last (rule
-    /// R5), and once; again only if it has handed the request to another thread instead, which
-    /// gives it back like the end of a bio.
+    /// Delivers the final result and releases everything the operation held. It is called last
+    /// (rule R5) and once. Only if it has handed the request to another thread instead, it is
+    /// called once more: that thread gives the request back as if a bio had ended.
     fn finish(&mut self, plug: &mut Self::Plug, wait: &Wait<'_, Self>, result: Result<u32, Errno>);
 }

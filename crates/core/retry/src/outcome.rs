@@ -14,9 +14,9 @@
 //! outcome.
 //!
 //! A thread that waits claims one of 32 slots, and leaves its bit in each word it waits for. The
-//! thread that ends a request wakes the threads of those bits and no others (M12). Threads beyond
-//! 31 at a time share the last slot, and each wake-up of that slot wakes all of them. Waiting takes
-//! no lock and allocates no memory, so signal handlers may wait.
+//! thread that ends a request wakes the threads of those bits and no others. Threads beyond 31 at a
+//! time share the last slot, and each wake-up of that slot wakes all of them. Waiting takes no lock
+//! and allocates no memory, so signal handlers may wait.
 
 use crate::primitives::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
@@ -218,7 +218,8 @@ mod loom_tests {
     use crate::primitives::{Arc, forgetting_wakes};
     use loom::thread;
 
-    /// Two requests, a thread that waits for one of both; `end` by two others.
+    /// Two threads end one request each, by `end`. A third thread waits until one of the two is
+    /// over.
     fn one_of_two(end: fn(&Outcome, &Sleepers)) {
         loom::model(move || {
             let all = Arc::new((Sleepers::new(), [Outcome::default(), Outcome::default()]));

@@ -36,8 +36,8 @@ impl Presence {
         self.0.load(SeqCst) & !IS_AWAITED == 0
     }
 
-    /// Waits until no thread is inside. Sleeps, because a thread of higher priority would keep the
-    /// one that is inside from its processor.
+    /// Waits until no thread is inside. Sleeps, because a spinning thread of higher priority would
+    /// keep the processor from the thread that is inside.
     pub fn wait(&self) {
         loop {
             let now = self.0.load(SeqCst);
@@ -54,7 +54,8 @@ impl Presence {
 
 impl Drop for Present<'_> {
     fn drop(&mut self) {
-        // If another thread has entered meanwhile, its end wakes those that wait.
+        // If another thread has entered meanwhile, that thread wakes the waiting ones when it
+        // leaves.
         if self.0.fetch_sub(1, SeqCst) == IS_AWAITED | 1
             && self.0.compare_exchange(IS_AWAITED, 0, SeqCst, Relaxed).is_ok()
         {

@@ -57,8 +57,8 @@ impl<O: Operation> Request<O> {
 
     /// Runs iterations until the operation is done, queued or waits.
     ///
-    /// The caller holds the right: it made the request, took it from a run list, or was given
-    /// its token with `result`, the end of the bio it had queued.
+    /// Only these callers may run a request: the one that made it, the one that took it from a run
+    /// list, and the one that got its token with the `result` of its bio.
     pub fn run(self: &Arc<Self>, plug: &mut O::Plug, mut result: Option<Result<u32, Errno>>) {
         let wait = Wait(self);
         loop {
@@ -111,7 +111,7 @@ mod loom_tests {
     use crate::primitives::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
     use loom::thread;
 
-    /// Waits until `ready`; one bio later it is done, if the backend was ever asked.
+    /// An operation that waits until `ready` is set, and then is done.
     struct Waits {
         shared: Arc<Shared>,
     }

@@ -59,7 +59,7 @@ mod real {
             self.views.theirs() as usize
         }
 
-        /// Unmaps the application's view, which it may have moved to `address`.
+        /// Unmaps the application's view, which the application may have moved to `address`.
         pub fn unmap_theirs(&self, address: usize) {
             self.views.unmap_theirs(address);
         }

@@ -58,25 +58,28 @@ counters! {
     by_caller,
     /// Deferred requests run by the engine's threads.
     taken_over,
-    /// Fallbacks because the data was not in the page cache.
+    /// Requests that could not end inside submit because the data was not in the page cache.
     punt_miss,
-    /// Fallbacks because the request exceeds the bytes that a submit may copy inline.
+    /// Requests that could not end inside submit because they exceed the bytes it may copy.
     punt_large,
-    /// Fallbacks because the file system cannot try the request without waiting.
+    /// Requests that could not end inside submit because the file system cannot try them without
+    /// waiting.
     punt_unsupported,
-    /// Fallbacks of buffered writes.
+    /// Buffered writes that could not end inside submit.
     punt_write,
-    /// Fallbacks of writes that must be durable when they end.
+    /// Writes that could not end inside submit because they must be durable when they end.
     punt_sync,
-    /// Fallbacks of direct writes that extend the file, fill a hole, or were refused.
+    /// Direct writes that extend the file, fill a hole, or were refused, and so could not end in
+    /// submit.
     punt_extend,
-    /// Fallbacks of fsync and fdatasync.
+    /// Requests fsync and fdatasync, which cannot end inside submit.
     punt_fsync,
-    /// Fallbacks because an earlier request on the same bytes is not over.
+    /// Requests that waited because an earlier request on the same bytes was not over.
     punt_order,
-    /// Fallbacks because the submit mode is `offload`, or `auto` found the file uncached.
+    /// Requests that submit did not try, because its mode is `offload` or earlier attempts failed.
     punt_offload,
-    /// Fallbacks because only an eventfd or the ring's reader will collect the completion.
+    /// Requests that the driver carries because no caller waits for them: the program learns of
+    /// their end from an eventfd, or reads the ring itself.
     punt_driver,
 }
 

@@ -15,7 +15,7 @@ pub trait Kickable: Send + Sync {
 pub enum WaitEntry {
     /// A request of the engine.
     Request(Arc<dyn Kickable>),
-    /// The waker of a Rust future's task or of a parked thread: the same operations serve them.
+    /// The waker of a Rust future's task or of a parked thread, which run the same operations.
     Waker(Waker),
 }
 

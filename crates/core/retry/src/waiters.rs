@@ -190,7 +190,8 @@ impl Waiters {
     }
 
     /// Wakes the youngest waiter that `available` events satisfy, after an event was pushed. The
-    /// poller counts as satisfied: it is interrupted, and counts again.
+    /// poller always counts as satisfied: it is interrupted, and checks the number of events
+    /// itself.
     pub fn notify(&self, available: impl Fn() -> usize, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {

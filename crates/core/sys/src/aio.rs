@@ -146,13 +146,14 @@ impl AioContext {
         unsafe { sys!(libc::SYS_io_submit, self.address, iocbs.len(), iocbs.as_mut_ptr()) }
     }
 
-    /// Asks for an early end of a poll in flight, whose event then arrives with result 0.
+    /// Asks the kernel to end a poll in flight. The poll's event then arrives with result 0.
     ///
-    /// Works with any descriptor table: a context is known by its address.
+    /// A thread with another descriptor table may call it: the kernel finds a context by its
+    /// address.
     /// # Errors
     /// `EINVAL`: not in flight, or of a kind that cannot be cancelled.
     /// # Safety
-    /// `iocb` must be readable; it is compared by address.
+    /// `iocb` must be readable; the kernel compares its address with those of the polls in flight.
     /// Source: io_cancel(2); fs/aio.c (success is EINPROGRESS).
     pub unsafe fn cancel(&self, iocb: *const Iocb) -> Result<(), Errno> {
         let mut event = IoEvent::default();
@@ -164,8 +165,8 @@ impl AioContext {
         }
     }
 
-    /// Takes completed events. Waits for at least `min` until the deadline, or up to a second less:
-    /// the caller checks the time again.
+    /// Takes completed events. Waits until there are `min` events, or until the deadline. It may
+    /// return up to a second before the deadline: the caller checks the time again.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran, or has to run, and no event had arrived.
@@ -176,11 +177,12 @@ impl AioContext {
         events: &mut [IoEvent],
         deadline: Deadline,
     ) -> Result<usize, Errno> {
-        // Always with a time, so that a signal can cut it short. For one of more than 292 years the
-        // kernel starts no timer (KTIME_SEC_MAX), as for none: a timer takes 0.3 us.
+        // The call always gets a time limit, which a deferred signal sets to zero to end the wait.
+        // For a limit of more than 292 years (KTIME_SEC_MAX) the kernel starts no timer, as for
+        // none; a timer would take 0.3 µs.
         const ENDLESS: libc::timespec = libc::timespec { tv_sec: 1 << 34, tv_nsec: 0 };
         let mut left = deadline.remaining().unwrap_or(ENDLESS);
-        // The word of the time that makes it shorter; the caller waits again.
+        // A deferred signal writes 0 to this word of the time limit; the other word is 0 already.
         let word = if left.tv_sec == 0 { &raw mut left.tv_nsec } else { &raw mut left.tv_sec };
         if left.tv_sec > 0 {
             left.tv_nsec = 0;
@@ -200,8 +202,8 @@ impl AioContext {
         head != tail
     }
 
-    /// Takes events out of the user-mapped ring, without a system call. Takes none in a forked
-    /// child.
+    /// Takes events out of the user-mapped ring, without a system call. A forked child takes none:
+    /// the events belong to its parent.
     ///
     /// # Safety
     /// No other thread may take events of this context meanwhile, by this function or by
@@ -224,9 +226,10 @@ impl AioContext {
         count
     }
 
-    /// Shows `each` the events in the user-mapped ring, without a system call: all, or the events
-    /// from a place on. Returns the place of the next event to be taken. If that place has moved
-    /// afterwards, some events may have been missed.
+    /// Calls `each` with the events in the user-mapped ring, from slot `from` or from the first
+    /// event on. Takes no event and makes no system call. Returns the slot of the next event to be
+    /// taken. If [`AioContext::head`] returns another slot afterwards, a thread has taken events
+    /// meanwhile, and `each` may have missed some.
     pub fn look(&self, from: Option<u32>, mut each: impl FnMut(&IoEvent)) -> u32 {
         let (first, tail) = self.ends();
         let mut head = from.unwrap_or(first);
@@ -237,31 +240,32 @@ impl AioContext {
         first
     }
 
-    /// Returns the place of the next event to be taken out of the user-mapped ring.
+    /// Returns the slot of the next event to be taken out of the user-mapped ring.
     pub fn head(&self) -> u32 {
         self.ends().0
     }
 
-    /// Returns the place of the next event to come.
+    /// Returns the slot of the user-mapped ring that the kernel fills next.
     pub fn tail(&self) -> u32 {
         self.ends().1
     }
 
-    /// Returns the place `count` slots after `place`.
+    /// Returns the slot that comes `count` slots after `place` in the user-mapped ring.
     pub fn after(&self, place: u32, count: u32) -> u32 {
         // SAFETY: as in `event`.
         let slots = unsafe { (*self.header()).nr };
-        // A division takes longer than all else here.
+        // Usually without a division, which would take longer than all else here.
         let next = place + count;
         if next < slots { next } else { next % slots.max(1) }
     }
 
-    /// The kernel maps the ring at the context's address until io_destroy, which only `drop` calls.
+    /// Returns the ring's header. The kernel keeps the ring mapped at the context's address until
+    /// io_destroy, which only `drop` calls.
     fn header(&self) -> *mut RingHeader {
         self.address as *mut RingHeader
     }
 
-    /// Returns the next slot to be read, and the next to be written.
+    /// Returns the slot of the next event to be taken, and the slot that the kernel fills next.
     fn ends(&self) -> (u32, u32) {
         let header = self.header();
         // SAFETY: mapped, see `header`, and aligned; the kernel writes them as whole words.
@@ -272,8 +276,8 @@ impl AioContext {
         }
     }
 
-    /// Returns the event at `index`, or `None` if `index` is the end that [`AioContext::ends`]
-    /// returned.
+    /// Returns the event in slot `index`; `None` if that is `tail`, the slot that the kernel has
+    /// not filled yet.
     fn event(&self, index: u32, tail: u32) -> Option<IoEvent> {
         let header = self.header();
         // SAFETY: mapped, see `header`; the kernel has written these two in io_setup.

@@ -11,7 +11,8 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 /// A buffer that starts on a page (4096 bytes): suitable for direct I/O on every device with
 /// logical blocks of at most that size.
 ///
-/// Like a `Box<[u8]>`: the length is fixed, and the bytes stay where they are when it is moved.
+/// Like a `Box<[u8]>`, the buffer has a fixed length, and its bytes stay where they are when the
+/// buffer is moved.
 pub struct AlignedBuffer {
     start: NonNull<u8>,
     len: usize,
@@ -52,7 +53,7 @@ impl AlignedBuffer {
 
 const FITS: &str = "a length that fits into memory";
 
-/// Returns the layout for `len` bytes. It is never empty, because an empty allocation has no
+/// Returns the layout for `len` bytes, at least one byte, because an empty allocation has no
 /// address. `None`: `len` exceeds the address space.
 fn layout(len: usize) -> Option<Layout> {
     Layout::from_size_align(len.max(1), PAGE_SIZE).ok()

@@ -7,9 +7,9 @@
 //!
 //! The libraries therefore take their memory from the kernel, in chunks of 128 KiB that are cut
 //! into pieces of 44 sizes. Each size has a list of free pieces, which threads take and return
-//! without a lock. Larger allocations are mappings. Chunks are never returned to the kernel. The
-//! first chunk is a part of the library, so that loading the library never fails for want of
-//! memory.
+//! without a lock. Each larger allocation is a mapping of its own. Chunks are never returned to the
+//! kernel. The first chunk is a static variable, so that loading the library never fails for want
+//! of memory.
 //!
 //! Most code cannot go on without the memory that it asks for. Where the kernel has none
 //! (RLIMIT_AS, RLIMIT_DATA, locked memory), the allocator takes it from a [`reserve`]. Each call
@@ -34,26 +34,27 @@ pub mod reserve;
 #[derive(Debug)]
 pub struct Allocator;
 
-/// Bytes of a unit. A piece's number is its place in units, in 32 bits.
+/// Bytes of a unit. A piece's number, of 32 bits, counts the units before it in all chunks.
 const UNIT: usize = 16;
 /// Bytes of a chunk, the memory taken from the kernel at a time, aligned to its size. The chunk's
 /// first page holds its number.
 const CHUNK: usize = 128 << 10;
 const UNITS: usize = CHUNK / UNIT;
-/// The most chunks, for 2 GiB.
+/// The largest number of chunks: 2 GiB in all.
 const CHUNKS: usize = 1 << 14;
-/// Bytes of a run, which is cut into pieces of one size at a time, unless a piece is larger.
+/// Bytes of a run: memory that is cut into pieces of one size at once. Larger pieces have larger
+/// runs.
 const RUN: usize = 16 << 10;
-/// The largest piece whose runs are one page: making a run writes to all of its pages, and most
-/// programs need few pieces.
+/// The largest size of pieces whose run is a single page. Cutting a run writes to all of its pages,
+/// and most programs need few small pieces.
 const SMALL: usize = 512;
 /// Bytes of the largest piece.
 const PIECE_MAX: usize = 64 << 10;
 const PAGE: usize = 4096;
 const SIZES: usize = 44;
 
-/// Free pieces of one size: the number of the first piece in units (0: none) and, in the upper
-/// half, a count of changes. It fills one cache line.
+/// The list of free pieces of one size. The lower half is the number of the first piece (0: none),
+/// the upper half a count of changes. The list fills one cache line.
 #[repr(align(64))]
 struct Free(AtomicU64);
 
@@ -73,8 +74,8 @@ struct First(UnsafeCell<[u8; 2 * CHUNK]>);
 // SAFETY: it is memory of the allocator, as mappings are.
 unsafe impl Sync for First {}
 
-/// Returns the size of pieces for a layout: its index in the list, and the bytes. Multiples of 16
-/// up to 128, then four for each doubling.
+/// Returns the size of pieces that serves a layout: its index, and its bytes. The sizes are the
+/// multiples of 16 up to 128, then four for each doubling. `None`: the layout needs a mapping.
 #[inline]
 fn size_of(layout: Layout) -> Option<(usize, usize)> {
     let mut len = layout.size().max(1);
@@ -91,7 +92,8 @@ fn size_of(layout: Layout) -> Option<(usize, usize)> {
             let shift = top - 2;
             (8 + (top - 7) * 4 + ((last >> shift) & 3), ((last >> shift) + 1) << shift)
         };
-        // Runs begin at a page, so a piece has the alignment of its size.
+        // Runs begin at a page, so pieces of a size that is a multiple of the alignment are
+        // aligned.
         if size & (layout.align() - 1) == 0 || layout.align() <= UNIT {
             return Some((index, size));
         }
@@ -109,7 +111,6 @@ fn piece(number: u32) -> *mut u8 {
     (CHUNK_AT[chunk].load(Relaxed) + unit * UNIT) as *mut u8
 }
 
-/// Returns the number of a piece.
 #[inline]
 fn number(piece: *mut u8) -> u32 {
     let (chunk, offset) = (piece as usize & !(CHUNK - 1), piece as usize & (CHUNK - 1));
@@ -139,7 +140,7 @@ fn pop(index: usize) -> Option<*mut u8> {
     }
 }
 
-/// Gives pieces back that are linked from `first` to `last`.
+/// Returns a chain of pieces, linked from `first` to `last`, to the list of free pieces.
 #[inline]
 fn push(index: usize, first: *mut u8, last: *mut u8) {
     let free = &FREE[index].0;
@@ -174,7 +175,7 @@ fn make(index: usize, size: usize) -> *mut u8 {
     run
 }
 
-/// Returns memory for pieces, `len` bytes of it or more, which begins at a page.
+/// Returns the address and length of memory for pieces: `len` bytes or more, from a page on.
 fn run(len: usize) -> Option<(usize, usize)> {
     let mut at = NEXT_RUN.load(Acquire);
     while at.next_multiple_of(CHUNK) - at >= len {
@@ -186,7 +187,7 @@ fn run(len: usize) -> Option<(usize, usize)> {
     let start = new_chunk()? + PAGE;
     match NEXT_RUN.compare_exchange(at, start + len, AcqRel, Relaxed) {
         Ok(_) => Some((start, len)),
-        // Another thread has made a chunk, too: this whole chunk becomes pieces of the size.
+        // Another thread has installed its new chunk first: this whole chunk becomes one run.
         Err(_) => Some((start, CHUNK - PAGE)),
     }
 }
@@ -209,8 +210,8 @@ fn new_chunk() -> Option<usize> {
     Some(start)
 }
 
-/// Maps `len` bytes at a multiple of `align`, both multiples of the page size. Takes them from the
-/// reserve if the kernel has none.
+/// Maps `len` bytes at a multiple of `align`, both multiples of the page size. Takes the memory
+/// from the reserve if the kernel has none.
 fn mapped(len: usize, align: usize) -> Option<usize> {
     map_aligned(len, align).or_else(|| reserve::take(len, align))
 }
@@ -221,7 +222,7 @@ fn map_aligned(len: usize, align: usize) -> Option<usize> {
         return Some(start);
     }
     unmap(start, len);
-    // If the kernel maps downwards, the range below is free.
+    // The kernel usually maps downwards, so the range below this one is probably free.
     let start = map_near(start & !(align - 1), len).ok()?;
     if start.is_multiple_of(align) {
         return Some(start);
@@ -255,7 +256,7 @@ unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if BY_LIBRARY {
-            // SAFETY: the caller's promise. A sanitizer watches malloc's memory.
+            // SAFETY: the caller's promise. Sanitizers watch only the memory of malloc.
             return unsafe { System.alloc(layout) };
         }
         match size_of(layout) {

@@ -3,9 +3,10 @@
 //! A call that a container's filter refuses fails with an errno, and the engine has a fallback. The
 //! filter of a program that confines itself often kills instead, as QEMU's does under libvirt: a
 //! call that only the engine makes would end a thread of the engine, or the process. The kernel
-//! does not tell what a filter will return. So the library runs each filter that it sees on its way
-//! to the kernel, for the optional calls of the engine. The engine makes no call for which a filter
-//! kills. If a filter was installed unseen, it makes none of these calls.
+//! does not tell what a filter will return. So the library evaluates each filter that the program
+//! passes to the kernel, with the engine's optional calls as input. The engine makes no call for
+//! which a filter would kill. If the program installed a filter that the library did not see, the
+//! engine makes only those optional calls that the program makes, too.
 
 use crate::{Errno, inspect, memory, sys};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
@@ -16,11 +17,11 @@ use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 pub enum Extra {
     /// A private descriptor table for the engine's threads: unshare(2), close_range(2).
     OwnTable = 1,
-    /// Reading a thread's credentials and taking on others, by setfsuid(2) and its kin.
-    Rights = 2,
+    /// Reading a thread's credentials and changing them, by setfsuid(2) and its kin.
+    Credentials = 2,
     /// io_uring.
     Rings = 4,
-    /// Checking memory by the kernel, by two operations of futex(2).
+    /// Having the kernel check addresses, by two operations of futex(2).
     Memory = 8,
     /// pidfd_getfd(2).
     Fetch = 16,
@@ -37,10 +38,10 @@ const ALL: u32 = 2 * Extra::Populate as u32 - 1;
 
 /// The number of filters on the process when the library was loaded; -1: not counted.
 static AT_LOAD: AtomicI32 = AtomicI32::new(-1);
-/// The number of filters seen since then.
+/// The number of filters that the library has seen since it was loaded.
 static SEEN: AtomicI32 = AtomicI32::new(0);
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);
-/// Optional calls that the program makes itself, so that its own filter allows them.
+/// Optional calls that the program makes itself, so that its own filters must allow them.
 static CALLED: AtomicU32 = AtomicU32::new(0);
 
 /// Counts the filters on the process when the library is loaded: these belong to the container or
@@ -50,8 +51,9 @@ pub fn note_at_load() {
     AT_LOAD.store(filters(), Relaxed);
 }
 
-/// Checks whether the program has confined itself unseen since the library was loaded. Takes one
-/// system call if the process is not confined.
+/// Checks whether the program has installed a filter that the library did not see. If so, forbids
+/// the optional calls that the program does not make itself. Takes one system call if the process
+/// has no filter.
 pub fn look() {
     let at_load = AT_LOAD.load(Relaxed);
     if at_load >= 0 && filters() - at_load > SEEN.load(Relaxed) {
@@ -59,7 +61,7 @@ pub fn look() {
     }
 }
 
-/// Records that the program makes such calls itself. Called before [`look`].
+/// Records that the program itself makes the calls of `extra`. Must be called before [`look`].
 pub fn is_called(extra: Extra) {
     CALLED.fetch_or(extra as u32, Relaxed);
 }
@@ -74,8 +76,8 @@ pub(crate) fn check(extra: Extra) -> Result<(), Errno> {
     if forbids(extra) { Err(Errno::PERM) } else { Ok(()) }
 }
 
-/// Runs the filter that the program is about to install. Returns the newly forbidden calls, for
-/// [`was_refused`].
+/// Evaluates the filter that the program is about to install. Returns the newly forbidden calls,
+/// for [`was_refused`].
 ///
 /// # Safety
 /// `program` is null, or a `sock_fprog` that the kernel can read.
@@ -86,7 +88,7 @@ pub unsafe fn sees(program: *const Program) -> u32 {
     forbidden & !FORBIDDEN.fetch_or(forbidden, Relaxed)
 }
 
-/// Takes back the result of [`sees`], after the kernel refused the filter.
+/// Allows the calls again that [`sees`] has forbidden, after the kernel refused the filter.
 pub fn was_refused(forbidden: u32) {
     SEEN.fetch_sub(1, Relaxed);
     FORBIDDEN.fetch_and(!forbidden, Relaxed);
@@ -148,7 +150,7 @@ unsafe fn read_filter(program: *const Program) -> Option<Vec<Instruction>> {
 /// A system call with the arguments that identify it.
 type Call = (i64, [u64; 3]);
 
-/// The system calls of each optional part.
+/// The system calls of each [`Extra`].
 const CALLS: &[(Extra, &[Call])] = &[
     (
         Extra::OwnTable,
@@ -158,7 +160,7 @@ const CALLS: &[(Extra, &[Call])] = &[
         ],
     ),
     (
-        Extra::Rights,
+        Extra::Credentials,
         &[
             (libc::SYS_capget, [0; 3]),
             (libc::SYS_getgroups, [0; 3]),
@@ -215,8 +217,8 @@ type Data = [u32; 16];
 const ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const ARCHITECTURE: u32 = 0xc000_00b7;
-/// The library does not know the kernel's number of this architecture, so no comparison with it
-/// holds.
+/// A value that no kernel uses: the library does not know the number of this architecture, so no
+/// comparison with it holds.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const ARCHITECTURE: u32 = 0;
 
@@ -231,8 +233,8 @@ fn data_of((number, args): &Call) -> Data {
     data
 }
 
-/// Returns `true` if this return value of a filter ends the thread. SIGSYS does so, too, because a
-/// thread of the engine has it blocked.
+/// Returns `true` if this return value of a filter ends the thread or the process. A filter that
+/// raises SIGSYS does so, too, because the engine's threads block that signal.
 fn kills(returned: Option<u32>) -> bool {
     const ERRNO: u32 = 0x0005_0000;
     const USER_NOTIF: u32 = 0x7fc0_0000;
@@ -243,7 +245,7 @@ fn kills(returned: Option<u32>) -> bool {
     !returned.is_some_and(lets_live)
 }
 
-/// Runs a filter; `None`: the filter is invalid.
+/// Evaluates a filter; `None`: the filter is invalid.
 /// Source: the kernel's Documentation/networking/filter.rst, "BPF engine and instruction set".
 fn run(filter: &[Instruction], data: &Data) -> Option<u32> {
     let (mut accumulator, mut index, mut scratch) = (0u32, 0u32, [0u32; 16]);
@@ -318,7 +320,7 @@ mod tests {
             assert_eq!(by(libc::SYS_unshare), Extra::OwnTable as u32);
             assert_eq!(by(libc::SYS_close_range), Extra::OwnTable as u32);
             assert_eq!(by(libc::SYS_io_uring_enter), Extra::Rings as u32);
-            assert_eq!(by(libc::SYS_setfsuid), Extra::Rights as u32);
+            assert_eq!(by(libc::SYS_setfsuid), Extra::Credentials as u32);
             assert_eq!(by(libc::SYS_openat), Extra::Devices as u32);
             assert_eq!(by(libc::SYS_read), 0);
         }
@@ -329,7 +331,7 @@ mod tests {
 
     #[test]
     fn arguments_and_the_machine_are_looked_at() {
-        // Kills for a range to the last descriptor only, and only here.
+        // Kills for close_range(2) up to the highest descriptor, and only on this architecture.
         let filter = [
             step(0x20, 4, 0, 0),
             step(0x15, ARCHITECTURE, 0, 6),

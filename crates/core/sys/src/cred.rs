@@ -39,10 +39,10 @@ impl Credentials {
     /// Reads the credentials of the calling thread: four system calls, about half a microsecond.
     ///
     /// # Errors
-    /// `ENOSYS`, `EPERM`: a seccomp filter forbids one of the calls, or kills for it and there is
-    /// no /proc.
+    /// `ENOSYS`, `EPERM`: a seccomp filter refuses one of the calls, or would kill for it and /proc
+    /// does not show the credentials.
     pub fn current() -> Result<Credentials, Errno> {
-        if confined::forbids(Extra::Rights) {
+        if confined::forbids(Extra::Credentials) {
             return Credentials::shown().ok_or(Errno::PERM);
         }
         let caps = capabilities()?;
@@ -76,11 +76,11 @@ impl Credentials {
     /// thread's own.
     ///
     /// `work` runs without capabilities that the process has given up. If the process may not
-    /// change its identity any more, a thread that has no capability beyond those of `self` runs
-    /// `work` with its own credentials. A thread that calls setuid(2) or one of its kin meanwhile
-    /// waits until `work` is over.
+    /// change its identity any more, a thread whose own credentials permit no more than `self` runs
+    /// `work` with these. A thread that calls setuid(2) or one of its kin meanwhile waits until
+    /// `work` is over.
     /// # Errors
-    /// `EPERM`: this thread may not take on these credentials, and its own might permit more.
+    /// `EPERM`: this thread may not take on `self`, and its own credentials might permit more.
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Errno> {
         // setuid(2) must find the thread's own credentials: glibc ends a process whose threads
         // disagree, and restoring would bring back credentials that the program gave up.
@@ -108,8 +108,9 @@ impl Credentials {
     /// Makes the calling thread act with `self`. The thread's real and saved identities stay, so
     /// that [`Credentials::restore`] can go back.
     fn take(&self) -> Result<(), Errno> {
-        confined::check(Extra::Rights)?;
-        // The capabilities that the calls need may be permitted and not effective (seteuid(2)).
+        confined::check(Extra::Credentials)?;
+        // The following calls need capabilities that may be permitted but not effective
+        // (seteuid(2)).
         set_effective(u64::MAX)?;
         if groups()? != self.groups {
             set_groups(&self.groups)?;
@@ -119,7 +120,7 @@ impl Credentials {
         if set_fsgid(u32::MAX) != self.fsgid || set_fsuid(u32::MAX) != self.fsuid {
             return Err(Errno::PERM);
         }
-        // Last, because a change of fsuid moves some of them.
+        // The capabilities come last, because a change of the fsuid changes some of them.
         set_effective(self.effective)
     }
 

@@ -2,8 +2,8 @@
 //! later.
 //!
 //! Most programs that load the library make no request. For these programs the library only copies
-//! the variables, and the functions that run at load are in one section (`.text.startup`): the
-//! kernel maps 64 KiB of a library at each fault.
+//! the variables. The functions that run at load are in one section (`.text.startup`), so that one
+//! page fault maps them: the kernel maps 64 KiB of a library at each fault.
 
 use core::{
     cell::UnsafeCell,

@@ -104,7 +104,7 @@ impl Epoll {
         let waited = unsafe {
             sys!(libc::SYS_epoll_pwait, self.0.raw(), room, count, timeout as isize, 0, 8)
         };
-        // EINTR: a signal, or work of an io_uring on this thread; the waiting thread checks again.
+        // EINTR: a signal came, or io_uring has run work on this thread; the caller waits again.
         // SAFETY: the kernel has written so many.
         unsafe { ready.set_len(waited.unwrap_or(0)) };
     }

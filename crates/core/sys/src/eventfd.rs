@@ -57,16 +57,16 @@ impl AsFd for EventFd {
     }
 }
 
-/// Adds one to the program's eventfd behind `fd`, unless it is full, and so readable anyway: the
-/// program may have filled it, and a write to one that blocks would wait for a read.
+/// Adds one to the program's eventfd behind `fd`, unless it is full. A full eventfd is readable
+/// anyway, and a write to a blocking one would wait until the program reads it.
 pub fn count(fd: i32) {
     if poll::has_room(fd) {
         signal(fd);
     }
 }
 
-/// Adds one to the eventfd behind `fd`, which is not full, or does not block, and wakes the threads
-/// that wait.
+/// Adds one to the eventfd behind `fd`, and wakes the threads that wait for it. The eventfd must be
+/// non-blocking or have room.
 pub fn signal(fd: i32) {
     let one = 1u64;
     // SAFETY: the buffer is a live local of the 8 bytes the call reads.
@@ -104,7 +104,7 @@ pub fn is_eventfd(fd: i32) -> Result<bool, Errno> {
     let read = unsafe { sys!(libc::SYS_readlinkat, at, path.as_ptr(), link.as_mut_ptr(), len) };
     match read {
         Ok(bytes) if &link[..bytes] == NAME => Ok(true),
-        // Without /proc the type is unknown; the write at completion is then harmless or fails.
+        // Without /proc the type is unknown, and `fd` counts as an eventfd.
         read => match crate::file::status_flags(fd)? {
             flags if flags & libc::O_PATH != 0 => Err(Errno::BADF),
             _ => Ok(read.is_err()),
@@ -117,7 +117,8 @@ mod tests {
     use super::*;
     use std::{sync::mpsc, time::Duration};
 
-    /// The thread of the engine that waited for a read would complete no other request.
+    /// A thread of the engine must not wait for the program's read: it has other requests to
+    /// complete.
     #[test]
     #[cfg_attr(miri, ignore = "eventfds")]
     fn a_count_waits_for_no_read_of_a_full_eventfd() {

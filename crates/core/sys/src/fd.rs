@@ -67,8 +67,9 @@ pub fn duplicate(fd: i32, floor: i32) -> Result<Fd, Errno> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, floor) }.map(|fd| Fd(fd as i32))
 }
 
-/// The highest floor for the library's descriptors in the program's table: above the descriptors of
-/// most programs. The kernel's table extends to the highest number in use, and fork(2) copies it.
+/// The largest value of `floor`, the lowest number of the library's descriptors in the program's
+/// table. Most programs have no descriptors so high. Higher numbers would make the kernel's table
+/// longer, and fork(2) copies it.
 const FLOOR_MAX: u64 = 4096;
 
 /// The lowest number that a descriptor of the library has had in this process. It is recorded
@@ -87,8 +88,8 @@ pub fn may_be_ours(fd: i32) -> bool {
     fd >= LOWEST.load(Relaxed)
 }
 
-/// Duplicates `fd` into the range of the library's descriptors: the top quarter of the limit, or
-/// above `FLOOR_MAX`.
+/// Duplicates `fd` to a number for the library's descriptors: in the top quarter of the limit, or
+/// from `FLOOR_MAX` on if that is lower.
 ///
 /// # Errors
 /// As for [`duplicate`].
@@ -142,10 +143,10 @@ pub unsafe fn inherited(fd: i32) -> Option<std::os::fd::OwnedFd> {
     Some(unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) })
 }
 
-/// The number of a limit, as the C library's header has it.
+/// The type of a resource's number (RLIMIT_*), as in the C library's header.
 #[cfg(target_env = "gnu")]
 pub type Resource = libc::__rlimit_resource_t;
-/// The number of a limit, as the C library's header has it.
+/// The type of a resource's number (RLIMIT_*), as in the C library's header.
 #[cfg(not(target_env = "gnu"))]
 pub type Resource = core::ffi::c_int;
 

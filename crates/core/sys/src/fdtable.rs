@@ -25,17 +25,16 @@ pub fn mark_private(is_private: bool) -> bool {
 }
 
 /// Returns `true` if the calling thread is marked as using the private table, where a number means
-/// another file.
+/// another file than in the application's table.
 pub fn is_private() -> bool {
     IS_PRIVATE.get()
 }
 
-/// Gives the calling thread, and the threads it will start, a descriptor table that holds only
-/// `keep`, and descriptors that cannot be written as 0 to 2.
+/// Gives the calling thread, and the threads it will start, a descriptor table of their own. It
+/// holds only `keep`, and descriptors 0 to 2, which cannot be written to.
 ///
-/// # Errors
 /// `EPERM`, `ENOSYS`: neither unshare(2) nor close_range(2) is allowed here, or the program's own
-/// filter kills the caller for them. The table is still the shared one and nothing was closed.
+/// filter would kill for them. The thread still shares the table, and nothing was closed.
 pub fn make_private(keep: i32) -> Result<(), Errno> {
     const UNSHARE: usize = 1 << 1; // CLOSE_RANGE_UNSHARE
     confined::check(Extra::OwnTable)?;
@@ -148,7 +147,7 @@ pub fn send(channel: i32, fd: i32, mut tag: u64) -> Result<(), Errno> {
 ///
 /// # Errors
 /// `EAGAIN`: there is no message.
-/// Source: unix(7): a receiver without room for descriptors gets none, and they are closed.
+/// Source: unix(7): if a receiver has no room for descriptors, the kernel closes them.
 pub fn discard(channel: i32) -> Result<(), Errno> {
     let mut tag = 0u64;
     let mut control = Control { len: 0, level: 0, kind: 0, fd: -1, pad: 0 };
@@ -208,8 +207,8 @@ fn receive_message(socket: i32, flags: i32) -> Result<(usize, u64, Option<Fd>), 
     let mut control = Control { len: 0, level: 0, kind: 0, fd: -1, pad: 0 };
     let mut iov = libc::iovec { iov_base: core::ptr::null_mut(), iov_len: 0 };
     let mut message = message(&mut tag, &mut iov, &mut control);
-    // The length excludes the padding, which has room for a second number: that descriptor would be
-    // open without an owner.
+    // The length excludes the padding: with it the kernel would have room for a second descriptor,
+    // which no code would close.
     message.msg_controllen = core::mem::offset_of!(Control, pad) as _;
     let flags = flags | libc::MSG_CMSG_CLOEXEC;
     let message = core::ptr::from_mut(&mut message);
@@ -296,7 +295,7 @@ mod tests {
         let number = far.raw();
         let private = std::thread::spawn(move || {
             make_private(number)?;
-            // Code that fails there may print.
+            // A message that code prints in this table must not get into a file.
             let line = b"lost".as_ptr();
             for stream in 0..3 {
                 // SAFETY: the memory is a constant.

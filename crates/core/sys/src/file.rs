@@ -40,7 +40,7 @@ pub mod rwf {
     pub const ATOMIC: u32 = 0x40;
     /// Drop the pages from the cache after the request (`RWF_DONTCACHE`).
     pub const DONTCACHE: u32 = 0x80;
-    /// Every flag the kernel this was written against knows.
+    /// All flags of this list.
     pub const KNOWN: u32 = 0xff;
     /// Every flag that all supported kernels know.
     pub const OLD: u32 = 0x1f;
@@ -51,7 +51,7 @@ pub mod rwf {
 pub struct Stat {
     /// Device number of the file system.
     pub dev: u64,
-    /// Device number of the block or character device that it is a node of.
+    /// If the file is a block or character device: its device number.
     pub rdev: u64,
     /// Inode number.
     pub ino: u64,
@@ -139,14 +139,14 @@ pub struct Version {
     mtime_ns: i64,
     /// The time of the last change of the inode, in nanoseconds since 1970.
     ctime_ns: i64,
-    /// The time at which these values were read, by the same clock.
+    /// The time at which these values were read, by the clock of file timestamps.
     looked_ns: i64,
 }
 
 impl Version {
     /// Returns `true` if the file's contents may have changed between this version and `later`.
-    /// That includes a version that was read just after a change: another change may have got the
-    /// same time.
+    /// That is so, too, if this version was read less than 20 ms after a change: another change may
+    /// have got the same time.
     pub fn has_changed(&self, later: &Version) -> bool {
         const TICKS_NS: i64 = 20_000_000;
         let of = |version: &Version| (version.stat.size, version.mtime_ns, version.ctime_ns);
@@ -269,7 +269,6 @@ fn ask_impossible(fd: i32, writes: bool, offset: i64, flags: u32) -> Result<usiz
     }
 }
 
-/// Makes a file in memory.
 fn memory_file() -> Result<Fd, Errno> {
     // SAFETY: the name is a live string; the new descriptor is owned here alone.
     let made = unsafe { sys!(libc::SYS_memfd_create, c"nowait".as_ptr(), libc::MFD_CLOEXEC) };
@@ -355,8 +354,8 @@ pub fn stat(fd: i32) -> Result<Stat, Errno> {
     }
 }
 
-/// Describes the file behind `fd` from the kernel's caches: it asks neither another machine nor a
-/// process that serves the file system.
+/// Describes the file behind `fd` from the kernel's caches: the kernel asks neither another machine
+/// nor a process that serves the file system.
 ///
 /// # Errors
 /// As for statx(2).
@@ -364,7 +363,7 @@ pub fn stat_cached(fd: i32) -> Result<Stat, Errno> {
     extended(fd, libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC).map(|st| Stat::from(&st))
 }
 
-/// Returns the number of the file's names, from the kernel's caches.
+/// Returns the number of the file's names (hard links), from the kernel's caches.
 ///
 /// # Errors
 /// As for statx(2).
@@ -419,7 +418,7 @@ impl From<&libc::statx> for Stat {
 
 /// Describes the file behind `fd` with its times. [`stat`] explains the cost. Source: fstat(2).
 pub fn version(fd: i32) -> Result<Version, Errno> {
-    // Taken before fstat: a change after it has a later time, or this one.
+    // The clock is read before fstat: a change after fstat has a later time, or this one.
     let looked_ns = file_time_ns();
     let mut st = core::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `st` is a live local of the type the call fills.
@@ -446,8 +445,8 @@ pub fn version(fd: i32) -> Result<Version, Errno> {
 /// # Errors
 /// As for open(2). `EACCES`, `EROFS`, `ETXTBSY`: not for writing. `EINVAL`: no direct I/O.
 /// `ENOENT`: no /proc here.
-/// Source: proc(5), /proc/pid/fd, of the thread: the folder of the process is empty when its main
-/// thread has ended.
+/// Source: proc(5), /proc/pid/fd. The path names the thread, because the folder of the process is
+/// empty after its main thread has ended.
 pub fn reopen(fd: i32, flags: i32) -> Result<Fd, Errno> {
     let path = format!("/proc/thread-self/fd/{fd}\0");
     let flags = flags | libc::O_CLOEXEC;
@@ -518,7 +517,7 @@ pub fn advise(fd: i32, offset: u64, len: u64, advice: Advice) -> Result<(), Errn
     unsafe { sys!(libc::SYS_fadvise64, fd, offset, len, advice) }.map(drop)
 }
 
-/// Open file status flags of fcntl(2), so that no other crate needs libc.
+/// Writes append to the file. (All flags of open(2) are here, so that no other crate needs libc.)
 pub const O_APPEND: i32 = libc::O_APPEND;
 /// Direct I/O.
 pub const O_DIRECT: i32 = libc::O_DIRECT;
@@ -526,7 +525,7 @@ pub const O_DIRECT: i32 = libc::O_DIRECT;
 pub const O_DSYNC: i32 = libc::O_DSYNC;
 /// Writes and the metadata of the file are durable when they end.
 pub const O_SYNC: i32 = libc::O_SYNC;
-/// The stream answers EAGAIN rather than wait.
+/// Calls on a stream fail with EAGAIN rather than wait.
 pub const O_NONBLOCK: i32 = libc::O_NONBLOCK;
 /// Only a reference to the file's name, without access to its contents.
 pub const O_PATH: i32 = libc::O_PATH;

@@ -1,12 +1,13 @@
-//! Finds out, without a system call, whether this process is a child with a copy of the memory.
+//! Finds out, without a system call, whether this process is a forked child, in a copy of its
+//! parent's memory.
 //!
 //! Every process has a number in a page that the kernel empties in a child (MADV_WIPEONFORK),
 //! however the child was made: fork(2), `_Fork`, clone(2) and clone3(2) past the C library. The
-//! first thread that needs a number in the child gives it the next one. Handlers of fork(3) see
-//! only children that the C library has made.
+//! first thread of the child that needs a number takes the next one. Handlers of fork(3) run only
+//! in children that the C library has made.
 //!
-//! A child of vfork(2), or of clone(2) with CLONE_VM, shares the memory and with it the number. It
-//! is a guest: another process in the memory of its owner, whose threads serve both.
+//! A child of vfork(2), or of clone(2) with CLONE_VM, shares its parent's memory and so the number.
+//! Such a child is called a guest, and its parent the owner of the memory.
 
 use crate::{
     Errno,
@@ -21,7 +22,7 @@ use core::{
     },
 };
 
-/// The number of a process. A child with a copy of the memory has another number.
+/// The number of a process. A forked child, which has a copy of the memory, has another number.
 #[derive(Clone, Copy, Debug)]
 pub struct ForkMark {
     page: &'static Page,
@@ -64,7 +65,7 @@ impl ForkMark {
         self.number
     }
 
-    /// Returns `true` in the process that made the mark, and in a guest in its memory.
+    /// Returns `true` in the process that made the mark, and in its guests, which share its memory.
     #[inline]
     pub fn is_here(self) -> bool {
         self.page.number.load(Relaxed) == self.number
@@ -112,7 +113,7 @@ fn make() -> &'static Page {
     unsafe { &*PAGE.load(Acquire) }
 }
 
-/// Empties the page in a child where the kernel could not.
+/// Resets the substitute page in a forked child, because the kernel does not empty it.
 extern "C" fn wipe() {
     UNWIPED.number.store(0, Release);
 }

@@ -11,12 +11,14 @@ use core::sync::atomic::AtomicU32;
 /// Source: futex(2), FUTEX_WAIT_BITSET (absolute CLOCK_MONOTONIC time).
 pub fn wait(word: &AtomicU32, expected: u32, deadline: Deadline) -> Result<(), Errno> {
     let op = libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG;
-    // Always with a time: without one a handler installed with SA_RESTART would not end the wait.
+    // The call always gets a time limit: without one the kernel would resume the wait after a
+    // signal handler installed with SA_RESTART.
     const CENTURY_NS: u64 = 100 * 366 * 86_400 * 1_000_000_000;
     let until = deadline.min(Deadline::at_ns(CENTURY_NS)).timespec();
     let mut until = until.ok_or(Errno::INVAL)?;
     let until = &raw mut until;
-    // Zero seconds make the time a past one; they are the first word of the timespec.
+    // A deferred signal writes 0 to the first word of the time limit, the seconds: that time has
+    // passed.
     inside::sleep(until.cast(), 0, || {
         // SAFETY: the word outlives the call, the timespec is a live local.
         unsafe { sys!(libc::SYS_futex, word.as_ptr(), op, expected, until, 0, u32::MAX) }.map(drop)

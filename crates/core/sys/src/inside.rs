@@ -6,14 +6,16 @@
 //!
 //! So a thread counts the calls it is in ([`Inside`]). The library sends a signal that arrives
 //! during a call to the same thread again, and keeps it and all other signals blocked until the
-//! call is over ([`defer`]). The handler then runs in the program's own frame. A deferred signal
-//! interrupts a call that sleeps, as it does a system call ([`interruptible`]), also when it
-//! arrives just before the call sleeps: `sleep` names the word to write so that the system call
-//! returns at once. A wait with its own signal mask lets signals in only where it sleeps
-//! ([`masked`]). Their handlers, too, run when the call is over, under that mask.
+//! call is over ([`defer`]). The handler then runs as if it had interrupted the program's own code.
+//! A deferred signal interrupts a call that sleeps, as a signal interrupts a system call
+//! ([`interruptible`]). If the signal arrives just before the sleep, it writes to a word that
+//! `sleep` names, which makes the system call return at once. A wait with its own signal mask lets
+//! signals in only where it sleeps ([`masked`]). Their handlers, too, run when the call is over,
+//! under that mask.
 //!
-//! A handler may leave by longjmp(3) or end its thread. A deferred handler has no call below it. A
-//! handler of a fault leaves the call below it for good, with everything that call holds.
+//! A handler may leave by longjmp(3) or end its thread. A deferred handler may do so, because no
+//! call is below it on the stack. If a handler of a fault does so, the call below it never ends and
+//! keeps its locks and memory.
 //!
 //! All state here belongs to one thread and its signal handlers: relaxed atomics and compiler
 //! fences are enough.
@@ -37,15 +39,16 @@ use core::{
 struct Here {
     /// The number of calls on the stack.
     depth: AtomicU32,
-    /// A signal waits for the end of the calls, when the thread gets `mask` back.
+    /// `true`: a signal waits until the calls end. The thread's signal mask is then set to `mask`.
     is_deferred: AtomicBool,
     mask: AtomicU64,
-    /// The mask of a wait. At the end of the call, signals in this mask stay blocked and the others
-    /// are delivered.
+    /// The mask of a wait that has its own. At the end of the call, the handlers of pending signals
+    /// that this mask does not block run.
     wait_mask: AtomicU64,
     /// A signal may interrupt the call where it sleeps.
     is_interruptible: AtomicBool,
-    /// The address to write to, and the value, so that a sleep that has not begun returns at once.
+    /// The address and the value that a signal writes, so that a sleep that has not begun returns
+    /// at once.
     escape: AtomicPtr<u64>,
     instead: AtomicU64,
     /// The address of the frame of the outermost running handler; 0: none runs.
@@ -115,7 +118,7 @@ impl Drop for Inside {
     }
 }
 
-/// Restores the thread's mask. The kernel delivers the signals before it returns.
+/// Restores the thread's signal mask. The kernel delivers the deferred signals before this returns.
 #[cold]
 fn let_handlers_run(here: &Here) {
     let mask = here.mask.load(Relaxed);
@@ -145,9 +148,9 @@ pub fn is_in_handler() -> bool {
     HERE.with(is_handler_running)
 }
 
-/// Returns `true` if a handler runs. Forgets a handler that has left by longjmp(3): the stack has
-/// grown back over its frame. (A handler whose own stack lies above this one looks as if it still
-/// ran.)
+/// Returns `true` if a handler runs. Forgets a handler that has left by longjmp(3), when this
+/// function's frame lies where the handler's was. (A handler on an alternate stack above this one
+/// looks as if it still ran.)
 #[cold]
 fn is_handler_running(here: &Here) -> bool {
     let deepest = 0u8;
@@ -167,9 +170,10 @@ pub fn interruptible<T>(part: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Runs a part of a call that returns a number of taken items. All signals are blocked except where
-/// it sleeps under `mask`. The signals that `mask` permits are let in at least once, even if the
-/// part did not sleep, as in pselect(2) and its kin. Handlers run at the end of the call.
+/// Runs a part of a call that returns a number of taken items. While the part runs, all signals are
+/// blocked, except where it sleeps under `mask`. Signals that `mask` permits are let in at least
+/// once, even if the part did not sleep, as in pselect(2) and its kin. Their handlers run at the
+/// end of the call.
 ///
 /// # Errors
 /// `EINTR`: a handler has to run, and `part` took nothing. The errors of `part`.
@@ -234,7 +238,7 @@ pub(crate) fn sleep<T>(
     })
 }
 
-/// The treatment of a signal that has arrived.
+/// How the library treats a signal that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// The signal arrives again at the end of the call.
@@ -243,8 +247,8 @@ pub enum Arrival {
     Now(u32),
 }
 
-/// Decides about a signal, in its handler. `info` is the signal's `siginfo_t`; `mask` is the
-/// thread's mask after the handler returns.
+/// Decides, in a signal's handler, whether the program's handler runs now. `info` is the signal's
+/// `siginfo_t`; `mask` is the thread's mask after the handler returns.
 ///
 /// # Safety
 /// Both pointers are the ones that the kernel gave to the calling handler.
@@ -255,10 +259,11 @@ pub unsafe fn defer(signal: i32, info: *const i32, mask: *mut u64) -> Arrival {
         let code = unsafe { info.add(2).read() };
         let waits = depth > 0 && !mistake::makes(Mistake::HandleAtOnce);
         if waits && !is_fault(signal, code) {
-            // Blocks the signal itself, too, which the handler may have left unblocked.
+            // Blocks the signal itself, too: with SA_NODEFER it is not blocked in its handler.
             thread::swap_signal_mask(thread::ALL_BUT_FAULTS | bit(signal));
             thread::signal_again(signal, info);
-            // SAFETY: as promised. The handler that interrupted the call writes last.
+            // SAFETY: as promised. If handlers nest, the one that interrupted the call stores its
+            // mask last.
             unsafe {
                 here.mask.store(mask.read(), Relaxed);
                 mask.write(mask.read() | thread::ALL_BUT_FAULTS | bit(signal));
@@ -271,7 +276,7 @@ pub unsafe fn defer(signal: i32, info: *const i32, mask: *mut u64) -> Arrival {
             }
             return Arrival::Deferred;
         }
-        // A recorded handler that is not below this one has left by longjmp(3).
+        // A recorded handler that is not below this one on the stack has left by longjmp(3).
         if here.handler.load(Relaxed) <= mask.addr() {
             here.handler.store(mask.addr(), Relaxed);
         }

@@ -1,26 +1,23 @@
 //! The only system calls of nowait, and the `unsafe` code they need.
 //!
-//! ```text
-//! raw      the system call instruction: no errno, no cancellation point, not interposable;
-//!          raw_miri: what stands for it under Miri
-//! errno    names for error numbers            fd       owned descriptors, kept out of the way
-//! file     read, write, sync, stat            aio      the kernel's native AIO and its structs
-//! uring    one io_uring                       eventfd, futex, poll: how threads wait
-//! cred     whose rights a thread acts with    fdtable  a private descriptor table for our threads
-//! memory   shared mappings, safe probes       aligned  owned memory for direct I/O
-//! thread   signals, identities, priority    own_thread  threads that the program does not know
-//! signal   what tells a process of a completion    inside   when handlers of the program run
-//! allocator   memory that has nothing to do with malloc
-//! timer, tty, pipe, socket: files without offsets
-//! primitives  atomics, a mutex and a futex that models replace by loom's
-//! inspect  what this system allows        lazy     what is made at first use, unless that fails
-//! epoll, signalfd: waiting on many descriptors, for signals too
-//! named    a file found by its name without waiting
-//! sparse   holes and data of a file         lock     locks on bytes of an open file
-//! fuse     mounting what this process answers for
-//! ublk     block devices that this process answers for
-//! mistake  what simulations must find          mutex    locks that simulations replace
-//! ```
+//! | module | contents |
+//! |---|---|
+//! | `raw`, `raw_miri` | the system call instruction, and its replacement under Miri |
+//! | `errno` | names for error numbers |
+//! | `fd`, `fdtable` | owned descriptors; the private descriptor table of the library's threads |
+//! | `file`, `named`, `sparse`, `lock` | read, write, sync, stat; find by name; holes; byte locks |
+//! | `pipe`, `socket`, `stderr` | calls on streams |
+//! | `aio`, `uring` | the kernel's native AIO; one io_uring |
+//! | `eventfd`, `futex`, `poll`, `epoll`, `signalfd` | how threads wait |
+//! | `signal`, `inside` | signals that announce completions; delaying the program's handlers |
+//! | `cred`, `confined` | a thread's credentials; seccomp filters of the program |
+//! | `memory`, `aligned`, `allocator` | mappings, address checks; direct I/O buffers; the heap |
+//! | `thread`, `own_thread`, `fork` | signals and ids; threads of the library; forked children |
+//! | `primitives`, `mutex` | atomics and locks that loom models or simulations replace |
+//! | `environment`, `inspect`, `time` | variables, abilities of the system, clocks |
+//! | `lazy` | values that are made at their first use |
+//! | `fuse`, `ublk` | numbers in FUSE requests; block devices that a process serves |
+//! | `mistake` | deliberate bugs that simulations must find |
 //!
 //! System calls are issued by the instruction itself, not through the C library: a preloaded
 //! library interposes some of the C library's wrappers, the wrappers are cancellation points,

@@ -1,6 +1,6 @@
 //! Locks on single bytes of an open file. The open file owns the lock, not a process or thread.
 //!
-//! The kernel releases them with the last descriptor of the open file, however the process ends.
+//! The kernel releases a lock with the last descriptor of its open file, however the process ends.
 //! Source: fcntl(2), "Open file description locks".
 
 use crate::{Errno, sys};

@@ -67,7 +67,7 @@ impl TwoViews {
         self.theirs
     }
 
-    /// Unmaps the application's view at `address`, where it may have moved it.
+    /// Unmaps the application's view at `address`, because the application may have moved it there.
     pub fn unmap_theirs(&self, address: usize) {
         unmap(address, self.len);
     }
@@ -238,11 +238,12 @@ pub(crate) fn unmap(address: usize, len: usize) {
     let _ = unsafe { sys!(libc::SYS_munmap, address, len) };
 }
 
-/// The futex operation that compares a word and, as used here, wakes and moves no thread:
-/// FUTEX_CMP_REQUEUE.
+/// The futex operation that compares a word, FUTEX_CMP_REQUEUE. As used here, it wakes and moves no
+/// thread.
 pub(crate) const COMPARE: i32 = libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG;
 
-/// The futex operation that changes a word atomically, here by no bit: FUTEX_WAKE_OP.
+/// The futex operation that writes a word atomically, FUTEX_WAKE_OP. As used here, it changes no
+/// bit.
 pub(crate) const TOUCH: i32 = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
 
 /// Returns `true` if the word at `address`, which may be any number, holds `value`. Returns `false`
@@ -260,8 +261,8 @@ pub fn check_readable(address: usize) -> Result<(), Errno> {
     is_there(compare(word_of(address), 0))
 }
 
-/// Checks that the byte at `address`, which may be any number, can be written. Does not change the
-/// byte, also if other threads write it meanwhile.
+/// Checks that the byte at `address`, which may be any number, can be written. The check does not
+/// change the byte and undoes no write of another thread.
 ///
 /// # Errors
 /// `EFAULT`: it cannot.
@@ -310,7 +311,7 @@ fn touch(address: usize) -> Result<usize, Errno> {
     unsafe { sys!(libc::SYS_futex, own, TOUCH, 0, 0, address, no_bit) }
 }
 
-/// Returns the address of the futex word that contains the byte, and so lies on the same page.
+/// Returns the address of the aligned futex word that contains the byte at `address`.
 fn word_of(address: usize) -> usize {
     address & !(align_of::<u32>() - 1)
 }

@@ -3,7 +3,7 @@
 //! The mistakes exist in builds with `--cfg simulated` only. Shipped builds make none and check
 //! nothing.
 
-/// A mistake: each was made once by accident, or is the forgotten half of a handshake.
+/// A mistake. Each was made once by accident, or leaves out a step on which another thread relies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mistake {
@@ -11,15 +11,17 @@ pub enum Mistake {
     RegisterTooLate = 1,
     /// A kick on a thread that runs no requests wakes no other thread.
     KickNoThread,
-    /// The last close of a cached file drops data that others have written meanwhile.
+    /// The last close of a cached file drops data that other threads have written meanwhile.
     AbandonAtClose,
-    /// A request that makes a cached file dirty leaves no reference to the file.
+    /// A request that makes a cached file dirty does not keep the file referenced until it is
+    /// clean.
     KeepNothing,
-    /// A thread submits requests that others have queued, and the others return before it has.
+    /// A thread submits requests that other threads have queued in native AIO, and the others
+    /// return from their submit before these requests are submitted.
     CommitForOthers,
     /// Requests that overlap do not wait for each other.
     NoOrder,
-    /// An open in the page cache does not wait for the writes in flight past it.
+    /// Opening a file in the page cache does not wait for writes in flight that bypass the cache.
     OpenAtOnce,
     /// POSIX AIO announces the end of a request before it stores the outcome.
     TellTooEarly,
@@ -31,20 +33,20 @@ pub enum Mistake {
     LeaveAtOnce,
     /// Threads go on submitting while the process exits.
     SubmitToTheEnd,
-    /// A request that native AIO refuses, because it would wait in submit, is left to the thread
-    /// that takes the events.
+    /// A submitting thread leaves a request that native AIO refuses, because it would wait in
+    /// submit, to the thread that takes the events.
     RefuseLate,
-    /// No thread waits for a refusal that another thread has taken out of the ring.
+    /// A submitting thread does not wait until another thread, which has taken the event of a
+    /// refused request out of the ring, has marked the request as refused.
     MissRefusal,
-    /// A request that its ring gives up, because the thread that entered it has ended, is not
+    /// A request that io_uring gives up, because the thread that submitted it has ended, is not
     /// submitted again.
     LeaveGivenUp,
     /// An open with O_TRUNC truncates the file without telling the file's cache.
     TruncateBehind,
     /// An open reads a file's size before it has exclusive access to the file.
     LookTooEarly,
-    /// A change of a file that bypasses the cache does not keep pages from being read into the
-    /// cache.
+    /// While a change of a file bypasses the cache, pages of the file may be read into the cache.
     LeaveOpen,
     /// A truncation does not wait for earlier requests beyond the new end.
     CutOutOfOrder,
@@ -52,27 +54,29 @@ pub enum Mistake {
     ForgetError,
     /// A truncation does not wait for the writeback of the pages that it removes.
     CutIntoWriteback,
-    /// A sync does not wait for the writes that it or others have started.
+    /// A sync does not wait for the writes that it or other syncs have started.
     CleanTooEarly,
-    /// A server's write of whole blocks does not wait while parts of them are written.
+    /// A server's write of whole blocks does not wait while other writes change parts of these
+    /// blocks.
     ShareParts,
     /// A server answers a durable write when it is written, but not yet durable.
     AnswerEarly,
-    /// A sync of a file ends as it is submitted.
+    /// A sync of a file completes as soon as it is submitted, without a sync.
     SyncAtOnce,
     /// A sync does not wait for the writes that were submitted before it.
     SyncPasses,
     /// A server that ends waits for all requests, however long they take.
     EndWithAll,
-    /// A request begins although the one that it is linked to has failed.
+    /// A request begins although the request before it in a chain of linked requests has failed.
     RunAfterFailure,
-    /// A request in a cached file does not wait for the one that it is linked to.
+    /// A linked request in a cached file does not wait for the request before it in the chain.
     LinkNothing,
     /// A cancelled request stays counted against a limit.
     KeepSlot,
     /// A signal handler runs in the middle of a call of the library.
     HandleAtOnce,
-    /// A direct request that the kernel refuses goes on without a place in the order.
+    /// A direct request that the kernel refuses in submit begins anew on another route, without
+    /// waiting for earlier requests that overlap it.
     RefuseOutOfOrder,
     /// After a sync, the engine assumes that only this process has changed the file.
     SeenAfterSync,
@@ -82,7 +86,7 @@ pub enum Mistake {
     OvertakeUncommitted,
     /// A request that a thread submits to another context overtakes the thread's direct request.
     OvertakeElsewhere,
-    /// A read does not wait for a write that moves the end of the file past it.
+    /// A read beyond the end of the file does not wait for a write that lengthens the file.
     ForgetLength,
     /// Deferred requests that no caller comes for are not handed to the engine's threads.
     LeaveLate,
@@ -94,9 +98,10 @@ pub enum Mistake {
     DeferInSilence,
     /// The thread that runs a deferred request uses a descriptor that was closed since.
     UseClosed,
-    /// A close does not wait for a thread that is about to use its number.
+    /// A close does not wait for a thread that is about to use the descriptor's number.
     CloseBeside,
-    /// A thread that drops its file on its way to the engine drops the file of another thread.
+    /// A thread that takes back a file on its way to the engine drops another thread's file
+    /// instead.
     DiscardOthers,
     /// The requests of all contexts are counted in one word.
     CountTogether,

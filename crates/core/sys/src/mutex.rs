@@ -1,9 +1,9 @@
-//! Locks of code that no model runs. Code that models run uses [`crate::primitives`].
+//! Locks of code that no loom model runs. Code that loom models run uses [`crate::primitives`].
 //!
 //! The locks are std's without poison. A waiting thread sleeps on the lock's own word (futex(2)).
 //! The locks share no other state, which a forked child might find half-changed by another thread
-//! of its parent (docs/decisions/0035-locks-of-std.md). In a simulation another thread may go on
-//! wherever one takes a lock.
+//! of its parent (docs/decisions/0035-locks-of-std.md). In a simulation, another thread may run
+//! wherever a thread takes a lock.
 
 use core::ptr;
 use std::sync::{self, PoisonError, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};

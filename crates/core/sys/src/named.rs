@@ -1,4 +1,4 @@
-//! A file found by its name without waiting, for reading a whole file inside a call.
+//! Finds a file by its name without waiting, so that a call can read a whole file at once.
 
 use crate::{
     Errno, Fd,

@@ -17,8 +17,8 @@ static OWN: AtomicU64 = AtomicU64::new(0);
 const COUNT: u64 = u32::MAX as u64;
 const CHANGE: u64 = COUNT + 1;
 
-/// Counts a thread as one of the library's, for as long as this lives: the process need not go on
-/// for it ([`lives_for_itself`]).
+/// Counts a thread as one of the library's, for as long as this lives. The process need not stay
+/// alive for such threads ([`lives_for_itself`]).
 #[must_use]
 #[derive(Debug)]
 pub struct OwnThread(());
@@ -27,8 +27,8 @@ impl OwnThread {
     /// Makes the calling thread one of the library's, and blocks every signal on it: the
     /// application's handlers run on the application's threads only.
     ///
-    /// The C library may still interrupt calls that wait (`EINTR`). Such a thread counts as in a
-    /// call of the library for good: no thread waits for it when it aborts.
+    /// The C library may still interrupt calls that wait (`EINTR`). The thread counts as in a call
+    /// of the library for good: if it aborts the process, it waits only a short time for requests.
     pub fn begin() -> OwnThread {
         core::mem::forget(Inside::enter());
         thread::swap_signal_mask(thread::ALL_SIGNALS);
@@ -54,7 +54,7 @@ impl OwnThread {
         spawned
     }
 
-    /// Counts a thread that runs no function of the program just now.
+    /// Counts the calling thread as the library's while it runs no function of the program.
     pub fn standing_by() -> OwnThread {
         OWN.fetch_add(CHANGE + 1, SeqCst);
         OwnThread(())
@@ -75,9 +75,9 @@ pub fn forget_own_threads() {
 /// Returns `true` if only threads of the library are left in this process.
 ///
 /// A thread that has just begun or is just ending counts as the program's, and so do threads that
-/// the program made without the C library. So `false` may be too careful. `true` is final, because
-/// the library's threads start no thread of the program. The function returns `true` only if no
-/// thread began or ended during its check.
+/// the program made without the C library. So the function may return `false` although only threads
+/// of the library are left. `true` is final, because the library's threads start no thread of the
+/// program, and because no thread began or ended during the check.
 ///
 /// # Errors
 /// As for open(2) and getdents64(2): there is no /proc, or no free descriptor.
@@ -107,8 +107,8 @@ fn thread_count(stat: &str) -> Option<usize> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(AFTER_NAME)?.parse().ok()
 }
 
-/// Returns `true` if `stat` (proc_pid_stat(5)) is of a running thread that io_uring has not made in
-/// the process (iou-wrk, iou-sqp).
+/// Returns `true` if `stat` (proc_pid_stat(5)) describes a running thread, except one that io_uring
+/// has made in the process (iou-wrk, iou-sqp).
 fn is_a_thread_of_the_c_library(stat: &str) -> bool {
     let Some((before, after)) = stat.rsplit_once(')') else { return true };
     let name = before.split_once('(').map_or("", |(_, name)| name);
@@ -157,7 +157,7 @@ impl AtThreadEnd {
     }
 }
 
-/// The C library's functions for threads return the error itself.
+/// The C library's functions for threads return the error number instead of setting `errno`.
 fn check(err: i32) -> Result<(), Errno> {
     if err == 0 { Ok(()) } else { Err(Errno::new(err)) }
 }

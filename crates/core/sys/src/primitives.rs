@@ -31,5 +31,5 @@ pub use core::sync::atomic::compiler_fence;
 pub use model::*;
 #[cfg(not(loom))]
 pub use real::*;
-// Models use std's reference counts, too: they check the guarded data, not the counts.
+// Models use std's `Arc`, too: they check the guarded data, not the reference counts.
 pub use std::sync::Arc;

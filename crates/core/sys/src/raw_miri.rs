@@ -26,7 +26,7 @@ pub unsafe fn syscall6(nr: i64, args: [usize; 6]) -> isize {
     }
 }
 
-/// The calls that move data. No file supports the flags of preadv2 and pwritev2.
+/// The calls that move data. Under Miri no file supports the flags of preadv2 and pwritev2.
 unsafe fn transfer(nr: i64, [fd, memory, len, offset, ..]: [usize; 6]) -> Option<isize> {
     let (fd, count, offset) = (fd as i32, len as i32, offset as i64);
     let bytes = with_exposed_provenance_mut::<libc::c_void>(memory);
@@ -121,7 +121,7 @@ fn of_threads(nr: i64) -> Option<isize> {
     })
 }
 
-/// Miri returns no flags of files; files of tests are open for reading and writing.
+/// Miri does not return the flags of a file: the files of tests are open for reading and writing.
 unsafe fn fcntl(fd: i32, command: i32, argument: i32) -> i32 {
     let mut found = core::mem::MaybeUninit::uninit();
     // SAFETY: the local is of the type that is filled.

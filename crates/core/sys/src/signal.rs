@@ -50,8 +50,8 @@ pub fn tell_completion(signal: i32, value: usize) -> Result<(), Errno> {
     }
 }
 
-/// Takes back the signal that a failed write has raised on this thread, which must have it blocked.
-/// Does nothing for other errors.
+/// Removes the pending signal that a failed write has raised on this thread, which must have it
+/// blocked. Does nothing if `error` is neither EPIPE nor EFBIG.
 /// Source: rt_sigtimedwait(2); write(2), EPIPE and EFBIG.
 pub fn take_back(error: Errno) {
     let signal = match error {

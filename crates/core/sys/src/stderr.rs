@@ -10,8 +10,8 @@ const OF_WRITES: u64 = 1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1);
 /// unless the pipe is non-blocking.
 pub fn say(text: &str) {
     let before = thread::block_signals(OF_WRITES);
-    // A signal that this thread did not block has been delivered, so nothing is pending. The call
-    // is skipped then: the seccomp filter of a program may kill it for the call.
+    // If this thread did not block the signals, none of them can be pending. The call that looks
+    // for pending signals is skipped then: the program's seccomp filter may kill for it.
     let pending = if before & OF_WRITES == 0 { 0 } else { pending_signals() };
     if let Err(error) = write_all(libc::STDERR_FILENO, text.as_bytes())
         // A signal that was pending before belongs to the program.

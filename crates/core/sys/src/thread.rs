@@ -25,7 +25,7 @@ pub const ALL_BUT_FAULTS: u64 = ALL_SIGNALS
 /// Runs `work` while this thread's user, groups and capabilities do not change: a thread that calls
 /// setuid(2) or one of its kin meanwhile waits until `work` is over.
 ///
-/// `work` must not wait for such a thread, nor start one.
+/// `work` must not wait for a thread that makes such a call, and must start no thread.
 pub fn with_steady_identity<T>(work: impl FnOnce() -> T) -> T {
     let before = change_signal_mask(libc::SIG_BLOCK, SETXID);
     let done = work();
@@ -67,11 +67,11 @@ pub(crate) fn let_handlers_run(mask: u64) {
 }
 
 /// Delivers the signals that this thread's own mask blocks and `mask` does not, as a wait with a
-/// mask does: it runs the handlers that one such wait would run. The rest as for
-/// [`let_handlers_run`].
+/// mask does: it runs the handlers that one such wait would run. A handler may end the thread, as
+/// in [`let_handlers_run`].
 pub(crate) fn let_signals_in(mask: u64) {
     unsafe extern "C-unwind" {
-        // Unlike the C library's ppoll(2) it is no cancellation point.
+        // Unlike the C library's ppoll(2), its syscall(2) is no cancellation point.
         fn syscall(number: libc::c_long, ...) -> libc::c_long;
     }
     let at_once = [0i64; 2];
@@ -140,7 +140,8 @@ pub fn send_signal(thread_id: i32, signal: i32) {
 }
 
 /// Queues a signal that has arrived for this thread again. `info` is its `siginfo_t`, of 128 bytes.
-/// If no more signals can be queued (RLIMIT_SIGPENDING), the signal arrives without it.
+/// If no more signals can be queued (RLIMIT_SIGPENDING), the signal arrives without its
+/// `siginfo_t`.
 ///
 /// A thread may send itself any `siginfo_t`, also one of the kernel.
 /// Source: rt_tgsigqueueinfo(2).
@@ -186,8 +187,8 @@ pub fn set_io_priority(priority: u16) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, priority) }.map(drop)
 }
 
-/// Lets threads that wake this one continue: it waits for a processor instead of preempting them.
-/// A thread with another policy than the usual one keeps it.
+/// Lets threads that wake this one continue: when woken, this thread waits for a processor instead
+/// of preempting its waker. A thread with another policy than SCHED_OTHER keeps its policy.
 /// Source: sched(7), `SCHED_BATCH`.
 pub fn yield_to_wakers() {
     // SAFETY: no memory is involved; 0 names the calling thread.
@@ -211,10 +212,10 @@ pub fn at_fork(child: extern "C" fn()) {
 
 type AtFork = Option<unsafe extern "C" fn()>;
 
-/// Like pthread_atfork(3), but the handlers belong to no library. exit(3) removes a library's
-/// handlers. If there are more than one, a fork of another thread that runs them at that moment
-/// aborts the process ("Fatal glibc error: array index 0 not less than array length 0"; seen with
-/// glibc 2.36).
+/// Like pthread_atfork(3), but the handlers belong to no library. At exit(3) the C library removes
+/// the handlers of a library. If there are more than one, and another thread that forks runs them
+/// at that moment, the process aborts ("Fatal glibc error: array index 0 not less than array length
+/// 0"; seen with glibc 2.36).
 #[cfg(target_env = "gnu")]
 unsafe fn register_at_fork(before: AtFork, parent: AtFork, child: AtFork) -> i32 {
     unsafe extern "C" {

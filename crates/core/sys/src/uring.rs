@@ -45,7 +45,7 @@ pub enum Issuer {
     Single,
 }
 
-/// The most kernel threads that wait for files for a ring, each for one request.
+/// The most kernel threads (io-wq) that wait for files on behalf of a ring, each for one request.
 const BLOCKED_MAX: u32 = 128;
 
 impl Ring {
@@ -100,8 +100,8 @@ impl Ring {
         self
     }
 
-    /// Returns the number of completions that the queue holds; the kernel keeps more of them until
-    /// it is entered with [`Ring::enter`] for none.
+    /// Returns the number of completions that the completion queue holds. The kernel keeps further
+    /// ones until a thread calls [`Ring::enter`] with a `submit` of 0.
     pub fn completions_max(&self) -> usize {
         self.inner.params().cq_entries() as usize
     }

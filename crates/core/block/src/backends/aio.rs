@@ -28,7 +28,7 @@ use nowait_sys::{
     time::Deadline,
 };
 
-/// `data` of the poll that ends a wait; keys of requests have bit 63 clear.
+/// The `data` of the alarm: a poll whose event ends a wait. Keys of requests have bit 63 clear.
 const ALARM: u64 = 1 << 63;
 const POLLOUT: u16 = 0x4;
 const POLLERR_POLLHUP: u16 = 0x8 | 0x10;
@@ -41,11 +41,12 @@ const EVENTS: usize = 8;
 /// A backend that uses one context of the kernel's native AIO.
 ///
 /// Asynchronous for O_DIRECT, fsync and polls; anything else blocks in `commit`. Streams fail with
-/// `EINVAL`: there is no position -1. `cancel` reaches polls and bios that are not committed.
+/// `EINVAL`: there is no position -1. `cancel` can end polls, and bios that are not committed.
 /// Dropping it waits for the bios in flight. Unlike a ring's, its completions never interrupt the
 /// thread that commits.
 pub struct Kaio {
-    // Before the blocks: its drop waits for the requests in flight, which name their memory.
+    // Before `blocks`: its drop waits for the requests in flight, which use the memory of the
+    // blocks.
     context: AioContext,
     blocks: Blocks,
     book: Mutex<Book>,
@@ -54,7 +55,7 @@ pub struct Kaio {
     /// Completions of bios that io_submit refused, to be reaped.
     failed: Mutex<Vec<Completion>>,
     any_failed: AtomicBool,
-    /// The kernel had no room; some bios are still queued.
+    /// The kernel had no room for some bios, which are still queued.
     starved: AtomicBool,
     cancels_total: AtomicU64,
     gate: Gate,
@@ -66,14 +67,14 @@ pub struct Kaio {
     /// reaper sleeps in the kernel, until it is woken there while nothing is in flight.
     was_nudged: AtomicBool,
     armed: AtomicBool,
-    /// This kernel has no polls.
+    /// `true`: this kernel's AIO has no polls, so there is no alarm.
     deaf: AtomicBool,
     /// The eventfd that the alarm polls, for no event at all.
     anchor: EventFd,
     depth: usize,
     /// The engine-wide limit of requests outstanding at a device.
     share: Option<Share>,
-    /// The flags of every queued transfer (RWF_*), besides its own.
+    /// Flags (RWF_*) that every queued transfer gets besides its own.
     rw_flags: u32,
 }
 
@@ -124,14 +125,14 @@ impl Kaio {
 
     /// Asks the kernel not to wait in `commit` for a lock, for metadata or for blocks. A transfer
     /// that needs one of these ends short, or with `EAGAIN` and no bytes transferred; on a file
-    /// system that always waits it ends with `EOPNOTSUPP`. On a frozen file system it waits
+    /// system that always waits it ends with `EOPNOTSUPP`. On a frozen file system `commit` waits
     /// nevertheless. Source: RWF_NOWAIT in preadv2(2).
     #[must_use]
     pub fn without_waiting(self) -> Kaio {
         Kaio { rw_flags: rwf::NOWAIT, ..self }
     }
 
-    /// Makes `has_room` consider the room of the disk, as far as `share` knows it.
+    /// Makes `has_room` also count the requests that other queues have at the disk, by `share`.
     #[must_use]
     pub fn sharing(self, share: Share) -> Kaio {
         Kaio { share: Some(share), ..self }
@@ -148,8 +149,8 @@ impl Kaio {
         self.any_failed.load(Acquire) || self.context.has_events()
     }
 
-    /// Submits in order; what the kernel refuses completes with its errno, or is given back to the
-    /// committer.
+    /// Submits requests in order. A request that the kernel refuses completes with the errno, or
+    /// goes back to the committing thread, as `claim` says.
     fn submit(&self, keys: &[u64], claim: Claim) {
         let mut blocks: Vec<*mut Iocb> = keys.iter().map(|key| self.block(*key)).collect();
         let mut done = 0;
@@ -177,8 +178,8 @@ impl Kaio {
     }
 
     /// Takes the bios that the calling thread has queued, and those for which the kernel had no
-    /// room. The call leaves the bios of other threads: such a thread would find nothing to submit,
-    /// return, and close a file before the kernel has a reference to it.
+    /// room. It leaves the bios of other threads: otherwise such a thread would find nothing to
+    /// submit, return, and close a file before the kernel has a reference to it.
     fn take_pending(&self, claim: Claim) -> (Vec<u64>, Before) {
         let me = this_thread();
         // Allocated before taking the lock: a thread that loses its processor under the lock delays
@@ -211,7 +212,8 @@ impl Kaio {
         self.nudge();
     }
 
-    /// Records that io_submit has refused a request; `false`: for the reaper.
+    /// Records that io_submit has refused a request. Returns `false` if the result goes to the
+    /// reaper.
     fn give_back(&self, key: u64, errno: Errno, claim: Claim) -> bool {
         let result = -i64::from(errno.raw());
         self.book.lock().requests.get_mut(key).is_some_and(|it| it.give_back(result, claim))
@@ -293,8 +295,8 @@ impl Kaio {
         false
     }
 
-    /// Sounds the alarm again, after this thread has taken the event that was to wake another
-    /// thread. The kernel has woken that thread, but it finds an empty ring and sleeps on.
+    /// Triggers the alarm again, if this thread has taken the alarm's event, which was to wake
+    /// another thread. The kernel has woken that thread, but it finds an empty ring and sleeps on.
     ///
     /// Either this function sees that a thread waits, or that thread, which announces its wait
     /// later, sees that there is no alarm (`sleep`): both change the word of the gate.
@@ -320,8 +322,8 @@ impl Kaio {
         for left in (0..MOMENTS).rev() {
             let mut book = self.book.lock();
             let mut unfinished = false;
-            // As long as no event was taken, the events that were there before are not of these
-            // requests.
+            // The events that were in the ring before the submission are not of these requests.
+            // They can be skipped as long as no event was taken.
             let no_others =
                 book.events_total == before.events_total && book.dealt_with == self.context.head();
             let head = self.context.look(no_others.then_some(before.tail), |event| {
@@ -384,7 +386,7 @@ impl Kaio {
         if self.cancels_total.load(Acquire) == cancels {
             return (keys, before);
         }
-        // A cancellation that came before the kernel had the bio has missed it.
+        // An earlier cancellation did not find the bio in the kernel, so it is repeated.
         for key in &keys {
             let cancelled = self.book.lock().requests.get_mut(*key).is_some_and(|it| it.cancelled);
             if cancelled {
@@ -422,7 +424,8 @@ impl Kaio {
         // SAFETY: this backend owns the slot until the request is removed; the lock excludes other
         // threads.
         unsafe { self.block(key).write(block) };
-        // Stored before the check for a reaping thread, which checks for requests before it sleeps.
+        // The count is stored before this thread checks for a sleeping reaper. The reaper checks
+        // the count before it sleeps.
         self.count.store(book.requests.len(), SeqCst);
         Some(key)
     }
@@ -436,7 +439,7 @@ impl Kaio {
         if !may_doze {
             self.arm();
         }
-        // Without an alarm no thread could wake it, and it would check every millisecond.
+        // Without an alarm no thread could wake a reaper that sleeps in the kernel.
         let dozes = may_doze || idle && !self.armed.load(Acquire);
         self.dozing.store(dozes, Relaxed);
         self.sleeps_idle.store(idle && !dozes, Relaxed);
@@ -448,15 +451,15 @@ impl Kaio {
         let woken = self.gate.end();
         self.dozing.store(false, Relaxed);
         match waited {
-            // Signal and wake-up at once: the wake-up is spent now, and a second wait would miss
-            // it.
+            // A signal and a wake-up came at once. The wake-up is spent now: a second wait would
+            // not see it.
             Err(Errno::INTR) if woken => Ok(false),
             waited => waited.map(|()| !woken),
         }
     }
 
-    /// Sleeps on the gate, unless a bio has been queued meanwhile. A wake-up from the gate costs a
-    /// third of one from the ring, and no event will come.
+    /// Sleeps on the gate, unless a bio has been queued meanwhile. While nothing is in flight, no
+    /// event will come, and waking a thread on the gate costs a third of waking one in the ring.
     fn doze(&self, seen: u32, deadline: Deadline) -> Result<(), Errno> {
         if self.any_failed.load(Acquire) || !self.book.lock().requests.is_empty() {
             return Ok(());
@@ -487,7 +490,7 @@ impl Kaio {
         self.armed.store(armed.is_ok(), Release);
     }
 
-    /// Submits a poll of nothing but these events. Only the thread that has set `armed` does.
+    /// Submits the alarm as a poll for `events`. Only the thread that has set `armed` calls it.
     fn submit_alarm(&self, events: u16) -> Result<(), Errno> {
         match self.submit_poll(self.anchor.raw(), events) {
             // The application closed the anchor, or this thread has another descriptor table.
@@ -542,7 +545,7 @@ impl BlockBackend for Kaio {
 
     fn queue(&self, bio: Bio) -> Result<(), Bio> {
         let mut book = self.book.lock();
-        // The kernel would signal the eventfd of a refused bio, too.
+        // A bio with an eventfd may wait: the kernel would signal the eventfd for a refusal, too.
         let rw_flags = if bio.counter.is_some() { 0 } else { self.rw_flags };
         let Some(key) = self.enter(&mut book, &bio, rw_flags) else { return Err(bio) };
         book.pending.push((this_thread(), key));
@@ -563,9 +566,9 @@ impl BlockBackend for Kaio {
     }
 
     /// Does not submit bios that other threads have queued: their descriptors may belong to another
-    /// table. Submits one bio at a time: of several in one call the kernel keeps all from the
-    /// device until it has blocks for the last one, unless it sleeps meanwhile (AIO_PLUG_THRESHOLD,
-    /// fs/aio.c).
+    /// table. Submits one bio at a time: if one call submitted several, the kernel would start none
+    /// at the device before it has blocks for the last one, unless it sleeps meanwhile
+    /// (AIO_PLUG_THRESHOLD, fs/aio.c).
     fn submit_now(&self, bio: Bio, may_wait: bool) -> Result<Refused, Bio> {
         let rw_flags = if may_wait { 0 } else { self.rw_flags };
         let mut book = self.book.lock();
@@ -585,7 +588,8 @@ impl BlockBackend for Kaio {
             if self.context.tail() != before.tail {
                 return Ok(self.refused(&[key], before));
             }
-            // No event had come. If another thread has processed one since, the book says so.
+            // No event had come. If another thread has processed this bio's event since, the book
+            // has the result.
             let mut book = self.book.lock();
             let mut refused = Refused::default();
             if let Some(request) = book.requests.get_mut(key) {

@@ -15,7 +15,7 @@ use nowait_sys::{Errno, file::IoVec, time::Deadline};
 pub enum When {
     /// This one.
     Nth(u64),
-    /// Every so many: 0, n, 2n, …; never for n = 0.
+    /// Every n-th bio: 0, n, 2n, …; none for n = 0.
     EveryNth(u64),
     /// Bios with this operation.
     Op(BioOp),

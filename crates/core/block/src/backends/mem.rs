@@ -10,9 +10,9 @@ use nowait_sys::{Errno, file::IoVec, time::Deadline};
 
 /// A device in memory, for tests: deterministic if used by one thread.
 ///
-/// Bios take effect when they are reaped, in an order that depends on the seed alone, however they
-/// were queued. Descriptors are ignored: there is one device. Its size is fixed: reads and writes
-/// stop at its end; writes beyond it fail with `ENOSPC`. Polls fail with `EINVAL`.
+/// Bios take effect when they are reaped, in an order drawn by the seed, not in the order queued.
+/// Descriptors are ignored: there is one device. Its size is fixed: reads and writes stop at its
+/// end; writes beyond it fail with `ENOSPC`. Polls fail with `EINVAL`.
 #[derive(Debug)]
 pub struct Mem {
     device: Mutex<Device>,

@@ -5,7 +5,8 @@ use crate::{BlockBackend, Completion, Limits, bio::Bio, bio::BioOp, inbox::Inbox
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, time::Deadline};
 
-/// Reads and writes succeed in full, memory stays as it is; polls are ready for what they ask.
+/// Reads and writes succeed in full and touch no memory; polls report all requested events as
+/// ready.
 #[derive(Debug)]
 pub struct Null {
     queued: Mutex<Vec<Completion>>,

@@ -5,9 +5,9 @@
 //!                                      lane: its bios in their order    ─┘   │
 //!                                      poll: watched by one thread for all ◀─┘
 //! ```
-//! Workers are started by workers: the first one may give itself a private descriptor table, which
-//! all workers started after it share. A worker that goes to work leaves another one idle, or wakes
-//! or starts one, so that a thread that commits never has to.
+//! Workers start workers: the first one may give itself a private descriptor table, which all
+//! workers started after it share. A worker that begins work leaves another one idle, or wakes or
+//! starts one, so that a thread that commits never has to start one.
 
 mod pool;
 mod ready;
@@ -54,7 +54,7 @@ pub struct ThreadsConfig {
     /// table.
     pub first: Option<Box<dyn FnOnce() + Send>>,
     /// The function that runs first on each thread of the pool, the watcher of polls included. The
-    /// pool's maker recognizes its own threads by this function.
+    /// pool's maker marks its threads by this function.
     pub each: fn(),
     /// The function by which workers run bios other than polls: [`system_calls`], or a simulated
     /// device.

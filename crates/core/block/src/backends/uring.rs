@@ -82,7 +82,7 @@ struct Alarm {
     gate: Box<Gate>,
     /// An entry of the ring waits on the gate or on the eventfd.
     armed: AtomicBool,
-    /// Neither works on this kernel, so waits are cut into slices.
+    /// `true`: on this kernel the ring can wait on neither, so waits are cut into slices.
     deaf: AtomicBool,
     /// `None`: the ring waits on the gate's word, which needs no descriptor.
     counter: Option<Arc<dyn Descriptor>>,
@@ -157,7 +157,7 @@ impl Uring {
         })
     }
 
-    /// Makes `has_room` consider the room of the disk, as far as `share` knows it.
+    /// Makes `has_room` also count the requests that other queues have at the disk, by `share`.
     #[must_use]
     pub fn sharing(mut self, share: Share) -> Uring {
         self.share = Some(share);
@@ -284,8 +284,8 @@ impl Uring {
     /// Moves completions to `done`; returns the number of entries, including the ring's own.
     ///
     /// There may be more completions than the queue holds, because any number of polls may end. The
-    /// kernel keeps these, and all later ones, until a thread enters the ring. That happens only
-    /// after the queue was full, and then this call has just taken a full queue.
+    /// kernel keeps these, and all later ones, until a thread enters the ring. It does so only
+    /// after the queue was full: then this call has just taken a full queue.
     fn take(&self, done: &mut Vec<Completion>) -> usize {
         let mut total = 0;
         loop {
@@ -522,8 +522,9 @@ impl Drop for Alarm {
 }
 
 impl Alarm {
-    /// Returns the eventfd's number in the calling thread's table. Each table has a number:
-    /// `Uring::new` has checked one table, and its maker the other.
+    /// Returns the eventfd's number in the calling thread's table. There are two tables:
+    /// `Uring::new` has checked that the eventfd has a number in one, the maker of the backend
+    /// checks the other.
     fn number(&self) -> Option<i32> {
         self.counter.as_ref().and_then(|counter| counter.number().ok())
     }
@@ -542,7 +543,7 @@ impl Alarm {
             eventfd::drain(number);
         }
         // EAGAIN: the word had changed before the kernel read it. ECANCELED: the thread that had
-        // entered the ring with it has ended.
+        // submitted the entry has ended.
         let fails = result < 0;
         if fails && ![Errno::AGAIN, Errno::CANCELED].contains(&Errno::new(-result)) {
             self.deaf.store(true, Relaxed);

@@ -62,7 +62,6 @@ fn length(len: usize) -> u32 {
     len.min(TRANSFER_MAX) as u32
 }
 
-/// Makes an entry that cancels the request with `key`.
 pub(super) fn cancel(key: u64) -> Entry {
     opcode::AsyncCancel::new(key).build().user_data(CANCEL)
 }

@@ -21,7 +21,7 @@ pub(super) struct Request {
 pub(super) struct Requests {
     on_devices: Slab<Request>,
     endless: Slab<Request>,
-    /// The keys of endless requests that were not cancelled.
+    /// The keys of endless requests that were not cancelled, by token.
     by_token: FxHashMap<u64, u64>,
 }
 

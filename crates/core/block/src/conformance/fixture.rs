@@ -80,7 +80,6 @@ impl Fixture {
         self.clock.as_ref().map_or_else(now_ns, |clock| clock.now_ns())
     }
 
-    /// Queues and starts one bio.
     pub(super) fn start(&self, bio: Bio) {
         assert!(self.backend.queue(bio).is_ok(), "there is room");
         self.backend.commit();

@@ -1,4 +1,4 @@
-//! Several threads at once.
+//! Checks of a backend that several threads use at once.
 
 use super::{
     Claim, FILE_BYTES, Fixture,

@@ -58,7 +58,7 @@ fn more_than_come(fixture: &Fixture) {
     let mut done = Vec::new();
     let end = fixture.now_ns() + 3 * MILLISECOND_NS;
     fixture.wait(&mut done, 2, Deadline::at_ns(end));
-    // With a slow device the one may come later.
+    // On a slow device the bio may end later.
     if done.is_empty() {
         done = fixture.reap(1);
     }
@@ -70,7 +70,7 @@ fn wake_before_the_wait_is_kept(fixture: &Fixture) {
         fixture.backend.wake();
         fixture.backend.wake();
         let mut done = Vec::new();
-        // Does not wait, and leaves the wake-up for the next that would.
+        // This reap does not wait, so it leaves the wake-up for the next one that would.
         fixture.backend.reap(&mut done, 0, Deadline::NOW).unwrap();
         fixture.wait(&mut done, 1, Deadline::NEVER);
         assert_eq!(done, []);

@@ -104,7 +104,7 @@ impl Situation {
         self.seccomp == Some(2)
     }
 
-    /// gVisor has claimed to be this kernel, to the second, since its first release.
+    /// Returns `true` on gVisor, which has reported this build time since its first release.
     pub fn is_gvisor(&self) -> bool {
         self.kernel.contains("Sun Jan 10 15:06:54 PST 2016")
     }
@@ -151,7 +151,7 @@ impl Refusal {
                 Cause::AioSlots { used, max }
             }
             Errno::MFILE | Errno::NFILE => Cause::Descriptors,
-            // io_uring cancels what it would hand to a worker thread when it may not start one.
+            // If the kernel may start no worker thread, io_uring cancels requests that need one.
             Errno::CANCELED if uring => Cause::Resources,
             Errno::NOMEM | Errno::AGAIN => Cause::Resources,
             Errno::OPNOTSUPP if call.starts_with('p') || call == "open" => Cause::FileSystem,
@@ -229,7 +229,7 @@ impl Refusal {
     }
 }
 
-/// ENOSYS: is it the kernel that lacks the call, or a filter that says so?
+/// Finds the cause of ENOSYS: the kernel lacks the call, or a filter refuses it.
 fn missing(uring: bool, seen: &Situation) -> Cause {
     // The sysctl and the answer EBADF exist only where the kernel has io_uring.
     let kernel_has_uring = seen.uring_disabled.is_some() || seen.enter == Some(Errno::BADF);
@@ -244,10 +244,11 @@ fn missing(uring: bool, seen: &Situation) -> Cause {
     }
 }
 
-/// EPERM: the filter, the sysctl, or something above both?
+/// Finds the cause of EPERM or EACCES: a filter, the sysctl, or a security module.
 fn forbidden(call: &str, errno: Errno, seen: &Situation) -> Cause {
     if call == "io_uring_setup" {
-        // The kernel answers EBADF to this one, whatever the sysctl: another answer is a filter's.
+        // The kernel answers EBADF to io_uring_enter(2) on no ring, whatever the sysctl is: another
+        // answer is a filter's.
         let filter_speaks = seen.enter == Some(errno);
         match seen.uring_disabled {
             _ if filter_speaks => return Cause::Seccomp,
@@ -274,7 +275,7 @@ fn family(call: &str) -> &str {
 }
 
 impl fmt::Display for Refusal {
-    /// Is one line: the call, the errno and what refused.
+    /// Writes one line: the call, the errno and the cause.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}, ", self.call, self.errno.name())?;
         match self.cause {

@@ -69,7 +69,8 @@ pub fn nowait_support(path: &Path) -> Result<NowaitSupport, Errno> {
         _ => return Ok(untested(file_system, Errno::INVAL)),
     };
     let trial = match scratch(&directory) {
-        // A file can be mounted over another file: then its neighbour tells nothing of it.
+        // If `path` is mounted over another file, its folder is on another file system, and a test
+        // there says nothing about `path`.
         Ok(fd) if file::stat(fd.raw())?.dev == stat.dev => Trial { fd, read_only: None },
         Ok(_) if is_directory => return Ok(untested(file_system, Errno::NODEV)),
         Err(errno) if is_directory => return Ok(untested(file_system, errno)),
@@ -230,7 +231,7 @@ impl Trial {
     }
 }
 
-/// The length of a direct request that is aligned on any file system with this `alignment`.
+/// Returns the length of an aligned direct request, at least 4096 bytes.
 fn unit(alignment: Alignment) -> usize {
     (alignment.offset as usize).clamp(4096, LEN)
 }

@@ -15,8 +15,8 @@ struct Findings {
 
 /// Starts a thread; there gives itself a private descriptor table and reads a file sent to it.
 ///
-/// Only the thread is indispensable. Without the rest a request that went to the workers holds its
-/// open file less strictly (see `details`).
+/// Only the thread is indispensable. Without a private table and files sent to it, a request on a
+/// worker is less safe from a close of its file by the program (see `details`).
 pub fn threads() -> Probe {
     match attempt() {
         Ok(seen) => {

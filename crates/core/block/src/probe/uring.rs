@@ -25,7 +25,7 @@ const NEEDED: &[(&str, u8)] = &[
 /// Makes a ring, reads a file through it and looks at the operations it knows.
 pub fn uring() -> Probe {
     // The kernel tears a ring down at any time after its close, and then interrupts the waits of
-    // the threads that made or entered it: here a thread that has ended by then.
+    // the threads that made or entered it. So a thread of its own makes this ring, and ends.
     let attempted = aside(attempt).unwrap_or_else(|errno| Err(Refusal::diagnose("clone", errno)));
     match attempted {
         Ok(details) => Probe { backend: "uring", usable: Ok(()), details },

@@ -1,15 +1,15 @@
-//! A backend whose caller takes signals: it asks again for what the kernel gave up.
+//! A backend for callers that take signals: it queues bios again that the kernel has given up.
 
 use nowait_block::{Bio, BlockBackend, Completion, Limits};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, time::Deadline};
 
-/// Asks again for each bio that ends with `ECANCELED` and that nothing has cancelled.
+/// Queues each bio again that ends with `ECANCELED` although no thread has cancelled it.
 ///
-/// Where a request of a ring cannot begin without waiting, the kernel makes a thread for it on
-/// behalf of the thread that has entered the ring. A signal that is pending then makes it try
-/// again; after a few such attempts it ends the request with `ECANCELED`, and has moved nothing
-/// (`io_queue_worker_create` in Linux's io_uring/io-wq.c). The engine asks again for such requests
+/// If a request of a ring cannot begin without waiting, the kernel makes a thread for it on behalf
+/// of the thread that has entered the ring. If a signal is pending then, the kernel tries again;
+/// after a few attempts it ends the request with `ECANCELED`, and has moved nothing
+/// (`io_queue_worker_create` in Linux's io_uring/io-wq.c). The engine submits such requests again
 /// (`gave_up` in nowait-file); its own threads block signals.
 pub(crate) struct Patient<B> {
     inner: B,
@@ -27,8 +27,8 @@ impl<B: BlockBackend> Patient<B> {
         Patient { inner, in_flight: Mutex::default() }
     }
 
-    /// Passes on what has ended, and asks again for what was given up: its place is free, because
-    /// it counts as in flight until here.
+    /// Passes on completions, and queues bios again that the kernel has given up. There is room for
+    /// them, because they count as in flight until here.
     fn pass_on(&self, fresh: Vec<Completion>, done: &mut Vec<Completion>) {
         let mut in_flight = self.in_flight.lock();
         for completion in fresh {

@@ -15,7 +15,7 @@ fn handle_signals(handler: extern "C" fn(i32)) {
     unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, core::ptr::null_mut()) };
 }
 
-/// Ends the signals, also of a test that fails: its scope would else never end.
+/// Ends the signals, also if the test fails: otherwise its scope would never end.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -24,8 +24,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Signals this thread as long as `run` runs. One at a time in a process: the handler is all its
-/// threads'.
+/// Signals this thread as long as `run` runs. One call at a time runs in a process, because all
+/// threads share the handler.
 pub(crate) fn under_signals<R>(handler: extern "C" fn(i32), run: impl FnOnce() -> R) -> R {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

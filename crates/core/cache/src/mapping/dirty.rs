@@ -1,9 +1,9 @@
 //! Dirty pages, from the change of a folio to the end of its writeback.
 //!
-//! A folio tells which of its pages are newer than the file, and only those are written: what this
-//! cache has merely read may have been changed by another process meanwhile. DIRTY is set while
-//! it has such pages and is not being written. Its pages of a writeback stay in the set until they
-//! are written: those left at the end have failed.
+//! A folio knows which of its pages are newer than the file, and only these are written: another
+//! process may have changed pages that this cache has merely read. DIRTY is set while a folio has
+//! such pages and is not being written. During a writeback its pages stay in the set until they are
+//! written; pages that are left at the end have failed.
 
 use super::{Mapping, end_of};
 use crate::folio::{DIRTY, ERROR, Folio, FolioId, LOCKED, State, UPTODATE, WRITEBACK};
@@ -16,14 +16,14 @@ use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
 
 impl Mapping {
-    /// Unlocks a folio of which the caller has changed `pages`, or filled them without reading:
-    /// they are dirty.
+    /// Unlocks a folio in which the caller has changed `pages`, or filled them without reading, and
+    /// makes these pages dirty.
     pub fn changed(&self, id: FolioId, pages: Pages, woken: &mut Vec<WaitEntry>) {
         let folio = self.cache.frames.folio(id);
         if makes(Mistake::WriteIntoWriteback) && folio.state().is_writeback() {
             return self.release(id, UPTODATE, LOCKED, woken);
         }
-        // Locked: no writeback can begin between these.
+        // The folio is locked, so no writeback begins between these steps.
         folio.add_dirty(if makes(Mistake::DirtyAround) { folio.all_pages() } else { pages });
         if !folio.state().is_dirty() && !makes(Mistake::ForgetDirty) {
             let mut lock = self.lock.lock();
@@ -35,8 +35,8 @@ impl Mapping {
         self.release(id, UPTODATE, LOCKED, woken);
     }
 
-    /// Takes `pages` of a folio that the caller has locked for not dirty: the file has no such
-    /// pages any more.
+    /// Makes `pages` of a folio that the caller has locked clean, because the file does not have
+    /// these pages any more.
     pub(crate) fn forget_dirty(&self, id: FolioId, pages: Pages) {
         let folio = self.cache.frames.folio(id);
         let mut lock = self.lock.lock();
@@ -51,7 +51,7 @@ impl Mapping {
         self.notice_room();
     }
 
-    /// Counts a folio as clean, or gone, that had this state.
+    /// Counts a folio as clean, or gone; `before` is the state it had.
     pub(super) fn cleaned(&self, folio: &Folio, before: State) {
         if before.is_error() {
             self.counts().recovered(folio.pages());
@@ -59,8 +59,8 @@ impl Mapping {
         self.counts().cleaned(folio.pages());
     }
 
-    /// Marks the pages from `from` to `last`, inclusive, that are dirty now as to be written: a
-    /// sync is not chased by pages that become dirty later.
+    /// Marks the pages from `from` to `last`, inclusive, that are dirty now as to be written, so
+    /// that a sync does not write pages that become dirty later.
     pub fn tag_for_writeback(&self, from: u64, last: u64) {
         let mut lock = self.lock.lock();
         let short = makes(Mistake::SyncShort) && last < u64::MAX;
@@ -73,9 +73,9 @@ impl Mapping {
     /// that folio may exceed the limit. Folios that are locked or being written are left out, and
     /// keep their tag.
     ///
-    /// The run is added to `run`, ascending; the caller writes the dirty pages of it, and ends each
-    /// run of those by [`Mapping::written`]. Returns where to go on; `None`: nothing was left to
-    /// start.
+    /// Adds the folios to `run`, ascending. The caller writes their dirty pages, and ends each run
+    /// of dirty pages by [`Mapping::written`]. Returns the page at which to continue; `None`: there
+    /// was nothing left to start.
     pub fn start_writeback(
         &self,
         from: u64,
@@ -141,10 +141,11 @@ impl Mapping {
         run.iter().map(|id| u64::from(of_folio(id))).sum()
     }
 
-    /// Ends the writeback of `pages` of a folio; with the last of its runs, that of the folio.
-    /// Pages that failed are dirty again, and the folio marked; if its device has too many of them,
-    /// they are clean, and `false` is returned. The entries that waited are added to `woken`; kick
-    /// them when all folios of the I/O have ended.
+    /// Ends the writeback of `pages` of a folio and, with the last of its runs, the writeback of
+    /// the folio. Pages that failed are dirty again, and the folio is marked. But if the cache has
+    /// too many failed frames, the pages are dropped as if they were clean, and `false` is
+    /// returned. Adds the entries that waited to `woken`; the caller kicks them when all folios of
+    /// the I/O have ended.
     pub fn written(
         &self,
         id: FolioId,
@@ -158,8 +159,8 @@ impl Mapping {
             || folio.state().is_error()
             || !Shares::of(self.cache.frames.total(), self.counts()).drops();
         match result {
-            // With ERROR, under the lock: a sync that sees the mark of an earlier failure finds
-            // why.
+            // Stored under the lock, as ERROR is set: a sync that sees ERROR finds the error
+            // number.
             Err(errno) if is_kept => folio.note_error(errno),
             _ => _ = folio.clean(pages),
         }
@@ -188,7 +189,8 @@ impl Mapping {
 
     /// Returns `true` if a page is dirty, or being written.
     pub(crate) fn has_dirt(&self) -> bool {
-        // One look: a writeback that fails moves from one tag to the other.
+        // Both tags are read under one lock, because a failed writeback moves a folio from one tag
+        // to the other.
         let lock = self.lock.lock();
         let tagged = |tag| self.tree.next(&self.cache.nodes, &lock, 0, u64::MAX, tag).is_some();
         tagged(Tag::Dirty) || tagged(Tag::Writeback)
@@ -202,8 +204,8 @@ impl Mapping {
         Some((index, id))
     }
 
-    /// Returns why a page from `from` to `last`, inclusive, could not be written, if one could not
-    /// and is still dirty.
+    /// Returns the error of a page from `from` to `last`, inclusive, whose writeback failed and
+    /// that is still dirty.
     pub fn write_error(&self, from: u64, last: u64) -> Option<Errno> {
         if self.dirt.failed() == 0 {
             return None;

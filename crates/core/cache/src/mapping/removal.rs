@@ -12,7 +12,8 @@ impl Mapping {
     /// the rest of a folio that begins before `from` and goes beyond it.
     ///
     /// # Errors
-    /// A folio is locked or being written: wait, call again. Part of the work may be done.
+    /// A folio is locked or being written: the caller waits and calls again. Part of the work may
+    /// be done.
     pub fn truncate(&self, from: u64) -> Result<(), Busy<'_>> {
         self.remove(from, u64::MAX, LOCKED | WRITEBACK).map(|_| ())
     }
@@ -68,8 +69,8 @@ impl Mapping {
         Ok(kept)
     }
 
-    /// Takes folios out that the caller has locked, dirty ones too. Pinned folios stay in memory
-    /// until the last pin is dropped. The entries that waited are added to `woken`.
+    /// Takes out folios that the caller has locked, dirty ones too. Pinned folios stay in memory
+    /// until the last pin is dropped. Adds the entries that waited to `woken`.
     pub(crate) fn retire(&self, locked: &[FolioId], woken: &mut Vec<WaitEntry>) {
         let mut lock = self.lock.lock();
         for id in locked {
@@ -83,13 +84,14 @@ impl Mapping {
         self.notice_room();
     }
 
-    /// Kicks the operations that wait for frames, or until less is dirty: folios have gone.
+    /// Kicks the operations that wait for frames, or until fewer frames are dirty, because folios
+    /// have gone.
     pub(super) fn notice_room(&self) {
         self.cache.frames.notice_room();
         self.cache.progress.notice();
     }
 
-    /// Takes a folio out that had this state.
+    /// Takes a folio out of the tree and the policy; `before` is the state it had.
     fn take_out(&self, lock: &mut TreeLock, id: FolioId, before: State) {
         let folio = self.cache.frames.folio(id);
         self.tree.remove(&self.cache.nodes, lock, folio.index(), folio.order());
@@ -105,14 +107,15 @@ impl Mapping {
         let (id, folio) = (pin.id(), pin.folio());
         let mut lock = self.lock.lock();
         if folio.mapping() != self.number || !folio.freeze(1, LOCKED | WRITEBACK | DIRTY) {
-            // The policy forgot it, and an operation came between: it stays.
+            // The policy has forgotten the folio, but an operation uses it now: it stays, and the
+            // policy gets it back.
             if !folio.state().is_detached() {
                 self.cache.admit(id);
             }
             return false;
         }
         pin.forget();
-        // Neither dirty nor failed.
+        // It was neither dirty nor failed.
         self.take_out(&mut lock, id, State(0));
         drop(lock);
         self.cache.frames.free(id);

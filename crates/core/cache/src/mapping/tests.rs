@@ -32,7 +32,7 @@ impl Kicks {
     }
 }
 
-/// Runs a step that may wake, and kicks.
+/// Runs a step, and kicks the entries that it adds to the list. Returns their number.
 fn waking(step: impl FnOnce(&mut Vec<WaitEntry>)) -> usize {
     let mut woken = Vec::new();
     step(&mut woken);
@@ -110,9 +110,9 @@ fn a_failed_fill_is_tried_again_by_the_next_reader() {
     waking(|woken| mapping.filled(again[0], Ok(()), woken));
 }
 
-/// The source's interleaving: two operations wait for two pages whose queues hash to the same
-/// place. In the kernel of 2003 the wake-up of either page kicked both, and each kick made the
-/// operation arm again: they kept kicking each other.
+/// Two operations wait for two pages whose queues have the same hash. In the kernel of 2003 the
+/// wake-up of either page kicked both operations, and each kick made an operation wait anew: they
+/// kept kicking each other.
 #[test]
 fn operations_in_one_hash_bucket_never_kick_each_other() {
     let cache = Cache::with_frames(1024);

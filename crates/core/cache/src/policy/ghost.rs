@@ -4,9 +4,9 @@ const WAYS: usize = 8;
 
 /// The hashes of the folios that left last, up to a number of frames.
 ///
-/// A table of buckets with eight places of eight bytes. Age is counted in frames that came after;
-/// in a full bucket the oldest gives way, so a few are forgotten early. Two folios of one hash are
-/// taken for the same: once in 2^32 / places.
+/// A table of buckets with eight places of eight bytes. The age of a hash is the number of frames
+/// that came after it. In a full bucket the oldest hash is replaced, so a few are forgotten early.
+/// Two folios with the same hash count as one, which happens once in 2^32 / places.
 #[derive(Debug)]
 pub struct Ghost {
     buckets: Box<[[Place; WAYS]]>,
@@ -23,8 +23,8 @@ struct Place {
 }
 
 impl Ghost {
-    /// Makes an empty memory for `frames_max` frames: 12 bytes for each, places for half as
-    /// many more, so that few buckets overflow.
+    /// Makes an empty memory for `frames_max` frames: 12 bytes for each, with places for half as
+    /// many again, so that few buckets overflow.
     pub fn new(frames_max: u32) -> Ghost {
         // Below half of the clock's range, so that ages never wrap.
         let frames_max = frames_max.clamp(1, u32::MAX / 4);

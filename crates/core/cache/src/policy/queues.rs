@@ -4,8 +4,8 @@
 const NONE: u32 = u32::MAX;
 const OUTSIDE: u16 = u16::MAX;
 
-/// `N` queues over the ids `0..ids`. An id is in one of them, or in none. Nothing is allocated
-/// after the making.
+/// `N` queues over the ids `0..ids`. An id is in one of them, or in none. `new` allocates all
+/// memory.
 #[derive(Debug)]
 pub struct Queues<const N: usize> {
     links: Vec<Link>,
@@ -53,7 +53,7 @@ impl<const N: usize> Queues<N> {
         self.queues[queue].frames += u64::from(frames);
     }
 
-    /// Takes an id out of its queue. False: it is in none.
+    /// Takes an id out of its queue. Returns `false` if it is in none.
     pub fn remove(&mut self, id: u32) -> bool {
         let Link { older, newer, frames, queue, .. } = self.links[id as usize];
         if queue == OUTSIDE {

@@ -1,4 +1,4 @@
-//! S3-FIFO: a small queue for newcomers, a main one for those that proved themselves.
+//! S3-FIFO: a small queue for new folios, and a main queue for folios that were hit again.
 //!
 //! Source: "FIFO queues are all you need for cache eviction" (Yang et al., SOSP 2023), section 4;
 //! changed: weights, folios that cannot leave now, a bound on the work of one call.
@@ -8,8 +8,8 @@ use super::{ghost::Ghost, queues::Queues};
 const SMALL: usize = 0;
 const MAIN: usize = 1;
 
-/// After so many looks the next folio that can leave does, hit or not; after twice as many the
-/// search ends. The queue's lock is held for that long.
+/// The number of looks after which the next folio that can leave does, hit or not. After twice as
+/// many looks the search ends, because the caller holds a lock all the time.
 const LOOKS_MAX: u32 = 1024;
 
 /// How a look changes a folio's counter of hits.
@@ -21,9 +21,9 @@ pub enum Take {
     One,
 }
 
-/// The order in which folios leave. Ids are below the number given at the making.
+/// The order in which folios leave. Their ids are below the number given to `new`.
 ///
-/// The owner serializes the calls; hits do not come here. Nothing is allocated after the making.
+/// The owner serializes the calls; hits do not come here. `new` allocates all memory.
 #[derive(Debug)]
 pub struct S3Fifo {
     queues: Queues<2>,
@@ -38,7 +38,7 @@ impl S3Fifo {
         S3Fifo { queues: Queues::new(ids), ghost: Ghost::new(frames), small_frames }
     }
 
-    /// Takes in a folio; `hash` is that of its name, see [`super::hash`].
+    /// Adds a folio; `hash` is the [`super::hash`] of its mapping and first page.
     ///
     /// # Panics
     /// The folio is in a queue already.
@@ -52,21 +52,21 @@ impl S3Fifo {
         self.queues.queue_of(id).is_some()
     }
 
-    /// Forgets a folio that was truncated or invalidated: it is not remembered. False: it is
-    /// not in.
+    /// Removes a folio that was truncated or invalidated, without remembering it. Returns `false`
+    /// if the policy does not have it.
     pub fn remove(&mut self, id: u32) -> bool {
         self.queues.remove(id)
     }
 
-    /// Chooses the folio to evict, and forgets it. None: none can leave, or too few of them;
-    /// clean some first.
+    /// Chooses the folio to evict, and removes it. `None`: no folio can leave, or the search was
+    /// too long; the caller has some folios cleaned first.
     ///
-    /// `look` returns how often a folio was hit (0 to 3) and lowers the counter as told; or None
-    /// if it cannot leave now: pinned, dirty, under I/O.
+    /// `look` returns how often a folio was hit (0 to 3), and lowers the counter as [`Take`] says.
+    /// It returns `None` if the folio cannot leave now: it is pinned, dirty or under I/O.
     pub fn evict(&mut self, mut look: impl FnMut(u32, Take) -> Option<u8>) -> Option<u32> {
         for looks in 0..2 * LOOKS_MAX {
             let pressed = looks >= LOOKS_MAX;
-            // Pressed, both are searched: all of one may be pinned.
+            // Then both queues are searched, because all folios of one may be pinned.
             let (queue, id) = self.candidate(pressed && looks % 2 == 1)?;
             let (take, hits_max) = if queue == SMALL { (Take::All, 1) } else { (Take::One, 0) };
             match look(id, take) {
@@ -81,7 +81,7 @@ impl S3Fifo {
         None
     }
 
-    /// Returns how many frames are in: of newcomers, and of the others.
+    /// Returns how many frames are in the small queue, and in the main queue.
     pub fn frames(&self) -> (u64, u64) {
         (self.queues.frames(SMALL), self.queues.frames(MAIN))
     }

@@ -1,4 +1,4 @@
-//! Which pages are written back: those that were written to.
+//! Only pages that were written to are written back.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn adjoining_dirty_pages_of_several_folios_are_one_bio() {
     assert_eq!(rig.cache.dirty_frames(), 0);
 }
 
-/// Pages drawn: written to here, or by another process while their folio is cached.
+/// Random pages are written here, or by another process while their folio is cached.
 #[test]
 #[cfg_attr(miri, ignore = "megabytes")]
 fn what_another_process_wrote_beside_a_dirty_page_stays() {

@@ -159,8 +159,8 @@ impl<B: BlockBackend> Rig<B> {
         tasks
     }
 
-    /// Begins operations in this order, as one submission does; returns them, and what their bios
-    /// transfer, in bytes.
+    /// Begins operations in this order, as one submission does. Returns them, and the bytes that
+    /// each of their bios transfers.
     pub(super) fn submit(&mut self, list: Vec<Do>) -> (Vec<Task>, Vec<usize>) {
         let (mut tasks, mut plug) = (self.tasks(list), Vec::new());
         tasks.iter_mut().for_each(|task| task.iterate(&mut plug));
@@ -206,7 +206,7 @@ impl<B: BlockBackend> Rig<B> {
     }
 
     /// Reads the cached bytes, then runs one iteration of an operation for the rest. Returns the
-    /// bytes of the first, and of the whole if it is over.
+    /// number of cached bytes, and of all bytes if the read is over.
     pub(super) fn attempt(&mut self, offset: u64, len: usize) -> (usize, u32) {
         let mut buffer = vec![0; len];
         let segment = IoVec { base: buffer.as_mut_ptr(), len };
@@ -220,7 +220,7 @@ impl<B: BlockBackend> Rig<B> {
         (done, if let Step::Done(result) = step { result.unwrap() } else { 0 })
     }
 
-    /// Writes zeroes to the device, past the cache. Nothing is in flight.
+    /// Writes zeroes to the device, bypassing the cache. Nothing is in flight.
     pub(super) fn zero_device(&mut self, from: u64, end: u64) {
         let mut zeroes = vec![0u8; (end - from) as usize];
         let segment = IoVec { base: zeroes.as_mut_ptr(), len: zeroes.len() };
@@ -236,8 +236,8 @@ impl<B: BlockBackend> Rig<B> {
         self.in_flight_max = self.in_flight_max.max(self.in_flight.len());
     }
 
-    /// Does one of the bios in flight, drawn, and delivers its completion: nothing is on the
-    /// device before that. False: nothing is in flight.
+    /// Performs one of the bios in flight, at random, and delivers its completion. The device is
+    /// unchanged before that. Returns `false` if nothing is in flight.
     fn deliver(&mut self, plug: &mut Vec<Bio>) -> bool {
         if self.in_flight.is_empty() {
             return false;

@@ -9,7 +9,7 @@ use nowait_retry::{Step, WaitEntry};
 use nowait_sys::{Errno, file::IoVec};
 use std::task::{Wake, Waker};
 
-/// Many times the largest folio.
+/// The frames of the pool: many times the largest folio.
 const FRAMES: u32 = 8192;
 
 struct Kicks(AtomicU32);
@@ -28,7 +28,7 @@ enum Device {
     Hangs,
 }
 
-/// Files in one cache, each on a device that has its number.
+/// Files in one cache, each on the device with the same number.
 struct Rig {
     cache: Arc<Cache>,
     devices: Vec<Device>,
@@ -54,7 +54,7 @@ impl Rig {
         self.files.push(CachedFile::new(&self.cache, backing, 0));
     }
 
-    /// Runs an operation as long as its devices answer. `None`: it waits for one that hangs.
+    /// Runs an operation as long as its devices answer. `None`: it waits for a device that hangs.
     fn run(
         &mut self,
         mut iterate: impl FnMut(&mut Vec<Bio>, &dyn Fn() -> WaitEntry) -> Step,
@@ -135,7 +135,8 @@ fn many_files_of_a_full_device_leave_a_part_of_the_pool_to_others() {
             let _ = rig.write(file, 2 * FRAMES as usize);
         }
     }
-    // Failed folios take three quarters, the others half of the rest, each and a folio more.
+    // Failed folios take three quarters of the pool, other dirty ones half of the rest; each limit
+    // may be exceeded by a folio.
     let most = u64::from(FRAMES) / 8 * 7 + (2 << crate::ORDER_MAX);
     assert!(rig.cache.dirty_frames() <= most, "{}", rig.cache.dirty_frames());
     assert_eq!(rig.write(1, 4 * FRAMES as usize), Some(Ok(ALL)));

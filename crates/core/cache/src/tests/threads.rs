@@ -33,7 +33,7 @@ fn bring_in(mapping: &Mapping, random: &mut Random) {
     }
 }
 
-/// Returns whether the page was there.
+/// Returns `true` if the page was in the cache.
 fn look(mapping: &Mapping, index: u64) -> bool {
     let Some(pin) = mapping.find(index) else { return false };
     if !pin.state().is_uptodate() {

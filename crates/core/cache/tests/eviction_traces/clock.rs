@@ -1,4 +1,4 @@
-//! CLOCK with two bits: a hit folio goes round again.
+//! CLOCK with a counter of two bits: a folio that was hit goes round once more.
 
 use super::simulation::Policy;
 use nowait_cache::policy::{queues::Queues, s3_fifo::Take};

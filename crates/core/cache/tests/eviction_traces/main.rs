@@ -1,4 +1,4 @@
-//! Eviction policies on traces: how the one in use was chosen, and what it must keep.
+//! Eviction policies on traces: why the policy in use was chosen, and the claims that it must keep.
 //!
 //! The table of docs/eviction.md:
 //! `BENCH=1 cargo test --release -p nowait-cache --test eviction_traces -- --nocapture`
@@ -16,7 +16,7 @@ use s3_fifo::OtherS3Fifo;
 use simulation::{Policy, Simulation};
 use traces::{Access, Prng, Zipf};
 
-/// A policy, made for a cache of so many ids and frames.
+/// A policy, and a function that makes it for a cache of `ids` ids and `frames` frames.
 struct Contestant {
     name: &'static str,
     make: fn(ids: u32, frames: u32) -> Box<dyn Policy>,
@@ -28,7 +28,7 @@ const fn of(name: &'static str, make: fn(u32, u32) -> Box<dyn Policy>) -> Contes
     Contestant { name, make, every_hit: false }
 }
 
-/// The one in use comes first.
+/// The policies; the one in use comes first.
 const CONTESTANTS: [Contestant; 9] = [
     of("S3-FIFO", |ids, frames| Box::new(S3Fifo::new(ids, frames))),
     Contestant {
@@ -49,7 +49,8 @@ impl Contestant {
         Simulation::new((self.make)(frames, frames), frames, self.every_hit)
     }
 
-    /// Hits in percent of the requests of the second half: the first fills the cache.
+    /// Returns the hits in percent of the requests of the second half; the first half fills the
+    /// cache.
     fn hit_ratio(&self, trace: &[Access], frames: u32) -> f64 {
         let mut simulation = self.simulation(frames);
         let (warm_up, measured) = trace.split_at(trace.len() / 2);
@@ -87,7 +88,7 @@ fn left_of_hot_set(contestant: &Contestant, scan: impl Iterator<Item = Access>) 
     let hot = 0..u64::from(frames / 2);
     let mut simulation = contestant.simulation(frames);
     let (mut prng, zipf) = (Prng::new(1), Zipf::new(20_000, 0.6));
-    // In use for a while, among other things.
+    // The hot set is used for a while, among other pages.
     for _ in 0..8 {
         hot.clone().for_each(|key| _ = simulation.access(&Access::page(key)));
         (0..2_000)
@@ -100,7 +101,8 @@ fn left_of_hot_set(contestant: &Contestant, scan: impl Iterator<Item = Access>) 
 
 #[test]
 fn a_full_scan_evicts_less_than_a_tenth_of_the_hot_set() {
-    // Four times the cache, in 64 KiB folios and in pages; then twice, a page now and then again.
+    // Scans of four times the cache: in 64 KiB folios, in pages, and in pages some of which are
+    // read twice.
     let folios = || (0..1_000).flat_map(|n| Access::sequential((1 << 40) + n * 16));
     let pages = (0..16_000).map(|n| Access::page((1 << 41) + n));
     let again = (0..16_000).map(|n| Access::page((1 << 41) + n - n % 4 / 3));
@@ -110,7 +112,7 @@ fn a_full_scan_evicts_less_than_a_tenth_of_the_hot_set() {
     let left = CONTESTANTS.each_ref().map(|one| (one.name, left_of_hot_set(one, folios())));
     println!("left of the hot set after a scan, in percent: {left:?}");
     assert!(left[0].1 > 90);
-    // The canary: the measure can tell.
+    // The canary: other policies lose the hot set, so the measure works.
     assert!(left.contains(&("every hit", 0)) && left.contains(&("LRU", 0)));
 }
 

@@ -1,4 +1,4 @@
-//! SIEVE: a hand that passes hit folios where they stand.
+//! SIEVE: a hand goes through the queue and skips folios that were hit, without moving them.
 //!
 //! Source: "SIEVE is simpler than LRU" (Zhang et al., NSDI 2024).
 

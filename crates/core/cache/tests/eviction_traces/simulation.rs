@@ -8,7 +8,7 @@ use std::collections::HashMap;
 pub(crate) trait Policy {
     fn insert(&mut self, id: u32, hash: u32, frames: u16);
     fn evict(&mut self, look: &mut dyn FnMut(u32, Take) -> Option<u8>) -> Option<u32>;
-    /// Only for those that need more than the counter.
+    /// Called at each hit, for policies that need more than the counter.
     fn hit(&mut self, _id: u32) {}
 }
 

@@ -63,7 +63,7 @@ impl Access {
     }
 }
 
-/// Where other parts of a trace begin.
+/// The first key of the second part of a trace.
 const PART: u64 = 1 << 40;
 
 /// The traces for a cache of `frames`, about `length` requests over `footprint` frames.
@@ -131,7 +131,7 @@ fn oltp(footprint: u64, length: usize) -> Vec<Access> {
     trace
 }
 
-/// A zipf set of a tenth against a stream that never comes back.
+/// A hot set of a tenth, by zipf, and a stream whose pages are used once.
 fn stream(footprint: u64, length: usize) -> Vec<Access> {
     let (mut prng, zipf) = (Prng::new(4), Zipf::new(footprint / 10, 0.8));
     let stream = (0..).flat_map(|n| Access::sequential(PART + n * 16));

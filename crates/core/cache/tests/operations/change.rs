@@ -1,4 +1,4 @@
-//! Changes of a file past its cache: truncations, and writes by others.
+//! Changes of a file that bypass its cache: truncations, and writes by others.
 
 use crate::rig::{KIB, Kicks, MIB, Rig, entry_of};
 use nowait_cache::{Change, OpenFile};

@@ -1,5 +1,5 @@
-//! Writes that end when they are durable: each by itself where it can be, by a flush for several
-//! where not.
+//! Writes that end when they are durable: each by its own bio if possible, else by a flush for
+//! several writes.
 
 use crate::rig::{KIB, MIB, Made, PAGE, Rig};
 use nowait_block::BioOp;

@@ -46,7 +46,7 @@ fn what_eviction_finds_dirty_is_written_before_a_waiter_comes() {
     for n in 0..96 {
         let mut read = rig.read(2 * MIB + n * 64 * KIB, 64 * KIB);
         assert_eq!(rig.iterate(&mut read), None);
-        // The request's own pages are enough: there was a frame for each of them at once.
+        // Waits only for the request's own pages: there was a frame for each of them at once.
         while read.kicks.count() < read.iterations {
             rig.complete_oldest();
         }

@@ -1,4 +1,4 @@
-//! The fast paths: operations that end without an iteration, or leave everything as it was.
+//! The fast paths: operations that end without an iteration, or change nothing.
 
 use crate::rig::{KIB, MIB, PAGE, Rig};
 use nowait_cache::{OpenFile, Tag};

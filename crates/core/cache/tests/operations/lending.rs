@@ -11,7 +11,7 @@ fn rig() -> Rig {
     rig
 }
 
-/// Prepares a cut that nothing is in the way of.
+/// Prepares a truncation that need not wait.
 fn cut(rig: &Rig, size: u64) -> Change {
     let mut change = Change::cut(&rig.file, size);
     let step = change.iterate(&mut Vec::new(), &|| unreachable!("nothing is in flight"));

@@ -1,6 +1,7 @@
 //! Operations of a cache over a device in memory, with the bios that they make in view.
 //!
-//! Nothing completes unless a test says so: what is in flight when an operation waits is exact.
+//! No bio completes unless the test says so: the test knows exactly what is in flight when an
+//! operation waits.
 
 mod change;
 mod durable_writes;

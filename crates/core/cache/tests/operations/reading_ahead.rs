@@ -13,8 +13,8 @@ fn open() -> Arc<OpenFile> {
     Arc::new(OpenFile::new(WINDOW_PAGES as u32))
 }
 
-/// The trace of the source, M10: 16 KiB reads at random places, three submitted together. There
-/// the window shrank to 4 KiB.
+/// The trace of the paper on upfront readahead: 16 KiB reads at random places, three submitted
+/// together. In the paper the window shrank to 4 KiB.
 #[test]
 fn each_streaming_random_read_is_one_bio_and_two_iterations() {
     let (mut rig, open) = (Rig::new(16 * MIB, 8 * MIB), open());

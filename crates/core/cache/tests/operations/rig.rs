@@ -114,8 +114,8 @@ impl Rig {
         Task { operation, buffer, kicks: Arc::default(), iterations: 0 }
     }
 
-    /// Copies to what is cached, as a submit does; returns what is left to do, and how much is
-    /// done.
+    /// Copies to cached pages, as a submit does. Returns the rest of the write, and the number of
+    /// bytes copied.
     pub(crate) fn write_cached(
         &self,
         offset: u64,
@@ -127,7 +127,7 @@ impl Rig {
         (Task { operation, buffer, kicks: Arc::default(), iterations: 0 }, begun.bytes)
     }
 
-    /// Runs an iteration of a read; what it makes is in flight then. `None`: the read waits.
+    /// Runs an iteration of a read, and puts its bios in flight. `None`: the read waits.
     pub(crate) fn iterate(&mut self, read: &mut Task<ReadOperation>) -> Option<u32> {
         let mut plug = Vec::new();
         read.iterations += 1;
@@ -229,7 +229,7 @@ impl Rig {
         }
     }
 
-    /// Writes to the device past the cache.
+    /// Writes to the device, bypassing the cache.
     pub(crate) fn write_device(&self, offset: u64, mut bytes: Vec<u8>) {
         let one = Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() });
         // SAFETY: the bytes live until the completion, which the next line waits for.
@@ -242,7 +242,7 @@ impl Rig {
         self.in_flight.iter().map(|(_, made)| made.len).sum()
     }
 
-    /// How many pages were read so far, and how many different ones.
+    /// Returns how many pages were read so far, and how many different ones.
     pub(crate) fn pages_read(&self) -> (u64, u64) {
         let reads = self.made.iter().filter(|made| made.op == BioOp::Read);
         let page = |made: &Made| made.offset / PAGE..(made.offset + made.len).div_ceil(PAGE);

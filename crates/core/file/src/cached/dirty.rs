@@ -1,8 +1,9 @@
-//! Dirty files, kept by the engine itself.
+//! Dirty files, kept open by the engine itself.
 //!
-//! The writer may be gone before the bytes are in the file: a submission can meet the close of
-//! its descriptor, which has looked for what to write before this wrote it. So what makes a clean
-//! file dirty leaves a reference here, which goes when the file is clean again.
+//! The program may close its descriptor while a write is being submitted. The close writes the
+//! dirty data that it finds, and may be over before the write makes the file dirty. So the write
+//! leaves a reference to the dirty file here; the reference is dropped when the file is clean
+//! again.
 
 use super::UserFile;
 use crate::order::InodeKey;
@@ -17,19 +18,18 @@ use std::sync::Arc;
 pub(crate) struct DirtyFiles(Mutex<FxHashMap<InodeKey, Arc<UserFile>>>);
 
 impl DirtyFiles {
-    /// Releases the files that have nothing to write any more; tells whether some are left.
+    /// Releases the files that are clean again. Returns `true` if dirty ones are left.
     pub(crate) fn tidy(&self) -> bool {
         let files: Vec<_> = self.0.lock().values().cloned().collect();
-        files.iter().for_each(|file| file.let_go());
+        files.iter().for_each(|file| file.release_if_clean());
         !self.0.lock().is_empty()
     }
 
-    /// Returns `true` if the engine keeps a file of this inode.
     pub(super) fn keeps(&self, key: InodeKey) -> bool {
         self.0.lock().contains_key(&key)
     }
 
-    /// Releases all: the engine ends, and what could not be written never will be.
+    /// Releases all files at the end of the engine: data that could not be written are lost.
     pub(crate) fn clear(&self) {
         let files: Vec<_> = self.0.lock().values().cloned().collect();
         files.iter().for_each(|file| file.abandon());
@@ -37,9 +37,11 @@ impl DirtyFiles {
 }
 
 impl UserFile {
-    /// After a write: keeps the file if that is not in it yet.
+    /// Makes the engine keep the file, if the write that has just ended made it dirty.
     pub(crate) fn keep(self: &Arc<Self>) {
-        // The thread that releases looks the other way round, so one of both sees the other.
+        // This thread writes first and then reads `is_kept`; the thread that releases the file
+        // clears `is_kept` first and then looks for dirty data. So at least one of the two sees the
+        // other.
         fence(SeqCst);
         let keeps = !mistake::makes(Mistake::KeepNothing);
         if keeps && !self.is_kept.load(Relaxed) && self.is_dirty() {
@@ -49,8 +51,8 @@ impl UserFile {
         }
     }
 
-    /// Ends the engine's own reference, unless there is something to write.
-    pub(crate) fn let_go(&self) {
+    /// Drops the engine's own reference, unless the file is dirty.
+    pub(crate) fn release_if_clean(&self) {
         if self.is_kept.load(Relaxed) {
             let mut kept = self.dirty_files.0.lock();
             self.is_kept.store(false, Relaxed);
@@ -63,8 +65,8 @@ impl UserFile {
         }
     }
 
-    /// Ends the engine's own reference: what is left could not be written, and the closing caller
-    /// got the error.
+    /// Drops the engine's own reference although the file is dirty: its data could not be written,
+    /// and the caller that closed the file got the error.
     pub(crate) fn abandon(&self) {
         let mut kept = self.dirty_files.0.lock();
         self.is_kept.store(false, Relaxed);

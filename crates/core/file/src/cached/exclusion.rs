@@ -1,13 +1,12 @@
-//! Exclusion of a cached file's requests, for changes past its cache: blocks that are allocated or
-//! taken out, and what others have written.
+//! Changes of a cached file that bypass its cache: blocks that are allocated or removed, and writes
+//! by other programs. Requests of the engine are excluded meanwhile.
 //!
-//! ```text
-//! settle      what was written is in the file: before it is read elsewhere
-//! exclude     the same, nothing stays cached, and no request runs until the file has been changed
-//!             elsewhere
-//! set_len     cuts the file off, or extends it
-//! ```
-//! All of it waits: for calls that wait anyway.
+//! * `settle`: writes the dirty data, before the file is read without the cache
+//! * `exclude`: the same; in addition drops all cached pages and holds back requests until the file
+//!   has been changed without the cache
+//! * `set_len`: truncates or extends the file
+//!
+//! All three may sleep: their callers are calls that may wait anyway.
 
 use super::{UserFile, UserOperation};
 use crate::{
@@ -27,21 +26,21 @@ use nowait_sys::{
 };
 use std::{ops::Range, sync::Arc, task::Waker};
 
-/// Keeps requests to a user file waiting while something else changes it. Its drop reads size and
-/// times of the changed file.
+/// Holds back requests to a user file while something else changes it. Its drop reads the size and
+/// the times of the changed file.
 pub struct Exclusion {
     engine: Arc<Engine>,
     file: Arc<UserFile>,
     ticket: Ticket,
-    /// The change, until it ends.
+    /// The change, until the exclusion ends.
     change: Option<Change>,
 }
 
 impl UserFile {
-    /// Waits for the writes submitted before, and until what they wrote is in the file.
+    /// Waits for the writes that were submitted before, and until their data are in the file.
     ///
     /// # Errors
-    /// The error of a write to the file: what it could not take stays cached.
+    /// The error of a write to the file: data that could not be written stay cached.
     pub fn settle(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<(), Errno> {
         if engine.orders.conflicts(self.key(), &Reach::new(WHOLE, Access::Sync)) || self.is_dirty()
         {
@@ -50,15 +49,15 @@ impl UserFile {
             leave(engine, &ticket);
             written?;
         }
-        self.let_go();
+        self.release_if_clean();
         Ok(())
     }
 
-    /// Waits for all requests submitted before, and until what they wrote is in the file; those
-    /// that come later wait for the end of the exclusion.
+    /// Waits for all requests that were submitted before, and until the data of their writes are in
+    /// the file. Later requests wait for the end of the exclusion.
     ///
     /// # Errors
-    /// The error of a write to the file: nothing is excluded.
+    /// The error of a write to the file: then nothing is excluded.
     pub fn exclude(self: &Arc<Self>, engine: &Arc<Engine>) -> Result<Exclusion, Errno> {
         let ticket = wait_for_turn(engine, self, WHOLE, Access::Write);
         let mut change = Change::outside(self.cached());
@@ -71,14 +70,14 @@ impl UserFile {
         Ok(Exclusion { engine, file, ticket, change })
     }
 
-    /// Cuts the file off at `bytes`, or extends it with zeroes; waits for the requests submitted
-    /// before that write behind the new end, and blocks. All other requests take place either
-    /// before or after it.
+    /// Truncates the file to `bytes`, or extends it with zeroes. Blocks, and waits for the earlier
+    /// requests that reach beyond the smaller of the old and the new size. Every other request
+    /// takes place either before or after the change of size.
     ///
     /// # Errors
-    /// The errors of ftruncate(2); `EBADF`: it has no writer.
+    /// The errors of ftruncate(2); `EBADF`: the file has no writer.
     pub fn set_len(self: &Arc<Self>, engine: &Arc<Engine>, bytes: u64) -> Result<(), Errno> {
-        // All that is behind the smaller end, before and after.
+        // From the smaller of the two sizes, before and after, to the end.
         let from = bytes.min(self.cached.size());
         let from = if mistake::makes(Mistake::CutOutOfOrder) { u64::MAX } else { from };
         let ticket = wait_for_turn(engine, self, from..u64::MAX, Access::Write);
@@ -93,14 +92,14 @@ impl UserFile {
         cut
     }
 
-    /// Returns `true` if the file is not what the cache says.
+    /// Returns `true` if pages are dirty, or the size on disk differs from that in the cache.
     pub(crate) fn is_dirty(&self) -> bool {
         self.cached().is_dirty() || self.cached().size() != self.cached().disk_size()
     }
 }
 
 impl Exclusion {
-    /// Ends it, and takes the file as it was when `version` was looked at.
+    /// Ends the exclusion; `version` becomes the known version and size of the file.
     pub(super) fn take_as(mut self, version: Version) {
         if let Some(change) = self.change.take() {
             let _section = Section::enter(&self.engine);
@@ -125,7 +124,7 @@ impl Drop for Exclusion {
     }
 }
 
-/// Prepares a change of a file past its cache, on the calling thread, which sleeps while it waits.
+/// Prepares a change of a file that bypasses its cache, on the calling thread, which may sleep.
 ///
 /// # Errors
 /// The errors of [`Change::iterate`].
@@ -135,7 +134,8 @@ pub(crate) fn run_change(engine: &Arc<Engine>, change: &mut Change) -> Result<()
 
 const WHOLE: Range<u64> = 0..u64::MAX;
 
-/// Registers behind all requests that are in flight, and sleeps until they are over.
+/// Enters the file's order, and sleeps until the earlier requests that conflict with `access` to
+/// `range` are over.
 pub(crate) fn wait_for_turn(
     engine: &Arc<Engine>,
     file: &UserFile,

@@ -1,4 +1,4 @@
-//! A file in the engine's own page cache, and one open of it.
+//! A file in the engine's own page cache, and one open file that refers to it.
 
 use super::{DirtyFiles, inode_marks::Mark, writers::Writers};
 use crate::{
@@ -16,49 +16,49 @@ use nowait_sys::{
 };
 use std::{ops::Range, sync::Arc};
 
-/// Longest readahead window, in pages: 2 MiB keep a device busy that takes 64 KiB requests.
+/// Longest readahead window, in pages: 2 MiB, enough for a device that takes 64 KiB requests.
 const WINDOW_PAGES_MAX: u32 = 512;
 
-/// A file in the engine's page cache, shared by all its opens in the process.
+/// A file in the engine's page cache, shared by all its open files in the process.
 #[derive(Debug)]
 pub struct UserFile {
     pub(super) key: InodeKey,
     pub(super) cached: Arc<CachedFile>,
-    /// Readahead state of requests that come without an open of their own; it tells several streams
-    /// apart.
+    /// Readahead state of requests that come without an open file of their own. It tells several
+    /// sequential streams apart.
     pub(super) reads: Arc<OpenFile>,
-    /// Handles that count themselves; not by references, which requests and the driver have too.
+    /// The count of [`UserHandle`](super::UserHandle)s. References would not do: requests and the
+    /// driver have some, too.
     pub(super) handles: Arc<OpenCount>,
     pub(super) writers: Writers,
-    /// The file's blocks go past the kernel's cache.
+    /// `true`: reads and writes of the file's blocks bypass the kernel's page cache.
     pub(super) direct: bool,
-    /// The file as it was before any of its pages was read. Never as it was after a write of ours:
-    /// that of another process may have come before.
+    /// The version of the file before any of its pages was read. It is never taken after a write by
+    /// this process: another process may have written before that.
     pub(super) seen: Mutex<Version>,
-    /// Writes past the cache are waited for, which were in flight before.
+    /// `true`: the open still waits for earlier writes that bypass the cache.
     pub(super) is_opening: AtomicBool,
-    /// The descriptor that reads of the file, and stat, use.
+    /// The descriptor that the engine uses to read the file and for stat.
     pub(super) opened: Arc<BothTables>,
     pub(super) dirty_files: Arc<DirtyFiles>,
-    /// The file is in `dirty_files`; changed under the lock of that list.
+    /// `true`: the file is in `dirty_files`; changed under the lock of that list.
     pub(super) is_kept: AtomicBool,
-    /// Writes past the cache find it by that.
+    /// By this mark, writes that would bypass the cache find the file.
     pub(super) _mark: Mark,
 }
 
-/// A user file as one of its opens: what reading ahead remembers, and what it was advised, is
-/// that open's.
+/// A user file with the readahead state and the advice of one of its open files.
 #[derive(Clone, Copy, Debug)]
 pub struct Opened<'a> {
     /// The file.
     pub file: &'a Arc<UserFile>,
-    /// The state of the open, from [`UserFile::new_open`].
+    /// The state of the open file, from [`UserFile::new_open`].
     pub reads: &'a Arc<OpenFile>,
 }
 
 impl Opened<'_> {
-    /// Takes advice, as posix_fadvise(2), for `range` in bytes; what is to be read ahead, or read
-    /// no more, begins at once, and no request waits for it.
+    /// Takes advice, as posix_fadvise(2), for `range` in bytes. `WillNeed` starts the reads and
+    /// `DontNeed` the removal of pages at once; no request waits for either.
     pub fn advise(&self, engine: &Arc<Engine>, range: Range<u64>, advice: Advice) {
         let (file, reads) = (self.file.cached(), self.reads);
         match advice {
@@ -76,14 +76,14 @@ impl Opened<'_> {
 }
 
 impl<'a> From<&'a Arc<UserFile>> for Opened<'a> {
-    /// The open that all callers share that know the file by a descriptor only.
+    /// The shared readahead state of all callers that know the file only by a descriptor.
     fn from(file: &'a Arc<UserFile>) -> Opened<'a> {
         Opened { file, reads: &file.reads }
     }
 }
 
 impl UserFile {
-    /// Makes the state of a new open, see [`Opened`].
+    /// Makes the state of a new open file, see [`Opened`].
     pub fn new_open() -> Arc<OpenFile> {
         Arc::new(OpenFile::new(WINDOW_PAGES_MAX))
     }
@@ -102,7 +102,7 @@ impl UserFile {
         self.opened.number().and_then(file::version)
     }
 
-    /// Returns its descriptors in the application's table.
+    /// Returns the descriptors of this file in the application's table.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = i32> {
         self.opened.here().into_iter().chain(self.writers.descriptors())
     }

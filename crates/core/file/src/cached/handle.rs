@@ -1,4 +1,4 @@
-//! Handles: the opens of a user file that say their end.
+//! Handles: open user files that are closed by a call.
 
 use super::{UserFile, UserOperation};
 use crate::{Engine, hold::OpenCount};
@@ -9,8 +9,8 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// An open of a file in the page cache. [`UserHandle::close`] ends it; one that is merely dropped
-/// leaves the file as if it were open.
+/// An open file in the page cache. [`UserHandle::close`] closes it; a handle that is merely dropped
+/// leaves the file counted as open.
 #[derive(Debug)]
 pub struct UserHandle {
     file: Arc<UserFile>,
@@ -18,10 +18,11 @@ pub struct UserHandle {
 }
 
 impl UserHandle {
-    /// Opens the file behind `fd`, as [`UserFile::open`] does; `writes`: also for writing.
+    /// Opens the file behind `fd`, as [`UserFile::open`] does; if `writes`, also for writing.
     ///
     /// # Errors
-    /// The errors of [`UserFile::open`]. `EACCES`, `EPERM`, `EROFS`, `ETXTBSY`: not for writing.
+    /// The errors of [`UserFile::open`]. `EACCES`, `EPERM`, `EROFS`, `ETXTBSY`: the file cannot be
+    /// opened for writing.
     pub fn open(engine: &Arc<Engine>, fd: i32, writes: bool) -> Result<UserHandle, Errno> {
         let file = UserFile::open_for_reading(engine, fd)?;
         file.handles.enter();
@@ -38,13 +39,14 @@ impl UserHandle {
         &self.file
     }
 
-    /// Closes it. The last handle, and the last that writes, has what is dirty written first, and
-    /// waits until the engine has closed what it had open for them: a second at most, which only a
-    /// device that hangs takes. `is_last`: no handle in another mode has the file open, which may
-    /// ask for a sync later.
+    /// Closes the handle. The last handle, and the last that writes, first writes the dirty data,
+    /// and then waits at most a second until the engine has closed its own descriptors for them;
+    /// only a device that hangs takes that long. `is_last`: no handle in another cache mode, which
+    /// may ask for a sync later, has the file open.
     ///
     /// # Errors
-    /// The error of a write to the file, in this call or before; what is lost stays lost.
+    /// The error of a write to the file, in this call or before; the data that could not be written
+    /// are lost.
     pub fn close(self, engine: &Arc<Engine>, is_last: bool) -> Result<(), Errno> {
         let UserHandle { file, writes } = self;
         let was_last_writer = writes && file.end_writing();
@@ -53,7 +55,7 @@ impl UserHandle {
             return Ok(());
         }
         let closed = file.write_back_at_close(engine, was_last && is_last);
-        // Also where it was the last of all: another may be opened by now.
+        // Also if it was the last handle of all: another may have been opened since.
         let closes_writes = was_last_writer && file.close_writes();
         let (handles, writers) = (file.handles.clone(), file.writers.count.clone());
         let mut counts: Vec<&Arc<OpenCount>> = Vec::new();
@@ -61,8 +63,8 @@ impl UserHandle {
         counts.extend(was_last.then_some(&handles));
         let key = file.key();
         drop(file);
-        // Pages that an open in another mode dirties meanwhile keep the file, until they are on
-        // disk.
+        // Pages that a handle in another cache mode has dirtied meanwhile keep the file open until
+        // they are on disk.
         let is_kept = || was_last && engine.user_files.dirty.keeps(key);
         if !mistake::makes(Mistake::CloseAtOnce) {
             engine.wait_until_closed(&counts, is_kept);
@@ -72,8 +74,8 @@ impl UserHandle {
 }
 
 impl UserFile {
-    /// Writes the dirty data, at the close of the last open of its kind. At the close of the last
-    /// open of all (`is_last`), gives up data that could not be written.
+    /// Writes the dirty data when the last handle, or the last that writes, is closed. If it was
+    /// the last open of the inode (`is_last`), drops data that could not be written.
     ///
     /// # Errors
     /// The error of a write to the file, in this call or before.
@@ -88,9 +90,10 @@ impl UserFile {
         };
         let written = written.and_then(|()| self.cached().lost().map_or(Ok(()), Err));
         match written {
-            // An open in another mode may have written meanwhile: then the engine keeps it.
-            Ok(()) if !mistake::makes(Mistake::AbandonAtClose) => self.let_go(),
-            // A sync of another open must still fail.
+            // A handle in another cache mode may have written meanwhile: then the engine keeps the
+            // file.
+            Ok(()) if !mistake::makes(Mistake::AbandonAtClose) => self.release_if_clean(),
+            // A later sync by another open file must still fail.
             Err(_) if !is_last => {}
             _ => self.abandon(),
         }

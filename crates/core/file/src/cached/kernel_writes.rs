@@ -1,13 +1,16 @@
-//! Writes in flight that go past the page cache of the engine, counted by inode.
+//! Writes in flight that bypass the engine's page cache, counted by inode.
 //!
-//! A page that the cache reads while such a write is in flight may be what was there before, and
-//! would be kept, or written back over it. So an open in the cache waits until none is left:
+//! A page that the cache reads while such a write is in flight may hold the old bytes; the cache
+//! would keep them, or write them back over the new ones. So an open in the cache waits until no
+//! such write is left:
 //!
-//! ```text
-//!   a write:  count itself, then look for the mark     the open:  mark the inode, then look for
-//!             of the inode; marked: go to the cache               writes; wait until they ended
-//! ```
-//! One of the two sees the other. A writer never waits, and takes no lock unless an open waits.
+//! * A write counts itself, and then looks for a mark of the inode. If there is one, the write goes
+//!   through the cache.
+//! * The open marks the inode, and then looks for counted writes. If there are some, it waits for
+//!   their end.
+//!
+//! So either the write sees the mark, or the open sees the write. A writer never waits, and takes
+//! no lock unless an open waits.
 
 use crate::{Context, order::InodeKey};
 use core::hash::{BuildHasher, BuildHasherDefault};
@@ -15,28 +18,29 @@ use nowait_retry::counter::{Counter, ZeroWaiters};
 use rustc_hash::FxHasher;
 use std::{sync::Arc, task::Waker};
 
-/// Counters of one kind. 16 KiB.
+/// Counters in each of the two tables: 16 KiB.
 const PLACES: usize = 4096;
-/// Counters of writes to files whose inode was not looked up.
+/// Counters of the writes to files whose inode was not looked up.
 const UNKNOWN: usize = 64;
 
 /// The counters of an engine.
 #[derive(Debug)]
 pub(crate) struct KernelWrites {
-    /// By one hash of the inode and by another: two inodes rarely share both.
+    /// Two tables, indexed by different bits of the inode's hash: two inodes rarely share both
+    /// counters.
     first: Box<[Counter]>,
     second: Box<[Counter]>,
     unknown: [Unknown; UNKNOWN],
-    /// Opens that wait.
+    /// The opens that wait for writes.
     opens: ZeroWaiters,
 }
 
-/// In a cache line of its own: contexts of different threads count in different ones.
+/// A counter in a cache line of its own: contexts of different threads use different counters.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Unknown(Counter);
 
-/// Where the writes of an inode are counted; or [`ANY_INODE`], and the counter of unknown ones.
+/// The two counters of an inode's writes; or [`ANY_INODE`] and the counter of unknown inodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Places(u16, u16);
 
@@ -64,7 +68,7 @@ impl Default for KernelWrites {
 }
 
 impl KernelWrites {
-    /// Counts a write; the caller looks for a mark after that.
+    /// Counts a write; the caller must look for a mark of the inode afterwards.
     pub(crate) fn enter(&self, key: InodeKey) -> KernelWrite<'_> {
         let places = Places::of(key);
         self.first[usize::from(places.0)].enter();
@@ -72,8 +76,8 @@ impl KernelWrites {
         KernelWrite { writes: self, places }
     }
 
-    /// Counts a write by `context` to a file whose inode is not known; the caller looks for
-    /// marks of any inode after that.
+    /// Counts a write by `context` to a file whose inode is not known; the caller must look for a
+    /// mark of any inode afterwards.
     pub(crate) fn enter_unknown(&self, context: &Context) -> UnknownWrite<'_> {
         let index = (context.number % UNKNOWN) as u16;
         self.unknown[usize::from(index)].0.enter();
@@ -101,24 +105,25 @@ impl KernelWrites {
         }
     }
 
-    /// Returns `true` if no write to the inode is in flight; a no may be wrong.
+    /// Returns `true` if no write to the inode is in flight. A `false` may be wrong, because inodes
+    /// share counters.
     pub(crate) fn none(&self, key: InodeKey) -> bool {
         let Places(first, second) = Places::of(key);
         self.first[usize::from(first)].is_zero() || self.second[usize::from(second)].is_zero()
     }
 
-    /// Returns `true` if no write is in flight that this counter of unknown inodes counts.
+    /// Returns `true` if this counter of unknown inodes counts no write in flight.
     fn none_unknown(&self, index: usize) -> bool {
         self.unknown[index].0.is_zero()
     }
 
-    /// Returns `true` if no write is in flight that may be one to the inode.
+    /// Returns `true` if no write in flight can be one to this inode.
     pub(crate) fn none_at_all(&self, key: InodeKey) -> bool {
         (0..UNKNOWN).all(|index| self.none_unknown(index)) && self.none(key)
     }
 
-    /// Waits, by `sleep`, until no write to the inode is in flight. The inode is marked, so that no
-    /// other write begins: `sleep` returns when `waker` is woken, or earlier.
+    /// Calls `sleep` until no write to the inode is in flight. The caller has marked the inode, so
+    /// that no other write begins; `sleep` returns when `waker` is woken, or earlier.
     pub(crate) fn wait_for_none(&self, key: InodeKey, waker: &Waker, sleep: impl Fn()) {
         let wait = |is_over: &dyn Fn() -> bool| self.opens.wait(waker, is_over, &sleep);
         (0..UNKNOWN).for_each(|index| wait(&|| self.none_unknown(index)));
@@ -160,7 +165,7 @@ pub(crate) struct KeptWrite {
 }
 
 impl KeptWrite {
-    /// Takes over what was left counted.
+    /// Makes the guard of a write that `forget` has left counted.
     pub(crate) fn of(places: Places, context: &Arc<Context>) -> KeptWrite {
         KeptWrite { context: context.clone(), places }
     }

@@ -27,22 +27,23 @@ use nowait_sys::{
 use std::{sync::Arc, task::Waker};
 
 impl UserFile {
-    /// Opens the file behind `fd` once more, through the page cache; `fd` stays the caller's.
-    /// Until the end, if `fd` can write: [`UserHandle`](super::UserHandle) says an end.
+    /// Opens the file behind `fd` once more, through the page cache; `fd` stays the caller's. If
+    /// `fd` can write, the engine keeps the file open for writing as long as the user file exists.
+    /// A [`UserHandle`](super::UserHandle) keeps it open only until the handle is closed.
     ///
-    /// If others may have changed the file since it was read, its cached pages are written and
-    /// dropped, except while they cannot be written. Waits for the requests that are in flight
-    /// then, and for writes in flight that the engine does past the cache; may wait for the disk.
+    /// If another program may have changed the file since it was read, its cached pages are written
+    /// and dropped; pages that cannot be written stay. Waits for the file's requests in flight
+    /// then, and for the engine's writes in flight that bypass the cache; may wait for the disk.
     /// # Errors
     /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Errors of open(2).
-    /// `EAGAIN`: too many files are in flight to the engine's threads.
+    /// `EAGAIN`: too many files are on their way to the engine's threads.
     pub fn open(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
         let file = UserFile::open_for_reading(engine, fd)?;
         if status_flags(fd)? & O_ACCMODE == O_RDONLY {
             return Ok(file);
         }
         match file.pin_writing(engine, fd) {
-            // The system does not allow it.
+            // The caller may not write the file: it is open for reading only.
             Ok(()) | Err(Errno::ACCES | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(file),
             Err(errno) => Err(errno),
         }
@@ -57,7 +58,7 @@ impl UserFile {
         }
         let key = (stat.dev, stat.ino);
         let cached = &engine.user_files;
-        // Two opens at once must not make two caches of one file.
+        // Two threads that open a file at once must not make two caches of it.
         let turn = match cached.begin_open(key) {
             Ok(turn) => turn,
             Err(open) => {
@@ -67,13 +68,14 @@ impl UserFile {
             }
         };
         engine.start_cleaner()?;
-        // From here on a write past the cache finds the mark, or is found in flight.
+        // From here on, a write that would bypass the cache finds the mark, or is seen in flight
+        // below.
         let mark = cached.marks.mark(key);
         let is_idle = cached.writes.none_at_all(key);
         let at_once = mistake::makes(Mistake::OpenAtOnce);
         let made = Arc::new(UserFile::make(engine, fd, key, mark)?);
         let mut files = cached.files.lock();
-        // A write that comes from now on finds the file.
+        // A write that begins from now on finds the file.
         if is_idle && !turn.opening.is_passed() || at_once {
             made.publish(engine, &mut files);
             return Ok(made);
@@ -85,7 +87,8 @@ impl UserFile {
         made.wait_for_writes(engine, &ticket)
     }
 
-    /// Waits for the writes in flight past the cache; requests that come now wait for that, too.
+    /// Waits for the writes in flight that bypass the cache. Requests that come meanwhile wait,
+    /// too.
     fn wait_for_writes(
         self: Arc<Self>,
         engine: &Arc<Engine>,
@@ -101,7 +104,7 @@ impl UserFile {
         looked.map(|()| self)
     }
 
-    /// Lets others find it.
+    /// Puts the file in the table where other threads find it.
     fn publish(self: &Arc<Self>, engine: &Engine, files: &mut Files<'_>) {
         files.retain(|_, entry| match entry {
             Entry::Open(file) => file.strong_count() > 0,
@@ -111,7 +114,7 @@ impl UserFile {
         engine.user_files.any.store(true, Release);
     }
 
-    /// Waits for the end of the open, if that waits for writes.
+    /// Waits until the open is over, if another thread's open still waits for writes.
     pub fn wait_until_open(self: &Arc<Self>, engine: &Arc<Engine>) {
         if self.is_opening.load(Acquire) {
             let ticket = wait_for_turn(engine, self, 0..u64::MAX, Access::Sync);
@@ -120,11 +123,12 @@ impl UserFile {
     }
 
     fn make(engine: &Engine, fd: i32, key: InodeKey, mark: Mark) -> Result<UserFile, Errno> {
-        // Only now: an earlier cache of the file may have written to it until it ended.
+        // Read only now: the user file that had this inode before may have written to the file
+        // until it was dropped.
         let version = file::version(fd)?;
         let (opened, is_direct) = open_to_read(fd)?;
         let handles = Arc::<OpenCount>::default();
-        // Out of the way of the numbers that the application's own opens would get.
+        // A high number, so that the application's own opens get the usual low ones.
         let opened = engine.in_both_tables(opened.moved_high(), Some(&handles))?;
         let (reads, block_bytes) = (target(&opened), FRAME_BYTES as u32);
         let backing = Backing { reads, writes: None, device: key.0, block_bytes };
@@ -145,14 +149,14 @@ impl UserFile {
         })
     }
 
-    /// Writes and drops the cached pages if the file may have changed under them. If a page cannot
-    /// be written, all of them stay, and the next open looks again.
+    /// Writes and drops the cached pages if another program may have changed the file. If a page
+    /// cannot be written, all pages stay, and the next open checks again.
     fn look_again(self: &Arc<Self>, engine: &Arc<Engine>) {
         let changed = |now: Version| self.seen.lock().has_changed(&now);
         if !self.version().is_ok_and(changed) {
             return;
         }
-        // First while others go on: that may take long.
+        // Without the exclusion first, so that other requests go on: this write may take long.
         if self.settle(engine).is_err() {
             return;
         }
@@ -163,15 +167,16 @@ impl UserFile {
         }
     }
 
-    /// Takes the file as it is: nothing of it is cached or brought in, so that nothing gets lost
-    /// between the look at it and the change of its size.
+    /// Reads the size and version of the file. No page of it is cached or being read, so no request
+    /// can come between the look at the size and its change.
     pub(crate) fn take_as_it_is(&self, change: Change) {
         if let Ok(now) = self.version() {
             self.take_as(change, now);
         }
     }
 
-    /// The mistake that nothing else makes: takes what is there for what is cached.
+    /// Used by a deliberate test mistake only: takes the file's version now as that of the cached
+    /// pages.
     pub(super) fn see(&self) {
         if let Ok(now) = self.version() {
             *self.seen.lock() = now;
@@ -184,18 +189,19 @@ impl UserFile {
     }
 }
 
-/// Returns the open by which bios reach a file.
+/// Returns the file in the form in which bios name it.
 pub(super) fn target(file: &Arc<BothTables>) -> Target {
     Target { fd: -1, file: Some(file.clone()) }
 }
 
-/// Opens the file behind `fd` for reads of the cache. True: past the kernel's cache.
+/// Opens the file behind `fd` for reads by the cache. The `bool` is `true` if the reads bypass the
+/// kernel's page cache.
 ///
 /// # Errors
 /// The errors of open(2).
 fn open_to_read(fd: i32) -> Result<(Fd, bool), Errno> {
     match file::reopen(fd, O_RDONLY | O_DIRECT) {
-        // No direct I/O there.
+        // The file system has no direct I/O.
         Err(Errno::INVAL) => {}
         Err(errno) => return Err(errno),
         Ok(direct) if takes_frames(inspect::direct_alignment(direct.raw()).unwrap_or(None)) => {
@@ -206,8 +212,8 @@ fn open_to_read(fd: i32) -> Result<(Fd, bool), Errno> {
     Ok((file::reopen(fd, O_RDONLY)?, false))
 }
 
-/// Returns `true` if direct requests of single frames suit a file. One that does not say takes
-/// blocks of up to 4 KiB.
+/// Returns `true` if a file takes direct requests of a single frame. A file without known alignment
+/// is assumed to take blocks of up to 4 KiB.
 fn takes_frames(alignment: Option<DirectAlignment>) -> bool {
     let frame = FRAME_BYTES as u32;
     alignment.is_none_or(|asked| asked.offset <= frame && asked.memory <= frame)

@@ -1,8 +1,9 @@
-//! Opens that are not over: each by one thread, for which others that open the file wait.
+//! Opens in progress. One thread opens a file; other threads that open the same file wait for it.
 //!
-//! The lock of the user files is given up meanwhile, because submitters take it: they would wait
-//! for an open(2) that they have nothing to do with. Submitters go past a file that is not open
-//! yet; a write that does so leaves a note, and the open waits for its end.
+//! The opening thread does not hold the lock of the user files, because submitters take it and
+//! would wait for an open(2) that does not concern them. Submitters bypass the cache for a file
+//! that is still being opened; a write that does so sets a flag, and the open then waits for the
+//! end of the write.
 
 use super::{CachedFiles, Entry, UserFile};
 use crate::order::InodeKey;
@@ -13,27 +14,28 @@ use core::sync::atomic::{
 use nowait_sys::{futex, time::Deadline};
 use std::sync::Arc;
 
-/// An open in the page cache that is not over.
+/// An open in the page cache that is in progress.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
-    /// 0: it is not over.
+    /// 0: the open is in progress. 1: it has ended.
     over: AtomicU32,
-    /// A write has begun past the cache meanwhile. Changed and read under the lock of the files.
+    /// `true`: a write that bypasses the cache has begun meanwhile. Changed and read under the lock
+    /// of the files.
     is_passed: AtomicBool,
 }
 
 impl Opening {
-    /// Says that a write begins which the file does not get.
+    /// Records that a write begins which bypasses the cache.
     pub(super) fn pass(&self) {
         self.is_passed.store(true, Relaxed);
     }
 
-    /// Returns `true` if a write has begun past the cache.
+    /// Returns `true` if a write has begun that bypasses the cache.
     pub(super) fn is_passed(&self) -> bool {
         self.is_passed.load(Relaxed)
     }
 
-    /// Waits until it is over.
+    /// Waits until the open has ended.
     pub(super) fn wait(&self) {
         while self.over.load(Acquire) == 0 {
             let _ = futex::wait(&self.over, 0, Deadline::NEVER);
@@ -41,8 +43,8 @@ impl Opening {
     }
 }
 
-/// The right of one thread to open a file; it ends when the value is dropped, whether the file is
-/// open or not.
+/// The right of one thread to open a file. It ends when the value is dropped, whether the open
+/// succeeded or failed.
 pub(super) struct Turn<'a> {
     files: &'a CachedFiles,
     key: InodeKey,
@@ -62,7 +64,7 @@ impl Drop for Turn<'_> {
 }
 
 impl CachedFiles {
-    /// Begins to open a file, after the threads that do so already.
+    /// Begins to open a file, after any other thread that is opening it has ended.
     ///
     /// # Errors
     /// The file, if it is open.
@@ -101,7 +103,7 @@ mod tests {
         let second = std::thread::spawn(move || {
             second.begin_open(key).is_ok_and(|turn| !turn.opening.is_passed())
         });
-        // An open that fails drops its turn, too.
+        // A failed open drops its turn, too.
         drop(turn);
         assert!(second.join().unwrap());
         assert!(files.files.lock().is_empty());

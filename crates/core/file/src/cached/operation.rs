@@ -1,5 +1,5 @@
 //! A read, write or sync of a file in the engine's page cache, run by a request or by a thread that
-//! parks.
+//! sleeps until it is done.
 
 use super::{Opened, UserFile};
 use crate::{Command, Engine, Kind, engine::parker::sleep_through};
@@ -74,7 +74,8 @@ impl UserOperation {
         UserOperation::new(file, CachedKind::Read(read))
     }
 
-    /// Makes a write of all segments at byte `offset`, which ends when it is `durable`.
+    /// Makes a write of all segments at byte `offset`. The write ends when the data are durable as
+    /// `durable` says.
     ///
     /// # Safety
     /// The segments are valid until the operation is dropped.
@@ -91,7 +92,8 @@ impl UserOperation {
     }
 
     /// Makes a write of all segments at the end of the file. Between its first iteration and its
-    /// end no other write may run: a place in the order sees to that.
+    /// end no other write of the file may run; the caller holds a place in the file's order for
+    /// that.
     ///
     /// # Safety
     /// The segments are valid until the operation is dropped.
@@ -112,7 +114,8 @@ impl UserOperation {
         UserOperation::new(file, kind)
     }
 
-    /// Makes a sync of the data of `len` bytes from `offset` on; of all from there if `len` is 0.
+    /// Makes a sync of the data of `len` bytes from `offset` on; if `len` is 0, to the end of the
+    /// file.
     pub fn sync_range(file: &Arc<UserFile>, offset: u64, len: u64) -> UserOperation {
         let page = |at: u64| at / FRAME_BYTES as u64;
         let last = match len {
@@ -141,7 +144,7 @@ impl UserOperation {
     /// Makes the operation that carries out `command`.
     ///
     /// # Errors
-    /// `EINVAL`: a poll.
+    /// `EINVAL`: the command is a poll.
     /// # Safety
     /// The segments are valid until the operation is dropped.
     pub unsafe fn of<'a>(
@@ -171,8 +174,8 @@ impl UserOperation {
         matches!(self.kind, CachedKind::Write(_))
     }
 
-    /// Runs the operation to its end on the calling thread, which sleeps while it waits: the
-    /// same iterations, with the thread as what is kicked.
+    /// Runs the operation to its end on the calling thread, which sleeps between iterations until
+    /// it is woken.
     ///
     /// # Errors
     /// The errors of the operation.

@@ -1,6 +1,6 @@
-//! Who may write a cached file: the engine opens it for writing when the first writer comes, and
-//! closes that with the last, so that a file which is only read here can be executed, and its file
-//! system remounted.
+//! The writers of a cached file. The engine opens the file for writing when the first writer comes,
+//! and closes that descriptor with the last. So a file that is only read here can be executed, and
+//! its file system remounted read-only.
 
 use super::{UserFile, open::target};
 use crate::{
@@ -20,13 +20,14 @@ use nowait_sys::{
 };
 use std::sync::{Arc, Weak};
 
-/// The writers of a user file, and what the engine has open for them.
+/// The writers of a user file, and the engine's descriptors for their writes.
 #[derive(Debug, Default)]
 pub(super) struct Writers {
     pub(super) count: Arc<OpenCount>,
     open: Mutex<Option<Open>>,
     is_open: AtomicBool,
-    /// A writer that is not counted has come: until the end of the file.
+    /// `true`: a writer has come that is not counted; the file stays open for writing until it is
+    /// dropped.
     is_pinned: AtomicBool,
 }
 
@@ -37,24 +38,25 @@ struct Open {
 }
 
 impl UserFile {
-    /// Counts a writer, whose file `fd` is, and opens that for writing if it is the first.
+    /// Counts a writer with the descriptor `fd`, and opens the file for writing if that is not done
+    /// yet.
     ///
     /// # Errors
-    /// The errors of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
+    /// The errors of open(2); `EAGAIN`: too many files are on their way to the engine's threads.
     pub(super) fn begin_writing(&self, engine: &Engine, fd: i32) -> Result<(), Errno> {
-        // From here on what is open stays open.
+        // Counted first, so that no other thread closes the descriptors that are open now.
         self.writers.count.enter();
         self.open_to_write(engine, fd).inspect_err(|_| _ = self.writers.count.leave())
     }
 
-    /// Opens it for writing, unless it is; for a writer that is counted, or pins it.
+    /// Opens the file for writing unless it is; the caller has counted a writer.
     fn open_to_write(&self, engine: &Engine, fd: i32) -> Result<(), Errno> {
         let writers = &self.writers;
         if writers.open.lock().is_some() {
             return Ok(());
         }
         // Opens the file without the lock, because the open may wait for the disk. If two threads
-        // open it at once, one of the two is dropped.
+        // open it at once, one pair of descriptors is dropped.
         let made = Open::of(engine, fd, self.direct, &writers.count)?;
         let mut open = writers.open.lock();
         if open.is_none() {
@@ -69,11 +71,11 @@ impl UserFile {
         Ok(())
     }
 
-    /// Keeps the file open for writing until it is closed: for writers that do not say when they
-    /// end.
+    /// Keeps the file open for writing until the user file is dropped: for writers whose end is not
+    /// seen.
     ///
     /// # Errors
-    /// The errors of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
+    /// The errors of open(2); `EAGAIN`: too many files are on their way to the engine's threads.
     pub(crate) fn pin_writing(&self, engine: &Engine, fd: i32) -> Result<(), Errno> {
         if self.writers.is_pinned.load(Acquire) {
             return Ok(());
@@ -85,22 +87,22 @@ impl UserFile {
     }
 
     /// Keeps the file open for writing until the returned writer ends: for a handle in another
-    /// mode.
+    /// cache mode.
     ///
     /// # Errors
-    /// The errors of open(2); `EAGAIN`: too many files are in flight to the engine's threads.
+    /// The errors of open(2); `EAGAIN`: too many files are on their way to the engine's threads.
     pub fn write_through(self: &Arc<Self>, engine: &Engine, fd: i32) -> Result<Writer, Errno> {
         self.begin_writing(engine, fd)?;
         Ok(Writer(Arc::downgrade(self)))
     }
 
-    /// Ends a writer; true: it was the last.
+    /// Ends a writer. Returns `true` if it was the last.
     pub(super) fn end_writing(&self) -> bool {
         self.writers.count.leave()
     }
 
-    /// Closes the descriptor that is open for writing, unless it is pinned, a handle writes, or
-    /// data are dirty. Returns `true` if it has closed it.
+    /// Closes the descriptors that are open for writing, unless the file is pinned for writing, a
+    /// writer is counted, or data are dirty. Returns `true` if it has closed them.
     pub(super) fn close_writes(&self) -> bool {
         let mut open = self.writers.open.lock();
         let is_pinned = self.writers.is_pinned.load(Acquire);
@@ -114,33 +116,33 @@ impl UserFile {
         true
     }
 
-    /// Returns `true` if the engine has it open for writing.
+    /// Returns `true` if the engine has the file open for writing.
     pub fn is_writable(&self) -> bool {
         self.writers.is_open.load(Acquire)
     }
 
-    /// Sets the size of the file behind the cache.
+    /// Sets the size of the file on disk; the cache is not changed.
     ///
     /// # Errors
-    /// The errors of ftruncate(2); `EBADF`: it has no writer.
+    /// The errors of ftruncate(2); `EBADF`: the file has no writer.
     pub(super) fn set_len_behind(&self, bytes: u64) -> Result<(), Errno> {
         let tail = self.writers.open.lock().as_ref().map(|open| open.tail.clone());
         file::set_len(tail.ok_or(Errno::BADF)?.number()?, bytes)
     }
 }
 
-/// A writer whose handle is in another mode.
+/// A writer whose handle is in another cache mode.
 #[derive(Debug)]
 pub struct Writer(Weak<UserFile>);
 
 impl Writer {
-    /// Returns `true` if it writes this file.
+    /// Returns `true` if it is a writer of this file.
     pub fn is_of(&self, file: &Arc<UserFile>) -> bool {
         core::ptr::eq(self.0.as_ptr(), Arc::as_ptr(file))
     }
 
-    /// Ends it; the last writer of a file has what is dirty written, and the file closed for
-    /// writing.
+    /// Ends the writer. The last writer of a file writes its dirty data and closes the descriptors
+    /// for writing.
     ///
     /// # Errors
     /// The error of a write to the file, in this call or before.
@@ -162,7 +164,7 @@ impl Open {
         count: &Arc<OpenCount>,
     ) -> Result<Open, Errno> {
         let reopen = |flags| {
-            // Out of the way of the numbers that the application's own opens would get.
+            // High numbers, so that the application's own opens get the usual low ones.
             let opened = file::reopen(fd, O_WRONLY | flags)?.moved_high();
             engine.in_both_tables(opened, Some(count))
         };
@@ -171,7 +173,7 @@ impl Open {
 }
 
 impl Writers {
-    /// Returns their descriptors in the application's table.
+    /// Returns the descriptors for writing in the application's table.
     pub(super) fn descriptors(&self) -> Vec<i32> {
         let open = self.open.lock();
         let both = open.iter().flat_map(|open| [&open.direct, &open.tail]);

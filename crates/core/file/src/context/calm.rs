@@ -1,42 +1,43 @@
-//! Contexts whose callers come by themselves, so that the driver looks after them rarely.
+//! Contexts whose callers fetch events by themselves, so that the driver checks them rarely.
 //!
-//! A look takes 15 µs of a processor, which is much for a program with a few requests a second. If
-//! the callers stop coming, their requests wait for the driver once, at most for two of its looks.
+//! A check takes 15 µs of a processor, which is much for a program with a few requests a second. If
+//! the callers stop coming, their requests wait for the driver once, for at most two of its checks.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Ticks, for a second, at which no request had waited for the driver.
+/// The number of ticks in a row, one second, without a request that waited for the driver, after
+/// which a context is calm.
 const TICKS: u32 = 200;
 
-/// The time for which a context has been calm.
+/// The time since a request of the context last waited for the driver.
 #[derive(Default)]
 pub(super) struct Calm {
-    /// The ticks since a request has waited for the driver. Written by the driver only.
+    /// The number of ticks since a request has waited for the driver. Written by the driver only.
     ticks: AtomicU32,
-    /// The driver looks after the context rarely, or will from its next tick on: a thread that
-    /// needs it says so.
+    /// `true`: the driver checks the context rarely, or will from its next tick on. A thread that
+    /// needs the driver clears it.
     is_on: AtomicBool,
 }
 
 impl Calm {
-    /// Counts a tick at which no request had waited for the driver, or one at which some had. On
-    /// the driver.
+    /// Counts a tick at which no request had waited for the driver (`is_calm`); otherwise begins
+    /// again at 0. Called by the driver only.
     pub(super) fn tick(&self, is_calm: bool) {
         let ticks = if is_calm { self.ticks.load(Relaxed).saturating_add(1) } else { 0 };
         if ticks <= TICKS {
             self.is_on.store(ticks == TICKS, SeqCst);
         }
-        // A thread has ended it since the tick before.
+        // A thread may have ended the calm since the tick before.
         let goes_on = ticks <= TICKS || self.is_on.load(SeqCst);
         self.ticks.store(if goes_on { ticks } else { 0 }, Relaxed);
     }
 
-    /// Ends it. Returns `true` if the driver does not know.
+    /// Ends the calm. Returns `true` if the driver must be told.
     pub(super) fn end(&self) -> bool {
         self.is_on.load(SeqCst) && self.is_on.swap(false, SeqCst)
     }
 
-    /// Returns `true` if it is on since a tick before the last one. On the driver.
+    /// Returns `true` if the calm began before the last tick. Called by the driver only.
     pub(super) fn is_long(&self) -> bool {
         self.ticks.load(Relaxed) > TICKS && self.is_on.load(SeqCst)
     }

@@ -1,43 +1,45 @@
 //! Eventfds that the kernel signals at the end of direct requests on the context's own queue.
 //!
 //! The kernel signals the eventfd before the event is in the context's ring. A program that fetches
-//! events by calls does not notice: the call brings them. A program that looks at the ring itself,
-//! as QEMU does, reads the eventfd first; the preload library sees that read and brings the events.
+//! events by calls does not notice, because the call puts them in the ring. A program that reads
+//! the ring itself, as QEMU does, reads the eventfd first; the preload library sees that read and
+//! brings the events.
 //!
-//! A program may do neither: it resets the eventfd by a call that the library does not see, looks
-//! at the ring before it reads the eventfd, or never reads it. If events stay unread while the
+//! Some programs do neither: they reset the eventfd by a call that the library does not see, look
+//! at the ring before they read the eventfd, or never read it. If events stay unread while the
 //! program does not look for them, the driver signals the eventfd once more. A program for which
-//! that happens again and again is distrusted, and so is one that names several eventfds: then the
-//! driver carries the requests of their context that name an eventfd.
+//! that happens again and again is distrusted, and so is one that names several eventfds. The
+//! driver then carries the requests that name an eventfd.
 
 use crate::{Context, hold::Holds};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use nowait_block::bio::Descriptor;
 use nowait_sys::{Errno, eventfd, poll, thread};
 
-/// A program is trusted if it is late at most once in so many looks: another thread had its
-/// processor.
+/// A program is trusted if its events are late for at most one in so many of its looks: another
+/// thread may have had its processor.
 const LATE: u32 = 64;
-/// The limit for a program that has not reset its eventfd, which may be busy.
+/// The same limit while the program has not reset its eventfd: it may be busy.
 const BUSY: u32 = 4;
 const LATENESS_MAX: u32 = 4 * LATE;
 
-/// Several threads have looked for events.
+/// The value of `looker` when several threads have looked for events.
 const SEVERAL: usize = usize::MAX;
 
-/// The eventfd of a context that the kernel signals itself, and who looks for its events.
+/// The eventfd of a context that the kernel signals itself, and the thread that looks for its
+/// events.
 #[derive(Default)]
 pub(crate) struct KernelCounter {
-    /// The eventfd that the engine holds for the driver: its number in the application's table plus
-    /// one, and how often that number had been closed.
+    /// The eventfd that the engine holds for the driver. The upper half is its number in the
+    /// application's table plus one, the lower half how often that number had been closed.
     held: AtomicU64,
     /// The mark of the only thread that has looked for events; 0: none has.
     looker: AtomicUsize,
-    /// The driver carries requests that name an eventfd.
+    /// `true`: the kernel must not signal eventfds; the driver carries the requests that name one.
     is_distrusted: AtomicBool,
     /// The application's number of the eventfd that requests name, plus one.
     named: AtomicU32,
-    /// The program reads the eventfd, which brings the events, before it looks at the ring.
+    /// `true`: the program reads the eventfd, which brings the events, before it looks at the ring.
     is_read: AtomicBool,
     /// Grows each time the driver brings events before a read of the eventfd, or signals it once
     /// more; shrinks with each look for events.
@@ -45,7 +47,7 @@ pub(crate) struct KernelCounter {
 }
 
 impl KernelCounter {
-    /// Notes that the calling thread looks for events.
+    /// Records that the calling thread looks for events.
     pub(super) fn note_look(&self) {
         let (known, mark) = (self.looker.load(Relaxed), thread::mark());
         if known != mark && known != SEVERAL {
@@ -57,18 +59,18 @@ impl KernelCounter {
         }
     }
 
-    /// Returns `true` if only the calling thread looks for events, and does so by calls. Another
-    /// would find none while this one has them in hand.
+    /// Returns `true` if only the calling thread has looked for events, and the program is not
+    /// distrusted. A second thread would find no events while the first is handling them.
     pub(super) fn is_trusted(&self) -> bool {
         self.looker.load(Relaxed) == thread::mark() && !self.is_distrusted.load(Relaxed)
     }
 
-    /// Notes that a request names this eventfd. Returns `false` if requests have named another
-    /// one: a read of this one would not bring their events.
+    /// Records that a request names this eventfd. Returns `false` if requests have named another
+    /// one: a read of this eventfd would not bring the other one's events.
     pub(super) fn note_name(&self, number: i32) -> bool {
         let named = (number as u32).wrapping_add(1);
         let known = match self.named.load(Relaxed) {
-            // Two threads may name one each at the same time.
+            // Two threads may each name an eventfd at the same time.
             0 => self.named.compare_exchange(0, named, Relaxed, Relaxed).unwrap_or_else(|it| it),
             known => known,
         };
@@ -84,7 +86,7 @@ impl KernelCounter {
         self.named.load(Relaxed) == (number as u32).wrapping_add(1)
     }
 
-    /// Notes that the calling thread has read the eventfd.
+    /// Records that the calling thread has read the eventfd.
     pub(super) fn note_read(&self) {
         self.note_look();
         if !self.is_read.load(Relaxed) {
@@ -107,7 +109,7 @@ impl KernelCounter {
     ///
     /// # Errors
     /// The errors of [`Holds::hold`] and of [`Context::check_event_counter`]. `EBADF`: the program
-    /// closes it meanwhile.
+    /// closes the descriptor meanwhile.
     pub(crate) fn hold(&self, context: &Context, number: i32) -> Result<(), Errno> {
         if number < 0 {
             return Err(Errno::BADF);
@@ -129,7 +131,7 @@ impl KernelCounter {
     }
 
     /// Signals the eventfd once more for a program that has left events in the ring since the tick
-    /// before. On the driver.
+    /// before. Called by the driver only.
     pub(super) fn tell_again(&self, holds: &Holds) {
         const POLLIN: i16 = 1;
         let number = (self.held.load(Relaxed) >> 32) as i32 - 1;
@@ -146,7 +148,8 @@ impl KernelCounter {
         self.add_lateness(if is_reset { LATE } else { BUSY });
     }
 
-    /// Notes that the driver has brought events before a read of the eventfd. On the driver.
+    /// Records that the driver has brought events before the program read the eventfd. Called by
+    /// the driver only.
     pub(super) fn note_late(&self) {
         if self.is_read() {
             self.add_lateness(LATE);

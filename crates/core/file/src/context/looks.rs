@@ -1,5 +1,5 @@
-//! How the program comes for the events of a context: by calls, by event loops of its own, by one
-//! descriptor, or not at all.
+//! The ways in which a program fetches the events of a context: by calls, in event loops of its
+//! own, by an eventfd that it polls, or by reading the ring.
 
 use super::{Context, counted::KernelCounter};
 use crate::hold;
@@ -21,20 +21,22 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// How the program looks for events, and what tells it of them elsewhere.
+/// How the program looks for events, and the eventfds by which the engine wakes it.
 #[derive(Default)]
 pub(crate) struct Looks {
-    /// No caller takes the events (the ring is read directly): the driver must bring them.
+    /// `true`: no caller takes the events (the program reads the ring directly), so the driver must
+    /// bring them.
     engine_driven: AtomicBool,
     /// How often the program has looked for events.
     count: AtomicU64,
-    /// Signals a thread that polls one descriptor, whenever there are events.
+    /// Signalled whenever there are events, for a thread that polls its eventfd.
     counter: OnceLock<Arc<Notifier>>,
-    /// Rings for a caller that sleeps in an event loop of its own.
+    /// Signalled for a caller that sleeps in an event loop of its own.
     loop_notifier: OnceLock<Arc<Notifier>>,
-    /// A caller that sleeps in its own event loop cannot see the completions of the own queue.
+    /// `true`: a caller that sleeps in its own event loop cannot poll the own queue for
+    /// completions.
     own_is_silent: AtomicBool,
-    /// Ring for callers that sleep with a signal mask.
+    /// Signalled for callers that sleep with a signal mask.
     masked: Notifiers,
     pub(crate) kernel_counter: KernelCounter,
 }
@@ -45,7 +47,7 @@ impl Looks {
         self.count.load(Relaxed)
     }
 
-    /// Says that the engine must bring the events; `false`: a caller takes them.
+    /// Sets whether the engine must bring the events, because no caller takes them.
     pub(super) fn set_engine_driven(&self, is_driven: bool) {
         if self.engine_driven.load(Relaxed) != is_driven {
             self.engine_driven.store(is_driven, Relaxed);
@@ -60,49 +62,51 @@ impl Looks {
 }
 
 impl Context {
-    /// Returns the descriptors this context has in the application's table.
+    /// Returns the descriptors of this context in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
         let own = self.own.queue.as_ref().map(|own| own.descriptors()).unwrap_or_default();
         let counter = self.looks.counter.get().map(|notifier| notifier.raw());
         own.into_iter().chain(counter).chain(self.looks.masked.descriptors()).collect()
     }
 
-    /// Says that the program looks for the ends of its requests; where they have a sink, the face
-    /// says so.
+    /// Counts a look by the program for events of its requests. If completions go to a sink,
+    /// the sink's owner calls this.
     pub fn looked_for_events(&self) {
         self.looks.count.store(self.looks.count().wrapping_add(1), Relaxed);
     }
 
-    /// Returns `true` if the own queue should be used: some caller will come for its completions.
+    /// Returns `true` if the own queue should be used: a caller will come for its completions.
     pub(crate) fn is_caller_driven(&self) -> bool {
         let looks = &self.looks;
         let leads = !looks.engine_driven.load(Relaxed) && !looks.own_is_silent.load(Relaxed);
         self.own.queue.is_some() && leads && looks.counter.get().is_none()
     }
 
-    /// Asks the driver to look after what is in flight, which must be visible, at its next tick.
+    /// Asks the driver to check the requests in flight at its next tick; they must be visible to it
+    /// by now.
     pub(crate) fn look_after(self: &Arc<Self>) {
         self.look_after_own();
         self.watch_closely();
     }
 
-    /// Asks the driver to look after what is in flight in the own queue, which must be visible.
+    /// Asks the driver to check the requests in flight in the own queue; they must be visible to it
+    /// by now.
     pub(crate) fn look_after_own(self: &Arc<Self>) {
-        // An event loop comes for what its own queue completes, however long that takes it.
+        // A caller in an event loop of its own polls the own queue itself, however long it takes to
+        // come back.
         if self.looks.loop_notifier.get().is_none() {
             self.have_watched();
         }
     }
 
-    /// Asks the driver to look after a context whose caller may sleep elsewhere than in its event
-    /// loop.
+    /// Asks the driver to check a context whose caller may be asleep outside its event loop.
     pub(crate) fn look_after_loop(self: &Arc<Self>) {
         if self.own.in_flight() > 0 {
             self.have_watched();
         }
     }
 
-    /// Asks the driver to take completions from the context's own queue while no caller does.
+    /// Asks the driver to reap the context's own queue while no caller does.
     fn have_watched(self: &Arc<Self>) {
         if self.watch.started() {
             self.engine.threads.watch(self);
@@ -111,9 +115,9 @@ impl Context {
 
     /// Takes events, see [`IoContext::wait_events`](nowait_retry::IoContext::wait_events).
     ///
-    /// With `min` = 0 and a timeout it waits for one event if requests are in flight that the
-    /// kernel would have completed inside io_submit: programs that give a timeout but no minimum
-    /// (libaio's own tests) rely on it.
+    /// With `min` = 0 and a timeout, the call waits for one event if requests are in flight that
+    /// the kernel would have completed inside io_submit. Programs that give a timeout but no
+    /// minimum, such as libaio's own tests, rely on it.
     ///
     /// # Errors
     /// The errors of [`IoContext::wait_events`](nowait_retry::IoContext::wait_events).
@@ -127,7 +131,7 @@ impl Context {
     ) -> Result<usize, Errno> {
         self.looked_for_events();
         self.looks.kernel_counter.note_look();
-        // A caller with a mask sleeps in ppoll(2) and cannot serve the own queue.
+        // A caller with a signal mask sleeps in ppoll(2) and cannot reap the own queue.
         self.looks.set_engine_driven(sigmask.is_some());
         if sigmask.is_some() {
             self.watch_closely();
@@ -140,7 +144,7 @@ impl Context {
         let mask = |signals| {
             let notifier: &Option<_> =
                 notifier.get_or_init(|| masked.take(|| self.new_notifier()).ok());
-            // Before the waiter is registered: what rings from then on is for it.
+            // Drained before the waiter is registered: later signals are for this waiter.
             notifier.iter().for_each(|notifier| notifier.drain());
             Mask { signals, notifier: notifier.clone() }
         };
@@ -158,31 +162,32 @@ impl Context {
         taken
     }
 
-    /// Returns the number of an eventfd in the application's table that becomes readable when
-    /// events are there: for epoll, poll or select. Made by the first call; from then on requests
-    /// do not wait for a caller to bring them on.
+    /// Returns the number of an eventfd in the application's table that becomes readable when there
+    /// are events: for epoll, poll or select. The first call makes it; from then on the engine
+    /// completes requests without a caller.
     ///
     /// The context closes the eventfd; the caller must not. A caller misses no event if it first
     /// resets the eventfd ([`Context::reset_event_counter`]) and then takes all events without
     /// waiting.
     /// # Errors
-    /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor, or too many files are in flight.
+    /// `EMFILE`, `ENFILE`: there is no descriptor. `EAGAIN`: too many files are on their way to the
+    /// engine's threads.
     pub fn event_counter(self: &Arc<Self>) -> Result<i32, Errno> {
         if let Some(notifier) = self.looks.counter.get() {
             return Ok(notifier.raw());
         }
         let notifier = Arc::new(self.new_notifier()?);
         let number = self.looks.counter.get_or_init(|| {
-            // The signalling thread has the context; the last reference is the one that is
-            // deferred.
+            // A weak reference: the thread that signals has the context too, and the context's own
+            // reference must be the last, because its drop is deferred.
             let rings = Arc::downgrade(&notifier);
             self.io.set_on_event(Box::new(move || {
                 rings.upgrade().iter().for_each(|notifier| notifier.notify());
             }));
             notifier
         });
-        // Events that are in the ring already; then requests whose completions only a look at the
-        // ring took from the own queue until now.
+        // First report events that are in the ring already. Then have the driver reap requests of
+        // the own queue, which only callers have reaped until now.
         self.io.notify();
         if self.own.queue.as_ref().is_some_and(|own| own.in_flight() > 0) {
             self.have_watched();
@@ -190,19 +195,19 @@ impl Context {
         Ok(number.raw())
     }
 
-    /// Makes the eventfd unreadable until the next event; no system call if it was not readable.
-    /// One thread at a time.
+    /// Makes the eventfd unreadable until the next event, without a system call if it was not
+    /// readable. Only one thread at a time may call this.
     pub fn reset_event_counter(&self) {
         self.looks.counter.get().iter().for_each(|notifier| notifier.drain());
     }
 
-    /// Makes the eventfd readable: the caller knows of an end that has no event.
+    /// Makes the eventfd readable, for a request that has ended without an event.
     pub fn ring_event_counter(&self) {
         self.looks.counter.get().iter().for_each(|notifier| notifier.notify());
     }
 
-    /// Takes events, and waits for one until the deadline, as [`Context::wait_events`] does; for a
-    /// thread that does nothing else, and need not be woken when a request starts.
+    /// Takes events, and waits for one until the deadline, as [`Context::wait_events`] does. For a
+    /// thread that does nothing else and need not be woken when a request starts.
     ///
     /// # Errors
     /// The errors of [`Context::wait_events`].
@@ -218,9 +223,10 @@ impl Context {
     }
 
     /// Prepares the context for a caller that waits in an event loop of its own. Returns the
-    /// descriptors that become readable when it must come back, see [`Context::sleep_outside`].
+    /// descriptors that become readable when the caller must come back, see
+    /// [`Context::sleep_outside`].
     ///
-    /// An own queue without such a descriptor is not used from then on.
+    /// From then on an own queue that has no such descriptor is not used.
     /// # Errors
     /// `EMFILE`, `ENFILE`: no descriptors left.
     pub fn loop_descriptors(self: &Arc<Self>) -> Result<Vec<i32>, Errno> {
@@ -236,21 +242,21 @@ impl Context {
         Ok(core::iter::once(notifier.raw()).chain(readable).collect())
     }
 
-    /// Calls `sleep`, unless an event is there; it must return when one of
+    /// Calls `sleep`, unless there is an event. `sleep` must return when one of
     /// [`Context::loop_descriptors`] is readable.
     pub fn sleep_outside(&self, sleep: impl FnOnce()) {
         let Some(notifier) = self.looks.loop_notifier.get() else { return sleep() };
         if self.own.has_unrun() {
-            return; // taken from the own queue, which is not readable for them any more
+            return; // their completions have left the own queue: it is not readable for them
         }
         self.looked_for_events();
         self.io.sleep_outside(notifier, sleep);
         notifier.drain();
     }
 
-    /// Handles the completions of the context's queue, for a caller that has nothing in flight
-    /// itself. They may be pages read ahead, for which requests of other contexts wait. Does not
-    /// wait.
+    /// Handles the completions in the context's queue, for a caller without requests in flight.
+    /// The completions may bring pages read ahead, for which requests of other contexts wait. Does
+    /// not wait.
     pub fn serve_others(&self) {
         self.io.poll_pump();
     }
@@ -270,9 +276,9 @@ impl Context {
 
 /// The notifiers of a context, one for each caller that sleeps with a mask at the same time.
 ///
-/// The context owns the notifiers and uses them again: a thread that signals one has a reference
-/// that may outlast the caller's, and must not be the last. A thread of the engine would close the
-/// number that the notifier has in the application's table in its own.
+/// The context owns the notifiers and reuses them. A thread that signals one has a reference that
+/// may outlast the caller's, but must not be the last: if a thread of the engine dropped the
+/// notifier, it would close the eventfd's number in the wrong descriptor table.
 #[derive(Default)]
 pub(crate) struct Notifiers(Mutex<Vec<Place>>);
 
@@ -282,7 +288,7 @@ struct Place {
 }
 
 impl Notifiers {
-    /// Takes a free notifier, or one that `make` makes.
+    /// Takes a free notifier, or makes one by `make`.
     ///
     /// # Errors
     /// The errors of `make`.
@@ -299,7 +305,7 @@ impl Notifiers {
         Ok(notifier)
     }
 
-    /// Gives a notifier back. The notifier may still be signalled once for the caller that had it.
+    /// Gives a notifier back. A late signal for the caller that had it may still come.
     pub(crate) fn give_back(&self, notifier: &Arc<Notifier>) {
         let mut places = self.0.lock();
         if let Some(place) = places.iter_mut().find(|place| Arc::ptr_eq(&place.notifier, notifier))
@@ -308,7 +314,6 @@ impl Notifiers {
         }
     }
 
-    /// Returns the descriptors of all of them.
     pub(crate) fn descriptors(&self) -> Vec<i32> {
         self.0.lock().iter().map(|place| place.notifier.raw()).collect()
     }

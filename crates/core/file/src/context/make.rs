@@ -1,4 +1,5 @@
-//! The ways to make a context: what its own queue is, and which threads come for its events.
+//! The functions that make contexts. They differ in the own queue, and in the threads that come for
+//! the events.
 
 use super::{Calm, Context, Looks, OwnQueue};
 use crate::{
@@ -24,8 +25,8 @@ impl Context {
     }
 
     /// Makes a context for a caller that keeps the descriptor of each transfer open until its event
-    /// has come. Requests that the kernel ends short, or gives up, then go on without a look at
-    /// their file: the number still means it.
+    /// has come. If the kernel ends such a request short or gives it up, the request goes on
+    /// without a check of its file: the number still names the same file.
     ///
     /// # Errors
     /// The errors of [`Context::new`].
@@ -33,9 +34,10 @@ impl Context {
         Context::with_own_queue(engine, (id, nr), Issuer::Any, true)
     }
 
-    /// Makes a context for one thread at a time, which submits and takes the events: completions do
-    /// not interrupt it. If another thread has submitted and only computes since, its requests
-    /// complete when it makes a system call, or at the tick of its processor, if that has one.
+    /// Makes a context for one thread at a time, which submits and takes the events; completions do
+    /// not interrupt that thread. If another thread has submitted and then only computes, its
+    /// requests complete when it makes a system call, or at its processor's timer tick, if there is
+    /// one.
     ///
     /// # Errors
     /// The errors of [`Context::new`].
@@ -62,7 +64,7 @@ impl Context {
     }
 
     /// Makes a context whose completions go to `sink`, on the threads of the engine: no thread
-    /// waits in it. A sync covers every write submitted before it, direct ones too.
+    /// waits in the context. A sync covers every write submitted before it, direct writes too.
     ///
     /// # Errors
     /// The errors of [`Context::new`].

@@ -1,4 +1,4 @@
-//! The own queue of a context, and what is in flight in it.
+//! The own queue of a context, and its requests in flight.
 
 use crate::{
     Command, Engine, Kind,
@@ -10,19 +10,18 @@ use nowait_block::{Bio, BlockBackend, Limits, Refused};
 use nowait_sys::Errno;
 use std::sync::Arc;
 
-/// The own queue of a context.
 pub(crate) struct OwnQueue {
     /// Served by a caller in [`Context::wait_events`](crate::Context::wait_events); `None` when the
     /// machine or the number of contexts does not allow one.
     pub(super) queue: Option<Arc<dyn BlockBackend>>,
-    /// Completions that were collected and not yet run.
+    /// The number of completions that were collected and not yet handled.
     pub(crate) unrun: Arc<AtomicUsize>,
     pub(crate) direct: DirectRequests,
 }
 
 impl OwnQueue {
     /// Gives the direct request of `command` to the queue. Returns the requests that the kernel
-    /// refuses; `None`: the queue is full.
+    /// refused, or `None` if the queue is full.
     pub(crate) fn give(
         &self,
         engine: &Engine,
@@ -31,7 +30,7 @@ impl OwnQueue {
         make: impl FnOnce() -> DirectRequest,
     ) -> Option<Refused> {
         let own = self.queue.as_ref()?;
-        // Remembered flags may be old; the kernel knows those of now.
+        // Remembered flags may be out of date; the kernel reads the current ones.
         let is_hinted = command.is_hinted();
         let rw_flags = if is_hinted { command.rw_flags } else { engine.known.rw_flags(command) };
         let how = (command, rw_flags);
@@ -45,42 +44,40 @@ impl OwnQueue {
         }
     }
 
-    /// Returns the limits of the queue.
     pub(crate) fn limits(&self) -> Limits {
         self.queue.as_ref().map_or(NO_QUEUES, |own| own.limits())
     }
 
-    /// Returns `true` if the queue carries out a direct request before all those that are
-    /// committed later: not where a thread of the kernel may, nor where the kernel may refuse it
-    /// when others have been committed.
+    /// Returns `true` if the queue carries out a direct request before all those that are committed
+    /// later. That does not hold if a kernel thread may carry it out, or if the kernel may refuse
+    /// it after others have been committed.
     pub(crate) fn keeps_order(&self, command: &Command) -> bool {
-        // The kernel may refuse a part of a read when another part is in flight.
+        // The kernel may start the first part of a read and refuse the rest.
         let is_refused_late = command.kind == Kind::Read && command.len > BLOCK;
         !self.limits().writes && !is_refused_late
     }
 
-    /// Returns `true` if so many more bios find room in it.
     pub(crate) fn has_room(&self, more: usize) -> bool {
         self.queue.as_ref().is_some_and(|own| own.has_room(more))
     }
 
-    /// Returns how many bios are in flight, and how many completions were not yet run.
+    /// Returns the number of bios in flight plus that of completions not yet handled.
     pub(super) fn in_flight(&self) -> usize {
         self.queue.as_ref().map_or(0, |own| own.in_flight()) + self.unrun.load(Relaxed)
     }
 
-    /// Returns `true` if completions were collected and not yet run.
+    /// Returns `true` if completions were collected and not yet handled.
     pub(super) fn has_unrun(&self) -> bool {
         self.unrun.load(Relaxed) > 0
     }
 
-    /// Takes a bio in for the next commit, or gives it back: there is no room.
+    /// Queues a bio for the next commit, or gives it back if there is no room.
     pub(crate) fn queue(&self, bio: Bio) -> Result<(), Bio> {
         let Some(own) = &self.queue else { return Err(bio) };
         own.queue(bio)
     }
 
-    /// Commits the queued requests. Returns those that the kernel refuses.
+    /// Commits the queued requests. Returns those that the kernel refused.
     pub(crate) fn commit(&self) -> Refused {
         self.queue.as_ref().map(|own| own.commit_or_refuse()).unwrap_or_default()
     }
@@ -88,13 +85,13 @@ impl OwnQueue {
     /// Asks for the end of a direct request, see [`Context::cancel`](crate::Context::cancel).
     ///
     /// # Errors
-    /// `EINVAL`: there is none of this name that was not cancelled before.
+    /// `EINVAL`: there is no request with this name that was not cancelled before.
     pub(super) fn cancel(&self, obj: u64) -> Result<(), Errno> {
         self.cancel_bio(self.direct.cancel(obj).ok_or(Errno::INVAL)?);
         Ok(())
     }
 
-    /// Asks for the end of the bio with this token, if it is here.
+    /// Asks for the end of the bio with this token, if it is in this queue.
     pub(crate) fn cancel_bio(&self, token: u64) {
         self.queue.iter().for_each(|own| own.cancel(token));
     }
@@ -103,10 +100,10 @@ impl OwnQueue {
 /// How a direct request is given to the own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Give {
-    /// Queues it; the commit of the submission starts it.
+    /// Queued; the commit of the submission starts it.
     Queue,
-    /// Gives it to the kernel at once: it is the only one of its submission.
+    /// Given to the kernel at once: it is the only request of its submission.
     Now,
-    /// To the kernel, which may have the thread wait, as io_submit(2) does.
+    /// Given to the kernel at once; the kernel may make the thread wait, as io_submit(2) does.
     Waiting,
 }

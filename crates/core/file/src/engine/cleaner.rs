@@ -1,5 +1,5 @@
-//! Writes back user files, and runs what was kicked, where no driver does: the workers only carry
-//! what they are given.
+//! The cleaner: where there is no driver, writes back user files and runs the requests that were
+//! woken. Workers only carry bios.
 
 use super::{Engine, helper::Helper, section::Section};
 use crate::{
@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use nowait_sys::{Errno, time::Deadline};
 use std::sync::{Arc, Weak};
 
-/// A thread that sleeps until something was kicked, or written, and then a while longer.
+/// A thread that sleeps until a request was woken, or until a user file has been dirty for a while.
 #[derive(Default)]
 pub(crate) struct Cleaner {
     knows_dirt: AtomicBool,
@@ -20,11 +20,11 @@ pub(crate) struct Cleaner {
 }
 
 impl Engine {
-    /// Starts the cleaner where there is no driver: it writes user files back, and runs requests
-    /// that wait for loans of their pages.
+    /// Starts the cleaner if there is no driver. The cleaner writes back user files, and runs
+    /// requests that waited until another request stopped using their pages.
     ///
     /// # Errors
-    /// `EAGAIN`: no thread can be had.
+    /// `EAGAIN`: no thread can be started.
     pub(crate) fn start_cleaner(self: &Arc<Self>) -> Result<(), Errno> {
         match self.parts.executor == Executor::Threads && self.threads.driver().is_none() {
             true => self.threads.cleaner.start(self),
@@ -39,20 +39,20 @@ impl Cleaner {
         self.helper.start("nowait-cleaner", move || run.run())
     }
 
-    /// Makes the loop of its thread.
+    /// Makes the loop of the cleaner's thread.
     pub(crate) fn new_loop(self: &Arc<Self>, engine: &Arc<Engine>) -> Run {
         let (cleaner, engine) = (self.clone(), Arc::downgrade(engine));
         Run { cleaner, engine, due: Deadline::NEVER }
     }
 
-    /// Says that a request was kicked on a thread that does not run it.
+    /// Called when a request was woken on a thread that does not run it.
     pub(crate) fn has_kicked(&self) {
         if !self.has_kicked.swap(true, SeqCst) {
             self.helper.tell();
         }
     }
 
-    /// Says that a user file has something to write.
+    /// Called when a user file has become dirty.
     pub(crate) fn dirtied(&self) {
         if !self.knows_dirt.load(Relaxed) && !self.knows_dirt.swap(true, SeqCst) {
             self.helper.tell();
@@ -64,7 +64,7 @@ impl Cleaner {
 pub(crate) struct Run {
     cleaner: Arc<Cleaner>,
     engine: Weak<Engine>,
-    /// When what is dirty has been so for a while.
+    /// The time of the next writeback; `NEVER`: nothing is dirty.
     due: Deadline,
 }
 
@@ -74,7 +74,8 @@ impl Loop for Run {
         let Some(engine) = self.engine.upgrade().filter(|_| !stops) else { return Next::End };
         let round = || self.round(&engine);
         if engine.failures.caught("as the cleaner", round).is_none() {
-            self.cleaner.knows_dirt.store(true, SeqCst); // once more, in a while
+            // Tries the writeback once more, in a while.
+            self.cleaner.knows_dirt.store(true, SeqCst);
         }
         if self.due == Deadline::NEVER && self.cleaner.knows_dirt.load(SeqCst) {
             self.due = engine.clock().after_ns(CLEAN_NS);
@@ -93,12 +94,13 @@ impl Loop for Run {
 
 impl Run {
     fn round(&mut self, engine: &Arc<Engine>) {
-        // Kicked requests run when this ends; a thread that kicks after the look says so again.
+        // The woken requests run when this section ends; a thread that wakes one later sets the
+        // flag again.
         let _section = Section::enter(engine);
         self.cleaner.has_kicked.store(false, SeqCst);
         if engine.clock().has_passed(self.due) {
             self.due = Deadline::NEVER;
-            // Before the look: a thread that dirties a page after it says so again.
+            // Cleared before the writeback: a thread that dirties a page afterwards sets it again.
             self.cleaner.knows_dirt.store(false, SeqCst);
             let mut bios = Vec::new();
             if engine.user_files.clean(&mut bios) {

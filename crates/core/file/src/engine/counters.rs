@@ -1,7 +1,8 @@
-//! The eventfds by which threads that wait in queues are roused, where the queues need them.
+//! The eventfds that wake threads which wait in a queue, for queues that need eventfds.
 //!
-//! A descriptor is valid in one table only, and threads of both tables rouse others. So each
-//! eventfd has a descriptor in both tables, and every thread signals it by itself.
+//! A descriptor is valid in one descriptor table only, and threads of both the application's and
+//! the engine's table wake others. So each eventfd has a descriptor in both tables, and every
+//! thread can signal it.
 
 use super::Engine;
 use crate::{
@@ -16,7 +17,8 @@ impl Engine {
     /// Makes an eventfd, if the driver's queue needs one, and sends it to the engine's threads.
     ///
     /// # Errors
-    /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor, or too many files are in flight.
+    /// `EMFILE`, `ENFILE`: there is no descriptor. `EAGAIN`: too many files are on their way to the
+    /// engine's threads.
     pub(super) fn new_counter(&self) -> Result<Option<Arc<BothTables>>, Errno> {
         self.parts.backends.need_counters().then(|| self.make_counter()).transpose()
     }
@@ -26,7 +28,8 @@ impl Engine {
         self.in_both_tables(Fd::from_raw(counter.into_raw()), None)
     }
 
-    /// Makes a queue for a context, which the engine's threads can rouse, if there may be another.
+    /// Makes a queue for a context, if there may be another; the engine's threads can wake a thread
+    /// that waits in it.
     pub(crate) fn own_queue(&self, issuer: Issuer) -> Option<Arc<dyn BlockBackend>> {
         let backends = &self.parts.backends;
         self.queues.own_queue(|| {
@@ -39,7 +42,7 @@ impl Engine {
         })
     }
 
-    /// Waits until a file is in the engine's table, a second at most.
+    /// Waits, at most a second, until a file has arrived in the engine's table.
     fn await_arrival(&self, held: &HeldFd) -> Result<(), Errno> {
         const MOMENTS: usize = 100;
         for _ in 0..MOMENTS {

@@ -1,17 +1,18 @@
-//! Descriptors of the engine: how they come into the other table, and are closed there.
+//! Descriptors of the engine: how they are sent to the engine's descriptor table and closed there.
 
 use super::Engine;
 use crate::hold::{BothTables, HeldFd, OpenCount};
 use nowait_sys::{Errno, Fd, time::Deadline};
 use std::sync::Arc;
 
-/// How long a thread sleeps before it looks again for what it waits for.
+/// The time after which a waiting thread checks its condition again.
 const MOMENT_NS: u64 = 10_000_000;
-/// How long a close waits at most: a device that hangs may keep a descriptor open.
+/// The longest wait of a close: a device that hangs may keep a descriptor open.
 const CLOSE_NS: u64 = 1_000_000_000;
 
 impl Engine {
-    /// Holds a file of our own in the engine's table; waits a second at most for room on the way.
+    /// Sends a file of the engine itself to the engine's table; waits at most a second for room in
+    /// the channel.
     pub(crate) fn hold_for_good(
         &self,
         number: i32,
@@ -22,8 +23,8 @@ impl Engine {
     }
 
     /// Calls `hold`, which sends the file of a request to the engine's threads. The channel has
-    /// room for some hundred files. If it is full, the driver or a worker takes them in; the caller
-    /// waits a tenth of a second for that at most.
+    /// room for some hundred files. If it is full, the caller waits at most a tenth of a second
+    /// until the driver or a worker has received files.
     ///
     /// # Errors
     /// The errors of [`Holds::hold`](crate::hold::Holds::hold).
@@ -32,7 +33,7 @@ impl Engine {
         self.with_room_in(MOMENTS, hold)
     }
 
-    /// Like [`Self::with_room`], but waits at most so many times ten milliseconds.
+    /// Like [`Self::with_room`], but waits at most `moments` times ten milliseconds.
     fn with_room_in<T>(
         &self,
         moments: usize,
@@ -47,20 +48,22 @@ impl Engine {
         hold()
     }
 
-    /// Waits for a moment until the engine's threads have taken in files in flight.
+    /// Waits at most ten milliseconds until the engine's threads have received files from the
+    /// channel.
     pub(crate) fn await_receiver(&self) {
         self.holds.wait_for_room(|| self.threads.rouse());
     }
 
-    /// Says that the application is about to close or replace `number`; `None`: any. Waits for a
-    /// thread that is about to use it.
+    /// Called before the application closes or replaces the descriptor `number`, or any (`None`).
+    /// Waits for a thread that is about to use it.
     pub fn closing(&self, number: Option<i32>) {
         match number {
             Some(number) => self.closes().closed(number),
             None => self.closes().closed_many(),
         }
         if !self.holds.forget(number) {
-            // A program may unmount when it has closed its files.
+            // A thread of the engine must close the file, and the program may unmount after its
+            // close.
             self.await_receiver();
         }
     }
@@ -77,19 +80,19 @@ impl Engine {
         Ok(Arc::new(BothTables::new(here, counted, there, self.holds.deferred.clone())))
     }
 
-    /// Leaves something to be dropped on a thread of the application: its descriptors are in the
-    /// application's table.
+    /// Stores a value that must be dropped on a thread of the application, because its descriptors
+    /// are in the application's table.
     pub(crate) fn defer_drop(&self, value: impl Send + 'static) {
         self.holds.deferred.put(Box::new(value));
     }
 
-    /// Drops the values whose drop was deferred; on a thread of the application.
+    /// Drops the values whose drop was deferred. Called on threads of the application.
     pub fn drop_deferred(&self) {
         drop(self.holds.deferred.take());
     }
 
-    /// Waits until the descriptors are closed in both tables, or used again: by a handle, or as
-    /// `is_used` says. Waits a second at most. The caller is a thread of the application that has
+    /// Waits at most a second until the descriptors are closed in both tables, or a new handle uses
+    /// them, or `is_used` returns `true`. The caller is a thread of the application that has
     /// dropped its own reference to the descriptors.
     pub(crate) fn wait_until_closed(
         self: &Arc<Self>,

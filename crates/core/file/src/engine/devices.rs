@@ -8,7 +8,7 @@ use nowait_sys::{Errno, file::Stat, inspect};
 use std::sync::Arc;
 
 impl Engine {
-    /// Returns the known facts about the file system of `fd`, which has this `stat`, and notes the
+    /// Returns the known facts about the file system of `fd`, whose stat is `stat`, and records the
     /// device of its files.
     ///
     /// # Errors
@@ -21,23 +21,24 @@ impl Engine {
             && stat.has_offsets()
             && let Some(tags) = self.parts.backends.tags()
         {
-            // The driver looks at it in its next turn: what goes beyond the guess goes by it.
+            // The driver looks the device's number of tags up in its next turn; until then a guess
+            // limits the requests.
             tags.note_device(stat.device());
         }
         Ok(found)
     }
 
-    /// Notes the device of a file for which a request is made.
+    /// Records the device of a file for which a request is made.
     pub(crate) fn note_device(&self, stat: &Stat, fd: i32) {
         let is_new =
             self.parts.backends.tags().is_some_and(|tags| !tags.knows_device(stat.device()));
         if is_new && stat.has_offsets() {
-            let _ = self.filesystem(stat, fd); // where nothing is known of it, nothing is noted
+            let _ = self.filesystem(stat, fd); // after an error, no device is recorded
         }
     }
 
-    /// Finds the disks of new files, on the driver's thread. Does nothing where the descriptors
-    /// that it opens would be in the application's table.
+    /// Looks up the disks of newly recorded devices, on the driver's thread. Does nothing if the
+    /// engine has no descriptor table of its own, because it opens descriptors.
     pub(crate) fn look_at_devices(&self) {
         let Some(tags) = self.parts.backends.tags() else { return };
         tags.look(|dev| {
@@ -47,15 +48,16 @@ impl Engine {
         });
     }
 
-    /// Says whether the driver has requests, and its queue no room for them.
+    /// Records whether the driver has requests for which its queue has no room.
     pub(crate) fn driver_waits(&self, waits: bool) {
         self.parts.backends.tags().into_iter().for_each(|tags| tags.driver_waits(waits));
     }
 }
 
-/// Returns how many bios of the page cache may be in flight on one device, by the driver's queue
-/// and so many workers. If it hangs, it leaves some of the places and threads to others: the kernel
-/// has 128 threads for a ring, and what native AIO would have waited for is the workers'.
+/// Returns how many bios of the page cache may be in flight on one device, with the driver's queue
+/// and this number of workers. The limit leaves some queue slots and threads for other devices if
+/// this one hangs. The kernel has 128 threads for an io_uring; with native AIO, the workers carry
+/// what may block.
 pub(crate) fn in_flight_max(queue: Limits, workers: usize) -> InFlightMax {
     let workers = |eighths: usize| (workers * eighths / 8).max(1) as u32;
     match queue {

@@ -1,4 +1,5 @@
-//! A thread that the engine starts when it is needed, and that sleeps until it is told something.
+//! A thread that the engine starts when it is needed, and that sleeps until another thread wakes
+//! it.
 
 use core::time::Duration;
 use nowait_sys::mutex::{Condvar, Mutex};
@@ -8,7 +9,7 @@ use nowait_sys::{
     time::Deadline,
 };
 
-/// The thread, and what it sleeps on.
+/// The thread, and the condition variable on which it sleeps.
 #[derive(Default)]
 pub(crate) struct Helper {
     state: Mutex<State>,
@@ -22,7 +23,7 @@ struct State {
 }
 
 impl Helper {
-    /// Starts the thread, unless it runs, or has been stopped.
+    /// Starts the thread, unless it runs already or has been stopped.
     ///
     /// # Errors
     /// `EAGAIN`: there are too many threads.
@@ -43,14 +44,15 @@ impl Helper {
         self.state.lock().stops
     }
 
-    /// Makes the thread look again. The caller has changed what it looks at before.
+    /// Wakes the thread, which checks `is_news` again; the caller has changed what `is_news` reads
+    /// before.
     pub(crate) fn tell(&self) {
         let _between_look_and_sleep = self.state.lock();
         self.news.notify_all();
     }
 
-    /// Sleeps until there `is_news`, which is looked at when the thread is told something, the
-    /// deadline, or the end.
+    /// Sleeps until `is_news` returns `true`, the deadline has passed, or the thread is to end.
+    /// `is_news` is checked at first and whenever the thread is woken.
     pub(crate) fn sleep(&self, deadline: Deadline, mut is_news: impl FnMut() -> bool) {
         let mut state = self.state.lock();
         while !state.stops && !is_news() {

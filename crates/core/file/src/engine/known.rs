@@ -20,9 +20,10 @@ pub(crate) struct Known {
     pub(super) filesystems: FileSystems,
     /// The number of contexts that were made.
     contexts: AtomicUsize,
-    /// Threads may ask what rights they have.
-    knows_rights: AtomicBool,
-    /// The kernel knows flags by which a write appends, or does not (RWF_APPEND, RWF_NOAPPEND).
+    /// `true`: a thread can read its own credentials; no seccomp filter forbids that.
+    can_read_credentials: AtomicBool,
+    /// `true`: the kernel knows the flags RWF_APPEND and RWF_NOAPPEND, by which a write chooses
+    /// whether it appends.
     chooses_append: OnceLock<bool>,
 }
 
@@ -32,9 +33,9 @@ impl Known {
         self.contexts.fetch_add(1, Relaxed)
     }
 
-    /// Returns the flags of a transfer. A write appends, or does not, as it was to when it was
-    /// submitted: the flags of the open file may have changed when it begins, on a worker or on one
-    /// of io_uring. Kernels before 6.9 have no way to say so.
+    /// Returns the flags of a transfer. A write appends if the file was open for appending when it
+    /// was submitted: the flags of the open file may have changed when the write begins on a worker
+    /// or on a thread of io_uring. Before Linux 6.9 the kernel has no flag for that.
     pub(crate) fn rw_flags(&self, command: &Command) -> u32 {
         let append = match command.kind {
             Kind::Write if self.chooses_append() && command.is_append() => rwf::APPEND,
@@ -44,26 +45,28 @@ impl Known {
         command.rw_flags | append
     }
 
-    /// Returns `true` if a write can say that it does not append (RWF_NOAPPEND).
+    /// Returns `true` if a write can choose not to append (RWF_NOAPPEND).
     fn chooses_append(&self) -> bool {
         *self.chooses_append.get_or_init(file::can_choose_append)
     }
 
-    /// Finds out on this thread whether threads may ask what rights they have.
-    pub(super) fn look_at_rights(&self) {
-        self.knows_rights.store(Credentials::current().is_ok(), Relaxed);
+    /// Finds out on this thread whether threads can read their own credentials.
+    pub(super) fn probe_credentials(&self) {
+        self.can_read_credentials.store(Credentials::current().is_ok(), Relaxed);
     }
 
-    /// Returns the rights of the calling thread; `None`: a filter keeps threads from asking.
+    /// Returns the credentials of the calling thread; `None` if a seccomp filter forbids all
+    /// threads to read theirs.
     ///
     /// # Errors
-    /// `EPERM`: a filter keeps this thread from asking, by whatever errno, and not those of the
-    /// engine.
-    pub(crate) fn rights_of_this_thread(&self) -> Result<Option<Arc<Credentials>>, Errno> {
+    /// `EPERM`: a seccomp filter forbids this thread to read its credentials, but not the engine's
+    /// threads. The filter's own errno may be another.
+    pub(crate) fn credentials_of_this_thread(&self) -> Result<Option<Arc<Credentials>>, Errno> {
         #[cfg(test)]
-        crate::failure::RefusedRights::look()?;
-        let knows_rights = self.knows_rights.load(Relaxed);
-        let rights = knows_rights.then(|| Credentials::current().map(Arc::new)).transpose();
-        rights.map_err(|_| Errno::PERM)
+        crate::failure::RefusedCredentials::look()?;
+        let can_read_credentials = self.can_read_credentials.load(Relaxed);
+        let credentials =
+            can_read_credentials.then(|| Credentials::current().map(Arc::new)).transpose();
+        credentials.map_err(|_| Errno::PERM)
     }
 }

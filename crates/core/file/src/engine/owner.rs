@@ -1,7 +1,7 @@
-//! An engine without threads: its owner makes the turns of the loops that threads would run.
+//! An engine without threads: its owner calls the loops' turns, which threads would make otherwise.
 //!
-//! The owner's descriptor table is the application's. The thread that makes a turn counts as one of
-//! the engine's meanwhile, and as one of the application's in all other calls.
+//! The owner's descriptor table is the application's. During a turn, the owner's thread counts as
+//! one of the engine's threads; in all other calls it counts as one of the application's.
 
 use super::{Engine, cleaner, section::Section};
 use crate::{
@@ -14,15 +14,15 @@ use nowait_sys::Errno;
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
-/// How far a virtual clock moves while all loops would sleep, in nanoseconds.
+/// The advance of a virtual clock when all loops would sleep, in nanoseconds.
 const IDLE_NS: u64 = 10_000;
 
-/// Which of an engine's loops.
+/// One of the engine's loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The driver's; where there is none, the cleaner's.
+    /// The driver's loop, or the cleaner's if there is no driver.
     Driver,
-    /// The workers', all of them.
+    /// The workers' loops, all in one turn.
     Workers,
 }
 
@@ -47,8 +47,8 @@ impl Engine {
         }
     }
 
-    /// Makes turns while the caller would sleep; if there is nothing to do a virtual clock moves.
-    /// False: threads make them.
+    /// Makes turns while the caller would sleep; if no turn had work, advances a virtual clock.
+    /// Returns `false`, and makes no turn, if the engine has threads for its turns.
     pub(crate) fn turn_for_sleeper(self: &Arc<Self>) -> bool {
         if self.parts.executor == Executor::Threads {
             return false;
@@ -71,7 +71,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the last turns; driver and cleaner have been told to stop.
+    /// Makes the last turns; the driver and the cleaner have been told to stop.
     pub(crate) fn end_owned(self: &Arc<Self>) {
         if self.parts.executor == Executor::Threads {
             return;

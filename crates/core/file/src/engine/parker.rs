@@ -1,4 +1,5 @@
-//! Waiting on a thread of the application: a call that blocks is a thread that is kicked.
+//! Waits on a thread of the application: a blocking call is an operation that wakes its thread to
+//! go on.
 
 use crate::{Engine, engine::section::Section};
 use core::sync::atomic::{
@@ -13,7 +14,8 @@ use std::{
     task::{Wake, Waker},
 };
 
-/// Runs iterations to the end on the calling thread, which is kicked like a request.
+/// Runs iterations until the operation is done, on the calling thread; between them the thread
+/// sleeps until it is woken, as a request would be.
 pub(crate) fn sleep_through(
     engine: &Arc<Engine>,
     mut iterate: impl FnMut(&mut Vec<Bio>, &dyn Fn() -> WaitEntry) -> Step,
@@ -33,7 +35,7 @@ pub(crate) fn sleep_through(
     }
 }
 
-/// A thread that sleeps until it is kicked. std's park would not do: it uses thread-local data,
+/// A thread that sleeps until it is woken. std's park cannot be used: it needs thread-local data,
 /// which is gone when destructors of thread data (pthread_key_create(3)) run.
 pub(crate) struct Parker(AtomicU32);
 

@@ -1,4 +1,4 @@
-//! The queues of an engine, and what goes by which.
+//! The queues of an engine, and the requests that each carries.
 
 use crate::{
     parts::Backends,
@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::Limits;
 use nowait_sys::Errno;
 
-/// Contexts that get a queue of their own; more share the driver's.
+/// The most contexts with a queue of their own; more contexts share the driver's.
 const OWN_QUEUES_MAX: usize = 64;
 
 /// The limits of a queue that takes nothing.
@@ -17,20 +17,18 @@ pub(crate) const NO_QUEUES: Limits =
 
 /// The queues of an engine: the driver's, and those of contexts.
 pub(crate) struct Queues {
-    /// The limits of each of them.
     pub(crate) limits: Limits,
-    /// Contexts that have one.
+    /// The number of contexts with a queue of their own.
     own: AtomicUsize,
 }
 
 impl Queues {
-    /// Describes those that `backends` make.
     pub(super) fn new(backends: &dyn Backends) -> Queues {
         let limits = backends.limits().unwrap_or(NO_QUEUES);
         Queues { limits, own: AtomicUsize::new(0) }
     }
 
-    /// Returns `false` if workers carry all bios, and there is no driver.
+    /// Returns `true` if there are queues and a driver; otherwise workers carry all bios.
     pub(super) fn are_there(&self) -> bool {
         self.limits.depth > 0
     }
@@ -48,7 +46,7 @@ impl Queues {
         queue
     }
 
-    /// Says that a context has dropped its queue.
+    /// Called when a context has dropped its queue.
     pub(crate) fn own_queue_dropped(&self) {
         self.own.fetch_sub(1, Relaxed);
     }
@@ -58,23 +56,25 @@ impl Queues {
         if self.are_there() { Queue::of(self.limits) } else { Queue::None }
     }
 
-    /// Returns where a request goes that must not use its context's own queue.
+    /// Returns the route of a request that must not use its context's own queue.
     pub(crate) fn route_past_own(&self) -> Route {
         if self.are_there() { Route::Driver } else { Route::Workers }
     }
 
-    /// Returns the backend that waits for polls and streams outside of a context's own queue: a
-    /// ring, or the workers' watcher. The kernel's AIO would take one of its few requests for each.
+    /// Returns the backend that waits for polls and streams outside a context's own queue: a ring,
+    /// or the workers' watcher. The kernel's AIO is not used, because each wait would take one of
+    /// its few request slots.
     pub(crate) fn stream_route(&self) -> Route {
         if self.limits.readiness { Route::Driver } else { Route::Workers }
     }
 
-    /// Returns where a request goes that must leave its context's own queue.
+    /// Returns the route of a request that must leave its context's own queue.
     pub(crate) fn route_off_own_queue(&self, endless: bool) -> Route {
         if endless { self.stream_route() } else { self.route_past_own() }
     }
 
-    /// Returns where a transfer goes for which the kernel would have waited in submit.
+    /// Returns the route of a transfer that the kernel refused because it would have waited in
+    /// submit.
     pub(crate) fn route_of_refused(&self) -> Route {
         if self.limits.writes { Route::Driver } else { Route::Workers }
     }

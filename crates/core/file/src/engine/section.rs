@@ -1,21 +1,22 @@
-//! Sections: the threads that run kicked requests.
+//! Sections: the periods in which a thread runs the requests that were kicked (woken for their next
+//! iteration).
 //!
-//! A kick puts a request on the engine's list, and may come from anywhere: from the end of another
-//! request, or from the drop of a loan, under locks of others. The kick must not run requests
-//! itself, and no kick may be forgotten. So there are two kinds of threads. One in a *section* runs
-//! the list when the section ends; kicks that it makes meanwhile cost nothing more. A kick on any
-//! other thread wakes one of the engine's, which runs the list. No thread sleeps in a section.
+//! A kick puts a request on the engine's list. It may come from anywhere: from the end of another
+//! request, or from the release of a borrowed page while the thread holds other locks. So a kick
+//! must not run requests itself, and none may be lost. A thread in a *section* runs the list when
+//! the section ends; further kicks inside the section cost nothing more. A kick on any other thread
+//! wakes one of the engine's threads, which runs the list. No thread sleeps in a section.
 
 use super::Engine;
 use core::{cell::Cell, ptr::null};
 use std::sync::{Arc, Weak};
 
 thread_local! {
-    /// The engine whose list this thread will run.
+    /// The engine whose list this thread will run at the end of its section.
     static SERVES: Cell<*const Engine> = const { Cell::new(null()) };
 }
 
-/// While it lives, this thread runs what it kicks: when it is dropped at the latest.
+/// A section of this thread: its drop, at the latest, runs the requests that the thread has kicked.
 #[must_use]
 pub(crate) struct Section<'e> {
     engine: &'e Arc<Engine>,
@@ -23,10 +24,11 @@ pub(crate) struct Section<'e> {
 }
 
 impl<'e> Section<'e> {
-    /// Begins a section; they may be nested.
+    /// Begins a section. Sections may be nested.
     pub(crate) fn enter(engine: &'e Arc<Engine>) -> Section<'e> {
         let this = Arc::as_ptr(engine);
-        // A thread that is ending has none: its kicks wake another.
+        // A thread that is ending has no thread-local data left: its kicks wake a thread of the
+        // engine.
         let before = SERVES.try_with(|serves| serves.replace(this)).unwrap_or(this);
         Section { engine, before }
     }

@@ -1,7 +1,7 @@
-//! How the start of an engine's threads ended, told to the thread that makes the engine.
+//! The outcome of the start of the engine's threads, for the thread that makes the engine.
 //!
-//! std's channels would do, but a thread that waits for one calls malloc, and glibc ends the
-//! process where that fails.
+//! std's channels cannot be used: a thread that waits on a channel calls malloc, and glibc aborts
+//! the process if that fails there.
 
 use nowait_sys::Errno;
 use nowait_sys::mutex::{Condvar, Mutex};
@@ -13,11 +13,11 @@ struct Outcome {
     news: Condvar,
 }
 
-/// Held by the threads that start: dropped, it says EAGAIN if nothing else was said.
+/// Held by the threads that start. Its drop reports EAGAIN if no outcome was reported before.
 pub(crate) struct Starter(Arc<Outcome>);
 
 impl Starter {
-    /// Says how the start ended.
+    /// Reports how the start ended.
     pub(crate) fn ended(&self, outcome: Result<(), Errno>) {
         self.0.said.lock().get_or_insert(outcome);
         self.0.news.notify_one();
@@ -30,7 +30,7 @@ impl Drop for Starter {
     }
 }
 
-/// The maker's side.
+/// The side of the thread that makes the engine.
 pub(crate) struct Started(Arc<Outcome>);
 
 impl Started {

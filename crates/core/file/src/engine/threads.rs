@@ -1,4 +1,4 @@
-//! The threads of an engine: how they start and end, and what others tell them.
+//! The threads of an engine: how they start and end, and how other threads wake them.
 
 use super::{
     Engine,
@@ -37,20 +37,20 @@ use std::{
 pub(crate) struct Threads {
     workers: OnceLock<Box<dyn Workers>>,
     driver: Option<Driver>,
-    /// Runs where there is no driver.
+    /// Runs only if there is no driver.
     pub(super) cleaner: Arc<Cleaner>,
-    /// Where there are no threads.
+    /// The loop whose turns the owner makes, if the engine has no threads.
     pub(super) owned: Owned,
     /// Contexts whose callers sleep in event loops of their own.
     loops: Mutex<Vec<Weak<Context>>>,
     /// Requests that were kicked, see `section.rs`.
     pub(crate) kicked: Arc<RunList<FileOperation>>,
-    /// Processors that they run on.
+    /// The number of processors that the threads may use.
     pub(crate) cpus: u32,
 }
 
 impl Threads {
-    /// Makes those of `engine`, none of which runs yet.
+    /// Makes the threads' state for `engine`; no thread runs yet.
     pub(super) fn new(engine: &Weak<Engine>, executor: Executor, has_driver: bool) -> Threads {
         let cpus = match executor {
             Executor::Threads => thread::available_parallelism().map_or(1, |n| n.get() as u32),
@@ -68,7 +68,7 @@ impl Threads {
     }
 
     pub(crate) fn workers(&self) -> &dyn Workers {
-        // Set before `start` returns; no thread has the engine earlier.
+        // Set before `start` returns; no thread has a reference to the engine earlier.
         self.workers.get().expect("the engine has been started").as_ref()
     }
 
@@ -80,7 +80,7 @@ impl Threads {
         self.driver.iter().for_each(|driver| driver.hand_over(batch));
     }
 
-    /// Hands bios of the page cache to the driver. Gives them back where there is no driver.
+    /// Hands bios of the page cache to the driver. Leaves them in `bios` if there is no driver.
     pub(crate) fn hand_bios_to_driver(&self, bios: &mut Vec<Bio>) {
         self.driver.iter().for_each(|driver| driver.hand_over_bios(bios));
     }
@@ -89,12 +89,13 @@ impl Threads {
         self.driver.iter().for_each(|driver| driver.watch(Arc::downgrade(context)));
     }
 
-    /// Makes the driver look at the contexts that are calm no more.
+    /// Makes the driver check the contexts that are not calm any more.
     pub(crate) fn hasten(&self) {
         self.driver.iter().for_each(Driver::hasten);
     }
 
-    /// Asks for the end of the bio with this token, if it is in no own queue.
+    /// Asks for the end of the bio with this token, if it is in the driver's queue or with the
+    /// workers.
     pub(crate) fn cancel_bio(&self, token: u64) {
         if let Some(driver) = &self.driver {
             driver.queue().iter().for_each(|queue| queue.cancel(token));
@@ -103,7 +104,7 @@ impl Threads {
         self.workers().cancel(token);
     }
 
-    /// Says that a request was kicked on a thread that does not run it.
+    /// Called when a request was kicked on a thread that does not run it.
     pub(crate) fn has_kicked(&self) {
         match &self.driver {
             _ if mistake::makes(Mistake::KickNoThread) => {}
@@ -112,7 +113,7 @@ impl Threads {
         }
     }
 
-    /// Says that a user file has something to write, which the driver or the cleaner will do in a
+    /// Called when a user file has become dirty; the driver or the cleaner will write it back in a
     /// while.
     pub(crate) fn dirtied(&self) {
         match &self.driver {
@@ -127,14 +128,16 @@ impl Threads {
         loops.push(Arc::downgrade(context));
     }
 
-    /// Before a thread of the application sleeps in a call: it may be one that serves a context in
-    /// an event loop, and wait for what only comes out of that context's own queue.
+    /// Called before a thread of the application sleeps in a call. That thread may be one that
+    /// serves a context in its event loop, and may sleep until a request in that context's own
+    /// queue completes.
     pub(crate) fn look_after_loops(&self) {
         let loops: Vec<_> = self.loops.lock().iter().filter_map(Weak::upgrade).collect();
         loops.iter().for_each(Context::look_after_loop);
     }
 
-    /// Wakes a thread of the engine that takes in files in flight, and closes those given up.
+    /// Wakes a thread of the engine, which receives files from the channel and closes those given
+    /// up.
     pub(super) fn rouse(&self) {
         match &self.driver {
             Some(driver) => driver.wake(),
@@ -144,7 +147,8 @@ impl Threads {
 }
 
 impl Engine {
-    /// Starts the workers, and on the first of them the driver. The outer error: there are none.
+    /// Starts the workers, and on the first worker the driver. The outer error: no worker could be
+    /// started.
     pub(super) fn start_threads(
         self: &Arc<Self>,
         remote: i32,
@@ -153,7 +157,7 @@ impl Engine {
         if let (Some(driver), Some(counter)) = (self.threads.driver(), &counter) {
             let _ = counter.here().map(|number| driver.counter.set(number));
         }
-        // Leaves stacks for the first worker, and for the driver and the second worker, which the
+        // Reserves stacks for the first worker, and for the driver and the second worker, which the
         // first one starts.
         own_thread::leave_stacks(if self.queues.are_there() { 3 } else { 2 });
         let (starter, started) = starting();
@@ -179,8 +183,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Runs on the first worker: makes the engine's descriptor table and starts the driver,
-    /// which shares it.
+    /// Runs on the first worker: makes the engine's descriptor table, and starts the driver, which
+    /// shares that table.
     fn first_thread(
         self: Arc<Self>,
         number: i32,
@@ -191,7 +195,7 @@ impl Engine {
             self.holds.share_table();
         }
         hold::enter_engine_table();
-        self.known.look_at_rights();
+        self.known.probe_credentials();
         match self.queues.are_there() {
             true => driver::spawn(self, counter, starter),
             false => starter.ended(Ok(())),
@@ -201,9 +205,9 @@ impl Engine {
     /// Writes the dirty data of user files, ends the engine's threads and waits for their end. All
     /// contexts must have been destroyed.
     ///
-    /// Only a thread of the application may call it: its reference is then the last to go, apart
-    /// from the references in the spare plugs of other submitters, so the descriptors are closed in
-    /// the table that has them.
+    /// Only a thread of the application may call this. Its reference is then the last one, apart
+    /// from those in the spare plugs of other submitters; so the engine's descriptors are closed in
+    /// the application's table.
     pub fn shutdown(self: &Arc<Self>) {
         self.write_back();
         self.threads.cleaner.helper.stop();
@@ -216,7 +220,7 @@ impl Engine {
     }
 }
 
-/// Returns the function that notes panics on the workers.
+/// Returns the function that records panics of workers.
 fn note_failures(engine: Weak<Engine>) -> OnPanic {
     Arc::new(move |cause| {
         let engine = engine.upgrade();
@@ -224,14 +228,14 @@ fn note_failures(engine: Weak<Engine>) -> OnPanic {
     })
 }
 
-/// Continues requests on the worker that ran their bios.
+/// Returns the function that continues a request on the worker that carried out its bio.
 fn deliver_to(engine: Weak<Engine>) -> Deliver {
     Deliver::Call(Arc::new(move |completions| {
         let Some(engine) = engine.upgrade() else { return };
         let section = Section::enter(&engine);
         let mut plug = Plug::take(&engine, Place::Worker);
         completions.reverse();
-        // One by one: if the continuation of one fails, the others stay.
+        // One by one: if the continuation of one panics, the later ones stay in the list.
         while let Some(completion) = completions.pop() {
             plug.complete(completion.token, completion.result);
         }

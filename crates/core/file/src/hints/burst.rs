@@ -1,33 +1,33 @@
-//! The burst: what a submitter has had copied since it last looked for events.
+//! The burst: the bytes that a submitter has had copied since it last looked for events.
 //!
-//! A copy inside submit is the quickest way to an event that the program waits for, and holds the
-//! program up for as long as it takes. One that submits its requests by a call for each would be
-//! held up by all of them: 512 calls of aio_read(3), each of which found its 64 KiB cached, took
-//! 17 ms. So the bound is not on one call, but on what lies between two looks for events.
+//! A copy inside submit is the quickest way to an event for which the program waits, but it holds
+//! the program up. A program with one call for each request would be held up by all of their
+//! copies: 512 calls of aio_read(3), each for 64 KiB that were cached, took 17 ms. So the bound is
+//! not on one call, but on all calls between two looks for events.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Most bytes that are copied inside submit in one burst: a huge hit must not stall the caller
-/// either.
+/// The most bytes that are copied inside submit in one burst; one large cached request must not
+/// hold the caller up for long either.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
-/// How long a burst lasts at most where the program need not look for events.
+/// The longest burst of a program that need not look for events.
 const BURST_NS: u64 = 5_000_000;
 
-/// Bytes that were copied inside submit, for one context. A hint: threads that submit at once may
-/// each miss what the other adds.
+/// The bytes that were copied inside submit, for one context. The count may be too low: of two
+/// threads that submit at once, each may miss the other's bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     copied: AtomicUsize,
     /// How often the program had looked for events when the burst began.
     looks: AtomicU64,
-    /// When it is over, where looks alone do not tell; in nanoseconds.
+    /// The time when the burst ends, in nanoseconds, for programs that need not look for events.
     ends: AtomicU64,
 }
 
 impl Burst {
-    /// Returns how many bytes may still be copied. Another burst begins where `looks` has changed,
-    /// or the program has nothing left to look for (`is_idle`).
+    /// Returns how many bytes may still be copied. A new burst begins if `looks` has changed, or if
+    /// the program has no events left to look for (`is_idle`).
     pub(crate) fn left(&self, looks: u64, is_idle: bool) -> usize {
         if is_idle || self.looks.load(Relaxed) != looks {
             self.looks.store(looks, Relaxed);
@@ -36,8 +36,8 @@ impl Burst {
         INLINE_BYTES_MAX.saturating_sub(self.copied.load(Relaxed))
     }
 
-    /// Returns the bytes left where the program need not look for events, because it is told of
-    /// each end, or does not care. There a burst lasts `BURST_NS`, at `now`.
+    /// Returns the bytes left for a program that need not look for events, because it is told of
+    /// each end or ignores them. Its bursts last `BURST_NS`; `now` is the time.
     pub(crate) fn left_at(&self, looks: u64, now: u64) -> usize {
         let is_over = self.ends.load(Relaxed) <= now;
         if is_over {

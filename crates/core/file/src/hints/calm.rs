@@ -1,53 +1,56 @@
 //! Calm devices: buffered writes to them have not blocked lately.
 //!
 //! A buffered write copies into the page cache, and blocks only if the kernel throttles the writer,
-//! reads a page first, or waits for the journal. A device is calm until writes block for long; then
-//! writes stay out of submit, for a time that doubles with each that blocks again.
+//! reads a page first, or waits for the journal. A device is calm until a write blocks for long.
+//! Then submit makes no writes to it for a time, which doubles each time a write blocks again.
 //!
-//! A write may take long because another program had the processor. So one that took long makes the
-//! next ones *suspect*: the writer counts how often it sleeps. Writers of one file wait for each
-//! other: where several write at once, only what takes much longer has blocked.
+//! A write may also take long because another program had the processor. So after a long write the
+//! next ones are *suspect*: the engine counts how often the writing thread sleeps in them. Writers
+//! of one file wait for each other: if several write at once, only a much longer write counts as
+//! blocked.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Devices that are told apart by a hash of their number.
+/// The number of slots; a hash of the device number chooses the slot.
 const SLOTS: usize = 64;
-/// Contexts that are told apart by their numbers.
+/// The number of slots for contexts; the context's number chooses the slot.
 const WRITERS: usize = 64;
-/// A write that takes longer has blocked, besides what its bytes take.
+/// A write has blocked if it takes longer than this plus the time to copy its bytes.
 const LONG_NS: u64 = 1_000_000;
-/// A long write while others write to the device: they may have lost their processors meanwhile.
+/// The same limit while other contexts write to the device: those writers may have lost their
+/// processors.
 const LONG_BESIDE_OTHERS_NS: u64 = 20_000_000;
 /// The slowest rate at which a processor copies, in nanoseconds a KiB.
 const COPY_NS_PER_KIB: u64 = 1_000;
-/// How long writes stay out of submit after the first that took long.
+/// The time without writes in submit after the first write that blocked.
 const PAUSE_NS: u64 = 5_000_000;
-/// The longest pause, as a power of two of [`PAUSE_NS`]: 1.3 s.
+/// The most doublings of [`PAUSE_NS`], which make 1.3 s.
 const DOUBLINGS_MAX: u64 = 8;
-/// Writes that are suspect after one that took long. A writer that is throttled is held up at least
+/// The number of suspect writes after a long one. A writer that is throttled is held up at least
 /// every 32 pages (`nr_dirtied_pause`, mm/page-writeback.c).
 const SUSPECTS: u64 = 63;
 
-/// Which devices are calm. A hint: a wrong one costs a write that blocks, or one that is deferred.
+/// Records which devices are calm. A wrong record costs a write that blocks in submit, or one that
+/// is deferred without need.
 #[derive(Debug)]
 pub(crate) struct Calm {
     pauses: [AtomicU64; SLOTS],
     writers: [Writer; WRITERS],
 }
 
-/// The writes of a context, on a cache line of its own: another context looks at it after a write
-/// that took long only.
+/// The writes of a context, on a cache line of its own. Another context reads it only after a long
+/// write.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Writer {
-    /// Writes in submit now.
+    /// The number of writes that are in submit now.
     writes: AtomicU32,
-    /// The device of the last write, and the end of the last one that has ended.
+    /// The device of the last write; below, the time at which the last write ended.
     device: AtomicU8,
     ended_ns: AtomicU64,
 }
 
-/// A device, not told from all others.
+/// A slot for devices; several devices may share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Device(u8);
 
@@ -59,7 +62,7 @@ impl Device {
         Device(((dev ^ dev >> 8) as usize % SLOTS) as u8)
     }
 
-    /// Returns the device behind [`Device::index`].
+    /// Returns the device slot with this [`Device::index`].
     pub(super) fn at(index: u8) -> Device {
         Device(index % SLOTS as u8)
     }
@@ -78,8 +81,8 @@ pub(crate) struct Write {
     pub(crate) took_ns: u64,
 }
 
-/// When writes may enter submit again, how often that time has doubled, and how many writes are
-/// suspect.
+/// The time until which submit makes no writes, the number of its doublings, and the number of
+/// suspect writes left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pause {
     until_ns: u64,
@@ -88,7 +91,7 @@ struct Pause {
 }
 
 impl Pause {
-    /// The bits of a word below the time: four of doublings, six of suspects.
+    /// The bits of the word that do not hold the time: four for doublings, six for suspects.
     const BITS: u32 = 10;
 
     fn of(word: u64) -> Pause {
@@ -100,8 +103,9 @@ impl Pause {
         self.until_ns >> Pause::BITS << Pause::BITS | self.doublings << 6 | self.suspects
     }
 
-    /// Returns the pause after a write that has ended at `now_ns`; `others`: whether other writes
-    /// went to the device meanwhile; `blocked`: whether the thread slept in it, if that is known.
+    /// Returns the pause after a write that has ended at `now_ns`. `others` returns whether other
+    /// writes went to the device meanwhile; `blocked` returns whether the thread slept in the
+    /// write, if that is known.
     fn after(
         self,
         write: Write,
@@ -115,7 +119,7 @@ impl Pause {
         let exceeds = |long_ns| write.took_ns > long_ns + copy_ns;
         let is_long = exceeds(LONG_BESIDE_OTHERS_NS) || exceeds(LONG_NS) && !others();
         if !is_long {
-            // Calm for as long as it was not.
+            // One doubling less when the device has been calm for as long as its last pause.
             let recovers = self.doublings > 0 && now_ns > self.until_ns + length_ns;
             return match recovers {
                 true => Pause { until_ns: now_ns, doublings: self.doublings - 1, suspects },
@@ -142,26 +146,26 @@ impl Default for Calm {
 }
 
 impl Calm {
-    /// Returns `true` if writes to the device do not block, as far as is known.
+    /// Returns `true` if writes to the device are not expected to block.
     pub(crate) fn is_calm(&self, device: Device, now_ns: impl FnOnce() -> u64) -> bool {
         let until_ns = Pause::of(self.slot(device).load(Relaxed)).until_ns;
         until_ns == 0 || until_ns <= now_ns()
     }
 
-    /// Returns `true` if the writer is to count how often it sleeps.
+    /// Returns `true` if the writer must count how often it sleeps in its next write.
     pub(crate) fn is_suspect(&self, device: Device) -> bool {
         Pause::of(self.slot(device).load(Relaxed)).suspects > 0
     }
 
-    /// Notes that a write of context `number` to the device begins.
+    /// Records that a write of context `number` to the device begins.
     pub(crate) fn begins(&self, number: usize, device: Device) {
         let writer = self.writer(number);
         writer.writes.fetch_add(1, Relaxed);
         writer.device.store(device.0, Relaxed);
     }
 
-    /// Notes a write of context `number` to the device that has ended at `now_ns`; `blocked`:
-    /// whether the thread slept in it, if it has counted.
+    /// Records that a write of context `number` to the device has ended at `now_ns`. `blocked`
+    /// returns whether the thread slept in the write, if it has counted that.
     pub(crate) fn took(
         &self,
         (number, device): (usize, Device),
@@ -181,7 +185,7 @@ impl Calm {
         writer.ended_ns.store(now_ns, Relaxed);
     }
 
-    /// Returns `true` if a write to the device has not ended, or has ended since then.
+    /// Returns `true` if a write to the device is in progress, or has ended since `then_ns`.
     fn writes_since(&self, device: Device, then_ns: u64) -> bool {
         let writes = |it: &Writer| {
             it.device.load(Relaxed) == device.0
@@ -208,7 +212,8 @@ mod tests {
 
     #[test]
     fn the_pause_doubles_with_each_write_that_blocks_and_shrinks_while_it_is_calm() {
-        // The write at the end of the last pause slept or not; the length of the next pause.
+        // Each row: the duration of a write at the end of the last pause, whether the thread slept
+        // in it, and the length of the next pause.
         let table = [
             (SHORT, None, 0),
             (LONG, None, 0),

@@ -1,5 +1,5 @@
-//! A context's memory of its descriptors: whether attempts have been worth it lately, and their
-//! status flags and files. Hints: see [`super`].
+//! A context's hints about its descriptors: whether attempts have succeeded lately, their status
+//! flags, and facts about their files. [`super`] has the rules for hints.
 
 use super::calm::Device;
 use crate::command::Flags;
@@ -9,53 +9,55 @@ use std::sync::Arc;
 
 const SCORE_MAX: u8 = 16;
 const ATTEMPT_FROM: u8 = 8;
-/// One attempt in so many is made although the file looks uncached, to notice when it is not.
+/// One of so many requests is attempted although the file looks uncached, to notice when it is
+/// cached again.
 const PROBE_EVERY: u8 = 32;
 
-/// Scores of the descriptors a context uses.
+/// The hints about the descriptors that a context uses; several numbers may share a slot.
 #[derive(Debug)]
 pub(crate) struct DescriptorHints {
     closes: Arc<Closes>,
-    /// How many closes there had been when the context used the slot last.
+    /// The count of closes when the context last used the slot.
     seen: [AtomicU32; SLOTS],
     score: [AtomicU8; SLOTS],
     skipped: [AtomicU8; SLOTS],
-    /// Descriptor, and whether its file is in memory, or always waited for.
+    /// The descriptor, and whether its file is in memory, on a device, or on a device whose file
+    /// system has no RWF_NOWAIT.
     in_memory: [AtomicU32; SLOTS],
-    /// Descriptor and status flags, and how often they may still be believed.
+    /// The descriptor, its status flags, and the number of times that they may still be used.
     flags: [AtomicU64; SLOTS],
-    /// Descriptor, and one more; and the device of its file, to which writes inside submit go.
+    /// The descriptor plus one, and the device to which its writes inside submit go.
     written: [AtomicU64; SLOTS],
-    /// Descriptor, and one more; whether its file has holes; and how many blocks it has.
+    /// The descriptor plus one, whether its file has holes, and how many blocks the file has.
     blocks: [AtomicU64; SLOTS],
-    /// The last number found to be an eventfd, and one more.
+    /// The last number found to be an eventfd, plus one.
     counter: AtomicU32,
 }
 
-/// The bits of a block's number in a word with a descriptor.
+/// The bits for a number of blocks in a word that also holds a descriptor.
 const BLOCK_BITS: u32 = 43;
 const BLOCK: u64 = 4096;
 
-/// Uses of remembered status flags before they are read again.
+/// The number of uses of remembered status flags before they are read again.
 pub(crate) const BELIEVED: u64 = 63;
 
 const ON_A_DEVICE: u32 = 1;
 const IN_MEMORY: u32 = 2;
-/// On a device, and its file system knows no RWF_NOWAIT.
+/// On a device, and its file system does not support RWF_NOWAIT.
 const ALWAYS_WAITS: u32 = 3;
 const STATE_BITS: u32 = 2;
 
-/// The blocks of a file.
+/// The allocated blocks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocks {
-    /// The offset where they end.
+    /// The offset where the last of them ends.
     pub(crate) end: u64,
-    /// Some before it may be missing.
+    /// `true`: some blocks before `end` may be missing.
     pub(crate) has_holes: bool,
 }
 
 impl DescriptorHints {
-    /// Starts with attempts.
+    /// Makes hints with which attempts are made at first.
     pub(crate) fn new(closes: Arc<Closes>) -> DescriptorHints {
         DescriptorHints {
             seen: core::array::from_fn(|slot| AtomicU32::new(closes.count_of_slot(slot))),
@@ -70,8 +72,8 @@ impl DescriptorHints {
         }
     }
 
-    /// Returns the slot of a descriptor; forgets what is there if its number, or another of the
-    /// slot, was closed since.
+    /// Returns the slot of a descriptor. If any number of that slot was closed since the last use,
+    /// clears the slot first.
     fn slot(&self, fd: i32) -> usize {
         let slot = fd as usize % SLOTS;
         let closes = self.closes.count_of_slot(slot);
@@ -85,7 +87,8 @@ impl DescriptorHints {
         slot
     }
 
-    /// Returns `true` if attempts have finished requests lately, or it is time to look again.
+    /// Returns `true` if attempts have completed requests lately, or if it is time to try one
+    /// again.
     pub(crate) fn favours_attempt(&self, fd: i32) -> bool {
         let slot = fd as usize % SLOTS;
         if self.score[slot].load(Relaxed) >= ATTEMPT_FROM {
@@ -96,7 +99,7 @@ impl DescriptorHints {
         skipped >= PROBE_EVERY
     }
 
-    /// Returns the status flags that `fd` had lately, while they are believed.
+    /// Returns the remembered status flags of `fd`, as long as they may be used.
     pub(crate) fn status_flags(&self, fd: i32) -> Option<Flags> {
         let slot = &self.flags[self.slot(fd)];
         let known = slot.load(Relaxed);
@@ -108,40 +111,40 @@ impl DescriptorHints {
         Some(Flags::Remembered(known as u32 as i32))
     }
 
-    /// Remembers the status flags of `fd`, just read.
+    /// Remembers the status flags of `fd`, which were just read.
     pub(crate) fn remember_flags(&self, fd: i32, flags: Flags) {
         let number = (fd as u64 + 1) & 0xff_ffff;
         let known = number << 40 | BELIEVED << 32 | u64::from(flags.bits() as u32);
         self.flags[self.slot(fd)].store(known, Relaxed);
     }
 
-    /// Returns whether the file was on a memory file system when last looked at; `None`: it was not
-    /// looked at lately.
+    /// Returns whether the file was on a memory file system when the engine last checked; `None` if
+    /// it has not checked lately.
     pub(crate) fn may_be_in_memory(&self, fd: i32) -> Option<bool> {
         let known = self.in_memory[self.slot(fd)].load(Relaxed);
         let state = known & ((1 << STATE_BITS) - 1);
         (state != 0 && known == in_memory(fd, state)).then_some(state == IN_MEMORY)
     }
 
-    /// Notes whether the file is on a memory file system.
+    /// Records whether the file is on a memory file system.
     pub(crate) fn is_in_memory(&self, fd: i32, yes: bool) {
         let state = if yes { IN_MEMORY } else { ON_A_DEVICE };
         self.in_memory[self.slot(fd)].store(in_memory(fd, state), Relaxed);
     }
 
-    /// Returns the device to which a buffered write of `fd` went lately.
+    /// Returns the device to which a recent buffered write of `fd` went.
     pub(crate) fn written(&self, fd: i32) -> Option<Device> {
         let known = self.written[self.slot(fd)].load(Relaxed);
         (known >> 8 == one_more(fd)).then_some(Device::at(known as u8))
     }
 
-    /// Notes to which device a buffered write of `fd` went.
+    /// Records the device to which a buffered write of `fd` went.
     pub(crate) fn writes_to(&self, fd: i32, device: Device) {
         let known = one_more(fd) << 8 | u64::from(device.index());
         self.written[self.slot(fd)].store(known, Relaxed);
     }
 
-    /// Returns the blocks that the file had when this was noted.
+    /// Returns the file's blocks as they were last recorded.
     pub(crate) fn blocks(&self, fd: i32) -> Option<Blocks> {
         let known = self.blocks[self.slot(fd)].load(Relaxed);
         let end = (known & ((1 << BLOCK_BITS) - 1)) * BLOCK;
@@ -149,7 +152,7 @@ impl DescriptorHints {
         is_of_fd.then_some(Blocks { end, has_holes: known >> BLOCK_BITS & 1 == 1 })
     }
 
-    /// Notes the blocks that the file has.
+    /// Records the blocks of the file.
     pub(crate) fn has_blocks(&self, fd: i32, blocks: Blocks) {
         let file = one_more(fd) << 1 | u64::from(blocks.has_holes);
         let known = file << BLOCK_BITS | (blocks.end / BLOCK).min((1 << BLOCK_BITS) - 1);
@@ -158,12 +161,12 @@ impl DescriptorHints {
         }
     }
 
-    /// Returns `true` if transfers that must not wait were refused as such (`EOPNOTSUPP`).
+    /// Returns `true` if the file system refuses transfers with RWF_NOWAIT (`EOPNOTSUPP`).
     pub(crate) fn always_waits(&self, fd: i32) -> bool {
         self.in_memory[self.slot(fd)].load(Relaxed) == in_memory(fd, ALWAYS_WAITS)
     }
 
-    /// Notes that one was.
+    /// Records that the file system refused a transfer with RWF_NOWAIT.
     pub(crate) fn refused_as_such(&self, fd: i32) {
         self.in_memory[self.slot(fd)].store(in_memory(fd, ALWAYS_WAITS), Relaxed);
     }
@@ -173,12 +176,12 @@ impl DescriptorHints {
         self.counter.load(Relaxed) == number as u32 + 1
     }
 
-    /// Notes that `number` is an eventfd.
+    /// Records that `number` is an eventfd.
     pub(crate) fn remember_counter(&self, number: i32) {
         self.counter.store(number as u32 + 1, Relaxed);
     }
 
-    /// Notes that an attempt finished the request.
+    /// Records that an attempt completed its request.
     pub(crate) fn hit(&self, fd: i32) {
         let score = &self.score[fd as usize % SLOTS];
         let now = score.load(Relaxed);
@@ -187,19 +190,19 @@ impl DescriptorHints {
         }
     }
 
-    /// Notes that an attempt found something to wait for.
+    /// Records that an attempt would have had to wait.
     pub(crate) fn miss(&self, fd: i32) {
         let score = &self.score[fd as usize % SLOTS];
         score.store(score.load(Relaxed).saturating_sub(4), Relaxed);
     }
 }
 
-/// Returns a descriptor, which may be any number, and one more: not 0, which is that of none.
+/// Returns a descriptor plus one, so that 0 can stand for none.
 fn one_more(fd: i32) -> u64 {
     u64::from(fd as u32) + 1
 }
 
-/// A descriptor, no less than 0, and what is known of it, in one word.
+/// Packs a descriptor, which is not negative, and a state into one word.
 fn in_memory(fd: i32, state: u32) -> u32 {
     (fd as u32) << STATE_BITS | state
 }

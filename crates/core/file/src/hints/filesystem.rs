@@ -1,4 +1,4 @@
-//! The operations that file systems do without waiting.
+//! The facts about file systems that decide whether a call waits and which credentials it needs.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -13,11 +13,13 @@ use std::sync::Arc;
 /// The properties of a kind of file system.
 #[derive(Debug, Default)]
 pub struct FileSystem {
-    /// Lives in memory: nothing waits for a device (swap aside), and nothing is gained by NOWAIT.
+    /// `true`: the file system is in memory. Apart from swap no call waits for a device, so
+    /// RWF_NOWAIT is of no use.
     pub in_memory: bool,
-    /// Overwriting allocated blocks allocates nothing (ext2, ext3, ext4, tmpfs).
+    /// `true`: an overwrite of allocated blocks allocates no new ones (ext2, ext3, ext4, tmpfs).
     in_place: bool,
-    /// Shows the kernel's state: drivers of its files may know plain calls only (proc, debugfs, …).
+    /// `true`: shows the kernel's state; drivers of its files may know plain calls only (proc,
+    /// debugfs, …).
     pub shows_kernel: bool,
     nowait_write: AtomicU8,
 }
@@ -43,27 +45,28 @@ impl FileSystem {
         }
     }
 
-    /// Returns `true` if trying a buffered write without waiting makes sense.
+    /// Returns `true` if a buffered write with RWF_NOWAIT is worth trying.
     pub fn may_write_nowait(&self) -> bool {
         self.nowait_write.load(Relaxed) != UNSUPPORTED
     }
 
-    /// Returns `true` if a write to `range` of the file with this `stat` can use up blocks or
-    /// change the mode bits: only then it matters with whose rights it is done (reserved blocks,
-    /// quota, set-id bits).
-    pub fn rights_matter(&self, stat: &Stat, range: &Range<u64>) -> bool {
+    /// Returns `true` if a write to `range` of the file with this `stat` can allocate blocks or
+    /// change the mode bits. Only then do the credentials of the writing thread matter (reserved
+    /// blocks, quota, set-id bits).
+    pub fn credentials_matter(&self, stat: &Stat, range: &Range<u64>) -> bool {
         const SET_ID: u32 = 0o6000;
         let allocated = range.end <= stat.size as u64 && !stat.may_have_holes();
         !(self.in_place && allocated && stat.mode & SET_ID == 0)
     }
 
-    /// Notes that the file system refuses such writes (`EOPNOTSUPP`), as ext4 does.
+    /// Records that the file system refuses buffered writes with RWF_NOWAIT (`EOPNOTSUPP`), as ext4
+    /// does.
     pub fn refuses_nowait_writes(&self) {
         self.nowait_write.store(UNSUPPORTED, Relaxed);
     }
 }
 
-/// Mounts that are remembered; then all are looked at anew.
+/// The most mounts that are remembered; beyond that, all are forgotten and looked up again.
 const MOUNTS_MAX: usize = 256;
 
 /// The file systems seen so far.
@@ -72,26 +75,26 @@ pub struct FileSystems(RwLock<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// By what the kernel calls their kind: what is known follows from that, or is a hint.
+    /// By the magic number of the file system's kind: the facts follow from the kind, or are hints.
     kinds: FxHashMap<Kind, Arc<FileSystem>>,
-    /// The kind of what is mounted, where mounts have numbers of their own. Device numbers say
-    /// nothing: those without a device are given out again after umount(2).
+    /// By the number of the mount, on kernels that number mounts. Device numbers would not do:
+    /// those of file systems without a device are reused after umount(2).
     mounts: FxHashMap<u64, Arc<FileSystem>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Kind {
-    /// The node of one is on another file system, its data is not.
+    /// A block device: its node is on another file system than its data.
     BlockDevice,
     Magic(u32),
 }
 
 impl FileSystems {
-    /// Returns the known facts about the file system of `fd`, which has this `stat`.
+    /// Returns the known facts about the file system of `fd`, whose stat is `stat`.
     ///
     /// # Errors
-    /// The errors of fstatfs(2), the first time; each time where mounts have no numbers of their
-    /// own.
+    /// The errors of fstatfs(2), which is called once for a mount, or for each call on kernels that
+    /// do not number mounts.
     pub fn of(&self, stat: &Stat, fd: i32) -> Result<Arc<FileSystem>, Errno> {
         if stat.is_block_device() {
             return Ok(self.of_kind(Kind::BlockDevice));
@@ -138,12 +141,12 @@ mod tests {
         let stat = file::stat(device.as_raw_fd()).unwrap();
         let systems = FileSystems::default();
         assert!(!systems.of(&stat, device.as_raw_fd()).unwrap().in_memory);
-        // The device number of /dev says nothing about devices, nor they about it.
+        // The device number of /dev is unrelated to those of the devices in it.
         let folder = File::open("/dev").unwrap();
         let stat = file::stat(folder.as_raw_fd()).unwrap();
         assert!(systems.of(&stat, folder.as_raw_fd()).unwrap().in_memory);
     }
-    /// The number of one that is gone is given to the next.
+    /// The device number of an unmounted file system is given to the next one.
     #[test]
     fn a_device_number_says_nothing_about_a_file_system() {
         let systems = FileSystems::default();
@@ -154,7 +157,7 @@ mod tests {
         let fd = on_a_device.as_raw_fd();
         let other = Stat { dev: stat.dev, ..file::stat(fd).unwrap() };
         assert!(!systems.of(&other, fd).unwrap().in_memory);
-        // Kernels whose mounts have no numbers of their own: looked at each time.
+        // On kernels that do not number mounts, the file system is looked up each time.
         let other = Stat { mount: None, ..other };
         assert!(!systems.of(&other, fd).unwrap().in_memory);
         assert!(

@@ -1,14 +1,14 @@
-//! A descriptor of the engine that stands in both tables.
+//! A descriptor of the engine that is in both descriptor tables.
 
 use super::{Counted, Deferred, HeldFd, in_engine_table};
 use nowait_block::bio::Descriptor;
 use nowait_sys::{Errno, Fd};
 use std::sync::Arc;
 
-/// A descriptor of ours that works on both sides: in the application's table and the engine's.
+/// A file of the engine with a descriptor in the application's table and one in the engine's.
 #[derive(Debug)]
 pub(crate) struct BothTables {
-    /// The descriptor, and its count, which goes after it.
+    /// The application-side descriptor, and its count, which is dropped after it.
     here: Option<(Fd, Option<Counted>)>,
     pub(crate) there: Arc<HeldFd>,
     deferred: Arc<Deferred<Box<dyn Send>>>,
@@ -34,7 +34,8 @@ impl Drop for BothTables {
 }
 
 impl BothTables {
-    /// Joins a descriptor of the application's table with the same file in the engine's.
+    /// Joins a descriptor of the application's table with that of the same file in the engine's
+    /// table.
     pub(crate) fn new(
         here: Fd,
         count: Option<Counted>,
@@ -44,7 +45,7 @@ impl BothTables {
         BothTables { here: Some((here, count)), there, deferred }
     }
 
-    /// Returns its number in the application's table.
+    /// Returns the descriptor's number in the application's table.
     pub(crate) fn here(&self) -> Option<i32> {
         self.here.as_ref().map(|(here, _)| here.raw())
     }

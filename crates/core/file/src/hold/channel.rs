@@ -17,28 +17,28 @@ use std::{collections::VecDeque, sync::OnceLock};
 /// Carries open files into the engine's table.
 #[derive(Debug)]
 pub(super) struct FdChannel {
-    /// The end in the application's table.
+    /// The end of the channel in the application's table.
     pub(super) local: Fd,
     /// The number of the other end, in the engine's table.
     remote: i32,
-    /// That end in the application's table.
+    /// A descriptor of the engine's end in the application's table.
     remote_here: OnceLock<Fd>,
     arrived: Mutex<Arrived>,
-    /// 1: a thread waits: files are to be taken in before their requests' turn, and those given up
-    /// to be closed. Changes when that was done.
+    /// 1: a thread waits until files have been received ahead of their requests, and those given up
+    /// have been closed. Set to 0 when both are done.
     congested: AtomicU32,
-    /// Numbers in the engine's table that a thread outside gave up.
+    /// Numbers in the engine's table that threads of the application have given up.
     closing: Deferred<(i32, Option<Counted>)>,
 }
 
 #[derive(Debug, Default)]
 struct Arrived {
-    /// Tags of the files in flight, in their order.
+    /// Tags of the files on their way, in the order in which they were sent.
     in_flight: VecDeque<u64>,
-    /// Numbers in the engine's table: only a thread of the engine may close them. `None`: there was
-    /// none free for the file, which is lost.
+    /// The numbers of received files in the engine's table: only a thread of the engine may close
+    /// them. `None`: no number was free for the file, which is lost.
     files: FxHashMap<u64, Option<i32>>,
-    /// Given up before they arrived.
+    /// Files that were given up before they arrived.
     unwanted: Vec<(u64, Option<Counted>)>,
 }
 
@@ -56,7 +56,6 @@ impl Arrived {
 }
 
 impl FdChannel {
-    /// Makes the channel from `local` into the table in which `remote` will be kept.
     pub(super) fn new(local: Fd, remote: i32) -> FdChannel {
         FdChannel {
             local,
@@ -81,7 +80,7 @@ impl FdChannel {
     /// Sends the open file behind the application's `number`.
     ///
     /// # Errors
-    /// `EAGAIN`: too many files are in flight. `EBADF`: not open.
+    /// `EAGAIN`: too many files are on their way. `EBADF`: the number is not open.
     pub(super) fn send(&self, number: i32, tag: u64) -> Result<(), Errno> {
         let mut arrived = self.arrived.lock();
         fdtable::send(self.local.raw(), number, tag).map_err(|errno| match errno {
@@ -92,8 +91,8 @@ impl FdChannel {
         Ok(())
     }
 
-    /// Drops a file that is in flight, if no other file is before it; on a thread of the
-    /// application. Returns `false` if it is still there.
+    /// Drops a file that is on its way, if no other file is before it. Called on threads of the
+    /// application. Returns `false` if the file is still on its way.
     pub(super) fn discard(&self, tag: u64) -> bool {
         let Some(remote) = self.remote_here.get() else { return false };
         let mut arrived = self.arrived.lock();
@@ -107,8 +106,9 @@ impl FdChannel {
         is_discarded
     }
 
-    /// Returns the number of a file in the engine's table; on an engine thread. `known` is looked
-    /// at under the lock: of two threads that come at once, one receives the file.
+    /// Returns the number of a file in the engine's table. Called on threads of the engine. `known`
+    /// is called under the lock, so that of two threads that come at once only one receives the
+    /// file.
     pub(super) fn number(
         &self,
         tag: u64,
@@ -124,7 +124,7 @@ impl FdChannel {
         number
     }
 
-    /// Receives until the file with `tag` is there; on an engine thread.
+    /// Receives files until the one with `tag` has arrived. Called on threads of the engine.
     fn receive(&self, arrived: &mut Arrived, tag: u64) -> Result<i32, Errno> {
         loop {
             if let Some(number) = arrived.files.remove(&tag) {
@@ -135,19 +135,20 @@ impl FdChannel {
         }
     }
 
-    /// Tells, on any thread, that a file has come and no request has asked for it yet, or that
-    /// there was no number for it.
+    /// Returns whether a file has arrived, or was lost because no number was free (`EMFILE`).
+    /// Returns `None` if it is still on its way, or a request has taken its number. Any thread may
+    /// call this.
     pub(super) fn arrival(&self, tag: u64) -> Option<Result<(), Errno>> {
         let arrived = self.arrived.lock();
         arrived.files.get(&tag).map(|number| number.map(drop).ok_or(Errno::MFILE))
     }
 
-    /// Closes a file that no request has asked for; on a thread outside, that is left to the next
-    /// thread of the engine that tidies.
+    /// Closes a file that no request has used. On a thread of the application, the next thread of
+    /// the engine that tidies closes it instead.
     pub(super) fn give_up(&self, tag: u64, count: Option<Counted>) {
         let mut arrived = self.arrived.lock();
         let number = match in_engine_table() {
-            // Also if it is still in flight: a message holds a file like a descriptor.
+            // Also if the file is still on its way: the message in the channel keeps it open.
             true => self.receive(&mut arrived, tag).ok(),
             false => match arrived.files.remove(&tag) {
                 Some(number) => number,
@@ -160,7 +161,8 @@ impl FdChannel {
         }
     }
 
-    /// Closes a number of the engine's table, or leaves that to a thread which has the table.
+    /// Closes a number of the engine's table; on a thread of the application, leaves that to a
+    /// thread of the engine.
     pub(super) fn close_in_engine(&self, number: i32, count: Option<Counted>) {
         match in_engine_table() {
             true => fd::close(number),
@@ -168,25 +170,25 @@ impl FdChannel {
         }
     }
 
-    /// Asks the engine's threads to take in files in flight, and to close those given up; `rouse`
-    /// makes one of them call [`FdChannel::make_room`].
+    /// Asks the engine's threads to receive files from the channel and to close those given up;
+    /// `rouse` makes one of them call [`FdChannel::make_room`].
     pub(super) fn ask(&self, rouse: impl FnOnce()) {
         self.congested.store(1, SeqCst);
         rouse();
     }
 
-    /// Waits for a moment, at most ten milliseconds, until the engine's threads have taken in files
-    /// in flight; `rouse` has one of them call [`FdChannel::make_room`].
+    /// Waits at most ten milliseconds until the engine's threads have received files from the
+    /// channel; `rouse` makes one of them call [`FdChannel::make_room`].
     pub(super) fn wait_for_room(&self, rouse: impl FnOnce()) {
         const MOMENT_NS: u64 = 10_000_000;
         self.ask(rouse);
-        // Waiting for a writable socket would not help: the socket is writable even if the user has
-        // the most files in flight in all sockets together.
+        // Waiting for a writable socket would not help: the limit is also on the files that the
+        // user has in flight in all sockets together, and then the socket is writable.
         let _ = futex::wait(&self.congested, 1, Deadline::after_ns(MOMENT_NS));
     }
 
-    /// Takes in all files in flight and closes what was given up, if a thread has asked for that;
-    /// on an engine thread.
+    /// Receives all files in the channel and closes those given up, if a thread has asked for that.
+    /// Called on threads of the engine.
     pub(super) fn make_room(&self) {
         if self.congested.load(Relaxed) == 0 {
             return;
@@ -197,15 +199,16 @@ impl FdChannel {
         }
         drop(arrived);
         self.close_given_up();
-        // A thread that has begun to wait meanwhile tries again, too.
+        // A thread that has begun to wait in between is woken, too, and tries again.
         self.congested.store(0, SeqCst);
         futex::wake(&self.congested, u32::MAX);
-        // A file given up in between was asked for in vain.
+        // Closes files that were given up since the close above: their threads' request was just
+        // cleared.
         self.close_given_up();
     }
 
-    /// Closes the files that threads outside gave up, before or after they arrived; on an engine
-    /// thread.
+    /// Closes the files that threads of the application gave up, before or after they arrived.
+    /// Called on threads of the engine.
     pub(super) fn close_given_up(&self) {
         let mut arrived = self.arrived.lock();
         while !arrived.unwanted.is_empty() {

@@ -1,4 +1,4 @@
-//! Descriptors that are counted: a close waits until the last of them is closed.
+//! Counted descriptors: a close waits until the last of them is closed.
 
 use core::sync::atomic::{
     AtomicU32,
@@ -7,12 +7,13 @@ use core::sync::atomic::{
 use nowait_sys::{futex, time::Deadline};
 use std::sync::Arc;
 
-/// How many handles use a file in some way, and how many descriptors the engine has open for that.
+/// The number of handles that use a file in some way, and of descriptors that the engine has open
+/// for them.
 #[derive(Debug, Default)]
 pub(crate) struct OpenCount {
     handles: AtomicU32,
     descriptors: AtomicU32,
-    /// Changes with what a close may wait for.
+    /// Changes whenever a waiting close must check the counts again.
     news: AtomicU32,
 }
 
@@ -23,7 +24,7 @@ impl OpenCount {
         self.tell();
     }
 
-    /// Ends a handle; true: it was the last.
+    /// Ends a handle. Returns `true` if it was the last.
     pub(crate) fn leave(&self) -> bool {
         self.handles.fetch_sub(1, AcqRel) == 1
     }
@@ -39,25 +40,25 @@ impl OpenCount {
         Counted(self.clone())
     }
 
-    /// Returns `true` if a close has nothing to wait for: no descriptor is open, or another handle
-    /// uses them.
+    /// Returns `true` if a close need not wait: no descriptor is open, or another handle uses the
+    /// descriptors.
     pub(crate) fn is_settled(&self) -> bool {
         self.descriptors.load(Acquire) == 0 || !self.has_no_handle()
     }
 
-    /// Ends the waits of closes, which look again.
+    /// Wakes the waiting closes, which check the counts again.
     pub(crate) fn tell(&self) {
         self.news.fetch_add(1, SeqCst);
         futex::wake(&self.news, u32::MAX);
     }
 
-    /// Returns the number of news so far, for [`OpenCount::wait`]. The caller reads it before it
-    /// looks at the counts.
+    /// Returns the current value of `news`, for [`OpenCount::wait`]. The caller reads it before the
+    /// counts.
     pub(crate) fn news(&self) -> u32 {
         self.news.load(SeqCst)
     }
 
-    /// Sleeps unless there has been news since `seen`, until there is or `deadline` has passed.
+    /// Sleeps until `news` differs from `seen`, or `deadline` has passed.
     pub(crate) fn wait(&self, seen: u32, deadline: Deadline) {
         let _ = futex::wait(&self.news, seen, deadline);
     }
@@ -68,7 +69,7 @@ impl OpenCount {
 pub(crate) struct Counted(Arc<OpenCount>);
 
 impl Counted {
-    /// Returns the count that it is part of.
+    /// Returns the count to which this descriptor belongs.
     pub(super) fn all(&self) -> Arc<OpenCount> {
         self.0.clone()
     }

@@ -1,5 +1,5 @@
-//! Values that a thread with the other descriptor table drops later: a descriptor is closed in the
-//! table it is in.
+//! Values that are dropped later, on a thread with the other descriptor table: a descriptor must be
+//! closed in the table that contains it.
 
 use nowait_sys::mutex::Mutex;
 
@@ -19,12 +19,13 @@ impl<T> Default for Deferred<T> {
 }
 
 impl<T> Deferred<T> {
-    /// Leaves something to be dropped.
+    /// Stores a value that is to be dropped later.
     pub(crate) fn put(&self, value: T) {
         self.0.lock().push(value);
     }
 
-    /// Takes all of it out, to be dropped outside of the lock, on a thread with the right table.
+    /// Takes all values out; the caller, on a thread with the right table, drops them without the
+    /// lock.
     pub(crate) fn take(&self) -> Vec<T> {
         core::mem::take(&mut *self.0.lock())
     }

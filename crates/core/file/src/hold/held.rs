@@ -12,7 +12,7 @@ use nowait_sys::{Errno, Fd, fd, fdtable, file::Stat};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Weak};
 
-/// The identity of an open file, as far as requests can notice.
+/// The identity of an open file, as far as a request can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     dev: u64,
@@ -20,7 +20,7 @@ struct Identity {
     status_flags: i32,
 }
 
-/// An open file in flight to, or in, the engine's table.
+/// An open file that is in the engine's table, or on its way to it.
 #[derive(Debug)]
 pub struct HeldFd {
     tag: u64,
@@ -30,11 +30,11 @@ pub struct HeldFd {
 }
 
 const IN_FLIGHT: i32 = -1;
-/// There is no number for it: there was none when it arrived, or it was dropped on its way.
+/// The file has no number: none was free when it arrived, or it was dropped on its way.
 const LOST: i32 = -2;
 
 impl Descriptor for HeldFd {
-    /// Returns the number in the engine's table; only for engine threads.
+    /// Returns the number in the engine's table. Called on threads of the engine only.
     fn number(&self) -> Result<i32, Errno> {
         if let Some(known) = self.known() {
             return known;
@@ -49,17 +49,19 @@ impl Descriptor for HeldFd {
 }
 
 impl HeldFd {
-    /// Tells, on any thread, whether the file is in the engine's table. `None`: it is in flight.
+    /// Returns whether the file is in the engine's table; `None` if it is still on its way. Any
+    /// thread may call this.
     ///
     /// # Errors
-    /// `EMFILE`: there was no number for it.
+    /// `EMFILE`: no number was free for the file.
     pub(crate) fn arrival(&self) -> Option<Result<(), Errno>> {
-        // In this order: it is known before it is taken out.
+        // In this order, because a file is known here before it leaves the channel.
         let arrival = self.channel.arrival(self.tag);
         arrival.or_else(|| self.known().map(|number| number.map(drop)))
     }
 
-    /// Returns the number, or that there was none; `None`: no request has asked yet.
+    /// Returns the number, or the error that none was free; `None` if no request has received the
+    /// file yet.
     fn known(&self) -> Option<Result<i32, Errno>> {
         match self.fd.load(Acquire) {
             IN_FLIGHT => None,
@@ -70,11 +72,12 @@ impl HeldFd {
 }
 
 impl HeldFd {
-    /// Drops a file that no thread of the engine has received yet; on a thread of the application.
+    /// Drops a file that no thread of the engine has received yet. Called on threads of the
+    /// application.
     ///
     /// # Errors
     /// Returns the file if only a thread of the engine can close it.
-    pub(crate) fn let_go_here(mut self) -> Result<(), HeldFd> {
+    pub(crate) fn close_here(mut self) -> Result<(), HeldFd> {
         if *self.fd.get_mut() != IN_FLIGHT || !self.channel.discard(self.tag) {
             return Err(self);
         }
@@ -93,12 +96,12 @@ impl Drop for HeldFd {
     }
 }
 
-/// A file that no request need hold.
+/// The file that was sent last, kept for the next request on it.
 #[derive(Debug)]
 struct LastHeld {
     number: i32,
     held: Arc<HeldFd>,
-    /// A request has held it since the last [`Holds::tick`].
+    /// `true`: a request has held the file since the last [`Holds::tick`].
     is_used: bool,
 }
 
@@ -112,16 +115,16 @@ pub struct Holds {
     /// Eventfds that the kernel signals, by the application's number.
     counters: Mutex<FxHashMap<i32, Arc<HeldFd>>>,
     next_tag: AtomicU64,
-    /// Own queues and eventfds of contexts that ended on a thread of the engine, to be dropped on
-    /// another.
+    /// Values to be dropped on a thread of the application, such as the own queues and eventfds of
+    /// contexts that ended on a thread of the engine.
     pub(crate) deferred: Arc<Deferred<Box<dyn Send>>>,
-    /// The engine has no table of its own: files are duplicated in the application's. Closing
-    /// such a duplicate drops the process's POSIX locks on the file.
+    /// `true`: the engine has no table of its own, so files are duplicated in the application's
+    /// table. A close of such a duplicate drops the process's POSIX locks on the file.
     shared_table: AtomicBool,
 }
 
 impl Holds {
-    /// Makes the channel from `local` into the table in which `remote` will be kept.
+    /// Makes the channel from `local` to the table that contains `remote`.
     pub fn new(local: Fd, remote: i32) -> Holds {
         Holds {
             channel: Arc::new(FdChannel::new(local, remote)),
@@ -139,7 +142,7 @@ impl Holds {
         self.channel.keep_remote(remote);
     }
 
-    /// Says that the engine's threads share the application's table after all.
+    /// Records that the engine's threads share the application's table.
     pub fn share_table(&self) {
         self.shared_table.store(true, Relaxed);
     }
@@ -149,16 +152,19 @@ impl Holds {
         self.shared_table.load(Relaxed)
     }
 
-    /// Holds the open file behind the application's `number`, which has this `stat` and these
-    /// status flags now. One system call, unless requests on it are in flight already.
+    /// Holds the open file behind the application's `number`, whose current stat and status flags
+    /// are `stat` and `flags`. Makes one system call, or none if requests on the file are in flight
+    /// already.
     ///
     /// # Errors
-    /// `EAGAIN`: too many files are in flight to the engine. `EBADF`: closed meanwhile.
+    /// `EAGAIN`: too many files are on their way to the engine. `EBADF`: the number was closed
+    /// meanwhile.
     pub fn hold(&self, number: i32, stat: &Stat, flags: Flags) -> Result<Arc<HeldFd>, Errno> {
         debug_assert!(!flags.are_remembered(), "what is held was looked at");
         let identity = Identity { dev: stat.dev, ino: stat.ino, status_flags: flags.bits() };
         let mut by_number = self.by_number.lock();
-        // A reference to another file is not upgraded: the upgraded one might be the last to go.
+        // Only a reference to the same file is upgraded: an upgraded reference may become the last
+        // one, which must not be dropped under the lock.
         if let Some((known, held)) = by_number.get(&number)
             && *known == identity
             && let Some(held) = held.upgrade()
@@ -172,8 +178,9 @@ impl Holds {
     }
 
     /// Holds a file as [`Holds::hold`] does, and keeps it for the next request: until `number` is
-    /// closed ([`Holds::forget`]), another file is kept, or no request has held it between two
-    /// ticks. A program that waits for each of its requests has its file sent once.
+    /// closed ([`Holds::forget`]), another file is kept, or no request has held the file between
+    /// two ticks. So the file is sent only once for a program that waits for each request before
+    /// the next.
     ///
     /// # Errors
     /// The errors of [`Holds::hold`].
@@ -191,11 +198,11 @@ impl Holds {
         }
         let before = kept.replace(LastHeld { number, held: held.clone(), is_used: true });
         drop(kept);
-        before.into_iter().for_each(|before| _ = let_go(before.held));
+        before.into_iter().for_each(|before| _ = release(before.held));
         Ok(held)
     }
 
-    /// Holds the eventfd behind the application's `number` until that is closed
+    /// Holds the eventfd behind the application's `number` until the program closes that number
     /// ([`Holds::forget`]), for [`Holds::counter`].
     ///
     /// # Errors
@@ -212,8 +219,9 @@ impl Holds {
         self.counters.lock().get(&number).cloned()
     }
 
-    /// Releases the files kept for the application's `number`, which is about to be closed; `None`:
-    /// all kept files. Returns `false` if only a thread of the engine can close one of them.
+    /// Releases the files kept for the application's `number`, which is about to be closed; with
+    /// `None`, all kept files. Returns `false` if only a thread of the engine can close one of
+    /// them.
     pub(crate) fn forget(&self, number: Option<i32>) -> bool {
         let is_meant = |kept: &mut LastHeld| number.is_none_or(|number| number == kept.number);
         let kept = self.kept.lock().take_if(is_meant).map(|kept| kept.held);
@@ -224,20 +232,20 @@ impl Holds {
         };
         drop(table);
         let mut are_closed = true;
-        kept.into_iter().chain(counters).for_each(|held| are_closed &= let_go(held));
+        kept.into_iter().chain(counters).for_each(|held| are_closed &= release(held));
         are_closed
     }
 
     /// Releases the file kept for the next request, unless a request has used it since the last
-    /// call. The driver calls this now and then.
+    /// call. The driver calls this from time to time.
     pub(crate) fn tick(&self) {
         let is_old = |kept: &mut LastHeld| !core::mem::take(&mut kept.is_used);
         let kept = self.kept.lock().take_if(is_old);
         drop(kept);
     }
 
-    /// Holds the open file behind the application's `number`, shared with no other request: for
-    /// files that cannot be told from each other by their inode (eventfds).
+    /// Holds the open file behind the application's `number`, without sharing it with other
+    /// requests: for files that all have the same inode (eventfds).
     ///
     /// # Errors
     /// The errors of [`Holds::hold`].
@@ -245,7 +253,7 @@ impl Holds {
         self.send(number).map(Arc::new)
     }
 
-    /// Like [`Self::hold_afresh`], and counts the reference until it is closed.
+    /// Like [`Self::hold_afresh`], and counts the file as open until it is closed.
     ///
     /// # Errors
     /// The errors of [`Holds::hold`].
@@ -259,13 +267,14 @@ impl Holds {
         Ok(Arc::new(held))
     }
 
-    /// Returns `true` if the application's numbers mean nothing to the calling thread.
+    /// Returns `true` if the calling thread has another table than the application, so that the
+    /// application's numbers are not valid in it.
     pub(crate) fn is_elsewhere(&self) -> bool {
         in_engine_table() && !self.is_table_shared()
     }
 
-    /// Holds the open file behind the application's `number`; on a thread of the engine, which has
-    /// to look whether it is still the file that is meant.
+    /// Holds the open file behind the application's `number`. Called on a thread of the engine,
+    /// which must check that the number still means the right file.
     ///
     /// # Errors
     /// The errors of [`fdtable::fetch`].
@@ -287,14 +296,14 @@ impl Holds {
         Ok(HeldFd { tag, fd, channel, count: None })
     }
 
-    /// Waits for a moment, at most ten milliseconds, until the engine's threads have taken in
-    /// files that are in flight to them; `rouse` has one of them call [`Holds::make_room`].
+    /// Waits at most ten milliseconds until the engine's threads have received files that are on
+    /// their way; `rouse` makes one of them call [`Holds::make_room`].
     pub(crate) fn wait_for_room(&self, rouse: impl FnOnce()) {
         self.channel.wait_for_room(rouse);
     }
 
-    /// Closes files that were given up, on a thread that has the table: this one now, or soon the
-    /// one that `rouse` makes call [`Holds::make_room`].
+    /// Closes files that were given up: at once if this thread has their table, otherwise on the
+    /// thread that `rouse` makes call [`Holds::make_room`].
     pub(crate) fn close_soon(&self, rouse: impl FnOnce()) {
         match self.is_table_shared() {
             true => self.channel.close_given_up(),
@@ -312,15 +321,15 @@ impl Holds {
         self.channel.local.raw()
     }
 
-    /// Takes in the files that are in flight, and closes those given up, if that was asked for; by
-    /// a thread of the engine that does not block. Threads that block take in a file when they come
-    /// to it.
+    /// Receives the files that are on their way, and closes those given up, if a thread has asked
+    /// for that. Called by a thread of the engine that does not block; threads that block receive a
+    /// file when they need it.
     pub(crate) fn make_room(&self) {
         self.channel.make_room();
     }
 
-    /// Closes files that threads outside the engine gave up, and makes room; called by the engine's
-    /// threads now and then.
+    /// Closes files that threads of the application gave up, and makes room in the channel. The
+    /// engine's threads call this from time to time.
     pub fn tidy(&self) {
         self.make_room();
         self.channel.close_given_up();
@@ -329,8 +338,8 @@ impl Holds {
 
 /// Releases a file on a thread of the application, unless a request holds it. Returns `false` if
 /// only a thread of the engine can close it.
-fn let_go(held: Arc<HeldFd>) -> bool {
-    Arc::into_inner(held).is_none_or(|held| held.let_go_here().is_ok())
+fn release(held: Arc<HeldFd>) -> bool {
+    Arc::into_inner(held).is_none_or(|held| held.close_here().is_ok())
 }
 
 #[cfg(test)]
@@ -339,7 +348,7 @@ mod tests {
     use nowait_sys::{file, poll, time::Deadline};
     use std::os::fd::AsRawFd;
 
-    /// The engine's threads of this test share the table with it, which changes nothing here.
+    /// In this test, the engine's threads share the application's table; that does not matter here.
     #[test]
     fn threads_that_come_at_once_all_get_the_number() {
         for _ in 0..300 {
@@ -392,8 +401,8 @@ mod tests {
     /// `POLLHUP` of poll(2).
     const HANGS_UP: i16 = 0x10;
 
-    /// Releases a pipe's only writer by `let_go`; returns `true` if that closed it.
-    fn is_closed_by(let_go: impl FnOnce(&Holds, i32)) -> bool {
+    /// Releases a pipe's only writer by `release`. Returns `true` if that closed the pipe.
+    fn is_closed_by(release: impl FnOnce(&Holds, i32)) -> bool {
         let (local, remote) = fdtable::channel().unwrap();
         let holds = Holds::new(local, remote.raw());
         holds.keep_remote(remote);
@@ -406,7 +415,7 @@ mod tests {
         assert_eq!(holds.next_tag.load(Relaxed), 1, "it was sent once");
         drop(again);
         drop(writer);
-        let_go(&holds, number);
+        release(&holds, number);
         poll::ppoll(reader.as_raw_fd(), HANGS_UP, Deadline::NOW, None).unwrap() != 0
     }
 

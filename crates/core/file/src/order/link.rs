@@ -1,38 +1,39 @@
-//! Requests that begin when another has succeeded.
+//! Links: a request that begins when another has succeeded.
 //!
-//! The later one is made with the earlier, so that it holds its file and has its place in the order
-//! of its inode; its first iteration finds the link and leaves a wait entry in it. The thread that
-//! ends the earlier request kicks it: the retry engine knows nothing else.
+//! The later request is made together with the earlier one, so that it holds its file and has its
+//! place in the order of its inode. Its first iteration finds the link and leaves a wait entry
+//! there. The thread that ends the earlier request kicks that entry; the retry engine needs no
+//! further support for links.
 
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
-/// The end of a request, for those that begin after it.
+/// The end of a request, for the requests that begin after it.
 #[derive(Debug)]
 pub struct Link {
-    /// The result of a success; `None`: any that is no error.
+    /// The result that counts as success; `None`: every result except an error.
     expected: Option<u64>,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 enum State {
-    /// In flight, and the entries that wait for it.
+    /// The request is in flight; these entries wait for its end.
     Open(Vec<WaitEntry>),
     Succeeded,
     Failed,
 }
 
 impl Link {
-    /// Makes the link of a request that has not begun; `expected` is the result that is a success,
-    /// the bytes of a transfer for example. `None`: all that are no errors.
+    /// Makes the link of a request that has not begun. `expected` is the result that counts as
+    /// success, for example the bytes of a transfer; `None`: every result except an error.
     pub fn new(expected: Option<u64>) -> Arc<Link> {
         Arc::new(Link { expected, state: Mutex::new(State::Open(Vec::new())) })
     }
 
-    /// Says how the request ended, and kicks those that waited for it; only once.
+    /// Records how the request ended, and kicks the requests that wait for it. Called only once.
     pub fn end(&self, result: Result<u32, Errno>) {
         let success = match (result, self.expected) {
             (Ok(value), Some(expected)) => u64::from(value) == expected,
@@ -46,7 +47,7 @@ impl Link {
         }
     }
 
-    /// Returns whether the request has succeeded; `None`: it is in flight, and its end kicks
+    /// Returns whether the request has succeeded; `None` if it is in flight: then its end will kick
     /// `entry`.
     pub(crate) fn look(&self, entry: impl FnOnce() -> WaitEntry) -> Option<bool> {
         match &mut *self.state.lock() {

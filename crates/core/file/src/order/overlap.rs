@@ -1,9 +1,9 @@
 //! Overlapping requests take effect in submission order.
 //!
-//! The kernel's own AIO completes a buffered request inside io_submit, so programs rely on a
-//! later request seeing an earlier one. Whatever we take out of the submitter's hands is
-//! registered here; a later request that conflicts waits for exactly those it conflicts with,
-//! and is kicked by the last of them (a filtered wake-up: no other request is disturbed).
+//! The kernel's own AIO completes a buffered request inside io_submit, so programs rely on a later
+//! request seeing the effect of an earlier one. Requests that go on outside submit are registered
+//! here. A later request waits for exactly the registered ones with which it conflicts, and the
+//! last of them to end kicks it; no other request is woken.
 
 use super::reach::{Access, InodeKey, Reach};
 use core::{
@@ -20,14 +20,14 @@ use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::{collections::BTreeMap, ops::Range, sync::Arc, task::Waker};
 
-/// Which way a request goes.
+/// The way of a request to its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Through the page cache of the engine; so do changes of a file past it.
+    /// Through the page cache of the engine; also changes of a cached file that bypass the cache.
     Cache,
     /// To the kernel.
     Kernel,
-    /// Undecided: the file is being opened in the page cache.
+    /// Not decided yet: the file is being opened in the page cache.
     Open,
 }
 
@@ -36,15 +36,16 @@ struct Entry {
     way: Way,
     /// Later requests that wait for this one.
     blocked: Vec<Place>,
-    /// `None`: no earlier request is in the way any more.
+    /// `None`: the request waits for no earlier request.
     waiting: Option<Waiting>,
 }
 
 /// A request that waits for earlier requests.
 struct Waiting {
-    /// Number of the earlier requests that it waits for.
+    /// The number of earlier requests that are still in its way.
     number: usize,
-    /// `None`: it has ended before its turn, and lets those behind it pass when that comes.
+    /// `None`: the request has ended before its turn. When its turn comes, its entry is removed and
+    /// the requests behind it go on.
     entry: Option<WaitEntry>,
     free: Arc<AtomicBool>,
 }
@@ -58,21 +59,21 @@ impl Entry {
         self.reach.precedes(later) && !mistake::makes(Mistake::NoOrder)
     }
 
-    /// Returns `true` if all that comes later waits for it.
+    /// Returns `true` if every later request waits for this one.
     fn is_whole(&self) -> bool {
         self.reach.access == Access::Write && self.reach.range == (0..u64::MAX)
     }
 }
 
-/// Where a request lies among those on its inode: by what it does, its length, and where it begins.
-/// So a search for what overlaps some bytes skips all that does not.
+/// The sort key of a request on its inode: its access, its length, and where it begins. So a search
+/// for requests that overlap some bytes skips those that cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     access: Access,
-    /// How many binary digits its length has.
+    /// The number of binary digits of the request's length.
     digits: u32,
     start: u64,
-    /// The order of submission.
+    /// The position in the order of submission.
     number: u64,
 }
 
@@ -82,7 +83,7 @@ impl Place {
         Place { access, digits: u64::BITS - (end - start).leading_zeros(), start, number }
     }
 
-    /// The first place of a length.
+    /// Returns the lowest place of an access and a number of digits.
     fn first(access: Access, digits: u32) -> Place {
         Place { access, digits, start: 0, number: 0 }
     }
@@ -91,23 +92,24 @@ impl Place {
 /// The requests on one inode.
 struct Inode {
     entries: BTreeMap<Place, Entry>,
-    /// Writes that leave a hole behind the end of the file, by the order of submission.
+    /// The writes that leave a hole behind the end of the file, by their position in the order of
+    /// submission.
     lengthening: BTreeMap<u64, Place>,
-    /// The lowest end of the file that any of them found.
+    /// The lowest end of the file that any of these writes found.
     lowest_end: u64,
-    /// The last change of the whole inode. This change waits for all requests before it, so a
-    /// request that waits for the change need not: ten thousand appends wait for one another, not
-    /// each for all.
+    /// The number of the last write to the whole inode. It waits for all earlier requests, so a
+    /// request that waits for it need not wait for those. So each of ten thousand appends waits
+    /// only for the one before.
     whole: u64,
-    /// The file is being opened in the page cache.
+    /// Set while the file is being opened in the page cache.
     opening: Option<Opening>,
     lane: Arc<Lane>,
 }
 
-/// The place of an open that waits for the writes in flight past the page cache.
+/// The place of an open that waits for the writes in flight that bypass the page cache.
 struct Opening {
     number: u64,
-    /// [`Inode::whole`] before it.
+    /// The value of [`Inode::whole`] before the open.
     whole_before: u64,
 }
 
@@ -123,15 +125,17 @@ impl Inode {
         }
     }
 
-    /// Shows each of the requests that one with this reach has to wait for, as far as others of
-    /// them do not wait for them already, until told to break.
+    /// Calls `each` for the earlier requests that a request with this reach must wait for, until
+    /// `each` breaks. Requests before the last write to the whole inode are left out: that write
+    /// waits for them already.
     fn in_the_way(
         &mut self,
         reach: &Reach,
         way: Way,
         mut each: impl FnMut(&mut Entry) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        // One that has begun before an open waits neither for that nor for what waits for it.
+        // A request that goes to the kernel has begun before the open. It waits neither for the
+        // open nor for requests that wait for the open.
         let (from, passed) = match &self.opening {
             Some(opening) if way == Way::Kernel => (opening.whole_before, opening.number),
             _ => (self.whole, u64::MAX),
@@ -168,8 +172,8 @@ impl Inode {
         ControlFlow::Continue(())
     }
 
-    /// Returns where those lie that may overlap `range`, of the least length from `digits` on that
-    /// any request has.
+    /// Returns the range of places that may overlap `range`, among the requests with the fewest
+    /// digits, but at least `digits`.
     fn window(
         &self,
         access: Access,
@@ -180,7 +184,7 @@ impl Inode {
         let next = self.entries.range(Place::first(access, digits)..).next();
         let digits = next.filter(|(place, _)| place.access == access)?.0.digits;
         let longest = u64::MAX.checked_shr(u64::BITS - digits).unwrap_or(0);
-        // All of the whole file begin at the same place: those that count are the last of them.
+        // All requests on the whole file begin at offset 0; only those from number `from` on count.
         let start = range.start.saturating_sub(longest);
         let first = Place { access, digits, start, number: from };
         let end = Place { access, digits, start: range.end, number: 0 };
@@ -192,7 +196,7 @@ impl Inode {
         if entry.way == Way::Open {
             self.opening = Some(Opening { number, whole_before: self.whole });
         }
-        // One that has passed an open does not wait for it.
+        // A request that goes to the kernel during an open does not wait for the open.
         let has_passed = entry.way == Way::Kernel && self.opening.is_some();
         if entry.is_whole() && !has_passed {
             self.whole = number;
@@ -204,7 +208,6 @@ impl Inode {
         self.entries.insert(place, entry);
     }
 
-    /// Takes an entry out.
     fn remove(&mut self, place: Place) -> Option<Entry> {
         let entry = self.entries.remove(&place)?;
         if entry.reach.leaves_hole() {
@@ -221,16 +224,16 @@ impl Inode {
         first.is_some_and(|(place, _)| place.access == Access::Write)
     }
 
-    /// Ends a request, and those behind it that have ended before their turn; puts those that are
-    /// to be kicked on `kicked`. Returns how many are gone that are no syncs, and how many of them
-    /// were writes.
+    /// Ends a request, and those behind it that have ended before their turn. Adds the wait entries
+    /// to be kicked to `kicked`. Returns how many requests are gone that are not syncs, and how
+    /// many of them were writes.
     fn end(&mut self, place: Place, kicked: &mut Vec<WaitEntry>) -> (usize, usize) {
         let (mut next, mut more, mut count, mut writes) = (Some(place), Vec::new(), 0, 0);
         while let Some(gone) = next.and_then(|place| self.remove(place)) {
             count += usize::from(gone.reach.access != Access::Sync);
             writes += usize::from(gone.reach.access == Access::Write);
             for place in gone.blocked {
-                // One that waits for nothing may have ended without its turn, and is gone.
+                // A request that waits for nothing may have ended already; then its entry is gone.
                 let Some(entry) = self.entries.get_mut(&place) else { continue };
                 let Some(mut waiting) = entry.waiting.take() else { continue };
                 waiting.number -= 1;
@@ -255,36 +258,36 @@ impl Inode {
 pub struct Ticket {
     key: InodeKey,
     place: Place,
-    /// Set when the earlier requests that were in the way are over; `None`: none was in the way.
+    /// Set when the earlier requests that were in the way have ended; `None`: none was in the way.
     free: Option<Arc<AtomicBool>>,
 }
 
 impl Ticket {
-    /// Returns `true` if an earlier request is in the way. When the last is gone the wait entry is
-    /// kicked.
+    /// Returns `true` if an earlier request is in the way. The end of the last such request kicks
+    /// the wait entry.
     pub fn is_blocked(&self) -> bool {
         self.free.as_ref().is_some_and(|free| !free.load(Acquire))
     }
 }
 
-/// The requests of all inodes that are in flight outside their submitter.
+/// The requests on all inodes that are in flight outside submit.
 #[derive(Default)]
 pub struct Orders {
     inodes: Mutex<FxHashMap<InodeKey, Inode>>,
-    /// Entries that are no syncs: nothing waits for a sync.
+    /// The number of entries that are not syncs: no request waits for a sync.
     count: AtomicUsize,
-    /// Number of entries that write: without a write, no entry waits for another.
+    /// The number of entries that write: if there is none, no entry waits for another.
     writes: AtomicUsize,
     next_number: AtomicU64,
 }
 
 impl Orders {
-    /// Returns `true` if nothing is registered that others may have to wait for.
+    /// Returns `true` if no request is registered for which another may have to wait.
     pub fn is_empty(&self) -> bool {
         self.count.load(Acquire) == 0
     }
 
-    /// Returns `true` if nothing is registered that requests with this access may have to wait for.
+    /// Returns `true` if no request is registered for which one with this access may have to wait.
     pub fn is_free_for(&self, access: Access) -> bool {
         match access {
             Access::Write => self.is_empty(),
@@ -292,7 +295,7 @@ impl Orders {
         }
     }
 
-    /// Returns `true` if a write is registered: requests may wait for others.
+    /// Returns `true` if a write is registered: only then may a request have to wait for another.
     pub fn has_writes(&self) -> bool {
         self.writes.load(Acquire) > 0
     }
@@ -304,18 +307,19 @@ impl Orders {
         inode.in_the_way(reach, Way::Cache, |_| ControlFlow::Break(())).is_break()
     }
 
-    /// Returns `true` if a write of ours is in flight on the inode: it may hold the inode's lock.
+    /// Returns `true` if a write of the engine is in flight on the inode: it may hold the kernel's
+    /// inode lock.
     pub fn has_writer(&self, key: InodeKey) -> bool {
-        // A lock is a write to a line that all contexts use.
+        // Checked without the lock first: the lock writes to a cache line that all contexts use.
         self.has_writes() && self.inodes.lock().get(&key).is_some_and(Inode::has_writer)
     }
 
-    /// Registers a request behind the earlier ones that it conflicts with. When those end, they
+    /// Registers a request behind the earlier ones with which it conflicts. When those end, they
     /// kick the wait entry that `entry` makes. Also returns the lane that runs the inode's
     /// exclusive writes one after another.
     ///
-    /// Checks only the requests whose ranges may overlap; an append checks all since the previous
-    /// append.
+    /// Checks only the requests whose ranges may overlap; an append checks all requests since the
+    /// last append.
     pub fn enter(
         &self,
         key: InodeKey,
@@ -325,7 +329,7 @@ impl Orders {
         self.enter_by(Way::Cache, key, reach, entry)
     }
 
-    /// Enters a request that goes this way, as [`Orders::enter`] does.
+    /// Registers a request that goes `way`, as [`Orders::enter`] does.
     pub(crate) fn enter_by(
         &self,
         way: Way,
@@ -340,7 +344,7 @@ impl Orders {
             self.writes.fetch_add(1, AcqRel);
         }
         let mut inodes = self.inodes.lock();
-        // Under the lock: the order of numbers is that of the inode.
+        // Taken under the lock, so that the numbers of an inode are in the order of its entries.
         let number = self.next_number.fetch_add(1, Relaxed);
         let inode = inodes.entry(key).or_insert_with(Inode::new);
         let mut waits_for = 0;
@@ -360,15 +364,15 @@ impl Orders {
         (Ticket { key, place, free }, inode.lane.clone())
     }
 
-    /// Registers an open of the file in the page cache: what comes later waits until it leaves,
-    /// except what goes to the kernel all the same. Such requests had begun before, and the open
-    /// waits for them: they wait neither for it nor for what waits for it.
+    /// Registers an open of the file in the page cache. Later requests wait until the open leaves
+    /// the order, except those that go to the kernel. These have begun before the open, which waits
+    /// for them; so they wait neither for the open nor for requests that wait for it.
     pub(crate) fn enter_open(&self, key: InodeKey) -> Ticket {
         let entry = || WaitEntry::from(Waker::noop().clone());
         self.enter_by(Way::Open, key, Reach::new(0..u64::MAX, Access::Write), entry).0
     }
 
-    /// Ends a request's part in the order and kicks those that waited for it alone.
+    /// Removes a request from the order, and kicks the requests that waited for it last.
     pub fn leave(&self, ticket: &Ticket) {
         let mut kicked = Vec::new();
         let mut inodes = self.inodes.lock();
@@ -378,7 +382,7 @@ impl Orders {
         if entry.is_whole()
             && let Some(waiting) = &mut entry.waiting
         {
-            // The requests behind it rely on what it waits for.
+            // Later requests wait only for this one, and rely on its waiting for the earlier ones.
             let ended = waiting.entry.take();
             drop(inodes);
             return drop(ended);
@@ -389,7 +393,7 @@ impl Orders {
         drop(inodes);
         self.count.fetch_sub(gone, AcqRel);
         self.writes.fetch_sub(writes, AcqRel);
-        // The entry of one that was cancelled is dropped here, not under the lock.
+        // The wait entry of a cancelled request is dropped here, without the lock.
         drop((unused, over));
         kicked.into_iter().for_each(WaitEntry::kick);
     }
@@ -462,7 +466,7 @@ mod tests {
         assert!(orders.is_empty());
     }
 
-    /// Had they to wait for it, it would wait for them for ever.
+    /// If these requests waited for the open, which waits for them, neither would ever go on.
     #[test]
     fn what_goes_to_the_kernel_passes_an_open_and_what_waits_for_that() {
         let (orders, kicks) = (Orders::default(), Arc::new(Count(AtomicUsize::new(0))));
@@ -566,7 +570,7 @@ mod tests {
         assert!(orders.is_empty());
     }
 
-    /// A request on a file of any size; appends reach everything.
+    /// A request on a file of any size; an append covers the whole file.
     fn request() -> impl Strategy<Value = Reach> {
         let part = (0u64..40, length()).prop_map(|(start, len)| start..start + len);
         let access = prop_oneof![Just(Access::Read), Just(Access::Write), Just(Access::Sync)];
@@ -575,14 +579,14 @@ mod tests {
         prop_oneof![3 => positioned, 1 => Just(Reach::new(WHOLE, Access::Write))]
     }
 
-    /// From nothing to more than there is.
+    /// Lengths from 0 to more than the file has.
     fn length() -> impl Strategy<Value = u64> {
         prop_oneof![4 => 0u64..8, 1 => 0u64..60]
     }
 
     proptest! {
-        /// A request that ends without a turn: no request starts while an earlier one that
-        /// conflicts with it is in flight, and all of them start.
+        /// Some requests are cancelled before their turn. No request starts while an earlier one
+        /// that conflicts with it is in flight, and all others start.
         #[test]
         fn none_overtakes_where_some_are_cancelled(
             requests in prop::collection::vec((request(), any::<bool>()), 1..40),
@@ -610,8 +614,8 @@ mod tests {
             prop_assert!(orders.is_empty());
         }
 
-        /// Whatever the order of completion, requests start only after all earlier conflicting
-        /// ones have ended, and all of them start.
+        /// In whatever order requests complete, each starts only after all earlier conflicting ones
+        /// have ended, and all of them start.
         #[test]
         fn conflicting_requests_start_in_order(
             requests in prop::collection::vec(request(), 1..40),

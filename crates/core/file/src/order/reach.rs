@@ -1,4 +1,4 @@
-//! The part of a file on which a request depends.
+//! The part of a file that a request reads, changes or makes durable.
 
 use crate::{Command, Kind};
 use core::ops::Range;
@@ -15,7 +15,7 @@ pub type InodeKey = (u64, u64);
 pub struct FileState {
     /// The inode.
     pub key: InodeKey,
-    /// Bytes in the file. `u64::MAX` where no write moves the end: on block devices.
+    /// The number of bytes in the file; `u64::MAX` for block devices, whose end no write moves.
     pub end: u64,
 }
 
@@ -30,16 +30,15 @@ impl FileState {
 /// The access of a request to its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Access {
-    /// Reads them.
+    /// Reads the bytes.
     Read,
-    /// Changes them.
+    /// Changes the bytes.
     Write,
-    /// Makes earlier changes durable: waits for earlier writes, no request waits for it.
+    /// Makes earlier changes durable. A sync waits for earlier writes; no request waits for a sync.
     Sync,
 }
 
 impl Access {
-    /// Returns the access of requests of a kind.
     pub(crate) fn of(kind: Kind) -> Access {
         match kind {
             Kind::Read => Access::Read,
@@ -56,9 +55,9 @@ pub struct Reach {
     pub range: Range<u64>,
     /// The access of the request to them.
     pub access: Access,
-    /// The first byte of the hole that a write leaves between the end of the file and its own
-    /// first byte: a read there finds zeroes after the write, and nothing before. `range.start`
-    /// where there is no hole.
+    /// The first byte of the hole that a write leaves between the old end of the file and its own
+    /// first byte; `range.start` if there is no hole. A read in the hole finds zeroes after the
+    /// write, and the end of the file before it.
     hole_start: u64,
 }
 
@@ -68,10 +67,10 @@ impl Reach {
         Reach { hole_start: range.start, range, access }
     }
 
-    /// Returns the reach of a write, or of another request, to a file of `end` bytes.
+    /// Returns the reach of a request on a file that has `end` bytes when the request is submitted.
     ///
-    /// Writes in flight only lengthen the file: an `end` of the time of submission may be too low,
-    /// which makes the hole too large, never too small.
+    /// Writes in flight only lengthen the file, so `end` may be too low by the time of the write.
+    /// That makes the hole too large, but never too small.
     pub fn at_end(range: Range<u64>, access: Access, end: u64) -> Reach {
         let mut reach = Reach::new(range, access);
         let lengthens = access == Access::Write && !reach.range.is_empty();
@@ -81,7 +80,6 @@ impl Reach {
         reach
     }
 
-    /// Returns the reach of a command on a file of `end` bytes.
     pub(crate) fn of(command: &Command, end: u64) -> Reach {
         let start = command.offset as u64;
         match Access::of(command.kind) {
@@ -91,17 +89,18 @@ impl Reach {
         }
     }
 
-    /// Returns `true` if a write leaves a hole behind the end of the file.
+    /// Returns `true` for a write that leaves a hole between the old end of the file and its own
+    /// bytes.
     pub(super) fn leaves_hole(&self) -> bool {
         self.hole_start < self.range.start
     }
 
-    /// Returns the bytes, with the hole that a write leaves before them.
+    /// Returns the request's bytes, together with the hole that a write leaves before them.
     pub(super) fn with_hole(&self) -> Range<u64> {
         self.hole_start..self.range.end
     }
 
-    /// Returns `true` if the bytes of the two overlap, holes left aside.
+    /// Returns `true` if the bytes of two requests overlap, without their holes.
     pub(super) fn overlaps(&self, other: &Reach) -> bool {
         overlap(&self.range, &other.range)
     }
@@ -130,7 +129,8 @@ mod tests {
     use Access::{Read, Sync, Write};
     use proptest::prelude::*;
 
-    /// An earlier and a later request, each with the size of the file when it was submitted.
+    /// Each row: an earlier and a later request, each with the size of the file at its submission,
+    /// and whether the earlier one must take effect first.
     #[test]
     fn a_request_precedes_those_that_depend_on_its_bytes_or_on_the_end() {
         type Request = (Range<u64>, Access, u64);
@@ -142,18 +142,18 @@ mod tests {
             ((0..8, Read, 99), (0..8, Read, 99), false),
             ((0..8, Write, 99), (0..99, Sync, 99), true),
             ((0..8, Sync, 99), (0..8, Write, 99), false),
-            // The first write lengthens the file: reads of the hole wait for it.
+            // The first request writes behind the end: reads of the hole wait for it.
             ((50..60, Write, 20), (30..40, Read, 20), true),
             ((50..60, Write, 20), (10..20, Read, 20), false),
             ((50..60, Write, 20), (10..21, Read, 20), true),
             ((50..60, Write, 20), (60..70, Read, 20), false),
-            // The other way round: the read is to find nothing there.
+            // A read of the hole comes first: it must find the end of the file there.
             ((30..40, Read, 20), (50..60, Write, 20), true),
             ((10..20, Read, 20), (50..60, Write, 20), false),
-            // Two writes that lengthen the file are ordered by their bytes only.
+            // Only overlapping bytes order two writes that lengthen the file.
             ((50..60, Write, 20), (30..40, Write, 20), false),
             ((50..60, Write, 20), (30..40, Sync, 20), false),
-            // Nothing is written: the end stays where it is.
+            // A write of no bytes does not move the end.
             ((50..50, Write, 20), (30..40, Read, 20), false),
         ];
         let reach = |(range, access, end): &Request| Reach::at_end(range.clone(), *access, *end);
@@ -185,7 +185,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(4096))]
 
-        /// The size that a request finds may be an earlier one than that when it is carried out.
+        /// The size at a request's submission may be older than the size when it is carried out.
         #[test]
         fn requests_that_may_change_places_do_the_same_in_both_orders(
             earlier in request(),

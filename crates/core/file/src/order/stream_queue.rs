@@ -1,7 +1,7 @@
 //! Requests on one stream take effect one after another, in the order of submission.
 //!
-//! Only the first of a line does anything; the end of it kicks the next. However many wait, each
-//! comes and goes in the time of a look into a tree: one that is cancelled in the middle too.
+//! Only the first request of a line acts; its end kicks the next. To join or leave a line, even
+//! from the middle, takes one look-up in a tree, however many requests wait.
 
 use super::InodeKey;
 use core::sync::atomic::{
@@ -13,13 +13,13 @@ use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// A request behind the first of its stream.
+/// A request that waits behind the first one of its stream.
 struct Waiting {
     entry: WaitEntry,
     reached: Arc<AtomicBool>,
 }
 
-/// The requests on one stream and in one direction, by number; `None`: it has been reached.
+/// The requests on one stream and in one direction, by number; `None`: the request's turn has come.
 type Line = BTreeMap<u64, Option<Waiting>>;
 
 /// A request's place in a line; given up by [`StreamQueues::leave`].
@@ -27,13 +27,13 @@ type Line = BTreeMap<u64, Option<Waiting>>;
 pub(crate) struct StreamTicket {
     key: InodeKey,
     number: u64,
-    /// Set when it becomes the first; `None`: it was from the beginning.
+    /// Set when the request becomes the first; `None`: it was the first from the beginning.
     reached: Option<Arc<AtomicBool>>,
 }
 
 impl StreamTicket {
-    /// Returns `true` if an earlier request is in the way. When that is over the wait entry is
-    /// kicked.
+    /// Returns `true` if an earlier request is in the way. The end of the last such request kicks
+    /// the wait entry.
     pub(crate) fn is_blocked(&self) -> bool {
         self.reached.as_ref().is_some_and(|reached| !reached.load(Acquire))
     }
@@ -58,11 +58,12 @@ impl StreamQueues {
         !self.is_empty() && self.lines.lock().contains_key(&key)
     }
 
-    /// Goes to the end of a line; `entry` makes what is kicked when the turn has come.
+    /// Joins the end of a line; `entry` makes the wait entry that is kicked when the request's turn
+    /// has come.
     pub(crate) fn enter(&self, key: InodeKey, entry: impl FnOnce() -> WaitEntry) -> StreamTicket {
         self.count.fetch_add(1, AcqRel);
         let mut lines = self.lines.lock();
-        // Under the lock: the order of numbers is that of the line.
+        // Taken under the lock, so that the numbers of a line are in its order.
         let number = self.next_number.fetch_add(1, Relaxed);
         let line = lines.entry(key).or_default();
         let reached = (!line.is_empty()).then(Arc::default);
@@ -87,7 +88,7 @@ impl StreamQueues {
         if gone.is_some() {
             self.count.fetch_sub(1, AcqRel);
         }
-        // The entry of one that was cancelled is dropped here, not under the lock.
+        // The wait entry of a cancelled request is dropped here, without the lock.
         drop(gone);
         if let Some(next) = next {
             next.entry.kick();
@@ -130,13 +131,14 @@ mod tests {
         assert!(turns.is_empty());
     }
 
-    /// An entry for each pair of requests would be five thousand million entries.
+    /// An entry for each pair of waiting requests would be five thousand million entries.
     #[test]
     fn a_hundred_thousand_in_one_line_are_kicked_once_each() {
         let count = if cfg!(miri) { 100 } else { 100_000 };
         let (turns, kicks) = (StreamQueues::default(), Arc::new(Kicks::default()));
         let line: Vec<_> = (0..count).map(|_| turns.enter((1, 1), || entry(&kicks))).collect();
-        // Every third is cancelled from behind, while it waits: that is no request's turn.
+        // Every third request is cancelled while it waits, the last one first; no other request's
+        // turn comes by that.
         line.iter().skip(1).step_by(3).rev().for_each(|turn| turns.leave(turn));
         assert_eq!(kicks.0.load(Acquire), 0);
         let rest = line.iter().enumerate().filter(|(index, _)| index % 3 != 1);
@@ -179,7 +181,8 @@ mod tests {
     }
 
     proptest! {
-        /// A model of lists: the first of each may go, the others may not, whichever leaves.
+        /// Compares with plain lists: only the first request of each list has its turn, whichever
+        /// request leaves.
         #[test]
         fn lines_agree_with_lists(
             steps in prop::collection::vec((0u64..3, any::<prop::sample::Index>(), 0u8..5), 0..150),

@@ -1,4 +1,5 @@
-//! Requests that the thread which waits for them carries out, by the application's number.
+//! Requests that the waiting thread of the application carries out, by the application's descriptor
+//! number.
 
 use super::{Iteration, kernel::KernelBody};
 use crate::{
@@ -12,21 +13,22 @@ use nowait_sys::{
     mistake::{self, Mistake},
 };
 
-/// How a transfer by the calling thread has ended.
+/// The outcome of a transfer by the calling thread.
 enum Moved {
     /// The request is over.
     All(Step),
-    /// The rest is for another time.
+    /// The rest must be transferred in a later turn.
     Part(Back),
-    /// The number may mean another file now: the engine's threads have the right one.
+    /// The number may mean another file now: the engine's threads, which hold the right one, must
+    /// go on.
     NotHere,
 }
 
 impl KernelBody {
-    /// Takes the request's turn if it has one, or defers it.
+    /// Carries out the request's turn, or defers the request if it has no turn.
     pub(super) fn run_by_caller(&mut self, turn: Option<Turn>, it: &mut Iteration<'_, '_>) -> Step {
         match turn {
-            // The request waited for others meanwhile, and the context has no callers any more.
+            // The request has waited for others, and by now no callers come to the context.
             None if !it.target.context.has_callers() => self.leave_caller(it),
             None => {
                 it.plug.defer(it.wait.request());
@@ -57,8 +59,9 @@ impl KernelBody {
         self.dispatch(it)
     }
 
-    /// Makes the system calls of the request, on the application's number. That may mean another
-    /// file by now, also unseen: by fclose(3), or by a system call that the program makes itself.
+    /// Makes the system calls of the request, on the application's number. The number may mean
+    /// another file by now, even without a report of the close: by fclose(3), or by a system call
+    /// that the program makes itself.
     fn move_here(&self, turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
         if it.command.kind == Kind::Read {
             let done = it.command.done;
@@ -67,7 +70,8 @@ impl KernelBody {
             if is_untouched || self.is_still_here(it) {
                 return moved;
             }
-            // The next read overwrites what a read of another file has left in the buffer.
+            // If the read was of another file, the next read of the right file overwrites the
+            // buffer.
             it.command.done = done;
             return Moved::NotHere;
         }
@@ -87,23 +91,23 @@ impl KernelBody {
     }
 
     /// Returns `true` if the application's number has meant the request's file all the time: it was
-    /// not seen to be closed, and means it now.
+    /// not reported as closed, and means that file now.
     fn is_still_here(&self, it: &Iteration<'_, '_>) -> bool {
         let closes = it.target.context.engine().closes();
         let is_unclosed = self.deferred == Some(closes.count(it.command.fd));
         is_unclosed && self.carrier.is_still(it.command.fd)
     }
 
-    /// Returns `true` if the calling thread has not the rights that the request acts with.
+    /// Returns `true` if the calling thread's credentials differ from those of the request.
     fn acts_for_another(&self, it: &Iteration<'_, '_>) -> bool {
         let engine = it.target.context.engine();
         self.credentials.as_deref().is_some_and(|wanted| {
-            engine.known.rights_of_this_thread().ok().flatten().as_deref() != Some(wanted)
+            engine.known.credentials_of_this_thread().ok().flatten().as_deref() != Some(wanted)
         })
     }
 }
 
-/// Reads the rest by a call that may block, or the part that needs no waiting.
+/// Reads the rest by a call that may block (`Run`), or the part that can be read without blocking.
 fn read_here(turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
     let (blocks, fd) = (turn == Turn::Run, it.command.fd);
     let flags = if blocks { 0 } else { rwf::NOWAIT };
@@ -117,8 +121,8 @@ fn read_here(turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
                 }
             }
             Err(Errno::INTR) => {}
-            // The descriptor was open for reading: it was closed, and perhaps opened again,
-            // meanwhile.
+            // The descriptor was open for reading at submission, so it has been closed since, and
+            // perhaps opened again.
             Err(Errno::BADF) => return Moved::NotHere,
             Err(Errno::AGAIN | Errno::OPNOTSUPP) if !blocks => return Moved::Part(Back::Missed),
             Err(errno) => return Moved::All(it.end(Err(errno))),
@@ -126,7 +130,7 @@ fn read_here(turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
     }
 }
 
-/// Writes the rest by one call. A write that comes short is over, as in io_submit(2).
+/// Writes the rest by one call. A short write ends the request, as in io_submit(2).
 fn write_here(it: &mut Iteration<'_, '_>) -> Moved {
     let flags = it.target.context.engine().known.rw_flags(it.command);
     loop {

@@ -1,4 +1,4 @@
-//! The carrier: it brings the bios of a request to a queue or to the workers, on its held file.
+//! The carrier: brings the bios of a request to a queue or to the workers.
 
 use super::Iteration;
 use crate::{
@@ -21,19 +21,19 @@ use std::sync::Arc;
 pub(crate) struct Carrier {
     pub(crate) route: Route,
     pub(crate) held: Option<Arc<HeldFd>>,
-    /// The file is kept for the next request on it.
+    /// `true`: the held file is kept for the next request on it.
     pub(crate) keeps_file: bool,
-    /// The file as it was submitted, where it was looked up.
+    /// The inode and size of the file at submission, if they were looked up.
     pub(crate) file: Option<FileState>,
 }
 
 impl Carrier {
-    /// Takes this route; the file is not held, and its inode is known if it was looked up.
+    /// Makes a carrier for this route that holds no file; `file` is the inode, if it was looked up.
     pub(crate) fn by(route: Route, file: Option<FileState>) -> Carrier {
         Carrier { route, held: None, keeps_file: false, file }
     }
 
-    /// Holds the file of `command`, which has this `stat` now.
+    /// Holds the file of `command`, whose current stat is `stat`.
     pub(crate) fn hold(
         &mut self,
         engine: &Engine,
@@ -46,15 +46,16 @@ impl Carrier {
                 engine.holds.hold_and_keep(number, stat, flags)?
             }
             true => engine.holds.hold(number, stat, flags)?,
-            // The inode does not tell whether the number still means the file it meant before.
+            // Many files share this inode, so it does not show whether the number still means the
+            // same file.
             false => engine.holds.hold_afresh(number)?,
         };
         self.held = Some(held);
         Ok(())
     }
 
-    /// Begins the next step of a request on a route; breaks if nothing is to be queued there now.
-    /// Returns the number of its file for a queue.
+    /// Begins the next step of a request on a route. Returns the number of the file for the queue,
+    /// or breaks if no bio is to be queued now.
     pub(super) fn begin(&self, route: Route, it: &mut Iteration<'_, '_>) -> ControlFlow<Step, i32> {
         if it.wait.is_cancelled() {
             return ControlFlow::Break(Step::Done(Err(Errno::CANCELED))); // no more than a part
@@ -72,7 +73,7 @@ impl Carrier {
         }
     }
 
-    /// Puts the bio of a step on the plug.
+    /// Adds the bio of a step to the plug.
     pub(super) fn queue(&self, route: Route, mut bio: Bio, it: &mut Iteration<'_, '_>) -> Step {
         bio.flow = Arc::as_ptr(&it.target.context) as u64;
         match route {
@@ -86,12 +87,12 @@ impl Carrier {
         Step::Queued
     }
 
-    /// Gives up its file on a thread of the application, unless only a thread of the engine can
-    /// close it, and it is the last to hold it.
+    /// Releases the request's file on a thread of the application. The carrier keeps the file if it
+    /// is the last to hold it, and only a thread of the engine can close it.
     pub(super) fn give_up(&mut self) {
-        // Two threads that do this at once are not both told that there is another.
+        // If two threads release the file at once, exactly one gets the last reference.
         let last = self.held.take().and_then(Arc::into_inner);
-        self.held = last.and_then(|held| held.let_go_here().err()).map(Arc::new);
+        self.held = last.and_then(|held| held.close_here().err()).map(Arc::new);
     }
 
     /// Returns `true` if the own queue gave the request up.
@@ -99,20 +100,21 @@ impl Carrier {
         self.route == Route::Own && own_queue::gave_up(result)
     }
 
-    /// Returns `true` if the kernel refused to carry it by the own queue, because it would have
-    /// waited.
+    /// Returns `true` if the kernel refused to carry the request by the own queue, because it would
+    /// have waited.
     pub(super) fn was_refused(&self, result: Result<u32, Errno>, command: &Command) -> bool {
         self.route == Route::Own && own_queue::refused(result) && !command.wants_nowait()
     }
 
-    /// Holds the file of a request on the own queue, which had only needed the number, to continue
-    /// it elsewhere; waits for room on the way to the engine as a submitter does. False: the
-    /// application has closed or reused the number meanwhile, or may have, or there was no room,
-    /// and the result so far is the result.
+    /// Holds the file of a request on the own queue, which needed only the number so far, so that
+    /// the request can go on elsewhere. Waits for room on the way to the engine, as a submitter
+    /// does. Returns `false` if the application has closed or reused the number meanwhile, or may
+    /// have, or if there was no room: then the request ends with its result so far.
     pub(super) fn hold_late(&mut self, command: &mut Command, context: &Context) -> bool {
         let (engine, stays) = (context.engine(), context.files_stay_open);
         let held = if engine.holds.is_elsewhere() {
-            // A thread of the engine has brought the completion: its table has other numbers.
+            // The thread that reaped the completion is one of the engine's, and its descriptor
+            // table has other numbers.
             engine.holds.fetch(command.fd).and_then(|held| {
                 command.flags = self.recognize(held.number()?, command, stays)?.1;
                 self.held = Some(held);
@@ -127,17 +129,18 @@ impl Carrier {
         held.is_ok()
     }
 
-    /// Returns `true` if `fd` means the file of this request still.
+    /// Returns `true` if `fd` still means the file of this request.
     pub(super) fn is_still(&self, fd: i32) -> bool {
         let stat = file::stat(fd);
         self.file.is_some_and(|file| stat.is_ok_and(|stat| file.key == (stat.dev, stat.ino)))
     }
 
-    /// Looks whether `fd` is the file of this request, opened as it was; `stays`: it means that
-    /// file as long as the request is in flight. Returns its state and its status flags.
+    /// Checks that `fd` is the file of this request, opened in the same way. `stays`: the number
+    /// means that file as long as the request is in flight. Returns the file's stat and its status
+    /// flags.
     ///
     /// # Errors
-    /// `EBADF`: it is closed, or another file.
+    /// `EBADF`: `fd` is closed, or is another file.
     pub(super) fn recognize(
         &self,
         fd: i32,

@@ -1,8 +1,8 @@
-//! Direct requests on a context's own queue: carried whole, without an operation.
+//! Direct requests on a context's own queue, which need no operation.
 //!
-//! Direct I/O has nothing to wait for but its one bio (OLS 2003 paper, section 4): no iterations,
-//! no held file, no place in an order. A table keeps the data for the event; only a request
-//! that comes back short or refused becomes an operation, which goes on from there.
+//! A direct request waits for its single bio only (OLS 2003 paper, section 4). So it has no
+//! iterations, holds no file, and has no place in an order. A table keeps the data for its event.
+//! Only a request that is ended short or refused becomes an operation, which transfers the rest.
 
 use super::{
     Body, Carrier, FileOperation, event::EventTarget, kernel::KernelBody, unordered::Unordered,
@@ -26,49 +26,49 @@ use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, fd, file, thread};
 use std::{sync::Arc, task::Waker};
 
-/// The least that a file system maps at a time: a shorter request is refused as a whole, and comes
-/// short at the end of the file only.
+/// The smallest unit that a file system maps. The kernel refuses a request of at most this size as
+/// a whole, and ends it short only at the end of the file.
 pub(crate) const BLOCK: u64 = 4096;
 
-/// A direct request in flight.
 pub(crate) struct DirectRequest {
     pub(crate) command: Command,
     /// `data` of the iocb.
     pub(crate) data: u64,
     /// Address of the iocb.
     pub(crate) obj: u64,
-    /// The file as it was submitted, where it was looked up: needed to go on with a short transfer.
+    /// The inode and size of the file at submission, if they were looked up: needed to transfer the
+    /// rest of a short transfer.
     pub(crate) file: Option<FileState>,
     pub(crate) cancelled: bool,
-    /// The eventfd that the kernel signals when the request ends: the result is then final.
+    /// The eventfd that the kernel signals when the request ends; the result is then final.
     pub(crate) counter: Option<i32>,
-    /// The counts of writes past the page cache that contain this request.
+    /// The counters of writes in flight that bypass the page cache, if this write is counted there.
     pub(crate) write: Option<Places>,
-    /// The kernel carries it out before what is committed later.
+    /// `true`: the kernel carries the request out before all that are committed later.
     pub(crate) is_in_order: bool,
-    /// The request's place in the order, taken when a request came that has to wait for it.
+    /// The request's place in the order; taken when a request came that has to wait for this one.
     pub(crate) ticket: Option<Ticket>,
 }
 
-/// A direct request that its bio did not complete, with the result of the bio.
+/// A direct request that its bio did not complete, and the result of that bio.
 pub(crate) type Unfinished = (DirectRequest, Result<u32, Errno>);
 
-/// The direct requests of a context.
 pub(crate) struct DirectRequests {
     table: Mutex<Slab<DirectRequest>>,
-    /// Requests in the table that have no place in the order; changed under its lock.
+    /// The number of requests in the table that the kernel may carry out after later ones; changed
+    /// under its lock.
     unordered: AtomicUsize,
-    /// The mark of the thread that has added the last of them ([`thread::mark`]).
+    /// The mark of the thread that has added the last such request ([`thread::mark`]).
     pub(super) submitter: Arc<AtomicUsize>,
-    /// The unordered requests of all contexts.
+    /// The number of such requests in all contexts.
     all: Arc<Unordered>,
 }
 
 impl DirectRequests {
-    /// Makes the table of a context of an engine that has these requests.
+    /// Makes the table of a context; `all` counts for all contexts of its engine.
     pub(crate) fn new(all: &Arc<Unordered>) -> DirectRequests {
         DirectRequests {
-            // Without a limit: `start` takes a request out again if the queue refuses its bio.
+            // Without a limit: if the queue refuses its bio, `start` removes the request again.
             table: Mutex::new(Slab::new(usize::MAX)),
             unordered: AtomicUsize::new(0),
             submitter: Arc::default(),
@@ -77,7 +77,7 @@ impl DirectRequests {
     }
 
     /// Starts the request of `command`; `give` gives its bio to the context's queue. Returns the
-    /// result of `give`; `None`: the queue is full.
+    /// result of `give`, or `None` if the queue is full.
     pub(crate) fn start<T>(
         &self,
         (command, rw_flags): (&Command, u32),
@@ -98,7 +98,7 @@ impl DirectRequests {
 
     fn insert(&self, make: impl FnOnce() -> DirectRequest) -> Option<u64> {
         let mut table = self.table.lock();
-        // Made in its place: it is large.
+        // Made inside the table, because the value is large.
         let key = table.insert_with(|_| make())?;
         let request = table.get(key)?;
         if !request.is_in_order {
@@ -109,7 +109,6 @@ impl DirectRequests {
         Some(key)
     }
 
-    /// Takes a request out of the table.
     fn remove(&self, table: &mut Slab<DirectRequest>, key: u64) -> Option<DirectRequest> {
         self.uncount(table.get(key)?);
         table.remove(key)
@@ -122,8 +121,8 @@ impl DirectRequests {
         }
     }
 
-    /// Gives places in the order to the requests that `later` must not overtake, and that the
-    /// kernel may carry out after it. Returns `true` if there were such.
+    /// Gives places in the order to the requests that `later` must not overtake, but that the
+    /// kernel may carry out after it. Returns `true` if there were such requests.
     pub(super) fn take_places_before(&self, later: &Command, end: u64, orders: &Orders) -> bool {
         if self.unordered.load(Relaxed) == 0 {
             return false;
@@ -149,7 +148,7 @@ impl DirectRequests {
         any
     }
 
-    /// Marks the first request named `obj` as cancelled; returns its token in the own queue.
+    /// Marks the first request named `obj` as cancelled. Returns its token in the own queue.
     pub(crate) fn cancel(&self, obj: u64) -> Option<u64> {
         let mut table = self.table.lock();
         let key = table.find(|request| request.obj == obj && !request.cancelled)?;
@@ -157,27 +156,27 @@ impl DirectRequests {
         Some(token::of_direct(key))
     }
 
-    /// Looks up the file of a request by its number, which cannot mean another yet.
+    /// Looks up the inode of a request by its number, which cannot mean another file yet.
     pub(crate) fn identify(&self, key: u64) {
         let mut table = self.table.lock();
         table.get_mut(key).iter_mut().for_each(|request| _ = request.key());
     }
 
-    /// Takes out a request that its queue has not taken in.
+    /// Removes a request whose bio the queue has not taken.
     pub(crate) fn take(&self, key: u64) -> Option<DirectRequest> {
         self.remove(&mut self.table.lock(), key)
     }
 
-    /// Takes out a request whose bio, with this token, its queue has refused.
+    /// Removes the request whose bio, with this token, the queue has refused.
     pub(crate) fn take_back(&self, token: u64) {
         if let Owner::Direct(key) = Owner::of(token) {
             self.take(key);
         }
     }
 
-    /// Takes its own out of `completions`: those that are over into `events` and the places they
-    /// had into `tickets`, the others into `unfinished`. Returns the bytes of memory of those that
-    /// are over.
+    /// Removes the completions of direct requests from `completions`. Adds the events of requests
+    /// that are over to `events`, and their places in the order to `tickets`; adds the other
+    /// requests to `unfinished`. Returns the bytes of memory of the requests that are over.
     pub(crate) fn end(
         &self,
         completions: &mut Vec<Completion>,
@@ -209,10 +208,10 @@ impl DirectRequests {
 }
 
 impl DirectRequest {
-    /// Returns the result for the event if a bio with this result ends the request; `None`: the
-    /// request continues.
+    /// Returns the result for the event if a bio with this result ends the request; `None` if the
+    /// request goes on.
     fn end_of(&self, result: Result<u32, Errno>) -> Option<i64> {
-        // A request that the kernel has signalled is over.
+        // A request whose eventfd the kernel has signalled is over.
         let is_over = match result {
             Ok(bytes) => u64::from(bytes) == self.command.len - self.command.done,
             Err(errno) => errno == Errno::CANCELED && self.cancelled,
@@ -223,7 +222,8 @@ impl DirectRequest {
         })
     }
 
-    /// Returns the inode of its file, looked up by its number, which cannot mean another yet.
+    /// Returns the inode of the request's file, looked up by its number, which cannot mean another
+    /// file yet.
     fn key(&mut self) -> Option<InodeKey> {
         if self.file.is_none() {
             let stat = file::stat_cached(self.command.fd);
@@ -232,14 +232,14 @@ impl DirectRequest {
         self.file.map(|file| file.key)
     }
 
-    /// Returns the bytes that the request reads or writes. A write here stays below the end of its
-    /// file.
+    /// Returns the bytes that the request reads or writes. A write in this table does not move the
+    /// end of its file.
     fn reach(&self) -> Reach {
         Reach::of(&self.command, u64::MAX)
     }
 
-    /// Returns `true` if it is a read that `result` has brought to the end of its file: where that
-    /// was when the read was submitted, as the kernel sees it.
+    /// Returns `true` if the request is a read that `result` has brought to the end of its file, as
+    /// that was at submission.
     pub(crate) fn reaches_end(&self, result: Result<u32, Errno>) -> bool {
         let (Ok(bytes), Kind::Read) = (result, self.command.kind) else { return false };
         let next = self.command.offset as u64 + self.command.done + u64::from(bytes);
@@ -249,13 +249,14 @@ impl DirectRequest {
         }
     }
 
-    /// Returns `true` if it is a write that came short when others may have been committed: what is
-    /// left would be written over theirs. The kernel's AIO ends it so, too.
+    /// Returns `true` for a short write whose rest must not be written, because later writes may
+    /// have been committed and would be overwritten. The kernel's AIO ends such a write, too.
     pub(crate) fn is_short_write(&self, result: Result<u32, Errno>) -> bool {
         self.command.kind == Kind::Write && self.is_in_order && result.is_ok_and(|bytes| bytes > 0)
     }
 
-    /// Ends a request that came short and does not go on: its event says `result`.
+    /// Ends a request that was ended short and does not go on; its event counts the bytes of
+    /// `result`.
     pub(crate) fn end_short(self, context: &Arc<Context>, result: Result<u32, Errno>) {
         let bytes = self.command.done + u64::from(result.unwrap_or(0));
         let event = IoEvent { data: self.data, obj: self.obj, res: bytes as i64, res2: 0 };
@@ -267,24 +268,25 @@ impl DirectRequest {
         context.io().complete_batch(&[event]);
     }
 
-    /// Makes the operation that goes on where the bio ended with `result`, a write with these
-    /// rights, and says what to complete it with: a write for which they cannot be had ends here,
-    /// because it would be done with those of the engine.
+    /// Makes the operation that goes on where the bio ended with `result`; a write goes on with
+    /// these credentials. Also returns the result with which to complete the operation. A write
+    /// whose credentials cannot be read ends with that error, because the engine's threads would
+    /// write with their own.
     pub(crate) fn into_operation(
         mut self,
         context: &Arc<Context>,
-        rights: Result<Option<Arc<Credentials>>, Errno>,
+        credentials: Result<Option<Arc<Credentials>>, Errno>,
         result: Result<u32, Errno>,
     ) -> (Arc<Request<FileOperation>>, Result<u32, Errno>) {
         let target = EventTarget { data: self.data, obj: self.obj, eventfd: None };
         let mut kernel = KernelBody::new(Carrier::by(Route::Own, self.file));
-        let result = match (rights, self.command.kind) {
+        let result = match (credentials, self.command.kind) {
             (Err(errno), Kind::Write) => {
                 self.command.done += u64::from(result.unwrap_or(0));
                 Err(errno)
             }
-            (Ok(rights), Kind::Write) => {
-                kernel.credentials = rights;
+            (Ok(credentials), Kind::Write) => {
+                kernel.credentials = credentials;
                 result
             }
             _ => result,
@@ -299,7 +301,7 @@ impl DirectRequest {
     }
 }
 
-/// Returns the eventfd of the application's `number`, for a request that may end on any thread.
+/// Returns the eventfd with the application's `number`, for a request that may end on any thread.
 fn event_counter(context: &Context, number: i32) -> Option<Arc<dyn Descriptor>> {
     let engine = context.engine();
     let copy = fd::duplicate_high(number).and_then(|here| {
@@ -309,7 +311,7 @@ fn event_counter(context: &Context, number: i32) -> Option<Arc<dyn Descriptor>> 
     });
     match copy {
         Ok(counter) => Some(counter),
-        // Only the engine's threads can signal this one.
+        // Falls back on the eventfd that only the engine's threads can signal.
         Err(_) => engine.holds.counter(number).map(|held| held as Arc<dyn Descriptor>),
     }
 }

@@ -1,40 +1,42 @@
-//! The target of a request's event.
+//! The place where a request's result goes.
 
 use crate::Context;
 use nowait_block::bio::Descriptor;
 use nowait_sys::{Errno, aio::IoEvent, eventfd};
 use std::sync::Arc;
 
-/// Where the event goes, before it is known that there will be one.
+/// The data for a request's event, before it is known whether the event will be delivered.
 #[derive(Clone, Copy, Debug)]
 pub struct EventTarget {
     /// `data` of the iocb.
     pub data: u64,
-    /// Address of the iocb; what [`Context::cancel`] finds the request by.
+    /// Address of the iocb, by which [`Context::cancel`] finds the request.
     pub obj: u64,
     /// The eventfd to signal, by a number that means it until the submission is finished.
     pub eventfd: Option<i32>,
 }
 
-/// The context that waits for a request, what its event will say, and the eventfd to
-/// signal. Holds the request's slot: exactly one [`Target::deliver`] for each.
+/// The context that waits for a request, the data for its event, and the eventfd to signal. It
+/// holds the request's slot: exactly one [`Target::deliver`] for each.
 #[derive(Debug)]
 pub struct Target {
     /// The context.
     pub context: Arc<Context>,
     /// `data` of the iocb.
     pub data: u64,
-    /// Address of the iocb; it is never read again.
+    /// Address of the iocb, at which nothing is read again.
     pub obj: u64,
-    /// The eventfd as it was at submission, for the threads on which the request may end.
+    /// The eventfd to which the number belonged at submission, valid on any thread that may end the
+    /// request.
     pub eventfd: Option<Arc<dyn Descriptor>>,
 }
 
 impl Target {
     /// Delivers the result and wakes the threads that wait for it.
     pub fn deliver(&self, result: Result<u32, Errno>) {
-        // After the event is visible: a thread that the eventfd wakes finds it. With the slot
-        // still held: when the context or the process ends, all is counted.
+        // The eventfd is signalled after the event is visible, so that a woken thread finds it. The
+        // slot is still held then: when the context or the process ends, every eventfd has been
+        // signalled.
         self.context.io().complete_quietly(self.event(result), || {
             if let Some(Ok(number)) = self.eventfd.as_ref().map(|held| held.number()) {
                 eventfd::count(number);
@@ -43,12 +45,11 @@ impl Target {
         self.context.io().notify();
     }
 
-    /// Makes the event that says this result.
     pub(crate) fn event(&self, result: Result<u32, Errno>) -> IoEvent {
         event(self.data, self.obj, result)
     }
 
-    /// Delivers a result found inside submit, which wakes waiters once at its end.
+    /// Delivers a result found inside submit; submit wakes the waiters once at its end.
     pub(crate) fn deliver_inline(
         context: &Context,
         target: &EventTarget,
@@ -74,8 +75,8 @@ mod tests {
     use crate::{BackendChoice, Config, Engine};
     use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    /// An eventfd that notes, just before it is signalled, how many events are visible and how many
-    /// slots are held.
+    /// An eventfd that records, just before it is signalled, how many events are visible and how
+    /// many slots are held.
     #[derive(Debug)]
     struct Looks {
         context: Arc<Context>,
@@ -91,7 +92,7 @@ mod tests {
         }
     }
 
-    /// io_destroy waits for the slot, and so does the end of the process.
+    /// io_destroy and the end of the process wait until the slot is free.
     #[test]
     fn an_event_is_there_and_its_slot_is_held_until_it_is_counted() {
         let config = Config { backend: BackendChoice::Threads, ..Config::default() };

@@ -9,10 +9,10 @@ use std::{cmp::Reverse, collections::hash_map::Entry, sync::Arc};
 /// One request in flight.
 struct Known {
     number: u64,
-    /// May wait for ever: a poll, or a stream that waits for its peer.
+    /// `true`: the request may wait for ever: a poll, or a stream that waits for its peer.
     endless: bool,
     request: Arc<Request<FileOperation>>,
-    /// Others of the same name: a program may use an iocb again before its event.
+    /// Other requests of the same name: a program may reuse an iocb before its event.
     namesakes: Vec<Known>,
 }
 
@@ -22,13 +22,13 @@ struct Table {
     last_number: u64,
 }
 
-/// The requests of a context that have not ended, but not direct ones on its own queue
-/// (`direct.rs`), nor copies that wait for nothing but their turn on the driver. A request is in
-/// here from before its first iteration until its event is due.
+/// The requests of a context that have not ended. Direct requests on its own queue (`direct.rs`)
+/// are not included, nor copies that only wait for their turn on the driver. A request is added
+/// before its first iteration, and removed when its event is due.
 #[derive(Default)]
 pub(crate) struct InFlight(Mutex<Table>);
 
-/// The key by which a request is taken out.
+/// The key by which a request is removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
     obj: u64,
@@ -36,13 +36,13 @@ pub(crate) struct Key {
 }
 
 impl InFlight {
-    /// Takes a request in, whose first iteration has not run; `obj` is what it can be found by.
+    /// Adds a request whose first iteration has not run; a cancellation finds it by `obj`.
     pub(crate) fn add(&self, request: &Arc<Request<FileOperation>>, obj: u64, endless: bool) {
         let key = self.insert(request.clone(), obj, endless);
         request.prepare(|operation, _| operation.in_flight_as(key));
     }
 
-    /// Takes a request in that is in an iteration; returns what it is taken out by.
+    /// Adds a request during one of its iterations. Returns the key by which it is removed.
     pub(crate) fn insert(
         &self,
         request: Arc<Request<FileOperation>>,
@@ -60,7 +60,7 @@ impl InFlight {
         Key { obj, number }
     }
 
-    /// Takes a request out, which has ended.
+    /// Removes a request that has ended.
     pub(crate) fn remove(&self, key: Key) {
         let mut table = self.0.lock();
         let Entry::Occupied(mut first) = table.by_obj.entry(key.obj) else { return };
@@ -86,7 +86,8 @@ impl InFlight {
         all.find(|known| !known.request.is_cancelled()).map(|known| known.request.clone())
     }
 
-    /// Returns those that may never end by themselves, the newest first, as aio_cancel takes them.
+    /// Returns the requests that may never end by themselves, the newest first, as aio_cancel takes
+    /// them.
     pub(crate) fn endless(&self) -> Vec<Arc<Request<FileOperation>>> {
         let table = self.0.lock();
         let all =

@@ -1,4 +1,5 @@
-//! Requests on files with offsets, through the kernel: one bio after another until all is moved.
+//! Requests on files with offsets, through the kernel: one bio after another until all bytes are
+//! transferred.
 
 use super::{Carrier, Iteration};
 use crate::{Context, Kind, cached::kernel_writes::KeptWrite, order::FileState, route::Route};
@@ -8,26 +9,26 @@ use nowait_retry::{Step, stats::Server};
 use nowait_sys::{Errno, cred::Credentials, file::Stat};
 use std::sync::Arc;
 
-/// The body of such a request.
+/// The body of a request on a file with offsets.
 pub(crate) struct KernelBody {
     pub(crate) carrier: Carrier,
-    /// The credentials that it acts with, where they matter.
+    /// The submitter's credentials, if the request depends on them.
     pub(crate) credentials: Option<Arc<Credentials>>,
-    /// Is counted as a write past the page cache of the engine until it ends.
+    /// The count of this write among those that bypass the engine's page cache, until the request
+    /// ends.
     pub(crate) write: Option<KeptWrite>,
-    /// Runs after one another with the other writes of its inode.
+    /// `true`: the request runs one after another with the other writes of its inode.
     pub(crate) wants_lane: bool,
-    /// Is there from its place in the order on.
+    /// The lane of those writes, from the request's place in the order on.
     pub(crate) lane: Option<Arc<Lane>>,
-    /// The request's first bio goes to the driver's queue from submit, on the application's number.
+    /// `true`: submit gives the first bio to the driver's queue, on the application's number.
     pub(crate) enters: bool,
-    /// The thread that waits for it carries it out. How often its number had been closed when it
-    /// was deferred.
+    /// Set if the thread that waits for the request carries it out: how often the number had been
+    /// closed when the request was deferred.
     pub(super) deferred: Option<u32>,
 }
 
 impl KernelBody {
-    /// Makes a body that needs nothing but its carrier.
     pub(crate) fn new(carrier: Carrier) -> KernelBody {
         KernelBody {
             carrier,
@@ -40,19 +41,18 @@ impl KernelBody {
         }
     }
 
-    /// Makes a body that takes this route, for the file with this `stat`.
     pub(crate) fn on(route: Route, stat: &Stat) -> KernelBody {
         KernelBody::new(Carrier::by(route, Some(FileState::of(stat))))
     }
 
-    /// Leaves it to the thread that waits for it; `fd` is the application's number.
+    /// Leaves the request to the thread that waits for it; `fd` is the application's number.
     pub(crate) fn defer(&mut self, context: &Context, fd: i32) {
         self.deferred = Some(context.engine().closes().count(fd));
-        // The driver looks after the context, and releases the file some time.
+        // The driver checks the context, and so releases the kept file in time.
         self.carrier.keeps_file = true;
     }
 
-    /// Returns who carries it out.
+    /// Returns the part of the engine that carries the request out.
     pub(super) fn server(&self) -> Server {
         match self.deferred {
             Some(_) => Server::Caller,
@@ -60,7 +60,7 @@ impl KernelBody {
         }
     }
 
-    /// Puts the bio for what is left on the plug, or the request on the driver's list.
+    /// Adds the bio for the rest to the plug, or the request to the driver's list.
     pub(super) fn dispatch(&mut self, it: &mut Iteration<'_, '_>) -> Step {
         if self.deferred.is_some() {
             return self.run_by_caller(it.plug.turn, it);
@@ -95,7 +95,8 @@ impl KernelBody {
     ) -> Step {
         let has_entered = core::mem::take(&mut self.enters);
         if has_entered && result == Err(Errno::AGAIN) {
-            // The driver's queue is full. The driver itself must not block until there are blocks.
+            // The driver's queue is full. The driver itself must not carry the request, because it
+            // could block while blocks are allocated.
             self.carrier.route = Route::Workers;
             return self.dispatch(it);
         }
@@ -104,7 +105,7 @@ impl KernelBody {
             (_, result) => return it.end(result),
         };
         it.command.done += u64::from(bytes);
-        // The rest of an append would be another append: others may have come in between.
+        // The rest of an append would be another append: other appends may have come in between.
         if bytes == 0 || it.command.is_complete() || it.command.is_append() {
             return it.transferred();
         }

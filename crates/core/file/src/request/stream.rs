@@ -1,4 +1,4 @@
-//! Streams: pipes, sockets, terminals, eventfds, whatever has no offsets.
+//! Streams: pipes, sockets, terminals, eventfds, and all other files without offsets.
 //!
 //! | file | attempted by | waits |
 //! |---|---|---|
@@ -6,11 +6,11 @@
 //! | socket where the kernel refuses that flag | `recvmsg`, `sendmsg` with `MSG_DONTWAIT` | for readiness |
 //! | FIFO, terminal, inotify, eventfd that is written | a blocking call, when it is ready | for readiness |
 //!
-//! The descriptor's own mode is never changed. A read ends with what there is, except that of a
-//! device that never runs out (/dev/zero): such an attempt may come short for no reason, and a
-//! worker reads the rest. A write goes on until all is written, as write(2) on a blocking
-//! descriptor does. Requests on one pipe or socket
-//! take their turns in the order of submission, those that read apart from those that write.
+//! The descriptor's own mode is never changed. A read ends with the bytes that are there. The
+//! exception is a device that never runs out (/dev/zero): an attempt may end short without a
+//! reason, so a worker reads the rest. A write goes on until all is written, as write(2) on a
+//! blocking descriptor does. Requests on one pipe or socket take turns in the order of submission,
+//! reads and writes separately.
 
 use super::{Body, Carrier, Iteration};
 use crate::{
@@ -27,16 +27,16 @@ use nowait_sys::{
     socket,
 };
 
-/// How a stream that has nothing to give or no room is waited for.
+/// The way to wait for a stream that has no data or no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamWait {
-    /// The ring waits and transfers.
+    /// The ring waits and then transfers.
     Ring,
-    /// Waits for readiness, then attempts.
+    /// Waits for readiness, then attempts the transfer.
     Ready,
-    /// Waits for readiness, then makes a blocking call of a worker.
+    /// Waits for readiness, then a worker makes a blocking call.
     Worker,
-    /// Readiness is all that is asked for: a poll.
+    /// A poll, which waits for readiness only.
     Poll,
 }
 
@@ -44,19 +44,18 @@ pub(crate) enum StreamWait {
 pub(crate) struct StreamBody {
     pub(crate) carrier: Carrier,
     pub(crate) wait: StreamWait,
-    /// By what it takes its turn among the requests on its stream.
+    /// The key of the line in which the request takes its turn.
     pub(crate) queue: Option<InodeKey>,
-    /// The bio in flight asks whether the stream is ready.
+    /// `true`: the bio in flight is a poll for the stream's readiness.
     asks: bool,
 }
 
 impl StreamBody {
-    /// Makes the body of a request that waits so, in turn with others in its queue.
+    /// Makes the body of a request that waits as `wait` says, in turn with the others in `queue`.
     pub(crate) fn new(carrier: Carrier, wait: StreamWait, queue: Option<InodeKey>) -> StreamBody {
         StreamBody { carrier, wait, queue, asks: false }
     }
 
-    /// Makes the body of a poll.
     pub(crate) fn poll(route: Route, stat: &Stat) -> Body {
         let carrier = Carrier::by(route, Some(FileState::of(stat)));
         Body::Stream(StreamBody::new(carrier, StreamWait::Poll, None))
@@ -111,7 +110,7 @@ impl StreamBody {
                 }
                 self.dispatch(it)
             }
-            // A ring that does not wait for this file.
+            // The ring does not wait for this kind of file.
             Err(Errno::AGAIN) if self.wait == StreamWait::Ring && self.carrier.held.is_some() => {
                 self.wait = StreamWait::Ready;
                 self.dispatch(it)
@@ -120,8 +119,8 @@ impl StreamBody {
         }
     }
 
-    /// Attempts the request after its stream has reported readiness, and sends it on if it must
-    /// still wait.
+    /// Attempts the request after its stream has reported readiness; if it must still wait, begins
+    /// the next wait.
     fn is_ready(&mut self, ready: u32, it: &mut Iteration<'_, '_>) -> Step {
         if self.wait == StreamWait::Ready {
             let number = self.carrier.held.as_ref().map_or(Ok(it.command.fd), |it| it.number());
@@ -131,11 +130,12 @@ impl StreamBody {
             };
             match attempt {
                 Attempt::Over(result) => return Step::Done(result),
-                // Another reader or writer was faster.
+                // Another reader or writer came first.
                 Attempt::Waits if ready & u32::from(POLLIN | POLLOUT) != 0 => {
                     return self.dispatch(it);
                 }
-                // In error, but not for this request: asking again would never wait.
+                // The stream reports only an error, which this request did not get: another poll
+                // would return at once again.
                 Attempt::Waits | Attempt::Impossible => {}
             }
         }
@@ -151,22 +151,22 @@ const POLLOUT: u16 = 4;
 pub(crate) enum Attempt {
     /// The request is over.
     Over(Result<u32, Errno>),
-    /// The stream must become ready first; `done` is the number of bytes written so far.
+    /// The stream must become ready first; the command counts the bytes transferred so far.
     Waits,
-    /// This file permits no attempt that does not block.
+    /// The file does not support an attempt without blocking.
     Impossible,
 }
 
-/// Bytes that a blocking call writes to a stream that is ready: as many as there is room for at
-/// least, one page of a pipe.
+/// The bytes that one blocking call writes to a stream that is ready: one page, for which a pipe
+/// that is ready has room.
 pub(crate) const BLOCKING_WRITE_MAX: usize = 4096;
 
-/// Returns `true` if a request takes what is there instead of waiting.
+/// Returns `true` if a request must not wait (O_NONBLOCK or RWF_NOWAIT).
 pub(crate) fn is_impatient(command: &Command) -> bool {
     command.flags.bits() & O_NONBLOCK != 0 || command.wants_nowait()
 }
 
-/// Returns `true` if an attempt at a read came short of what there was.
+/// Returns `true` if an attempt at a read may have ended before the data that were there.
 pub(crate) fn is_cut_short(command: &Command, stat: &Stat) -> bool {
     command.kind == Kind::Read
         && !command.is_complete()
@@ -174,8 +174,8 @@ pub(crate) fn is_cut_short(command: &Command, stat: &Stat) -> bool {
         && stat.is_endless()
 }
 
-/// Returns `true` if an inode is one stream: two descriptors of it mean the same. Inodes of
-/// anonymous files and of devices are not.
+/// Returns `true` if an inode is one stream, so that two descriptors of it mean the same stream.
+/// That does not hold for inodes of anonymous files and of devices.
 pub(crate) fn is_one(stat: &Stat) -> bool {
     stat.is_pipe() || stat.is_socket()
 }
@@ -186,19 +186,19 @@ pub(crate) fn turn(stat: &Stat, kind: Kind) -> Option<InodeKey> {
     const READS: u64 = 1 << 63;
     const WRITES: u64 = 1 << 62;
     let direction = if kind == Kind::Read { READS } else { WRITES };
-    // Device numbers have 32 bits: these keys are not those of files.
+    // Device numbers have 32 bits, so these keys differ from those of files.
     is_one(stat).then_some((stat.dev | direction, stat.ino))
 }
 
-/// Reads once, or writes what there is room for, without waiting; `fd` is the command's file in the
-/// calling thread's table. The caller, which has read the status flags, decides if the request
-/// then waits.
+/// Reads once, or writes as much as there is room for, without waiting; `fd` is the command's file
+/// in the calling thread's descriptor table. The caller has read the status flags, and decides
+/// whether the request then waits.
 pub(crate) fn attempt(command: &mut Command, fd: i32) -> Attempt {
     loop {
         let moved = match transfer(command, fd, rwf::NOWAIT) {
             Err(Errno::OPNOTSUPP) if command.wants_nowait() => Err(Errno::OPNOTSUPP),
-            // Sockets are asked by their own calls on kernels before 6.4. A seccomp filter may
-            // refuse the flag, or the call.
+            // Kernels before 6.4 refuse the flag on sockets, which have calls of their own for it.
+            // A seccomp filter may also refuse the flag or the call.
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::PERM) => {
                 match ask_otherwise(command, fd) {
                     None => return Attempt::Impossible,
@@ -216,14 +216,15 @@ pub(crate) fn attempt(command: &mut Command, fd: i32) -> Attempt {
             }
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Attempt::Waits,
-            // Bytes already transferred win over an error, as in write(2).
+            // If bytes have been transferred, they are the result, not a later error, as in
+            // write(2).
             Err(_) if command.done > 0 => return Attempt::Over(Ok(command.transferred())),
             Err(errno) => return Attempt::Over(Err(errno)),
         }
     }
 }
 
-/// Asks a non-blocking descriptor on which no other attempt is possible.
+/// Makes a plain call on a descriptor with O_NONBLOCK, for files that support no other attempt.
 pub(crate) fn ask_as_it_is(command: &Command) -> Result<u32, Errno> {
     if command.flags.bits() & O_NONBLOCK == 0 {
         return Err(Errno::OPNOTSUPP);
@@ -231,10 +232,10 @@ pub(crate) fn ask_as_it_is(command: &Command) -> Result<u32, Errno> {
     transfer(command, command.fd, 0).map(|bytes| bytes as u32)
 }
 
-/// Returns `true` if the kernel's AIO refuses a request at submission with which an attempt ended
-/// so.
+/// Returns `true` if the kernel's AIO refuses a request at submission whose attempt ended with
+/// `errno`.
 pub(crate) fn is_refusal(errno: Errno, command: &Command, stat: &Stat) -> bool {
-    /// Less than an eventfd holds is a mistake in the request, not in the file.
+    /// An eventfd refuses fewer bytes with EINVAL, too: then the request is wrong, not the file.
     const COUNTER_BYTES: u64 = 8;
     match errno {
         Errno::BADF | Errno::OPNOTSUPP | Errno::ISDIR => true,
@@ -254,10 +255,12 @@ fn transfer(command: &Command, fd: i32, flags: u32) -> Result<usize, Errno> {
     }
 }
 
-/// Tries by the calls of sockets. Returns `None` if it is no socket, and might wait.
+/// Attempts the transfer by the calls of sockets. Returns `None` if the file is not a socket and
+/// the transfer might wait.
 fn ask_otherwise(command: &Command, fd: i32) -> Option<Result<usize, Errno>> {
     let stat = file::stat(fd).ok().filter(is_one)?;
-    // Nothing is read or written at once, and reading it takes no message, as with read(2).
+    // A transfer of 0 bytes ends at once; a read of 0 bytes takes no message from a socket, as with
+    // read(2).
     if command.len == 0 && (stat.is_pipe() || command.kind == Kind::Read) {
         return Some(Ok(0));
     }
@@ -274,7 +277,7 @@ fn ask_otherwise(command: &Command, fd: i32) -> Option<Result<usize, Errno>> {
     })
 }
 
-/// Returns the rest of a command's memory, at most as much as one request moves.
+/// Returns the memory of the command's remaining bytes.
 fn rest(command: &Command) -> Segments {
     let rest = command.segments.after(command.done as usize);
     let left = (command.len - command.done) as usize;

@@ -1,8 +1,7 @@
-//! Direct requests that the kernel may carry out after what is submitted later, in all contexts of
-//! an engine.
+//! Direct requests that the kernel may carry out after later ones, in all contexts of an engine.
 //!
-//! A thread may submit to several contexts, and the kernel has all of its requests in the order of
-//! their submission. Between threads it has direct requests in no order.
+//! A thread may submit to several contexts, and a program may expect the order of that thread's
+//! submissions. Between the direct requests of different threads there is no order.
 
 use crate::{Command, Context, Kind};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -16,22 +15,23 @@ use std::sync::{Arc, Weak};
 /// The contexts that may have such requests.
 #[derive(Default)]
 pub(crate) struct Unordered {
-    /// Reads and writes in all of them. Mostly there are none, and no table is looked at.
+    /// The numbers of such reads and writes in all contexts. Mostly both are 0, and no table is
+    /// searched.
     counts: [AtomicUsize; 2],
-    /// The contexts, and the mark of the thread that has added the last of them
+    /// The contexts, each with the mark of the thread that has last added such a request to it
     /// ([`thread::mark`]).
     contexts: Mutex<Vec<(Arc<AtomicUsize>, Weak<Context>)>>,
 }
 
 impl Unordered {
-    /// Adds a new context, and forgets those that are gone.
+    /// Adds a new context, and removes those that are gone.
     pub(crate) fn add(&self, context: &Arc<Context>) {
         let mut contexts = self.contexts.lock();
         contexts.retain(|(_, context)| context.strong_count() > 0);
         contexts.push((context.own.direct.submitter.clone(), Arc::downgrade(context)));
     }
 
-    /// Returns `true` if there is none.
+    /// Returns `true` if there is no such request.
     pub(crate) fn is_empty(&self) -> bool {
         self.counts.iter().all(|count| count.load(Relaxed) == 0)
     }
@@ -45,8 +45,8 @@ impl Unordered {
     }
 
     /// Gives places in the order to the requests that `later`, a command for `own`, must not
-    /// overtake: those of `own`, and those that this thread has submitted elsewhere. The file
-    /// of `later` ends at `end`. Adds the contexts of such requests to `ordered`.
+    /// overtake: those in `own`, and those that this thread has submitted to other contexts. `end`
+    /// is the end of the file of `later`. Adds the contexts of such requests to `ordered`.
     pub(crate) fn take_places_before(
         &self,
         (later, end): (&Command, u64),
@@ -60,7 +60,8 @@ impl Unordered {
             return;
         }
         let orders = &own.engine().orders;
-        // A reference dropped here may be the last of a context: not under the lock.
+        // Kept until after the loop: a reference dropped here may be the last of its context, and
+        // must not be dropped under the lock.
         let contexts = self.of_this_thread(own);
         for context in core::iter::once(own).chain(&contexts) {
             if context.own.direct.take_places_before(later, end, orders) {
@@ -69,7 +70,7 @@ impl Unordered {
         }
     }
 
-    /// Returns the other contexts in which this thread may have such requests.
+    /// Returns the other contexts to which this thread may have submitted such requests.
     fn of_this_thread(&self, own: &Arc<Context>) -> Vec<Arc<Context>> {
         if mistake::makes(Mistake::OvertakeElsewhere) {
             return Vec::new();

@@ -1,8 +1,8 @@
-//! The driver: the engine's own thread, which carries what no caller carries.
+//! The driver: the engine's own thread, which carries the requests that no caller carries.
 //!
-//! It takes batches of requests that submit handed over, reads buffered files through its
-//! io_uring, and every few milliseconds looks after contexts that have requests in flight in their
-//! own queue while no caller waits for them.
+//! The driver takes batches of requests that submit has handed over, and reads buffered files
+//! through its io_uring. Every few milliseconds it checks the contexts that have requests in flight
+//! in their own queue while no caller waits for them.
 
 use super::{Place, Plug};
 use crate::{
@@ -25,17 +25,17 @@ use nowait_sys::{
 };
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Requests started before the next commit: an idle device is fed at once (measured: 1.3 times
-/// the throughput of whole batches for buffered reads).
+/// Requests started before the next commit. An idle device gets work at once; for buffered reads
+/// this gave 1.3 times the throughput of whole batches.
 const CHUNK: usize = 2;
-/// Requests started before the next commit while each joins the bio of the one before.
+/// Requests started before the next commit if each joins the bio of the one before.
 const JOINED: usize = 16;
-/// How often contexts without a caller are looked after, in nanoseconds.
+/// The time between two checks of contexts without a caller, in nanoseconds.
 const TICK_NS: u64 = 5_000_000;
-/// The tick while the process waits for all that is in flight, in nanoseconds.
+/// The same time while the process waits for all requests in flight, in nanoseconds.
 const HURRIED_TICK_NS: u64 = 200_000;
 
-/// How long what was written to a user file stays in memory alone, in nanoseconds, about: the
+/// The approximate time after which dirty data of user files are written back, in nanoseconds: the
 /// process may be killed at any time.
 pub(crate) const CLEAN_NS: u64 = 1_000_000_000;
 
@@ -43,26 +43,28 @@ pub(crate) const CLEAN_NS: u64 = 1_000_000_000;
 #[derive(Default)]
 pub struct Driver {
     inbox: RunList<FileOperation>,
-    /// Handed over, not started; the driver takes what others only look for.
+    /// Requests that were handed over and not started. Other threads only check whether there are
+    /// any; the driver takes them out.
     waiting: Mutex<Waiting>,
-    /// Bios of the page cache, from threads that serve no queue.
+    /// Bios of the page cache, from threads without a queue.
     bios: Mutex<Vec<Bio>>,
     has_bios: AtomicBool,
-    /// Requests were cancelled whose bios may still be with the driver.
+    /// `true`: requests were cancelled whose bios the driver may still have.
     has_cancelled: AtomicBool,
-    /// The driver knows that user files have something to write.
+    /// `true`: the driver knows that user files are dirty.
     knows_dirt: AtomicBool,
-    /// Taken out before the driver drops it: its descriptors are that thread's to close.
+    /// The driver's queue. It is taken out before the driver drops it, because only the driver's
+    /// thread may close its descriptors.
     queue: Mutex<Option<Arc<dyn BlockBackend>>>,
-    /// The number, in the application's table, of the eventfd that rouses the queue's thread.
+    /// The number, in the application's table, of the eventfd that wakes the queue's thread.
     pub(crate) counter: OnceLock<i32>,
     watched: Mutex<Vec<Watched>>,
-    /// The driver looks at its contexts later than at the next tick. Changed under the lock of
-    /// `watched`.
+    /// `true`: the driver next checks its contexts later than at the next tick. Changed under the
+    /// lock of `watched`.
     is_slow: AtomicBool,
-    /// The driver must look at its contexts now, in spite of `is_slow`.
+    /// `true`: the driver must check its contexts now, in spite of `is_slow`.
     is_hastened: AtomicBool,
-    /// The process waits for all that is in flight.
+    /// `true`: the process waits for all requests in flight.
     hurries: AtomicBool,
     stop: AtomicBool,
     handle: Mutex<Option<OwnHandle>>,
@@ -73,14 +75,14 @@ impl Driver {
         self.queue.lock().clone()
     }
 
-    /// Hands a batch over in one step and wakes the driver if it sleeps.
+    /// Hands a batch of requests to the driver in one step, and wakes it if it sleeps.
     pub(crate) fn hand_over(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {
         if self.inbox.push_all(batch) {
             self.wake();
         }
     }
 
-    /// Takes over bios of the page cache, and wakes the driver if it sleeps.
+    /// Hands bios of the page cache to the driver, and wakes it if it sleeps.
     pub(crate) fn hand_over_bios(&self, bios: &mut Vec<Bio>) {
         self.bios.lock().append(bios);
         self.has_bios.store(true, SeqCst);
@@ -89,7 +91,8 @@ impl Driver {
         }
     }
 
-    /// Moves the requests handed over to the waiting ones, where different flows take turns.
+    /// Moves the requests that were handed over to the waiting ones, among which different flows
+    /// take turns.
     fn sort_in(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {
         if !self.inbox.is_empty() {
             let mut waiting = self.waiting.lock();
@@ -100,7 +103,7 @@ impl Driver {
         }
     }
 
-    /// Says that a request was cancelled, after it was marked and looked for in the queue.
+    /// Called after a request was marked as cancelled and its bio was searched for in the queue.
     pub(crate) fn cancelled(&self) {
         self.has_cancelled.store(true, SeqCst);
         if self.inbox.news() {
@@ -108,17 +111,17 @@ impl Driver {
         }
     }
 
-    /// Says that a request was kicked on a thread that does not run it.
+    /// Called when a request was kicked on a thread that does not run it.
     pub(crate) fn has_kicked(&self) {
         if self.inbox.news() {
             self.wake();
         }
     }
 
-    /// Says that a user file has something to write.
+    /// Called when a user file has become dirty.
     pub(crate) fn dirtied(&self) {
         if !self.knows_dirt.load(Relaxed) && !self.knows_dirt.swap(true, SeqCst) {
-            self.wake(); // it may be in a sleep without end
+            self.wake(); // the driver may sleep without a deadline
         }
     }
 
@@ -130,7 +133,7 @@ impl Driver {
         }
     }
 
-    /// Ends the thread and waits for its end; nothing is in flight.
+    /// Ends the driver's thread and waits for its end. No request is in flight.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Relaxed);
         self.wake();
@@ -140,19 +143,19 @@ impl Driver {
         }
     }
 
-    /// Ends the use of the queue by others, so that its thread is the last to drop it: elsewhere
-    /// other files have the numbers of its descriptors.
+    /// Ends the use of the queue by other threads, so that the driver's thread is the last to drop
+    /// it: in another descriptor table, the numbers of its descriptors mean other files.
     pub(crate) fn give_up(&self, run: Run) {
         let queue = run.queue.clone();
-        // The loop is dropped without the lock: values that go with it may wake the driver.
+        // The loop is dropped without the lock, because values that it owns may wake the driver.
         let shared = self.queue.lock().take();
         drop((run, shared));
         while Arc::strong_count(&queue) > 1 {
-            std::thread::yield_now(); // another thread is just waking it
+            std::thread::yield_now(); // another thread is waking the queue
         }
     }
 
-    /// Makes the driver look after own queues all the time, or no longer.
+    /// Makes the driver check own queues all the time (`true`), or at its ticks again (`false`).
     pub(crate) fn hurry(&self, hurries: bool) {
         self.hurries.store(hurries, SeqCst);
         self.wake();
@@ -164,14 +167,14 @@ impl Driver {
         }
     }
 
-    /// Says that a context must be looked after at each tick again.
+    /// Called when a context that was calm must be checked at each tick again.
     pub(crate) fn hasten(&self) {
         self.is_hastened.store(true, SeqCst);
         self.wake();
     }
 
-    /// Looks after the contexts whose turn it is. Those that are not calm take their turns
-    /// together, at `tick`. Returns when the next turn is.
+    /// Checks the contexts that are due. All contexts that are not calm are due together, at
+    /// `tick`. Returns the time when the next context is due.
     fn tick(&self, clock: &Clock, tick: &mut Deadline) -> Deadline {
         let hurries = self.hurries.load(SeqCst);
         let is_tick = hurries || *tick == Deadline::NEVER || clock.has_passed(*tick);
@@ -180,7 +183,7 @@ impl Driver {
         for mut it in watched {
             let Some(context) = it.context.upgrade() else { continue };
             if it.due != AT_TICK && !context.is_calm() {
-                // A thread has ended the calm, in which the last look was long ago.
+                // A thread has ended the calm of this context, whose last check was long ago.
                 it = Watched { due: AT_TICK, last: LastTick::default(), ..it };
             }
             let is_due = if it.due == AT_TICK { is_tick } else { clock.has_passed(it.due) };
@@ -206,19 +209,19 @@ impl Driver {
     }
 }
 
-/// A context that the driver looks after.
+/// A context that the driver checks.
 struct Watched {
     context: Weak<Context>,
     last: LastTick,
-    /// The time of the next look, or [`AT_TICK`].
+    /// The time of the next check, or [`AT_TICK`].
     due: Deadline,
 }
 
-/// The context is not calm: its turn is at each tick.
+/// The context is not calm: the driver checks it at each tick.
 const AT_TICK: Deadline = Deadline::NOW;
 
-/// Makes the driver's queue, with an eventfd that rouses its thread if it needs one, and its loop,
-/// on the thread that will make its turns.
+/// Makes the driver's queue and its loop, on the thread that will make the loop's turns. `counter`
+/// is the eventfd that wakes that thread, if the queue needs one.
 ///
 /// # Errors
 /// The errors of [`Backends::driver_queue`].
@@ -238,7 +241,8 @@ pub(crate) fn new_loop(
 pub(crate) fn spawn(engine: Arc<Engine>, counter: Option<Arc<BothTables>>, starter: Starter) {
     let owner = engine.clone();
     let Some(driver) = owner.threads.driver() else { return };
-    // Held until the handle is in: `stop` may come as soon as the thread says that it is ready.
+    // Locked until the handle is stored: `stop` may be called as soon as the thread reports that it
+    // runs.
     let mut handle = driver.handle.lock();
     let spawned = OwnThread::spawn("nowait-driver", STACK_BYTES, move || {
         hold::enter_engine_table();
@@ -246,7 +250,8 @@ pub(crate) fn spawn(engine: Arc<Engine>, counter: Option<Arc<BothTables>>, start
         match new_loop(&engine, driver, counter) {
             Ok(mut run) => {
                 starter.ended(Ok(()));
-                // One section for all its turns: it does not sleep while the list has something.
+                // One section for all turns: the thread does not sleep while there are kicked
+                // requests.
                 let section = Section::enter(&engine);
                 run.run();
                 drop(section);
@@ -258,10 +263,10 @@ pub(crate) fn spawn(engine: Arc<Engine>, counter: Option<Arc<BothTables>>, start
     *handle = spawned.ok();
 }
 
-/// Requests that wait for the driver.
 type Waiting = Fair<Arc<Request<FileOperation>>>;
 
-/// Returns the flow of a request: its context. The driver may run the requests it was handed.
+/// Returns the flow of a request, which is its context. Only the driver may call this, for requests
+/// that were handed over to it.
 fn flow(request: &Arc<Request<FileOperation>>) -> u64 {
     request.prepare(|operation, _| Arc::as_ptr(&operation.target.context) as u64)
 }
@@ -274,17 +279,17 @@ pub(crate) struct Run {
     batch: Vec<Arc<Request<FileOperation>>>,
     done: Vec<Completion>,
     next_tick: Deadline,
-    /// The next tick, for all contexts that are not calm; `NEVER`: there are none.
+    /// The next tick of the contexts that are not calm; `NEVER`: there are none.
     tick_of_all: Deadline,
     next_clean: Deadline,
-    /// Requests wait for room in the queue.
+    /// `true`: requests wait for room in the queue.
     waits: bool,
-    /// Some have ended since requests were started.
+    /// `true`: requests have ended since requests were last started.
     ended: bool,
 }
 
 impl Loop for Run {
-    /// Called inside a section.
+    /// Makes a turn; called inside a section.
     fn turn(&mut self) -> Next {
         let engine = self.engine.clone();
         let Some(driver) = engine.threads.driver() else { return Next::End };
@@ -292,7 +297,7 @@ impl Loop for Run {
             false => self.round(&engine, driver),
             true => self.drain(&engine, driver),
         };
-        // The requests that a failed round had in hand are still there.
+        // After a panic, the requests that the round was handling are still in their lists.
         engine.failures.caught("as the driver", round).unwrap_or(Next::Rest)
     }
 
@@ -329,7 +334,7 @@ impl Run {
         }
     }
 
-    /// Looks after everything once, beginning with what a sleep has brought.
+    /// Does all work of the driver once, beginning with the completions that a sleep has collected.
     fn round(&mut self, engine: &Engine, driver: &Driver) -> Next {
         #[cfg(test)]
         crate::failure::inject(0, crate::failure::At::Round);
@@ -343,8 +348,8 @@ impl Run {
             self.plug.end_cancelled();
         }
         self.plug.flush(None);
-        // A request may end here without a bio: copied, cancelled, or its file is gone. Others
-        // may have waited for it.
+        // A request may have ended here without a bio: copied, cancelled, or because its file is
+        // gone. Other requests may have waited for it.
         self.plug.run_kicked(None);
         let _ = self.queue.reap(&mut self.done, 0, Deadline::NOW);
         let reaped = self.complete();
@@ -362,12 +367,12 @@ impl Run {
             self.tick(driver);
         }
         let until = self.next_tick.min(self.next_clean);
-        // No thread says that tags were given back.
+        // No thread wakes the driver when request tags are given back.
         Next::Sleep(if self.waits { until.min(engine.clock().after_ns(TICK_NS)) } else { until })
     }
 
-    /// Completes the bios of the page cache for which no request waits, such as those of readahead.
-    /// Each bio keeps its file and the whole cache.
+    /// Completes the page cache's bios for which no request waits, such as those of readahead. Each
+    /// of these bios holds its file and the whole cache.
     fn drain(&mut self, engine: &Engine, driver: &Driver) -> Next {
         let Some(cache) = engine.user_files.cache() else { return Next::End };
         self.take_bios(driver);
@@ -381,10 +386,11 @@ impl Run {
         }
     }
 
-    /// Starts a few of the requests that wait, those of different contexts in turn, if the queue
-    /// has room for them: one that is in the queue cannot be overtaken any more. Durable writes
-    /// that adjoin are one bio, and one flush, if they are started together. Where one has ended
-    /// another one is started, so that bios of the page cache, which do not wait, leave room.
+    /// Starts a few of the waiting requests, those of different contexts in turn, if the queue has
+    /// room: a request in the queue cannot be overtaken any more. Adjoining durable writes that are
+    /// started together become one bio with one flush. If requests have
+    /// ended since the last call, one starts even without room, because bios of the page cache do
+    /// not wait and would fill the queue.
     fn start_some(&mut self, driver: &Driver) -> bool {
         let (mut started, mut joined) = (0, false);
         self.waits = false;
@@ -411,16 +417,17 @@ impl Run {
         any
     }
 
-    /// Writes back what has been dirty for a while.
+    /// Writes back data that have been dirty for a while.
     fn clean(&mut self, driver: &Driver) {
         if self.next_clean == Deadline::NEVER {
             if driver.knows_dirt.load(Relaxed) {
                 self.next_clean = self.engine.clock().after_ns(CLEAN_NS);
             }
         } else if self.engine.clock().has_passed(self.next_clean) {
-            // Before the look: a thread that dirties a page after it says so again.
+            // Cleared before the writeback: a thread that dirties a page afterwards sets it again.
             driver.knows_dirt.store(false, SeqCst);
-            // Also if no thread says so again: the next look releases the pages written now.
+            // Set even if no thread dirties a page again: the next writeback releases the pages
+            // written now.
             self.next_clean = match self.engine.user_files.clean(&mut self.plug.cache_bios) {
                 true => self.engine.clock().after_ns(CLEAN_NS),
                 false => Deadline::NEVER,
@@ -437,7 +444,7 @@ impl Run {
     fn complete(&mut self) -> bool {
         let any = !self.done.is_empty();
         self.done.reverse();
-        // One by one: if the continuation of one fails, the others stay.
+        // One by one: if the continuation of one panics, the later ones stay in the list.
         while let Some(completion) = self.done.pop() {
             self.plug.complete(completion.token, completion.result);
         }
@@ -455,7 +462,7 @@ mod tests {
     use crate::{BackendChoice, Config};
     use nowait_sys::aio::IoEvent;
 
-    /// Else the submitter of a next request that comes soon would have to wake the driver.
+    /// Otherwise the submitter of a request that follows soon would have to wake the driver.
     #[test]
     fn a_context_is_looked_after_for_a_tenth_of_a_second_more_and_then_no_longer() {
         let config = Config { backend: BackendChoice::Kaio, ..Config::default() };
@@ -475,7 +482,7 @@ mod tests {
 
     #[test]
     fn a_context_whose_callers_come_by_calls_is_calm_until_it_needs_the_driver() {
-        // By hand, without a driver.
+        // The test makes the ticks itself; there is no driver.
         let backend = BackendChoice::Threads;
         let config = Config { backend, answers_as_aio: true, ..Config::default() };
         let engine = Engine::on_machine(config, "test".to_owned()).unwrap();

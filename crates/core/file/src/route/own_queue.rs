@@ -1,4 +1,4 @@
-//! A context's own queue, served by the poller.
+//! A context's own queue, which the waiting caller (the poller) reaps.
 
 use super::{
     Place, Plug,
@@ -25,15 +25,16 @@ use std::sync::{Arc, Weak};
 pub(crate) struct OwnPump {
     queue: Arc<dyn BlockBackend>,
     engine: Arc<Engine>,
-    /// Is there as long as a thread may wait for what the queue brings.
+    /// Alive as long as a thread may wait for completions of the queue.
     context: Weak<Context>,
     collected: Mutex<Collected>,
-    /// Completions in it; those of the page cache are run a few at a time.
+    /// The number of completions in `collected`; those of the page cache are handled a few at a
+    /// time.
     unrun: Arc<AtomicUsize>,
 }
 
 impl OwnPump {
-    /// Serves `queue` for `context`.
+    /// Makes the pump that brings the completions of `queue` to `context`.
     pub(crate) fn new(queue: Arc<dyn BlockBackend>, context: &Arc<Context>) -> OwnPump {
         OwnPump {
             queue,
@@ -45,7 +46,7 @@ impl OwnPump {
     }
 }
 
-/// Completions from the queue and the requests made of them; kept to reuse the memory.
+/// Completions from the queue, and the values made of them; kept to reuse the memory.
 #[derive(Default)]
 struct Collected {
     completions: Vec<Completion>,
@@ -54,13 +55,13 @@ struct Collected {
     unfinished: Vec<Unfinished>,
 }
 
-/// Bytes of the page cache's completions that one run takes on. The run copies them to the requests
-/// that wait for them: the caller is to send its next requests on their way while the
-/// rest is copied, so that the device has work. Reads of 64 KiB, 64 in flight: 20 k a second, and
-/// 15 k with all that is there in one run.
+/// The most bytes of the page cache's completions that one run handles. The run copies these bytes
+/// to the waiting requests. In between, the caller can submit its next requests, so that the device
+/// has work. With 64 reads of 64 KiB in flight this gave 20,000 reads a second, and 15,000 without
+/// the limit.
 pub(crate) const RUN_BYTES_MAX: usize = 128 << 10;
 
-/// The cost of a request besides the copy of its bytes, in bytes that are copied in that time.
+/// The other costs of a request, as the number of bytes that are copied in the same time.
 pub(crate) const REQUEST_BYTES: usize = 12 << 10;
 
 impl Pump for OwnPump {
@@ -70,16 +71,17 @@ impl Pump for OwnPump {
 
     fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno> {
         if hold::in_engine_table() {
-            // Requests that the application's threads have queued and not committed name files of
-            // their table: here the numbers mean others.
+            // Bios that the application's threads have queued and not committed name files by
+            // numbers of their table, which are wrong in this one. So they must not be committed
+            // here.
             self.queue.collect(&mut self.collected.lock().completions);
             return Ok(());
         }
         if self.unrun.load(Relaxed) != 0 {
             return self.queue.reap(&mut self.collected.lock().completions, 0, Deadline::NOW);
         }
-        // The end of a bio of the page cache, or of a request that others wait for in the order,
-        // may start what comes next: it must not lie in the queue until `need` have ended.
+        // The end of a bio of the page cache, or of a request for which others wait in the order,
+        // may start the next one. So it must not stay in the queue until `need` bios have ended.
         let engine = &self.engine;
         let starts_others = engine.user_files.cache().is_some()
             || engine.orders.has_writes()
@@ -103,10 +105,10 @@ impl Pump for OwnPump {
             context.io().complete_batch(events);
             return events.clear();
         }
-        // A request goes on by the driver or the workers (request.rs); only the page cache goes on
-        // in this queue.
+        // A request goes on in the driver's queue or with the workers (`request.rs`); only bios of
+        // the page cache go on in this queue.
         let section = Section::enter(context.engine());
-        // Before the events are visible, as with all others.
+        // Before the events are visible, as for all other requests.
         tickets.drain(..).for_each(|ticket| context.engine().orders.leave(&ticket));
         context.io().complete_batch(events);
         events.clear();
@@ -116,18 +118,18 @@ impl Pump for OwnPump {
                 request.end_short(&context, result);
                 continue;
             }
-            // The submitter's are not known any more.
-            let rights = match request.command.kind {
+            // The submitter's credentials are not known any more.
+            let credentials = match request.command.kind {
                 Kind::Write if goes_on(&request.command, result) => {
-                    context.engine().known.rights_of_this_thread()
+                    context.engine().known.credentials_of_this_thread()
                 }
                 _ => Ok(None),
             };
-            let (request, result) = request.into_operation(&context, rights, result);
+            let (request, result) = request.into_operation(&context, credentials, result);
             request.run(&mut plug, Some(result));
         }
         for Completion { token, result } in completions.drain(..count_of_run(completions)) {
-            // A request that was refused goes on by its file, if that can be found again.
+            // A refused request goes on with its file, if its number still means that file.
             match token::is_of_cache(token) && (gave_up(result) || refused(result)) {
                 true => plug.carry_elsewhere(token, result),
                 false => plug.complete(token, result),
@@ -137,8 +139,9 @@ impl Pump for OwnPump {
         self.unrun.store(unrun, Relaxed);
         drop(collected);
         if unrun > 0 {
-            // Out of the queue and not counted here yet, they were seen nowhere: the driver may
-            // have ended its watch. And the poller may have what it came for.
+            // Until `unrun` was set, these completions were counted neither in the queue nor here.
+            // So the driver may have stopped watching the context, and the poller may have left
+            // with its events.
             context.look_after();
         }
         plug.flush(Some(&context));
@@ -153,11 +156,11 @@ impl Pump for OwnPump {
 }
 
 impl Context {
-    /// Returns the rights of the calling thread for writes that were refused on it.
-    fn rights_for(&self, refused: &Refused) -> Result<Option<Arc<Credentials>>, Errno> {
+    /// Returns the credentials of the calling thread, if the own queue has refused bios on it.
+    fn credentials_for(&self, refused: &Refused) -> Result<Option<Arc<Credentials>>, Errno> {
         match refused.bios.is_empty() {
             true => Ok(None),
-            false => self.engine().known.rights_of_this_thread(),
+            false => self.engine().known.credentials_of_this_thread(),
         }
     }
 
@@ -171,22 +174,23 @@ impl Context {
         }
     }
 
-    /// Commits the own queue; what it refuses goes on elsewhere, with the rights of this thread.
+    /// Commits the own queue. Refused requests go on elsewhere, with the credentials of this
+    /// thread.
     pub(crate) fn commit_own(self: &Arc<Self>, plug: &mut Plug) {
         let refused = self.own.commit();
-        let rights = self.rights_for(&refused);
-        carry_elsewhere(self, refused, &rights, plug);
+        let credentials = self.credentials_for(&refused);
+        carry_elsewhere(self, refused, &credentials, plug);
     }
 }
 
-/// Moves requests that the own queue has refused to other routes, on the thread that queued them,
-/// which is still in submit: the numbers of their files mean what they did. `rights` are those of
-/// that thread; a write for which they cannot be had fails, because it would be done with those of
-/// the engine.
+/// Moves requests that the own queue has refused to other routes. Called on the thread that queued
+/// them, which is still in submit, so the numbers of their files still mean the same files.
+/// `credentials` are those of this thread; a write fails if they could not be read, because the
+/// engine's threads would write with their own.
 pub(crate) fn carry_elsewhere(
     context: &Arc<Context>,
     refused: Refused,
-    rights: &Result<Option<Arc<Credentials>>, Errno>,
+    credentials: &Result<Option<Arc<Credentials>>, Errno>,
     plug: &mut Plug,
 ) {
     for (token, result) in refused.bios {
@@ -201,7 +205,8 @@ pub(crate) fn carry_elsewhere(
             continue;
         }
         let result = match zero_is_refusal(result) {
-            // The number of the eventfd may name something else by now; the file may be all right.
+            // The number of the eventfd may name another file by now; the request's file may be
+            // good.
             Err(Errno::BADF | Errno::INVAL) if request.counter.is_some() => Err(Errno::AGAIN),
             result => result,
         };
@@ -215,8 +220,8 @@ pub(crate) fn carry_elsewhere(
         }
         let (obj, cancelled) = (request.obj, request.cancelled);
         let goes_on = !cancelled && goes_on(&request.command, result);
-        let rights = if goes_on { rights.clone() } else { Ok(None) };
-        let (request, result) = request.into_operation(context, rights, result);
+        let credentials = if goes_on { credentials.clone() } else { Ok(None) };
+        let (request, result) = request.into_operation(context, credentials, result);
         let result = if cancelled { Err(Errno::CANCELED) } else { result };
         context.register(&request, obj, false);
         if cancelled {
@@ -231,30 +236,34 @@ pub(crate) fn carry_elsewhere(
     }
 }
 
-/// Takes a transfer of nothing for a refusal: before Linux 5.11 it need not be the end of the file.
+/// Treats a transfer of 0 bytes as a refusal: before Linux 5.11 it need not mean the end of the
+/// file.
 fn zero_is_refusal(result: Result<u32, Errno>) -> Result<u32, Errno> {
     if result == Ok(0) { Err(Errno::AGAIN) } else { result }
 }
 
-/// Returns `true` if a ring gave up what it ended so: the thread that had entered it is gone. The
-/// kernel has moved nothing then: of what was moved it tells the count.
+/// Returns `true` if `result` is that of a request which a ring has given up, because the thread
+/// that had entered the ring has ended. The kernel has then transferred nothing; after a partial
+/// transfer the result is a number of bytes.
 pub(crate) fn gave_up(result: Result<u32, Errno>) -> bool {
     matches!(result, Err(Errno::CANCELED | Errno::FAULT | Errno::INTR))
         && !mistake::makes(Mistake::LeaveGivenUp)
 }
 
-/// Returns `true` if the kernel refused what would have waited in submit: it begins anew elsewhere.
+/// Returns `true` if the kernel refused a request that would have waited in submit. The request
+/// then begins again on another route.
 pub(crate) fn refused(result: Result<u32, Errno>) -> bool {
     matches!(result, Err(Errno::AGAIN | Errno::OPNOTSUPP))
 }
 
-/// Returns `true` if a request of which a bio ended so goes on: what is left of it, or all anew.
+/// Returns `true` if a request goes on after a bio with this result, with its rest or from the
+/// beginning.
 fn goes_on(command: &Command, result: Result<u32, Errno>) -> bool {
     let is_refused = refused(result) && !command.wants_nowait();
     is_refused || gave_up(result) || result.is_ok_and(|bytes| bytes > 0)
 }
 
-/// Returns how many of the completions make a run.
+/// Returns how many of the completions one run handles.
 fn count_of_run(completions: &[Completion]) -> usize {
     let mut bytes = 0;
     let full = completions.iter().position(|completion| {
@@ -272,7 +281,7 @@ mod tests {
     use crate::{
         BackendChoice, Command, Config, Kind, UserFile, UserOperation,
         command::{Flags, open_for},
-        failure::RefusedRights,
+        failure::RefusedCredentials,
         order::FileState,
         request::direct::DirectRequest,
         submit::{EventTarget, Started, Submission},
@@ -299,16 +308,18 @@ mod tests {
         assert_eq!(count_of_run(&completions(4, 1 << 20)), 100, "a request's own bio");
     }
 
-    /// Bytes of the requests in these tests: more than a block, which the kernel may end short.
+    /// The bytes of the requests in these tests: more than a block, so that the kernel may end them
+    /// short.
     const BYTES: i64 = 8192;
     const HALF: u32 = 4096;
 
-    /// A new file, direct, and what a ring says of its request that has given it up.
+    /// Makes a direct request on a new file, and ends it with the result by which a ring gives it
+    /// up. Returns the request's result and the file.
     fn given_up(kind: Kind, known: bool) -> (i64, Vec<u8>) {
         ended_early(kind, known, Err(Errno::CANCELED), Context::new)
     }
 
-    /// Sends so many files to the engine that there is no room for another.
+    /// Sends files to the engine until there is no room for another in the channel.
     fn fill_the_way(engine: &Arc<Engine>) {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let send = || engine.holds.hold_afresh(file.as_raw_fd()).ok();
@@ -317,7 +328,7 @@ mod tests {
 
     type MakeContext = fn(&Arc<Engine>, u32, u32) -> Result<Arc<Context>, Errno>;
 
-    /// Ends a request with any first result.
+    /// Makes a request, and ends its first bio with `first`.
     fn ended_early(
         kind: Kind,
         known: bool,
@@ -327,7 +338,7 @@ mod tests {
         ended(kind, (known, false, None), make, end_with(first))
     }
 
-    /// Makes a request end with `first`, out of its queue.
+    /// Returns a function that ends the queued request with `first`.
     fn end_with(first: Result<u32, Errno>) -> impl FnOnce(&Arc<Context>, Arc<Null>) {
         move |context, queue| {
             queue.commit();
@@ -341,8 +352,8 @@ mod tests {
         }
     }
 
-    /// Queues a block of a new file, direct, and returns its result and the file when `end` has
-    /// had it end.
+    /// Queues a direct request on a new file, and ends it by `end`. Returns the request's result
+    /// and the file.
     fn ended(
         kind: Kind,
         (known, is_in_order, counter): (bool, bool, Option<i32>),
@@ -412,11 +423,12 @@ mod tests {
         }
     }
 
-    /// Makes the kernel refuse the request in the commit of its submission, which has these rights.
+    /// Makes the kernel refuse the request in the commit of its submission; `credentials` are the
+    /// submitter's.
     fn refuse(
         (context, queue): (&Arc<Context>, &Null),
         errno: Errno,
-        rights: &Result<Option<Arc<Credentials>>, Errno>,
+        credentials: &Result<Option<Arc<Credentials>>, Errno>,
     ) {
         queue.commit();
         let mut done = Vec::new();
@@ -425,7 +437,7 @@ mod tests {
         let refused = Refused { bios, ..Refused::default() };
         let _section = Section::enter(context.engine());
         let mut plug = Plug::take(context.engine(), Place::Caller);
-        carry_elsewhere(context, refused, rights, &mut plug);
+        carry_elsewhere(context, refused, credentials, &mut plug);
         plug.flush(Some(context));
         Plug::put_back(plug);
     }
@@ -456,7 +468,7 @@ mod tests {
     #[test]
     fn what_is_left_of_a_write_is_not_done_where_its_rights_cannot_be_had() {
         let ended = |kind, first| {
-            let _filter = RefusedRights::begin();
+            let _filter = RefusedCredentials::begin();
             ended_early(kind, true, first, Context::new)
         };
         let refused = -i64::from(Errno::PERM.raw());
@@ -506,7 +518,7 @@ mod tests {
         assert_eq!(result, i64::from(HALF), "the number may mean another file by now");
     }
 
-    /// A file in the engine's page cache, and what starts bios of the cache for it.
+    /// A file in the engine's page cache, with an engine and a context for it.
     struct Cached {
         engine: Arc<Engine>,
         context: Arc<Context>,
@@ -529,7 +541,7 @@ mod tests {
             Cached { engine, context, folder, user }
         }
 
-        /// Makes a ring give up the only bio among these.
+        /// Makes a ring give up the only bio in `bios`.
         fn gives_up(&self, bios: &[Bio]) {
             assert_eq!(bios.len(), 1);
             let pump = OwnPump::new(Arc::new(Null::new(1)), &self.context);
@@ -578,18 +590,18 @@ mod tests {
         it.engine.shutdown();
     }
 
-    /// The number may name another file by now.
+    /// The number of the request's file may name another file by now.
     #[test]
     fn what_is_known_by_its_number_only_is_not_asked_again() {
         let cancelled = -i64::from(Errno::CANCELED.raw());
         assert_eq!(given_up(Kind::Read, false), (cancelled, vec![1; BYTES as usize]));
     }
 
-    /// Between the queue and the run they are counted nowhere: a driver that looks just then ends
-    /// its watch, and no other thread may come for them.
+    /// Between the queue and the run, completions are counted nowhere. If the driver checks then,
+    /// it stops watching, and no other thread may come for them.
     #[test]
     fn what_a_run_leaves_is_looked_after() {
-        // By hand, without a driver.
+        // The test calls the pump itself; there is no driver.
         let config = Config { backend: BackendChoice::Threads, ..Config::default() };
         let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
         let context = Context::new(&engine, 0, 1).unwrap();

@@ -1,4 +1,5 @@
-//! The plug: what a run of operations collects, handed over when it ends (the kernel's block plug).
+//! The plug: the bios and requests that a run of operations collects, handed over when it ends,
+//! like the kernel's block plug.
 
 use super::{Queue, Route, driver::Driver};
 use crate::{
@@ -14,10 +15,10 @@ use nowait_retry::Request;
 use nowait_sys::{Errno, cred::Credentials, own_thread::AtThreadEnd, thread};
 use std::{collections::VecDeque, sync::Arc};
 
-/// Which thread runs operations now.
+/// The kind of thread that runs operations now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// The application's: in submit, or serving the context's own queue.
+    /// A thread of the application: in submit, or reaping the context's own queue.
     Caller,
     /// The engine's driver.
     Driver,
@@ -25,13 +26,13 @@ pub enum Place {
     Worker,
 }
 
-/// Bios and requests on their way out of a run.
+/// The bios and requests that a run has collected.
 ///
-/// An operation that queued a bio may be continued by another thread at once, so bios reach
-/// their backend only when the operations that made them have returned.
+/// As soon as an operation's bio is in a backend, another thread may continue the operation. So
+/// bios are given to their backends only after the operations that made them have returned.
 pub struct Plug {
     pub(crate) engine: Arc<Engine>,
-    /// Where this runs.
+    /// The kind of thread that uses this plug.
     pub(crate) place: Place,
     /// Bios for the own queue of the context being served.
     own_bios: VecDeque<Bio>,
@@ -39,23 +40,23 @@ pub struct Plug {
     pub(crate) cache_bios: Vec<Bio>,
     driver_bios: VecDeque<Bio>,
     worker_bios: VecDeque<Bio>,
-    /// Bios for the driver's queue that this thread, in submit, gives to the kernel itself.
+    /// Bios for the driver's queue that this thread gives to the kernel itself, in submit.
     entering: Vec<Bio>,
-    /// Requests that are over, and end on a worker.
+    /// Requests that are over and must be ended on a worker.
     over: Vec<Completion>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
-    /// Requests that wait for a caller.
+    /// Requests to be deferred until a caller comes.
     deferred: Vec<Arc<Request<FileOperation>>>,
-    /// The turn of the deferred request that runs now; `None`: no such request runs.
+    /// The turn of the deferred request that runs now; `None`: no deferred request runs.
     pub(crate) turn: Option<Turn>,
-    /// The request of `turn`, if it must return to the list.
+    /// Set if the request of `turn` must go back on the list.
     back: Option<Back>,
-    /// Requests whose cancellation must be looked at once their bio is queued.
+    /// Requests whose cancellation must be checked once their bio is queued.
     cancellable: Vec<(Arc<Request<FileOperation>>, u64)>,
 }
 
 thread_local! {
-    /// The plug of this thread's last run, kept for its memory. Without a destructor: see
+    /// The plug of this thread's last run, kept for its memory. It has no destructor: see
     /// [`AtThreadEnd`].
     static SPARE: ManuallyDrop<Cell<Option<Box<Plug>>>> =
         const { ManuallyDrop::new(Cell::new(None)) };
@@ -87,7 +88,7 @@ impl Plug {
         }
     }
 
-    /// Drops this thread's spare plug if it is one of `engine`, which it keeps alive.
+    /// Drops this thread's spare plug if it belongs to `engine`, which the plug keeps alive.
     pub fn drop_spare(engine: &Arc<Engine>) {
         if let Some(plug) = take_spare().filter(|plug| !Arc::ptr_eq(&plug.engine, engine)) {
             Plug::put_back(plug);
@@ -113,7 +114,7 @@ impl Plug {
         }
     }
 
-    /// Leaves a request to a thread that waits in its context.
+    /// Defers a request until a thread waits in its context.
     pub(crate) fn defer(&mut self, request: Arc<Request<FileOperation>>) {
         self.deferred.push(request);
     }
@@ -129,7 +130,7 @@ impl Plug {
         self.back
     }
 
-    /// Puts the deferred request that runs back on the list.
+    /// Records that the deferred request that runs now must go back on the list.
     pub(crate) fn goes_back(&mut self, why: Back) {
         self.back = Some(why);
     }
@@ -144,8 +145,8 @@ impl Plug {
         self.own_bios.push_back(bio);
     }
 
-    /// Runs a request for the first time. True: what it writes goes by a bio of the page cache that
-    /// was here before, and has grown; the next one may join it too.
+    /// Runs a request for the first time. Returns `true` if its bytes were added to the last bio of
+    /// the page cache; the next request may then join that bio, too.
     pub fn run_joining(&mut self, request: &Arc<Request<FileOperation>>) -> bool {
         let before = self.last_of_cache();
         request.run(self, None);
@@ -153,13 +154,13 @@ impl Plug {
         before.0 == after.0 && before.1 < after.1
     }
 
-    /// Returns how many bios of the page cache are here, and the bytes of the last.
+    /// Returns the number of the page cache's bios in the plug, and the bytes of the last one.
     fn last_of_cache(&self) -> (usize, usize) {
         let bytes = self.cache_bios.last().map_or(0, |bio| bio.segments.len());
         (self.cache_bios.len(), bytes)
     }
 
-    /// Adds a bio for the driver's queue; only on the driver.
+    /// Adds a bio for the driver's queue. Called by the driver only.
     pub fn queue_driver(&mut self, bio: Bio) {
         debug_assert_eq!(self.place, Place::Driver);
         self.driver_bios.push_back(bio);
@@ -175,28 +176,28 @@ impl Plug {
         self.worker_bios.push_back(bio);
     }
 
-    /// Adds a bio for the driver's queue that this thread gives to the kernel; only in submit. Its
-    /// file is the application's number.
+    /// Adds a bio for the driver's queue that this thread gives to the kernel itself. Called in
+    /// submit only; the bio's file is the application's number.
     pub(crate) fn enter_driver(&mut self, bio: Bio) {
         self.entering.push(bio);
     }
 
-    /// Makes a worker continue a request, as if its bio had ended with `result` there.
+    /// Makes a worker continue a request, as if the worker had carried its bio with this `result`.
     pub fn end_on_worker(&mut self, token: u64, result: Result<u32, Errno>) {
         self.over.push(Completion { token, result });
     }
 
-    /// Hands a request to the driver, which will run it once more.
+    /// Hands a request to the driver, which will run it again.
     pub fn hand_to_driver(&mut self, request: Arc<Request<FileOperation>>) {
         self.handed_over.push(request);
     }
 
-    /// Remembers a request that may be cancelled while its bio is on the way.
+    /// Remembers a request that may be cancelled before its bio is in a queue.
     pub fn watch_cancel(&mut self, request: Arc<Request<FileOperation>>, token: u64) {
         self.cancellable.push((request, token));
     }
 
-    /// Returns `true` if anything waits to be handed over.
+    /// Returns `true` if nothing waits to be handed over.
     pub fn is_empty(&self) -> bool {
         self.own_bios.is_empty()
             && self.cache_bios.is_empty()
@@ -208,11 +209,11 @@ impl Plug {
             && self.deferred.is_empty()
     }
 
-    /// Hands everything over: each backend gets its bios and one commit, the driver its batch in
-    /// one step. `served` is the context for whose queue the own bios are.
+    /// Hands everything over: each backend gets its bios and one commit, and the driver gets its
+    /// requests in one step. `served` is the context whose own queue gets the own bios.
     pub fn flush(&mut self, served: Option<&Arc<Context>>) {
         self.route_cache_bios(served);
-        // Before the driver's batch, because what is refused joins that.
+        // Before the driver's requests are handed over, because refused requests join them.
         if let Some(context) = served {
             self.flush_own(context);
         }
@@ -225,17 +226,18 @@ impl Plug {
         if !self.driver_bios.is_empty()
             && let Some(queue) = self.engine.threads.driver().and_then(Driver::queue)
         {
-            // Bios that do not fit stay here: the driver comes back when it has reaped.
+            // Bios without room stay in the plug; the driver tries again after it has reaped.
             self.fill(queue.as_ref());
         }
         while !self.worker_bios.is_empty() {
-            // Takes 65,536; workers make room by themselves.
+            // The workers' queue has room for 65,536 bios, and the workers empty it by themselves.
             queue_until_full(self.engine.threads.workers(), &mut self.worker_bios);
         }
         if !self.over.is_empty() {
             self.engine.threads.workers().deliver(&mut self.over);
         }
-        // Looked at when the bios are in their queues: an earlier cancellation found them in none.
+        // Checked after the bios are in their queues: an earlier cancellation found them in no
+        // queue.
         let looked_at = if self.driver_bios.is_empty() { self.cancellable.len() } else { 0 };
         for (request, token) in self.cancellable.drain(..looked_at) {
             if request.is_cancelled() {
@@ -245,8 +247,8 @@ impl Plug {
         }
     }
 
-    /// Gives bios to the driver's queue on this thread. One that finds no room ends with EAGAIN,
-    /// and the workers carry its request.
+    /// Gives bios to the driver's queue on this thread. A bio without room ends with EAGAIN, and
+    /// the workers then carry its request.
     fn flush_entering(&mut self) {
         if self.entering.is_empty() {
             return;
@@ -277,8 +279,8 @@ impl Plug {
         }
     }
 
-    /// Ends the requests whose bios found no room in the driver's queue yet and which were
-    /// cancelled meanwhile; only on the driver.
+    /// Ends the requests that were cancelled while their bios still waited for room in the driver's
+    /// queue. Called by the driver only.
     pub fn end_cancelled(&mut self) {
         let bios = core::mem::take(&mut self.driver_bios);
         for bio in bios {
@@ -294,12 +296,13 @@ impl Plug {
         }
     }
 
-    /// Hands the driver's bios to its queue, as many as it takes; on the driver.
+    /// Gives the driver's bios to its queue, as many as there is room for. Called by the driver
+    /// only.
     fn fill(&mut self, queue: &dyn BlockBackend) {
         if self.driver_bios.iter().all(|bio| bio.hints.credentials.is_none()) {
             return queue_until_full(queue, &mut self.driver_bios);
         }
-        // The kernel takes the rights of the thread that commits.
+        // The kernel uses the credentials of the thread that commits.
         thread::with_steady_identity(|| {
             let own = Credentials::current().ok();
             for bio in core::mem::take(&mut self.driver_bios) {
@@ -312,10 +315,11 @@ impl Plug {
         });
     }
 
-    /// Sends each bio of the page cache where it needs no other thread, else to one.
+    /// Routes each bio of the page cache: if possible to a queue of this thread, otherwise to
+    /// another thread.
     fn route_cache_bios(&mut self, served: Option<&Arc<Context>>) {
         let (mut for_driver, mut own_used) = (Vec::new(), false);
-        // A bio that cannot be started ends here, and may have a successor.
+        // A bio that cannot be started ends here, and its end may produce another bio.
         while !self.cache_bios.is_empty() {
             for mut bio in core::mem::take(&mut self.cache_bios) {
                 let route = self.route_of_cache_bio(&bio, served);
@@ -348,8 +352,9 @@ impl Plug {
         }
     }
 
-    /// Moves a bio that a context's own queue gave up or refused, of the page cache or of a
-    /// request, to the driver or the workers: their result is its result.
+    /// Moves a bio that a context's own queue gave up or refused to the driver or the workers. A
+    /// bio of the page cache starts again there; a request is completed with `result`, and then
+    /// moves itself.
     pub(crate) fn carry_elsewhere(&mut self, token: u64, result: Result<u32, Errno>) {
         if !token::is_of_cache(token) {
             return self.complete(token, result);
@@ -368,10 +373,12 @@ impl Plug {
             return Route::Workers;
         }
         let caller = self.place == Place::Caller && !hold::in_engine_table();
-        // Native AIO waits in submit for the ends of files, which are written past their pages.
+        // Native AIO blocks in submit for the last part of a file, whose writes are not whole
+        // pages.
         let carries = |context: &Context| bio.op == BioOp::Read || context.own.limits().writes;
         match served {
-            // One that is being destroyed waits until its queue is empty.
+            // A context that is being destroyed waits until its queue is empty, so it gets no more
+            // bios.
             Some(context)
                 if caller
                     && carries(context)
@@ -392,8 +399,8 @@ impl Plug {
         }
     }
 
-    /// Submission looks for room first, so this loops only when several threads submit to a full
-    /// queue at once: then each makes room by reaping, unless a caller does that already.
+    /// Submission checks for room first, so this loops only if several threads submit to a full
+    /// queue at once. Then each thread makes room by reaping, unless a caller is reaping already.
     fn flush_own(&mut self, context: &Arc<Context>) {
         while !self.own_bios.is_empty() {
             fill_queue(&mut self.own_bios, |bio| context.own.queue(bio));
@@ -405,7 +412,7 @@ impl Plug {
         }
     }
 
-    /// Runs the requests that were kicked meanwhile, and what they kick, until none is left.
+    /// Runs the requests that were kicked meanwhile, and those that they kick, until none is left.
     pub fn run_kicked(&mut self, served: Option<&Arc<Context>>) {
         let mut batch = Vec::new();
         loop {
@@ -420,7 +427,8 @@ impl Plug {
         }
     }
 
-    /// Continues the request or the page cache's I/O behind `token` with the result of its bio.
+    /// Continues the request, or the page cache's I/O, that has this `token`, with the result of
+    /// its bio.
     pub fn complete(&mut self, token: u64, result: Result<u32, Errno>) {
         if token::is_of_cache(token) {
             return self.complete_cache_bio(token, result);
@@ -432,18 +440,18 @@ impl Plug {
     }
 }
 
-/// Returns the context of a request that the caller has the right to run.
+/// Returns the context of a request that the calling thread may run.
 fn context_of(request: &Arc<Request<FileOperation>>) -> Arc<Context> {
     request.prepare(|operation, _| operation.target.context.clone())
 }
 
-/// Queues bios and commits; those that found no room stay.
+/// Queues bios and commits them; bios without room stay in `bios`.
 fn queue_until_full(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {
     fill_queue(bios, |bio| backend.queue(bio));
     backend.commit();
 }
 
-/// Queues bios; those that found no room stay.
+/// Queues bios; those without room stay in `bios`.
 fn fill_queue(bios: &mut VecDeque<Bio>, queue: impl Fn(Bio) -> Result<(), Bio>) {
     while let Some(bio) = bios.pop_front() {
         if let Err(bio) = queue(bio) {

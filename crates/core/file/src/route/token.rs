@@ -1,30 +1,29 @@
-//! Tokens: what tells the completions of a queue from each other.
+//! Tokens: numbers that tell the completions of a queue apart.
 //!
-//! | token | whose bio |
+//! | token | owner of the bio |
 //! |---|---|
-//! | a multiple of four | a request's: its address, one reference |
-//! | 2 above a multiple of four | a direct request's: its key in the table of its context |
-//! | odd | the page cache's |
+//! | a multiple of four | a request: the token is its address, and counts as one reference |
+//! | 2 above a multiple of four | a direct request: the token has its key in the context's table |
+//! | odd | the page cache |
 
-/// Marks tokens of direct requests.
+/// The mark in tokens of direct requests.
 const DIRECT: u64 = 2;
-/// Marks tokens of the page cache.
+/// The mark in tokens of the page cache.
 const CACHE: u64 = 1;
 const MARKS: u64 = 3;
 
-/// Whose bio has ended.
+/// The owner of a bio that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// The token of the request with this address.
+    /// The request with this address.
     Request(u64),
-    /// The token of the direct request with this key.
+    /// The direct request with this key.
     Direct(u64),
-    /// The page cache's.
+    /// The page cache.
     Cache,
 }
 
 impl Owner {
-    /// Returns the owner of the bio with this token.
     pub(crate) fn of(token: u64) -> Owner {
         match token & MARKS {
             0 => Owner::Request(token),
@@ -39,8 +38,8 @@ pub(crate) fn is_of_cache(token: u64) -> bool {
     token & CACHE == CACHE
 }
 
-/// Returns the token of a direct request. A key is `generation << 32 | index`, and no queue has
-/// 2^30 places: there is room for a mark.
+/// Returns the token of a direct request. A key is `generation << 32 | index`. A table has fewer
+/// than 2^30 entries, so the lower half has two bits left for the mark.
 pub(crate) fn of_direct(key: u64) -> u64 {
     key & !0xffff_ffff | (key & 0x3fff_ffff) << 2 | DIRECT
 }

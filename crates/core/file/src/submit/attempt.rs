@@ -1,7 +1,7 @@
-//! The attempt: what a request can transfer inside submit, without waiting.
+//! The attempt: transfers what a request can transfer inside submit without waiting.
 //!
-//! The command itself counts the bytes transferred, so that no way on from here, nor another look
-//! at the descriptor, can transfer them again.
+//! The command itself counts the bytes transferred. So neither a later step nor another check of
+//! the descriptor can transfer them again.
 
 use super::{Reason, Submission, descriptor::Descriptor};
 use crate::{
@@ -10,9 +10,9 @@ use crate::{
 };
 use nowait_sys::{Errno, file::rwf};
 
-/// The outcome of an attempt, besides the bytes that it has added to the command's progress.
+/// The outcome of an attempt; the command counts the bytes that the attempt has transferred.
 pub(crate) enum Attempt {
-    /// Over, with this result.
+    /// The command is completed, with this result.
     Done(Result<u32, Errno>),
     /// The rest needs a request, for this reason.
     Rest(Reason),
@@ -45,7 +45,7 @@ impl Submission<'_> {
         }
         let stat = *descriptor.stat()?;
         let fs = self.context.engine().filesystem(&stat, fd)?;
-        // A device whose node lies in memory (devtmpfs) may wait all the same.
+        // A device node on a memory file system (devtmpfs) may still have to wait for its device.
         if !stat.has_offsets() {
             return Ok(false);
         }
@@ -53,7 +53,7 @@ impl Submission<'_> {
         Ok(fs.in_memory)
     }
 
-    /// Attempts a read without waiting; `plain`: no call on the file waits.
+    /// Attempts a read without waiting; `plain`: no call on this file waits.
     pub(super) fn attempt_read(
         &mut self,
         command: &mut Command,
@@ -70,7 +70,8 @@ impl Submission<'_> {
                     Attempt::Rest(Reason::Unsupported)
                 }
             }
-            // On a directory, and on what cannot be read at all, the kernel says so at once.
+            // For a directory, or a file that cannot be read at all, the kernel's AIO refuses the
+            // request at submission.
             Attempt::Done(Err(Errno::ISDIR)) => Attempt::Refused(Errno::INVAL),
             Attempt::Done(Err(Errno::INVAL)) if !descriptor.stat()?.is_regular() => {
                 Attempt::Refused(Errno::INVAL)
@@ -79,7 +80,7 @@ impl Submission<'_> {
         })
     }
 
-    /// Attempts a write without waiting; `plain`: no call on the file waits.
+    /// Attempts a write without waiting; `plain`: no call on this file waits.
     pub(super) fn attempt_write(
         &mut self,
         command: &mut Command,
@@ -91,7 +92,8 @@ impl Submission<'_> {
         }
         let (engine, stat) = (self.context.engine(), *descriptor.stat()?);
         let fs = engine.filesystem(&stat, command.fd)?;
-        // An append in parts would let others in between, and the kernel may move a part only.
+        // The kernel may transfer only a part of an append, and other appends would come in
+        // between.
         let held_up = !fs.may_write_nowait()
             || command.is_append()
             || engine.orders.has_writer((stat.dev, stat.ino));
@@ -107,10 +109,11 @@ impl Submission<'_> {
         })
     }
 
-    /// Transfers as many bytes as the kernel can move now, within the bound on inline bytes.
+    /// Transfers as many bytes as the kernel can transfer now, within the limit on bytes copied
+    /// inside submit.
     pub(super) fn move_now(&mut self, command: &mut Command, flags: u32) -> Attempt {
-        // An append in two parts would let another one in between; so may any write be one whose
-        // flags are those of a while ago.
+        // An append in two parts would let another one in between. A write whose flags are
+        // remembered may be an append, too.
         let in_one_piece =
             command.kind == Kind::Write && (command.is_append() || command.is_hinted());
         loop {
@@ -141,7 +144,8 @@ impl Submission<'_> {
                     return Attempt::Done(Ok(command.transferred()));
                 }
                 Err(Errno::SPIPE) => return Attempt::Stream,
-                // A seccomp filter may refuse the flags or the call; without them it will do.
+                // A seccomp filter may refuse the flags or the call; a request without the flags
+                // will work.
                 Err(Errno::PERM | Errno::NOSYS) if flags & rwf::NOWAIT != 0 => {
                     self.context.hints.descriptors.miss(command.fd);
                     return Attempt::Rest(Reason::Unsupported);

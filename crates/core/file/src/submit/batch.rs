@@ -10,43 +10,45 @@ use core::mem::take;
 use nowait_retry::Request;
 use std::sync::Arc;
 
-/// Bytes of durable writes that one submission copies into one bio: more than of others, since two
-/// halves would be two bios and two flushes. Eight of 64 KiB and a bit.
+/// The most bytes of durable writes that one submission copies into one bio. The limit is higher
+/// than for other requests, because two halves would be two bios and two flushes: it fits eight
+/// writes of 64 KiB and their other costs.
 const JOINED_BYTES_MAX: usize = 640 << 10;
 
 /// The requests that a submission has started since it last handed over.
 #[derive(Default)]
 pub(super) struct Batch<'a> {
     plug: Option<Box<Plug>>,
-    /// Since there is a plug.
+    /// The section in which the plug's requests run; there is one whenever there is a plug.
     section: Option<Section<'a>>,
-    /// Some of them went into the own queue.
+    /// `true`: some of the requests went into the own queue.
     pub(super) own_used: bool,
-    /// One of them has a place in the order.
+    /// `true`: one of the requests has a place in the order.
     pub(super) own_ordered: bool,
-    /// Contexts in which others have taken one.
+    /// Contexts in which direct requests got a place in the order meanwhile.
     ordered: Vec<Arc<Context>>,
-    /// The event of one that was over at once is in the ring.
+    /// `true`: the event of a request that was completed at once is in the ring.
     pub(super) has_delivered: bool,
-    /// Bytes that the requests to user files on the plug move.
+    /// The cost, in bytes, of the requests to user files in the plug.
     plugged_bytes: usize,
-    /// The last of them writes by the bio of the one before: a bio that is full ends that.
+    /// `true`: the last request joined the bio of the one before, and the next one may join it,
+    /// too.
     joined: bool,
 }
 
 impl<'a> Batch<'a> {
-    /// Returns the plug on which requests run; begins the section in which they do.
+    /// Returns the plug on which requests run, and begins the section for them.
     pub(super) fn plug(&mut self, engine: &'a Arc<Engine>) -> &mut Plug {
         self.section.get_or_insert_with(|| Section::enter(engine));
         self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller))
     }
 
-    /// Returns `true` if the next durable write may go by the bio of the last.
+    /// Returns `true` if the next durable write may join the bio of the last one.
     pub(super) fn joins(&self) -> bool {
         self.joined && self.plugged_bytes < JOINED_BYTES_MAX
     }
 
-    /// Runs a request to a user file, which costs so much.
+    /// Runs a request to a user file; `cost` is its cost in bytes.
     pub(super) fn run_joining(
         &mut self,
         request: &Arc<Request<FileOperation>>,
@@ -54,7 +56,8 @@ impl<'a> Batch<'a> {
         context: &'a Arc<Context>,
     ) {
         self.joined = self.plug(context.engine()).run_joining(request);
-        // The device works while the next ones are made; but those that adjoin are one bio.
+        // Flushes early, so that the device works while the next requests are made; but adjoining
+        // writes stay together as one bio.
         self.plugged_bytes += cost;
         if self.plugged_bytes >= RUN_BYTES_MAX && !self.joined {
             self.plugged_bytes = 0;
@@ -70,14 +73,13 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Gives places in the order to the requests that `later` must not overtake, and that the
+    /// Gives places in the order to the requests that `later` must not overtake, but that the
     /// kernel may carry out after it.
     pub(super) fn take_places_before(&mut self, later: (&Command, u64), context: &Arc<Context>) {
         let unordered = &context.engine().unordered;
         unordered.take_places_before(later, context, &mut self.ordered);
     }
 
-    /// Hands all of them over.
     pub(super) fn hand_over(&mut self, context: &Arc<Context>) {
         if let Some(mut plug) = self.plug.take() {
             plug.flush(Some(context));

@@ -1,4 +1,4 @@
-//! Starts a command on a cached file: the copy of what is cached, or a request.
+//! Starts a command on a cached file: copies the cached bytes, or makes a request.
 
 use super::{Started, Submission};
 use crate::{
@@ -21,7 +21,8 @@ use std::{ops::ControlFlow, sync::Arc};
 /// The bytes of a request are prefetched this many requests before its turn.
 const AHEAD: usize = 2;
 
-/// The outcome of the first attempt: over, with so many bytes, or the rest of the operation.
+/// The outcome of the first attempt: the number of bytes if it is over, or the operation for the
+/// rest.
 type Start = ControlFlow<u32, UserOperation>;
 
 impl Submission<'_> {
@@ -42,7 +43,7 @@ impl Submission<'_> {
             file.pin_writing(self.context.engine(), command.fd)?;
         }
         match self.start_on(file, command, target) {
-            // The kernel may have had a part before the file was opened in the page cache.
+            // The kernel may have transferred a part before the file was opened in the page cache.
             Ok(Started::Completed(Ok(bytes))) => {
                 Ok(Started::Completed(Ok(command.transferred() + bytes)))
             }
@@ -53,12 +54,12 @@ impl Submission<'_> {
         }
     }
 
-    /// Starts a command on a user file, whose descriptor and status flags other than O_DSYNC and
-    /// O_DIRECT (a write is on disk when it ends) do not matter.
+    /// Starts a command on a user file. The command's descriptor does not matter, and of its status
+    /// flags only O_DSYNC and O_DIRECT do: with either, a write is on disk when it ends.
     ///
     /// # Errors
-    /// As [`Submission::start`]. `EBADF`: a write to a file that could not be opened for that.
-    /// `EAGAIN` also: a read that must not wait, and nothing of it is cached.
+    /// The errors of [`Submission::start`]. `EBADF`: a write to a file that is not open for
+    /// writing. `EAGAIN` also: a read with RWF_NOWAIT of which no byte is cached.
     pub fn start_on<'a>(
         &mut self,
         opened: impl Into<Opened<'a>>,
@@ -81,7 +82,8 @@ impl Submission<'_> {
                 Start::Continue(operation) => operation,
             },
             Kind::Read if command.wants_nowait() => return Err(Errno::AGAIN),
-            // An append has to know that no other write runs: it takes its place in the order.
+            // An append must run while no other write of the file does, so it takes a place in the
+            // order.
             Kind::Write if !waits && !command.is_append() && command.durable().is_none() => {
                 match self.write_now(file, command) {
                     Start::Break(bytes) => return Ok(Started::Completed(Ok(bytes))),
@@ -161,7 +163,8 @@ impl Submission<'_> {
     ) -> Result<(), Errno> {
         let context = self.context;
         let engine = context.engine();
-        // A request that ends in a call of the application signals it by a number in its table.
+        // A request that ends on a thread of the application signals the eventfd by a number in the
+        // application's table.
         let hold = |number| {
             engine.drop_deferred();
             engine.in_both_tables(fd::duplicate_high(number)?, None)
@@ -169,7 +172,7 @@ impl Submission<'_> {
         let eventfd = self.counter_everywhere.held(target.eventfd, hold)?;
         context.admit(command.len)?;
         let cost = command.len as usize + REQUEST_BYTES;
-        // A plain write is over when it is copied: no other thread would be quicker.
+        // A plain write is over when it is copied; another thread would not copy it sooner.
         let waits = command.kind == Kind::Read || command.durable().is_some();
         if command.kind == Kind::Write {
             engine.threads.dirtied();
@@ -193,33 +196,32 @@ impl Submission<'_> {
     }
 }
 
-/// Returns the reach of a command on a cached file.
 fn reach_in(file: &UserFile, command: &Command) -> Reach {
     Reach::of(command, file.cached().size())
 }
 
-/// A transfer of a batch: file, byte offset, and length.
+/// A transfer of a batch: its file, byte offset, and length.
 pub type Transfer<'f> = (&'f UserFile, u64, usize);
 
-/// Prefetches the cache lines that a batch of reads will copy, a few requests ahead of each.
+/// Prefetches the cache lines that a batch of reads will copy, a few requests ahead.
 ///
-/// Memory is slower than a look-up. So the look at a batch prefetches the headers of all its
-/// requests, and each request prefetches the bytes of a later one.
+/// Memory is slower than a look-up. So `look` prefetches the headers of all requests of a batch,
+/// and each request's `step` prefetches the bytes of a later request.
 #[derive(Debug)]
 pub struct Lookahead {
-    /// Folio numbers by the request's index; those of a usual batch need no allocation.
+    /// Folio numbers by the index of the request; a batch of up to 32 needs no allocation.
     folios: SmallVec<[u32; 32]>,
     what: Ahead,
 }
 
 impl Lookahead {
-    /// Makes one for batches that are copied, or lent.
+    /// Makes a look-ahead for batches whose bytes are copied, or lent, as `what` says.
     pub fn of(what: Ahead) -> Lookahead {
         Lookahead { folios: SmallVec::new(), what }
     }
 
-    /// Looks at all requests of a batch, `None` for those that are no transfers of user files. The
-    /// memory of the last batch serves again.
+    /// Prefetches the headers for all requests of a batch; `None` stands for requests that are not
+    /// transfers of user files. Reuses the memory of the last batch.
     pub fn look<'f>(&mut self, transfers: impl Iterator<Item = Option<Transfer<'f>>>) {
         let look = |transfer: Option<Transfer<'_>>| match transfer {
             Some((file, at, _)) => file.cached().mapping().prefetch(at / FRAME_BYTES as u64),
@@ -229,8 +231,8 @@ impl Lookahead {
         self.folios.extend(transfers.map(look));
     }
 
-    /// Before the request with this index: asks for the bytes of one some requests later. `at`
-    /// gives the transfer by index.
+    /// Called before the request with this index: prefetches the bytes of a request some positions
+    /// later. `at` returns the transfer by index.
     pub fn step<'f>(&self, index: usize, at: impl Fn(usize) -> Option<Transfer<'f>>) {
         let ahead = match index {
             0 => 0..AHEAD + 1,

@@ -1,4 +1,5 @@
-//! Buffered writes inside submit: a copy into the page cache, while the device is calm.
+//! Buffered writes inside submit: copies into the kernel's page cache, while writes to the device
+//! do not block.
 
 use super::{Reason, Submission, attempt::Attempt};
 use crate::{
@@ -15,18 +16,19 @@ use nowait_sys::{
 const PAGE: u64 = 4096;
 
 impl Submission<'_> {
-    /// Returns `true` if buffered writes to the device have been short, and this one copies into
-    /// pages that are there or are covered whole.
+    /// Returns `true` if buffered writes to the device have not blocked lately, and this one needs
+    /// no page to be read first.
     pub(super) fn is_calm(&self, command: &Command, stat: &Stat) -> bool {
         let engine = self.context.engine();
-        // First: it begins the read of a page that is missing.
+        // Checked first, because this check starts the read of a missing page.
         has_pages(command, stat)
             && !engine.orders.has_writer((stat.dev, stat.ino))
             && engine.known.calm.is_calm(Device::of(stat.dev), || engine.parts.clock.now_ns())
     }
 
-    /// Makes a write whose flags are only remembered, by one call which also checks the descriptor,
-    /// if its file is in memory, or one of a calm device, as far as is known.
+    /// Makes a write whose status flags are only remembered, by one call that also checks the
+    /// descriptor. Does so only if the file seems to be in memory, or on a device whose writes do
+    /// not block.
     pub(super) fn write_unseen(&mut self, command: &mut Command) -> Attempt {
         let more = Attempt::Rest(Reason::Write);
         let engine = self.context.engine();
@@ -46,7 +48,7 @@ impl Submission<'_> {
         if is_plain && is_first { self.write_here(command, device) } else { more }
     }
 
-    /// Makes the write by one call, as io_submit(2) does, and notes how long it took.
+    /// Makes the write by one call, as io_submit(2) does, and records how long it took.
     pub(super) fn write_here(&mut self, command: &mut Command, device: Device) -> Attempt {
         let engine = self.context.engine();
         let (calm, clock) = (&engine.known.calm, &engine.parts.clock);
@@ -78,8 +80,9 @@ impl Submission<'_> {
     }
 }
 
-/// Returns `true` if no page has to be read before the write: each is covered whole, lies behind
-/// the end of the file, or is in the page cache. Starts the read of one that is not.
+/// Returns `true` if no page has to be read before the write: each page is covered completely, or
+/// lies behind the end of the file, or is in the kernel's page cache. Otherwise starts the read of
+/// a missing page.
 fn has_pages(command: &Command, stat: &Stat) -> bool {
     let size = stat.size as u64;
     let start = if command.is_append() { size } else { command.offset as u64 };
@@ -88,12 +91,12 @@ fn has_pages(command: &Command, stat: &Stat) -> bool {
         let page = at / PAGE * PAGE;
         at.is_multiple_of(PAGE) || page >= size || is_cached(command.fd, page)
     };
-    // A last page that is covered up to the end of the file is covered whole.
+    // A last page that is covered up to the end of the file counts as covered completely.
     is_there(start) & (end >= size || is_there(end))
 }
 
-/// Returns `false` if the page at `offset` would have to be read, and for a
-/// file that is not open for reading, where it is not known.
+/// Returns `false` if the page at `offset` would have to be read first. Returns `true` for a file
+/// that is not open for reading, although that is not known.
 fn is_cached(fd: i32, offset: u64) -> bool {
     let mut byte = 0u8;
     let part = IoVec { base: &raw mut byte, len: 1 };

@@ -1,14 +1,14 @@
-//! A command's descriptor, as far as a submission has looked at it.
+//! A command's descriptor, with the facts that the submission knows about it.
 
 use nowait_sys::{
     Errno,
     file::{self, Stat},
 };
 
-/// The file behind a descriptor; looked at once, and only if it matters.
+/// The file behind a descriptor. fstat(2) is called at most once, and only if a fact is needed.
 pub(super) struct Descriptor {
     pub(super) fd: i32,
-    /// `None`: it was not looked at.
+    /// The file's stat; `None`: fstat(2) was not called yet.
     pub(super) known: Option<Stat>,
 }
 
@@ -20,14 +20,14 @@ pub(super) struct KnownFile {
 }
 
 impl Descriptor {
-    /// Describes the descriptor `fd`; `last`: the file of the last direct transfer.
+    /// Describes the descriptor `fd`; `last` is the file of the last direct transfer.
     pub(super) fn new(fd: i32, last: Option<KnownFile>) -> Descriptor {
         let last = last.filter(|last| last.fd == fd);
         Descriptor { fd, known: last.map(|last| last.stat) }
     }
 
-    /// Returns the facts about the file that the next request of the submission can use without
-    /// another look.
+    /// Returns the facts about the file that the submission's next request can use without another
+    /// fstat(2).
     pub(super) fn known_file(&self) -> Option<KnownFile> {
         self.known.map(|stat| KnownFile { fd: self.fd, stat })
     }

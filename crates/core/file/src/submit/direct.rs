@@ -1,4 +1,4 @@
-//! Direct transfers as one bio each, on the context's own queue.
+//! Direct transfers on the context's own queue, each as a single bio.
 
 use super::{
     Submission,
@@ -21,10 +21,11 @@ use nowait_block::Refused;
 use nowait_sys::{Errno, file::Stat};
 
 impl<'a> Submission<'a> {
-    /// Returns the requests that the context's queue carries, for a direct transfer or a read; none
-    /// if it refuses direct requests of this descriptor.
+    /// Returns the requests that the context's queue carries, for a direct transfer or a read;
+    /// `None` if the queue cannot take this command.
     pub(super) fn own_queue(&self, command: &Command, target: &EventTarget) -> Queue {
-        // Direct requests of this descriptor that must not wait fail with EOPNOTSUPP.
+        // The file system has refused direct requests of this descriptor with RWF_NOWAIT
+        // (EOPNOTSUPP).
         let is_refused =
             command.is_direct() && self.context.hints.descriptors.always_waits(command.fd);
         match self.async_route(target) {
@@ -33,19 +34,19 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Returns how a direct transfer of which this is known is given to the context's own queue.
+    /// Returns how a direct transfer with these facts is given to the context's own queue.
     pub(super) fn way_to_own_queue(&self, facts: &Facts, may_block: bool) -> Give {
         match may_block {
-            // If one call has several, the kernel keeps all from the device until the last one has
-            // its blocks.
+            // If one call has several requests, the kernel sends none to the device until the last
+            // one has its blocks allocated.
             true if self.is_lone || facts.finds_blocks() => Give::Waiting,
             false if self.is_lone && facts.own == Some(Queue::Aio) => Give::Now,
             _ => Give::Queue,
         }
     }
 
-    /// Returns whether the kernel can judge a direct transfer by its number, and whether it may
-    /// have to find blocks for it.
+    /// Returns two facts about a direct transfer: whether the kernel can check it by its number
+    /// alone, and whether it may have to allocate blocks for it.
     pub(super) fn familiarity(&self, command: &Command) -> (bool, bool) {
         let engine = self.context.engine();
         if !self.is_lone || !command.is_direct() || command.done > 0 || command.is_append() {
@@ -61,7 +62,7 @@ impl<'a> Submission<'a> {
         };
         let may_block = has_holes || self.kernel_counter.is_some();
         let is_familiar = match is_write || may_block {
-            // The descriptor may have been reopened since: its flags decide the order of writes,
+            // The number may mean another open file by now. Its flags decide the order of writes,
             // and its file decides how long a request blocks.
             true => {
                 engine.config().sees_closes
@@ -73,7 +74,7 @@ impl<'a> Submission<'a> {
         (is_familiar, has_holes)
     }
 
-    /// Notes up to where a file has its blocks, for its next direct transfers.
+    /// Records the end of a file's blocks, for later direct transfers.
     pub(super) fn note_blocks(&self, command: &Command, stat: &Stat) {
         if command.is_direct() && stat.is_regular() {
             let blocks = Blocks { end: stat.size as u64, has_holes: stat.may_have_holes() };
@@ -81,11 +82,11 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Starts a transfer whose eventfd the kernel can signal; the number of the eventfd may name
-    /// another file. Returns `false` if the kernel cannot signal it; nothing was started.
+    /// Starts a transfer whose eventfd the kernel can signal; the eventfd's number may name another
+    /// file. Returns `false`, and starts nothing, if the kernel cannot signal it.
     ///
     /// # Errors
-    /// As [`Submission::start`].
+    /// The errors of [`Submission::start`].
     pub fn start_counted(
         &mut self,
         command: &mut Command,
@@ -102,8 +103,8 @@ impl<'a> Submission<'a> {
         Ok(started?.is_some())
     }
 
-    /// Returns `true` if the kernel can signal the eventfd of a transfer with this plan, and
-    /// the driver once more.
+    /// Returns `true` if the kernel can signal the eventfd of a transfer with this plan, and the
+    /// driver can repeat the signal.
     pub(super) fn is_signalled_by_kernel(&self, plan: Plan) -> bool {
         let looks = &self.context.looks;
         let holds = |number| looks.kernel_counter.hold(self.context, number).is_ok();
@@ -111,11 +112,11 @@ impl<'a> Submission<'a> {
         plan.stays_with_kernel() && (matches!(plan, Plan::Look(_)) || is_held())
     }
 
-    /// Gives a direct transfer to the context's own queue as one bio. `write` counts it, if it is a
-    /// write; it is given back if the queue has no room.
+    /// Gives a direct transfer to the context's own queue as one bio. `write` counts the transfer
+    /// if it is a write; the count is returned if the queue has no room.
     ///
     /// # Errors
-    /// `EAGAIN`: so much may not be in flight.
+    /// `EAGAIN`: a limit on requests in flight is reached.
     pub(super) fn give_transfer(
         &mut self,
         command: &Command,
@@ -128,7 +129,7 @@ impl<'a> Submission<'a> {
         let places = write.map(KernelWrite::forget);
         let given = self.give(command, target, (file, places), give);
         let refused = match given {
-            // The kernel has not signalled its eventfd.
+            // The kernel has refused the request, and has not signalled its eventfd.
             Some(refused) if self.kernel_counter.is_some() => refused.bios.first().copied(),
             Some(refused) => {
                 self.carry_elsewhere(refused);
@@ -147,11 +148,11 @@ impl<'a> Submission<'a> {
         Err(said.err().unwrap_or(Errno::AGAIN))
     }
 
-    /// Gives a direct transfer to native AIO by its number. Returns `false` if more has to be
-    /// known: there was no room, or the kernel has refused it, and it is not in flight.
+    /// Gives a direct transfer to native AIO by its number alone. Returns `false`, with nothing in
+    /// flight, if the queue had no room or the kernel has refused it: then more facts are needed.
     ///
     /// # Errors
-    /// `EAGAIN`: so much may not be in flight.
+    /// `EAGAIN`: a limit on requests in flight is reached.
     pub(super) fn give_unseen(
         &mut self,
         command: &mut Command,
@@ -178,14 +179,14 @@ impl<'a> Submission<'a> {
         }
         context.dismiss(1, command.len);
         places.into_iter().for_each(|places| files.writes.leave(places));
-        // The kernel may have moved a part; of a stream it cannot be asked again.
+        // The kernel may have transferred a part, which must not be repeated on a stream.
         command.done += u64::from(result.unwrap_or(0));
         Ok(false)
     }
 
-    /// Gives a transfer that was admitted to the context's queue. Returns the requests that the
-    /// kernel refuses; `None`: the queue has no room. `places`: where the transfer is counted as a
-    /// write.
+    /// Gives a transfer, which `admit` has counted, to the context's queue. Returns the requests
+    /// that the kernel refused, or `None` if the queue has no room. `places`: the counters that
+    /// count the transfer as a write.
     fn give(
         &mut self,
         command: &Command,

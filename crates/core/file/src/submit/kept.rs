@@ -1,4 +1,4 @@
-//! Files that are kept open by what submits: some of what decides is found out once.
+//! Files that their submitter keeps open: facts about them are read only once.
 
 use crate::{Engine, command::Flags};
 use nowait_sys::{
@@ -7,8 +7,8 @@ use nowait_sys::{
 };
 
 impl Engine {
-    /// Reads the status flags of an open file with this `stat`, which the caller keeps open: where
-    /// it is stays so, and requests on it need not look.
+    /// Reads the status flags of an open file with this `stat`. The caller keeps the file open, so
+    /// its file system does not change, and later requests need not check it.
     ///
     /// # Errors
     /// The errors of fcntl(2).

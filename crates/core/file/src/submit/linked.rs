@@ -1,4 +1,4 @@
-//! Requests with links, which the native faces have beyond the kernel's interface.
+//! Requests with links, which only the engine's native interfaces offer, not the kernel's.
 
 use super::{Started, Submission};
 use crate::{Command, Opened, order::Links, request::event::EventTarget};
@@ -10,12 +10,13 @@ impl Submission<'_> {
         self.links.as_ref().is_some_and(|links| links.after.is_some())
     }
 
-    /// Starts a command with links, on a cached file or on what is behind its descriptor, as
-    /// [`Submission::start_on`] and [`Submission::start`] do. One that begins after another must be
-    /// submitted after it, to the same engine.
+    /// Starts a command with links, on the cached file `opened` as [`Submission::start_on`] does,
+    /// or on its descriptor as [`Submission::start`] does. A request that begins after another must
+    /// be submitted after it, to the same engine.
     ///
     /// # Errors
-    /// The errors of both. `EOPNOTSUPP`: a stream cannot begin after another request.
+    /// The errors of both functions. `EOPNOTSUPP`: a stream request cannot begin after another
+    /// request.
     pub fn start_linked(
         &mut self,
         opened: Option<Opened<'_>>,
@@ -31,7 +32,7 @@ impl Submission<'_> {
         };
         self.links = None;
         if let (Some(end), Some(result)) = (end, Started::result(started)) {
-            end.end(result); // else its event says it
+            end.end(result); // otherwise the request itself ends the link
         }
         started
     }

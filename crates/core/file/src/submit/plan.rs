@@ -1,14 +1,14 @@
-//! The plan of a transfer: a function of the facts known so far, which makes no system call.
+//! The plan of a transfer, computed from the known facts without a system call.
 //!
-//! If a fact decides and is not known, the plan says to look at it ([`Plan::Look`]). Then the plan
-//! is made anew, and also after an attempt that was in vain. A cached read is planned without a
-//! look at its file.
+//! If a fact is needed and not known, the plan is to find it ([`Plan::Look`]), and then a new plan
+//! is made. A new plan is also made after an attempt that did not complete the transfer. A cached
+//! read is planned without a look at its file.
 
 use super::Reason;
 use crate::route::{Queue, Route};
 use nowait_sys::Errno;
 
-/// The next step of a submission.
+/// The next step of a submission for a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// The submission finds this fact, and plans again.
@@ -17,23 +17,24 @@ pub(crate) enum Plan {
     Refuse(Errno),
     /// The submission starts a transfer of a stream.
     Stream,
-    /// The submission moves the bytes that can be moved without blocking. `plain`: the file is in
+    /// The submission transfers the bytes that it can without blocking. `plain`: the file is in
     /// memory, and no call on it blocks.
     Attempt { plain: bool },
     /// The submission writes by one call, which may block.
     Write,
-    /// The same; the kernel finds out by it whether the descriptor is what it was.
+    /// Like `Write`, but the flags are only remembered: in the call, the kernel checks the
+    /// descriptor.
     WriteUnseen,
-    /// The submission gives the context's queue one bio, and makes no request of the command.
+    /// The submission gives the context's queue one bio, without making a request.
     Bio { may_block: bool },
-    /// The same; the kernel finds out by it whether the descriptor is what it was.
+    /// Like `Bio`, but the flags are only remembered: the kernel checks the descriptor.
     BioUnseen { may_block: bool },
     /// The submission makes a request.
     Request(Carry),
 }
 
 impl Plan {
-    /// Returns `true` if all goes by one bio to the kernel, as far as is planned.
+    /// Returns `true` if the plan so far is one bio that stays with the kernel to its end.
     pub(crate) fn stays_with_kernel(self) -> bool {
         matches!(self, Plan::Look(_) | Plan::BioUnseen { .. } | Plan::Bio { may_block: true })
     }
@@ -58,34 +59,35 @@ pub(crate) enum Fact {
     Own,
 }
 
-/// How a request is carried out.
+/// The way in which a request is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carry {
-    /// By whom, if no caller does.
+    /// The route, unless a caller carries the request.
     pub(crate) route: Route,
-    /// The thread that waits for it carries it out.
+    /// `true`: the thread that waits for the request carries it out.
     pub(crate) is_deferred: bool,
-    /// A worker carries it out after the writes of its inode that were submitted before.
+    /// `true`: a worker carries the request out after the earlier writes of its inode.
     pub(crate) in_turn: bool,
-    /// The submitter gives it to the driver's queue itself: the kernel blocks until it has blocks.
+    /// `true`: the submitter gives the request to the driver's queue itself, and blocks until the
+    /// file system has allocated its blocks.
     pub(crate) enters: bool,
     pub(crate) reason: Reason,
 }
 
-/// The kind and state of a file with a number.
+/// The kind of a file, and the facts about its end and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum File {
-    /// A pipe, a socket, a terminal: it has no offsets.
+    /// A pipe, a socket, a terminal or another file without offsets.
     Stream,
     Folder,
-    /// A file that shows the kernel's state, whose driver knows plain calls only.
+    /// A file that shows the kernel's state, and whose driver knows plain calls only.
     Plain,
     /// A block device, or another file with offsets.
     Device,
     Regular {
-        /// The transfer moves the end of the file.
+        /// `true`: the transfer moves the end of the file.
         extends: bool,
-        /// Blocks may have to be found for it.
+        /// `true`: the file system may have to allocate blocks for the transfer.
         has_holes: bool,
     },
 }
@@ -95,70 +97,71 @@ pub(crate) enum File {
 pub(crate) struct Ask {
     pub(crate) is_write: bool,
     pub(crate) is_direct: bool,
-    /// The descriptor's flags are only remembered.
+    /// `true`: the descriptor's flags are only remembered.
     pub(crate) is_hinted: bool,
-    /// RWF_NOWAIT.
+    /// `true`: the command has RWF_NOWAIT.
     pub(crate) wants_nowait: bool,
     pub(crate) is_durable: bool,
     pub(crate) is_empty: bool,
-    /// More than the kernel carries out as a whole or not at all.
+    /// `true`: longer than a block, so that the kernel may carry out only a part.
     pub(crate) is_long: bool,
-    /// A part of it is done.
+    /// `true`: a part of the command has been transferred.
     pub(crate) has_begun: bool,
-    /// The kernel can judge the direct transfer by its number: it is the only transfer of its
-    /// submission, and reads one block or writes below the file's last known end.
+    /// `true`: the kernel can check the direct transfer by its number alone. The transfer is the
+    /// only one of its submission, and reads one block or writes below the file's last known end.
     pub(crate) is_familiar: bool,
-    /// The direct write may have to find blocks.
+    /// `true`: the file system may have to allocate blocks for the direct write.
     pub(crate) finds_blocks: bool,
-    /// Others wait for it, or it for others.
+    /// `true`: the command has a link to another request.
     pub(crate) is_linked: bool,
-    /// The command begins after another request: nothing is tried now.
+    /// `true`: the command begins after another request, so nothing is attempted now.
     pub(crate) begins_later: bool,
 }
 
 /// The state of the context and its engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Load {
-    /// Nothing that may wait is tried in submit.
+    /// `true`: submit attempts nothing that may wait.
     pub(crate) offloads: bool,
-    /// The context is one of the kernel's AIO to the program.
+    /// `true`: requests must end as in the kernel's AIO.
     pub(crate) answers_as_aio: bool,
-    /// Threads come for events by calls that may block; and the request signals no eventfd.
+    /// `true`: threads come for events by calls that may block, and the request signals no eventfd.
     pub(crate) has_callers: bool,
-    /// The kernel signals the request's eventfd, so the own queue must carry the request to its
-    /// end.
+    /// `true`: the kernel signals the request's eventfd, so the own queue must carry the request to
+    /// its end.
     pub(crate) counts_by_kernel: bool,
-    /// No other request is outstanding.
+    /// `true`: no other request of the context has a slot.
     pub(crate) is_alone: bool,
-    /// Submit may copy more bytes.
+    /// `true`: submit may copy more bytes.
     pub(crate) has_budget: bool,
-    /// The driver's queue.
+    /// The requests that the driver's queue carries.
     pub(crate) driver: Queue,
 }
 
-/// The facts about a transfer. `None`: it was not looked at yet.
+/// The facts about a transfer. `None`: not known yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) ask: Ask,
     pub(crate) load: Load,
     pub(crate) file: Option<File>,
-    /// The file is on a memory file system.
+    /// `true`: the file is on a memory file system.
     pub(crate) in_memory: Option<bool>,
-    /// The file was on a memory file system when a submission last looked.
+    /// `true`: the file was on a memory file system when a submission last checked.
     pub(crate) seems_in_memory: bool,
-    /// An earlier request on the same bytes is in flight.
+    /// `true`: an earlier request on the same bytes is in flight.
     pub(crate) must_wait: Option<bool>,
-    /// A write in submit does not block, as far as is known.
+    /// `true`: a write in submit is not expected to block.
     pub(crate) is_calm: Option<bool>,
-    /// Attempts at transfers of this file have been worth it.
+    /// `true`: attempts at transfers of this file have succeeded lately.
     pub(crate) is_worth_it: Option<bool>,
-    /// The context's own queue, if the command may use it.
+    /// The requests that the context's own queue carries; `Queue::None` if this command may not use
+    /// it.
     pub(crate) own: Option<Queue>,
-    /// Why an attempt was in vain.
+    /// The reason why an attempt did not complete the transfer.
     pub(crate) missed: Option<Reason>,
 }
 
-/// Returns the plan of a submission for a transfer with these facts.
+/// Returns the next step for a transfer with these facts.
 pub(crate) fn plan(facts: &Facts) -> Plan {
     match (facts.ask.is_direct, facts.ask.is_write) {
         _ if facts.ask.begins_later => facts.request(Reason::Order),
@@ -253,14 +256,14 @@ impl Facts {
         }
         match self.in_memory {
             None => return Plan::Look(Fact::Memory),
-            // Direct I/O on a memory file system is the page cache by another name.
+            // Direct I/O on a memory file system uses the page cache, too.
             Some(true) if ask.is_write => return self.write(),
             Some(true) => return self.read(),
             Some(false) => {}
         }
         let Some(own) = self.own else { return Plan::Look(Fact::Own) };
         let Some(must_wait) = self.must_wait else { return Plan::Look(Fact::Order) };
-        // A read that native AIO refuses late looks for its file by the inode.
+        // A read that native AIO refuses later finds its file again by the inode.
         let names_file = ask.is_write
             || load.counts_by_kernel
             || own == Queue::None
@@ -275,7 +278,8 @@ impl Facts {
         let is_free = own != Queue::None && !must_wait && !ask.is_linked && !is_refused;
         let may_block = is_free && load.answers_as_aio && !load.offloads;
         if let (true, Some(File::Regular { extends, has_holes })) = (ask.is_write, self.file) {
-            // One after another in the kernel, too, and to the end.
+            // Writes that extend a file run one after another in the kernel, too, and block to
+            // their end.
             if extends {
                 return self.request(Reason::Extend);
             }
@@ -283,7 +287,8 @@ impl Facts {
                 return self.request(Reason::Extend);
             }
         }
-        // io_submit(2) blocks until there are blocks, too. And a refusal would be signalled.
+        // io_submit(2) also blocks until the blocks are allocated. With an eventfd, the request
+        // must not be refused after it was accepted.
         let may_block = may_block && (self.finds_blocks() || load.counts_by_kernel);
         match must_wait {
             _ if is_free => Plan::Bio { may_block },
@@ -292,14 +297,14 @@ impl Facts {
         }
     }
 
-    /// Returns `true` if native AIO has to find blocks for the transfer.
+    /// Returns `true` if native AIO has to allocate blocks for the transfer.
     pub(super) fn finds_blocks(&self) -> bool {
         self.ask.is_write
             && self.own == Some(Queue::Aio)
             && matches!(self.file, Some(File::Regular { has_holes: true, .. }))
     }
 
-    /// Plans a request. Its file was looked at, and its flags decide.
+    /// Plans a request; first finds its file and reads its flags.
     fn request(&self, reason: Reason) -> Plan {
         if self.ask.is_hinted {
             return Plan::Look(Fact::Flags);
@@ -327,13 +332,13 @@ impl Facts {
             Queue::Ring => Route::Driver,
             Queue::Aio | Queue::None => Route::Workers,
         };
-        // An attempt that the file system cannot make has started no read.
+        // If the file system does not support the attempt, no read was started.
         if self.load.has_callers && reason != Reason::Unsupported {
             return carry(by_threads, true);
         }
         match self.own {
             _ if self.ask.begins_later => carry(by_threads, false),
-            // The context's own ring copies cached bytes inside submit, too.
+            // The context's own ring would copy cached bytes inside submit, too.
             _ if reason == Reason::Large => carry(by_threads, false),
             None => Plan::Look(Fact::Own),
             Some(Queue::Ring) => carry(Route::Own, false),
@@ -345,8 +350,8 @@ impl Facts {
         let Facts { ask, load, .. } = self;
         let is_copied = !ask.is_durable && !self.is_direct();
         let in_turn = is_copied || reason == Reason::Extend && self.extends();
-        // A hole is filled by an asynchronous write: the kernel has the file's lock until there are
-        // blocks, and not until they are written, as it has for the call of a worker.
+        // A write into a hole is asynchronous: the kernel holds the file's lock only until blocks
+        // are allocated. In a worker's call it would hold the lock until the bytes are written.
         let fills = self.is_direct() && reason == Reason::Extend && !self.extends();
         let enters = fills && load.driver == Queue::Aio && self.may_block_in_submit();
         let is_placed = self.is_direct() && reason != Reason::Extend && !ask.begins_later;
@@ -355,20 +360,20 @@ impl Facts {
             false if enters || fills && load.driver == Queue::Ring => Route::Driver,
             false => Route::Workers,
         };
-        // Several that block for long do so side by side, on the threads of the engine.
+        // Several requests that block for long run side by side, on the threads of the engine.
         let is_due = load.is_alone || is_copied;
         let is_deferred = load.has_callers && is_due && route == Route::Workers;
         Plan::Request(Carry { route, is_deferred, in_turn, enters, reason })
     }
 
-    /// Returns `true` if the transfer may block inside submit, where the kernel's AIO would.
+    /// Returns `true` if the transfer may block inside submit, as in the kernel's AIO.
     fn may_block_in_submit(&self) -> bool {
         let Facts { ask, load, .. } = self;
         let is_free = self.must_wait == Some(false) && !ask.is_linked && self.missed.is_none();
         is_free && load.answers_as_aio && !load.offloads
     }
 
-    /// Returns who carries a direct request that finds its blocks.
+    /// Returns the route of a direct request for which no blocks are allocated.
     fn route_of_direct(&self, reason: Reason) -> Route {
         match (reason, self.own) {
             (Reason::Driver, Some(Queue::Aio | Queue::Ring)) => Route::Own,
@@ -377,8 +382,8 @@ impl Facts {
         }
     }
 
-    /// Plans a transfer on a folder, a stream, or a file that shows the kernel's state; `None`: the
-    /// file is another one, or not known.
+    /// Plans a transfer on a folder, a stream, or a file that shows the kernel's state; `None` for
+    /// other files, or if the file is not known.
     fn special(&self) -> Option<Plan> {
         match self.file? {
             File::Folder | File::Plain => Some(Plan::Refuse(Errno::INVAL)),
@@ -388,11 +393,12 @@ impl Facts {
         }
     }
 
-    /// Returns whether a transfer is tried in submit; `plain`: nothing can block.
+    /// Returns whether to attempt a transfer in submit; `plain`: no call on the file blocks.
     fn tries(&self, plain: bool) -> Tries {
         let Facts { ask, load, .. } = self;
         let is_worth_it = match self.is_worth_it {
-            // An attempt at a read starts it; the thread that waits for it goes on.
+            // An attempt at a read starts the read; the thread that waits for the request transfers
+            // the rest.
             _ if load.has_callers && !ask.is_write => Some(true),
             is_worth_it => is_worth_it,
         };
@@ -411,13 +417,13 @@ impl Facts {
         matches!(self.file, Some(File::Regular { extends: true, .. }))
     }
 
-    /// Returns `true` if the transfer goes past the kernel's page cache, as far as is known.
+    /// Returns `true` if the transfer bypasses the kernel's page cache; assumed if it is not known.
     fn is_direct(&self) -> bool {
         self.ask.is_direct && self.in_memory != Some(true)
     }
 }
 
-/// The tries of a transfer in submit.
+/// The decision on an attempt of a transfer in submit.
 enum Tries {
     Unknown,
     Yes,

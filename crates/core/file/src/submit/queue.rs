@@ -1,5 +1,5 @@
-//! Requests: what was not over inside submit holds its file, takes its place in the order, and runs
-//! its first iteration.
+//! Makes a request of a command that was not completed inside submit. The request holds its file,
+//! takes its place in the order, and runs its first iteration.
 
 use super::{Reason, Started, Submission};
 use crate::{
@@ -19,8 +19,8 @@ impl Submission<'_> {
         if own { Route::Own } else { self.context.engine().queues.route_past_own() }
     }
 
-    /// Makes a request and runs its first iteration. A request that leaves the caller's hands holds
-    /// its file, which has this `stat`, and takes its place in the order.
+    /// Makes a request and runs its first iteration. A request that goes on outside submit holds
+    /// its file, whose stat is `stat`, and takes its place in the order.
     pub(super) fn request(
         &mut self,
         command: &Command,
@@ -31,7 +31,7 @@ impl Submission<'_> {
     ) -> Result<Started, Errno> {
         debug_assert!(!command.is_hinted(), "what leaves the submitter's hands was looked at");
         if command.done > 0 && command.is_append() {
-            // The rest would be another append: others may come in between.
+            // The rest would be another append, and other appends may come in between.
             return Ok(self.completed(command.work(), Ok(command.transferred())));
         }
         let (context, len) = (self.context, command.len);
@@ -50,7 +50,7 @@ impl Submission<'_> {
         reason: Reason,
     ) -> Result<Started, Errno> {
         let (context, engine) = (self.context, self.context.engine());
-        // The engine's threads will signal it.
+        // The engine's threads will signal this eventfd.
         let hold = |number| engine.with_room(|| engine.holds.hold_afresh(number));
         let eventfd = self.event_counter.held(target.eventfd, hold)?;
         let is_own = body.carrier().is_some_and(|carrier| carrier.route == Route::Own);
@@ -58,7 +58,7 @@ impl Submission<'_> {
             engine.with_room(|| carrier.hold(engine, command, stat))?;
         }
         let endless = body.is_endless();
-        // The request ends in the own queue, and must then kick the requests that wait for it.
+        // The request will end in the own queue, and must then kick the requests that wait for it.
         self.batch.own_ordered |= body.registers() && is_own;
         let operation = FileOperation::new(command.clone(), context, &target, eventfd, body);
         let operation = operation.with_links(self.links.take());
@@ -86,15 +86,16 @@ fn take_place(
     }
     operation.take_place(wait);
     if let (true, Body::Kernel(kernel)) = (operation.is_blocked(), &mut operation.body) {
-        kernel.enters = false; // the number may mean another file when its turn comes
+        kernel.enters = false; // by its turn, the number may mean another file
     }
     leave_own_if_blocked(operation, stat)?;
     operation.note_synchronous();
     Ok(())
 }
 
-/// A request that waits in the order is kicked by the end of the earlier one, on a thread that
-/// does not serve its context's queue and does not see the application's descriptors.
+/// Moves a request that waits in the order off the own queue. The end of the earlier request kicks
+/// it on a thread that may neither reap the context's queue nor have the application's descriptor
+/// table.
 fn leave_own_if_blocked(operation: &mut FileOperation, stat: &Stat) -> Result<(), Errno> {
     let (is_blocked, endless) = (operation.is_blocked(), operation.body.is_endless());
     let Some(carrier) = operation.body.carrier() else { return Ok(()) };

@@ -1,15 +1,15 @@
-//! Why a request was not over inside submit.
+//! The reason why a request was not completed inside submit.
 
 use nowait_retry::stats::{Counter, Counters};
 
-/// Why a request was not over inside submit. A report counts each.
+/// The reason why a request was not completed inside submit. Each has a counter in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// The data is not in the page cache.
+    /// The data are not in the page cache.
     Miss,
-    /// The request is larger than a submit may copy itself.
+    /// The request is larger than the bytes that submit may copy itself.
     Large,
-    /// The file system cannot try this without waiting.
+    /// The file system does not support RWF_NOWAIT for this request.
     Unsupported,
     /// The request is a buffered write.
     Write,
@@ -19,16 +19,15 @@ pub(crate) enum Reason {
     Extend,
     /// The request is an fsync or fdatasync.
     Fsync,
-    /// An earlier request on the same bytes is not over.
+    /// An earlier request on the same bytes is in flight.
     Order,
-    /// The submit mode is offload, or attempts were in vain lately.
+    /// The submit mode is offload, or attempts have failed lately.
     Offload,
-    /// Only an eventfd or the ring's reader will collect the completion.
+    /// No caller will collect the completion by a call, so the engine must.
     Driver,
 }
 
 impl Reason {
-    /// Returns the counter of the report.
     pub(super) fn counter(self, counters: &Counters) -> &Counter {
         match self {
             Reason::Miss => &counters.punt_miss,

@@ -1,4 +1,4 @@
-//! From a command to a wait for readiness, or to a transfer of a stream.
+//! From a command on a stream to a result, or to a request that waits for readiness.
 
 use super::{Reason, Started, Submission};
 use crate::{
@@ -41,7 +41,8 @@ impl Submission<'_> {
         self.request(command, target, &stat, StreamBody::poll(route, &stat), Reason::Driver)
     }
 
-    /// A pipe, a socket, a terminal: tried now, else armed and kicked by readiness.
+    /// Starts a command on a pipe, a socket or a terminal: attempts it now, or makes a request that
+    /// waits for readiness.
     pub(crate) fn stream(
         &mut self,
         command: &mut Command,
@@ -50,7 +51,8 @@ impl Submission<'_> {
     ) -> Result<Started, Errno> {
         let has_begun = command.kind == Kind::Read && command.done > 0;
         if has_begun && !stream::is_cut_short(command, stat) {
-            // It has read by a number whose file was not looked at: the next bytes are others'.
+            // The command has read by a number whose file was not checked; more bytes could be
+            // those of another file.
             return Ok(self.completed(Work::Stream, Ok(command.transferred())));
         }
         let engine = self.context.engine();
@@ -82,7 +84,7 @@ impl Submission<'_> {
             Attempt::Impossible => way = StreamWait::Worker,
         }
         command.refresh()?;
-        // A read ends with what there was.
+        // A read ends with the bytes that were there.
         let has_read = command.kind == Kind::Read && command.done > 0;
         if !is_cut_short && (has_read || stream::is_impatient(command)) {
             let result = match attempt {
@@ -100,7 +102,7 @@ impl Submission<'_> {
         let carrier = Carrier::by(route, Some(FileState::of(stat)));
         let body = Body::Stream(StreamBody::new(carrier, way, turn));
         match self.request(command, target, stat, body, Reason::Driver) {
-            // The bytes written cannot be taken back.
+            // Bytes that were written cannot be taken back.
             Err(_) if command.done > 0 => {
                 Ok(self.completed(Work::Stream, Ok(command.transferred())))
             }
@@ -116,7 +118,7 @@ impl Submission<'_> {
             && file::lacks_iterator(command.fd, command.kind == Kind::Write)
     }
 
-    /// Chooses who waits for readiness.
+    /// Returns the route on which a request waits for readiness.
     fn stream_route(&self, target: &EventTarget) -> Route {
         match self.async_route(target) {
             Route::Own if self.context.own.limits().readiness => Route::Own,

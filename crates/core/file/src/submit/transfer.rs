@@ -23,8 +23,8 @@ use nowait_sys::{
 use std::sync::Arc;
 
 impl<'a> Submission<'a> {
-    /// Starts a read or a write. `None`: the kernel is to signal its eventfd, and cannot;
-    /// nothing was started.
+    /// Starts a read or a write. Returns `None`, and starts nothing, if the kernel is to signal the
+    /// eventfd but cannot.
     pub(super) fn transfer(
         &mut self,
         command: &mut Command,
@@ -71,7 +71,7 @@ impl<'a> Submission<'a> {
                         }
                         ControlFlow::Continue(write) => write,
                     };
-                    facts.own = Some(Queue::None); // another thread took the last place
+                    facts.own = Some(Queue::None); // another thread took the last free slot
                     continue;
                 }
                 Plan::BioUnseen { may_block } => {
@@ -100,7 +100,8 @@ impl<'a> Submission<'a> {
 
     /// Ends a transfer that the kernel has refused.
     fn refuse(&self, command: &Command, errno: Errno) -> Result<Started, Errno> {
-        // The kernel's AIO has begun a write when the file system says so.
+        // If the file system itself refuses a write, the kernel's AIO has accepted it already: the
+        // error is the result.
         let is_write = command.kind == Kind::Write;
         match errno {
             Errno::OPNOTSUPP if is_write && is_refused_begun(command) => {
@@ -110,9 +111,9 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Makes the attempt at a read of a file, as [`Submission::start`] and [`Submission::start_on`]
-    /// do first, and nothing else. `None`: there is something to wait for, or to look at first; it
-    /// is to be started.
+    /// Makes only the first attempt at a read that [`Submission::start`] and
+    /// [`Submission::start_on`] would make. Returns `None` if the read has to wait, or more facts
+    /// are needed: then the caller must start it.
     pub fn read_at_once(
         &mut self,
         opened: Option<Opened<'_>>,
@@ -169,7 +170,7 @@ impl<'a> Submission<'a> {
         self.request(command, target, &stat, body, Reason::Fsync)
     }
 
-    /// Returns the facts about a transfer that need no look at its file.
+    /// Returns the facts about a transfer that are known without a look at its file.
     fn facts(&self, command: &Command, target: &EventTarget) -> Facts {
         let context = self.context;
         let seen = context.hints.descriptors.may_be_in_memory(command.fd);
@@ -210,7 +211,7 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Finds out what a plan needs to know.
+    /// Finds a fact that a plan needs.
     fn look(
         &self,
         fact: Fact,
@@ -239,7 +240,7 @@ impl<'a> Submission<'a> {
             }
             Fact::Own => facts.own = Some(self.own_queue(command, target)),
         }
-        // A pipe in packet mode is direct, too.
+        // A pipe in packet mode has the flag of direct files (O_DIRECT).
         if descriptor.known.is_some_and(|it| !it.has_offsets() && !it.is_directory()) {
             facts.file = Some(File::Stream);
         }
@@ -265,8 +266,8 @@ impl<'a> Submission<'a> {
         })
     }
 
-    /// Returns `true` if the file shows the kernel's state, and the context answers as the kernel's
-    /// AIO.
+    /// Returns `true` if the file shows the kernel's state, and requests must end as in the
+    /// kernel's AIO.
     fn shows_kernel(&self, command: &Command, stat: &Stat) -> Result<bool, Errno> {
         // None of these files has blocks.
         if stat.blocks != 0 || !stat.is_regular() || !self.context.answers_as_aio() {
@@ -275,11 +276,11 @@ impl<'a> Submission<'a> {
         Ok(self.context.engine().filesystem(stat, command.fd)?.shows_kernel)
     }
 
-    /// Counts a write of the kernel's to a file with this `stat`. Notes the size of the file of a
-    /// direct transfer, and whether it may have holes.
+    /// Counts a write that goes to the kernel, on a file with this `stat`. Records the size of the
+    /// file of a direct transfer, and whether it may have holes.
     ///
     /// # Errors
-    /// The file in the engine's page cache, if the engine has cached it meanwhile.
+    /// The user file, if the engine has opened the file in its page cache meanwhile.
     fn count(
         &mut self,
         command: &Command,
@@ -305,7 +306,8 @@ impl<'a> Submission<'a> {
         if let Some(write) = write {
             let range = Reach::of(command, stat.size as u64).range;
             let fs = self.context.engine().filesystem(stat, command.fd)?;
-            body.credentials = if fs.rights_matter(stat, &range) { self.rights()? } else { None };
+            body.credentials =
+                if fs.credentials_matter(stat, &range) { self.credentials()? } else { None };
             body.write = Some(write.keep(self.context));
         }
         body.wants_lane = carry.in_turn;
@@ -317,10 +319,10 @@ impl<'a> Submission<'a> {
     }
 }
 
-/// Returns `true` if the file system has refused a write because that must not wait.
-/// The kernel refuses it before if no request on the file may say so, or if another of its flags is
-/// not for this file. A read shows which, at an offset where nothing is; of a file that is not open
-/// for reading, the file system is taken for it.
+/// Returns `true` if the file system, and not the kernel before it, has refused a write with
+/// RWF_NOWAIT. The kernel refuses it earlier if no request on the file may have that flag, or if
+/// the file does not take another of the write's flags. A read at an offset without data shows
+/// which; if the file is not open for reading, the answer is `true`.
 fn is_refused_begun(command: &Command) -> bool {
     const NOWHERE: i64 = i64::MAX - 4097;
     if !command.wants_nowait() || command.rw_flags & (rwf::ATOMIC | rwf::DONTCACHE) != 0 {

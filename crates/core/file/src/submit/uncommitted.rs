@@ -1,8 +1,9 @@
-//! Direct requests that a submission has queued, and that the kernel has not been told of yet.
+//! Direct requests that a submission has queued but not yet committed to the kernel.
 //!
-//! Such requests have no place in the order of their inode: once committed they are in the kernel's
-//! hands. So a command that must take effect after one of them has them committed first; what the
-//! kernel refuses then takes its place, and the command finds it there.
+//! These requests have no place in the order of their inode, because the kernel carries them out
+//! once they are committed. So if a command must take effect after one of them, the submission
+//! commits them first. Requests that the kernel refuses then get a place in the order, where the
+//! command finds them.
 
 use crate::{
     Command, Kind,
@@ -13,42 +14,43 @@ use nowait_sys::{
     mistake::{self, Mistake},
 };
 
-/// The requests between the queue and the commit of one submission.
+/// The requests of one submission between the queue and the commit.
 #[derive(Default)]
 pub(super) struct Uncommitted {
     requests: Vec<Queued>,
-    /// One of them writes.
+    /// `true`: one of the requests writes.
     writes: bool,
 }
 
 struct Queued {
     fd: i32,
-    /// The inode, where the submission has looked it up.
+    /// The inode, if the submission has looked it up.
     key: Option<InodeKey>,
     reach: Reach,
 }
 
 impl Uncommitted {
-    /// Returns `true` if nothing waits for a commit.
+    /// Returns `true` if no request waits for a commit.
     pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
     /// Adds a request that was queued.
     pub(super) fn push(&mut self, command: &Command, file: Option<FileState>) {
-        // The writes here stay below the end of their file.
+        // The writes here do not move the end of their file.
         let reach = Reach::of(command, u64::MAX);
         self.writes |= reach.access == Access::Write;
         self.requests.push(Queued { fd: command.fd, key: file.map(|file| file.key), reach });
     }
 
-    /// Forgets all of them: they are committed.
+    /// Removes all requests, which are committed now.
     pub(super) fn clear(&mut self) {
         self.requests.clear();
         self.writes = false;
     }
 
-    /// Returns `true` if `command`, on a file of `end` bytes, must take effect after one of them.
+    /// Returns `true` if `command`, on a file of `end` bytes, must take effect after one of the
+    /// requests.
     pub(super) fn precede(&self, command: &Command, end: u64) -> bool {
         let access = Access::of(command.kind);
         if self.is_empty() || access != Access::Write && !self.writes {

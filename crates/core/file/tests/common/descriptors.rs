@@ -6,7 +6,7 @@ use std::{
     ptr::null_mut,
 };
 
-/// A terminal and its other end, without echo.
+/// Returns a terminal and its other end, without echo.
 pub(crate) fn terminal() -> (OwnedFd, OwnedFd) {
     let master = OpenOptions::new().read(true).write(true).open("/dev/ptmx").unwrap();
     // SAFETY: takes a number.

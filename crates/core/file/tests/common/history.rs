@@ -1,10 +1,10 @@
 //! The results of the requests of a storm, compared with the results that they may have.
 //!
-//! * A request that was not cancelled moves all of its bytes; one that says ECANCELED, none. A
-//!   stream that the program has closed at both ends may cut it short.
-//! * Requests on one buffered file take effect as they were submitted.
-//! * A direct read finds, in each sector, what a write left there that was not over-written before
-//!   the read began.
+//! * A request that was not cancelled transfers all of its bytes; one that ended with ECANCELED
+//!   transfers none. If the program has closed both ends of a stream, its requests may be short.
+//! * Requests on one buffered file take effect in the order of submission.
+//! * A direct read finds, in each sector, the data of a write that was not overwritten before the
+//!   read began.
 //! * A stream returns the bytes that were written to it, in order, from the beginning.
 
 use super::failed;
@@ -13,26 +13,27 @@ use nowait_sys::Errno;
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const BLOCKS: u64 = 64;
 const SECTOR: usize = 512;
-/// Ready for what was not asked: POLLERR, POLLHUP; io_uring adds POLLRDHUP.
+/// Events that a poll reports without being asked: POLLERR, POLLHUP, and POLLRDHUP with io_uring.
 const ALWAYS: i64 = 0x8 | 0x10 | 0x2000;
 
 /// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// Moves bytes from the beginning of a block of a file.
+    /// Transfers bytes of a file, from the beginning of a block.
     File { file: usize, block: u64, writes: bool },
-    /// Moves bytes from or to a stream.
+    /// Transfers bytes from or to a stream.
     Stream { stream: usize, writes: bool },
-    /// Waits for a stream to be ready.
+    /// Waits until a stream is ready.
     Poll { stream: usize, events: u16 },
-    /// Moves nothing.
+    /// A sync, which transfers nothing.
     Sync,
 }
 
 /// One request, in the order of submission.
 #[derive(Debug)]
 struct Entry {
-    /// The name by which a cancellation means it; others had the name before, and will have it.
+    /// The name by which the request can be cancelled; earlier and later requests use the same
+    /// name.
     name: u64,
     what: What,
     len: usize,
@@ -52,11 +53,11 @@ pub(crate) struct History {
     time: u64,
     /// The streams that the program closed while requests may have been in flight.
     closed: Vec<usize>,
-    /// Threads end while their requests are in flight.
+    /// `true`: threads end while their requests are in flight.
     threads_end: bool,
 }
 
-/// The byte that request `number` writes at `index`.
+/// Returns the byte that request `number` writes at `index`.
 pub(crate) fn byte(number: usize, index: usize) -> u8 {
     let mixed = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     (mixed as u8) ^ (index as u8).wrapping_mul(31) ^ ((index >> 8) as u8).wrapping_mul(7)
@@ -75,7 +76,7 @@ impl History {
         History { threads_end, ..History::default() }
     }
 
-    /// Takes in a request that is about to be submitted; returns its number.
+    /// Adds a request that is about to be submitted. Returns its number.
     pub(crate) fn submit(&mut self, name: u64, what: What, len: usize) -> usize {
         self.time += 1;
         self.entries.push(Entry {
@@ -96,7 +97,7 @@ impl History {
         self.entries.len()
     }
 
-    /// Says that one of the requests of this name was asked to end: that which had the name when
+    /// Records that one of the requests named `name` was cancelled: the one that had the name when
     /// there were `before` requests, or a later one.
     pub(crate) fn cancel(&mut self, name: u64, before: usize) {
         let had = self.entries[..before].iter().rposition(|entry| entry.name == name);
@@ -104,12 +105,12 @@ impl History {
         of_name.filter(|entry| entry.name == name).for_each(|entry| entry.cancelled = true);
     }
 
-    /// Says that the program closed both ends of a stream.
+    /// Records that the program closed both ends of a stream.
     pub(crate) fn close(&mut self, stream: usize) {
         self.closed.push(stream);
     }
 
-    /// Takes in the event of a request, whose memory is `memory`.
+    /// Records the event of a request, whose memory is `memory`.
     pub(crate) fn end(&mut self, number: usize, res: i64, memory: &[u8]) {
         self.time += 1;
         let entry = &mut self.entries[number];
@@ -122,15 +123,15 @@ impl History {
         }
     }
 
-    /// Returns how many requests said ECANCELED, and how many ended.
+    /// Returns how many requests ended with ECANCELED, and how many ended in all.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let ended = self.entries.iter().filter(|entry| entry.res.is_some());
         let cancelled = ended.clone().filter(|entry| entry.res == Some(failed(Errno::CANCELED)));
         (cancelled.count(), ended.count())
     }
 
-    /// Judges all requests; `files` are what the files hold in the end, the second of which was
-    /// used directly.
+    /// Checks all requests. `files` are the contents of the files in the end; the second file was
+    /// used for direct requests.
     pub(crate) fn judge(&self, files: &[Vec<u8>; 3]) {
         self.entries.iter().for_each(|entry| self.judge_result(entry));
         for file in [0, 2] {
@@ -149,8 +150,8 @@ impl History {
         let moved = 0 < res && res <= entry.len as i64;
         let whole = res == entry.len as i64;
         let gone = |stream| self.closed.contains(&stream);
-        // A ring gives up what waits for a stream when the thread that began it ends, and where
-        // the descriptor is closed too there is nothing left to ask again.
+        // A ring gives up a stream request when the thread that began it ends. If the descriptor is
+        // closed, too, the engine cannot begin the request again.
         let given_up = |stream| self.threads_end && gone(stream);
         let allowed = match entry.what {
             What::Poll { stream, .. } | What::Stream { stream, .. }
@@ -174,7 +175,7 @@ impl History {
         assert!(allowed, "{res}: {:?} of {} bytes, {entry:?}", entry.what, entry.len);
     }
 
-    /// The requests on a block, in the order of submission, with their numbers.
+    /// Returns the requests on a block, in the order of submission, with their numbers.
     fn on(&self, file: usize, block: u64) -> impl Iterator<Item = (usize, &Entry)> {
         let on = move |what| match what {
             What::File { file: its_file, block: its_block, .. } => {
@@ -269,7 +270,7 @@ impl Entry {
     }
 }
 
-/// Histories that the judge must refuse.
+/// Wrong histories, which the checks must refuse.
 mod canaries {
     use super::*;
 
@@ -284,7 +285,8 @@ mod canaries {
         (0..BLOCK).map(|index| byte(number, index)).collect()
     }
 
-    /// Runs requests of one block, one after another; each with its result and what it brought.
+    /// Returns the history of requests on one block, one after another, each with its result and
+    /// the bytes that it read.
     fn ran(requests: &[(What, i64, &[u8])]) -> History {
         let mut history = History::default();
         for (what, res, memory) in requests {

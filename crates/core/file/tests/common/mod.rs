@@ -1,4 +1,4 @@
-//! Helpers of the tests of the whole engine: engines of every kind, memory, commands.
+//! Helpers for the tests of the whole engine: engines of every kind, memory, commands.
 #![allow(dead_code)] // each test uses a part
 
 use nowait_block::{Segments, conformance::note_skip_here};
@@ -15,12 +15,12 @@ use std::{
     time::Duration,
 };
 
-/// Rings last: the kernel ends a ring after its close, which interrupts threads that used it
-/// wherever they sleep (`io_ring_exit_work`).
+/// io_uring comes last: the kernel ends a ring some time after its close, which interrupts sleeping
+/// threads that have used the ring (`io_ring_exit_work`).
 pub(crate) const BACKENDS: [BackendChoice; 3] =
     [BackendChoice::Kaio, BackendChoice::Threads, BackendChoice::Uring];
 
-/// Runs a claim on every backend that works here.
+/// Runs `claim` on every backend that works on this machine.
 pub(crate) fn on_every_backend(claim: impl Fn(&Arc<Engine>)) {
     for backend in BACKENDS {
         for submit in [SubmitMode::Auto, SubmitMode::Offload] {
@@ -48,9 +48,9 @@ fn on_engine(engine: Result<Arc<Engine>, Errno>, name: &str, claim: &impl Fn(&Ar
     }
 }
 
-/// Memory that lives for ever: a request may use it whatever becomes of the test.
+/// Memory that is never freed: a request may use it whatever becomes of the test.
 pub(crate) fn leaked(len: usize, byte: u8) -> *mut [u8] {
-    /// Where a leak detector finds it.
+    /// Keeps the addresses, so that a leak detector finds the memory in use.
     static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
     let memory: *mut [u8] = Box::leak(vec![byte; len].into_boxed_slice());
     KEPT.lock().unwrap().push(memory.cast::<u8>() as usize);
@@ -63,7 +63,7 @@ pub(crate) fn bytes(memory: *mut [u8]) -> &'static [u8] {
     unsafe { &*memory }
 }
 
-/// A transfer of leaked memory, or a sync (no memory).
+/// Makes a transfer of leaked memory, or a sync if there is no memory.
 pub(crate) fn command(kind: Kind, file: &impl AsFd, memory: *mut [u8], offset: u64) -> Command {
     let flags = open_for(file.as_fd().as_raw_fd()).unwrap();
     command_with(flags, kind, file, memory, offset)
@@ -84,12 +84,12 @@ pub(crate) fn command_with(
     unsafe { Command::new(kind, (fd, flags), segments, offset as i64) }
 }
 
-/// A wait for readiness.
+/// Makes a poll, which waits for readiness.
 pub(crate) fn poll(file: &impl AsFd, events: u16) -> Command {
     command(Kind::Poll(events), file, leaked(0, 0), 0)
 }
 
-/// Submits one command; its event and its cancellation know it by `name`.
+/// Submits one command; `name` is in its event, and cancels it.
 pub(crate) fn submit(context: &Arc<Context>, name: u64, command: Command) -> Result<(), Errno> {
     submit_to(context, EventTarget { data: name, obj: name, eventfd: None }, command)
 }
@@ -107,7 +107,7 @@ pub(crate) fn submit_to(
     started.inspect_err(|_| context.io().release(1))
 }
 
-/// Waits for `count` events: names and results, by name.
+/// Waits for `count` events, and returns their names and results, sorted by name.
 pub(crate) fn reap(context: &Arc<Context>, count: usize) -> Vec<(u64, i64)> {
     let mut events = Vec::new();
     wait_for(context, count, |event| events.push((event.data, event.res)));
@@ -115,8 +115,8 @@ pub(crate) fn reap(context: &Arc<Context>, count: usize) -> Vec<(u64, i64)> {
     events
 }
 
-/// Waits for `count` events, each of which goes to `sink`. After an interruption, by a
-/// debugger or a freezer, it begins again.
+/// Waits for `count` events, and passes each to `sink`. Begins again after an interruption, by a
+/// debugger or a freezer.
 pub(crate) fn wait_for(context: &Context, count: usize, mut sink: impl FnMut(IoEvent)) {
     let mut total = 0;
     while total < count {
@@ -132,7 +132,7 @@ pub(crate) fn wait_for(context: &Context, count: usize, mut sink: impl FnMut(IoE
     }
 }
 
-/// Runs `claim` on a thread of its own, and fails if it does not end.
+/// Runs `claim` on a thread of its own, and fails if the claim does not end.
 pub(crate) fn does_not_hang(claim: impl FnOnce() + Send) {
     const LIMIT: Duration = Duration::from_mins(1);
     std::thread::scope(|scope| {
@@ -142,25 +142,24 @@ pub(crate) fn does_not_hang(claim: impl FnOnce() + Send) {
             ended.send(()).unwrap();
         });
         if is_over.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
-            // A panic would wait for the thread that hangs.
+            // Aborts the process, because a panic would wait for the thread that hangs.
             eprintln!("{:?} hangs", std::thread::current().name());
             std::process::abort();
         }
     });
 }
 
-/// Returns `true` if an event is there now.
 pub(crate) fn has_event(context: &Arc<Context>) -> bool {
     context.wait_events(0, 0, Deadline::NOW, None, |_, _| Ok(())).unwrap();
     context.io().ring().unread() > 0
 }
 
-/// The `res` of an event that says `errno`.
+/// Returns the `res` of an event of a request that failed with `errno`.
 pub(crate) fn failed(errno: Errno) -> i64 {
     -i64::from(errno.raw())
 }
 
-/// Splitmix64: the same seed gives the same run.
+/// The splitmix64 generator: the same seed gives the same run.
 pub(crate) struct Prng(pub(crate) u64);
 
 impl Prng {

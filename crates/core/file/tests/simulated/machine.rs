@@ -1,7 +1,7 @@
-//! The machine that an engine is simulated on: one device, whose queues carry every bio.
+//! The machine on which an engine is simulated: one device, whose queues carry every bio.
 //!
-//! The engine looks at real files, which stand for those of the device: numbers, status flags and
-//! sizes are theirs, and none of their bytes is ever moved.
+//! The engine calls the kernel for real files, which stand for those of the device. Numbers, status
+//! flags and sizes are those of the real files, but their bytes are never read or written.
 
 use nowait_block::{
     Bio, BioOp, BlockBackend, Completion, Limits,
@@ -22,12 +22,12 @@ use std::{
     },
 };
 
-/// A mistake of the machine that a run must find.
+/// A deliberate mistake of the machine, which a run must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mistake {
-    /// One of so many completions of workers does not come.
+    /// One of this many completions of workers is lost.
     LosesCompletions(u64),
-    /// One of so many writes is not carried out, and succeeds.
+    /// One of this many writes reports success without being carried out.
     SkipsWrites(u64),
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Machine {
     pub(crate) mistake: Option<Mistake>,
 }
 
-/// Which file of the device an inode stands for: its index is the descriptor there.
+/// The inodes of the real files: the index of an inode is the descriptor of its file on the device.
 pub(crate) struct Files(Vec<(u64, u64)>);
 
 impl Files {
@@ -167,7 +167,7 @@ struct Hired {
     seed: u64,
 }
 
-/// Turns after which a call that makes them has not ended.
+/// A call that makes more turns than this has failed.
 const TURNS_MAX: u64 = 500_000;
 
 impl Workers for Hired {
@@ -216,7 +216,7 @@ impl BlockBackend for Hired {
         self.queue.commit();
     }
 
-    /// Finds nothing: completions are delivered.
+    /// Finds nothing, because completions are delivered instead.
     fn reap(&self, _: &mut Vec<Completion>, _: usize, _: Deadline) -> Result<(), Errno> {
         Ok(())
     }

@@ -1,12 +1,12 @@
-//! The whole engine on a simulated device, by seed: which request, turn or completion comes next is
-//! drawn, and so is what the device does.
+//! The whole engine on a simulated device. A seed decides which request, turn or completion comes
+//! next, and how the device behaves.
 //!
-//! ```text
-//! main      claims        run      draws steps: submit, cancel, turns, look for events
-//! machine   the device below the engine, and its mistakes
-//! model     what the requests may come to
-//! ```
-//! One thread does everything, and the clock is virtual: a seed is the same run every time.
+//! * `main`: the claims
+//! * `run`: draws the steps of a run: submit, cancel, turns, look for events
+//! * `machine`: the device below the engine, and its deliberate mistakes
+//! * `model`: the results that requests may have
+//!
+//! One thread does everything, and the clock is virtual, so a seed gives the same run every time.
 
 mod machine;
 mod model;
@@ -17,11 +17,11 @@ use nowait_cache::mistake::{self, Mistake as InCache};
 use run::{Counts, Run};
 use std::panic::catch_unwind;
 
-/// How many seeds are tried; twenty times as many with `NOWAIT_FULL`.
+/// The number of seeds; twenty times as many with `NOWAIT_FULL`.
 const SEEDS: u64 = 1000;
 
-/// Returns the seeds to run, and that of `SIM_COMMIT`, the hash of a commit. `SIM_SEED` names the
-/// only one.
+/// Returns the seeds to run, and one more from `SIM_COMMIT`, the hash of a commit. With `SIM_SEED`,
+/// returns only that seed.
 fn seeds() -> Vec<u64> {
     let variable = |name| std::env::var(name).ok();
     if let Some(seed) = variable("SIM_SEED") {
@@ -57,10 +57,10 @@ fn a_seed_is_the_same_run_again() {
     }
 }
 
-/// Returns the first seed that finds a mistake, of the machine or of the page cache.
+/// Returns the first seed that finds a deliberate mistake, of the machine or of the page cache.
 fn found(machine: Option<Mistake>, cache: Option<InCache>) -> Option<u64> {
     mistake::make(cache);
-    // A call that hangs panics.
+    // A call that hangs panics, after too many turns.
     let run = |seed| catch_unwind(|| Run::new(seed, machine).run());
     let found = (0..SEEDS).find(|seed| !matches!(run(*seed), Ok(Ok(()))));
     mistake::make(None);
@@ -78,7 +78,7 @@ fn canary_a_write_that_is_not_carried_out_is_found_out() {
     assert!(found(Some(Mistake::SkipsWrites(10)), None).is_some());
 }
 
-/// But for what only a file that grows, another process or a sick device can show.
+/// Except mistakes that only a growing file, another process or a failing device can show.
 #[test]
 fn canary_mistakes_of_the_page_cache_are_found_out() {
     let elsewhere = [InCache::KeepTail, InCache::DirtyAround, InCache::ShareWithSick];

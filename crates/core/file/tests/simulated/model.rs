@@ -1,5 +1,5 @@
-//! The results that requests may have: the files as they are if overlapping requests take effect
-//! one after another, in the order of their submission.
+//! The results that requests may have: the files change as if overlapping requests took effect one
+//! after another, in the order of their submission.
 
 use nowait_block::Segments;
 use nowait_file::{Command, Kind, command::open_for};
@@ -13,19 +13,19 @@ use std::{fmt, fs::File, ops::Range, os::fd::AsRawFd};
 pub(crate) struct Op {
     pub(crate) file: usize,
     pub(crate) kind: Kind,
-    /// By a descriptor for direct requests.
+    /// `true`: submitted on a descriptor for direct requests.
     pub(crate) direct: bool,
-    /// A write that is durable when it ends.
+    /// `true`: a write that is durable when it ends.
     pub(crate) durable: bool,
     pub(crate) offset: u64,
-    /// The bytes to write, or as many as are read.
+    /// The bytes to write; for a read, only their number counts.
     data: Vec<u8>,
     /// The memory of the request.
     memory: Vec<u8>,
     /// The result of its event.
     pub(crate) result: Option<i64>,
     pub(crate) cancelled: bool,
-    /// Submit has said no.
+    /// `true`: submit has refused the request.
     pub(crate) refused: bool,
 }
 
@@ -36,7 +36,7 @@ impl Op {
         Op { file, kind, direct, durable, offset, data, memory, result, cancelled, refused }
     }
 
-    /// Is what another program does to a file at this moment: a hole.
+    /// Makes the operation by which another program makes a hole in a file at this moment.
     pub(crate) fn hole(file: usize, range: &Range<u64>) -> Op {
         let data = vec![0; (range.end - range.start) as usize];
         let result = Some(data.len() as i64);
@@ -52,7 +52,7 @@ impl Op {
         self.offset..self.offset + self.data.len() as u64
     }
 
-    /// Returns `true` if both are about the same bytes of the same file.
+    /// Returns `true` if both requests use some of the same bytes of the same file.
     pub(crate) fn overlaps(&self, other: &Op) -> bool {
         let (a, b) = (self.range(), other.range());
         self.file == other.file && a.start < b.end && b.start < a.end
@@ -82,15 +82,15 @@ impl fmt::Debug for Op {
     }
 }
 
-/// The results that a request may have on a device that is not perfect.
+/// The results that a request may have on a device with faults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct May {
     pub(crate) fail: bool,
-    /// Move less than it was asked for.
+    /// Transfer fewer bytes than were asked for.
     pub(crate) be_short: bool,
 }
 
-/// A file, byte by byte; `None`: not known, after a write that failed.
+/// A file, byte by byte; `None`: not known, because a write has failed.
 pub(crate) struct Model(Vec<Option<u8>>);
 
 impl Model {
@@ -98,13 +98,13 @@ impl Model {
         Model(vec![Some(0); size as usize])
     }
 
-    /// Lets an operation take effect, and says what is wrong with what came out. All that were
-    /// submitted before it have taken effect.
+    /// Lets a request take effect; returns an error if its result was wrong. All requests that were
+    /// submitted before it must have taken effect.
     pub(crate) fn apply(&mut self, op: &Op, may: May) -> Result<(), String> {
         let result = op.result.ok_or("it has no event")?;
         let failed = |errno: Errno| result == -i64::from(errno.raw());
         let excused = failed(Errno::IO) && may.fail || failed(Errno::CANCELED) && op.cancelled;
-        // A caller that gets EAGAIN asks for the same bytes again: some may be written already.
+        // A caller that gets EAGAIN repeats the same write: some bytes may be written already.
         let excused = excused || failed(Errno::AGAIN) && op.refused;
         if result < 0 && !excused {
             return Err("it failed".to_owned());
@@ -126,13 +126,14 @@ impl Model {
         compare(&mut bytes[..done], &op.memory)
     }
 
-    /// Compares with what is in the file.
+    /// Compares the model with the contents of the file.
     pub(crate) fn judge(&mut self, contents: &[u8]) -> Result<(), String> {
         compare(&mut self.0, contents)
     }
 }
 
-/// Compares bytes seen with those known; bytes that were not known are known from then on.
+/// Compares bytes that were read with the known ones. Bytes that were not known are known from then
+/// on.
 fn compare(known: &mut [Option<u8>], seen: &[u8]) -> Result<(), String> {
     for (index, (known, seen)) in known.iter_mut().zip(seen).enumerate() {
         if *known.get_or_insert(*seen) != *seen {

@@ -26,40 +26,41 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// Bytes of a file, not whole pages.
+/// The bytes of a file, which are not a whole number of pages.
 const FILE_BYTES: u64 = (64 << 10) - 3 * UNIT_BYTES;
 const FILES: usize = 2;
-/// Requests are made of these.
+/// Requests consist of units of this size.
 const UNIT_BYTES: u64 = 512;
 /// Most units of a request.
 const UNITS_MAX: u64 = 16;
-/// Requests submitted in a run, about.
+/// The approximate number of requests in a run.
 const REQUESTS: usize = 100;
-/// Steps after which what has not ended never will.
+/// The number of steps after which the requests left are taken never to end.
 const STEPS_MAX: usize = 200_000;
 
-/// A file that stands for one of the device, and the same opened for direct requests.
+/// A real file that stands for one of the device, with a second descriptor for direct requests.
 struct Stand {
     buffered: File,
     direct: File,
 }
 
-/// The outcome of a run; drop order: the engine before the memory of its requests.
+/// The state of a run. Its fields are dropped in order: the engine before the memory of its
+/// requests.
 pub(crate) struct Run {
     seed: u64,
     prng: Prng,
     device: SimDevice,
     engine: Arc<Engine>,
     contexts: Vec<Arc<Context>>,
-    /// The files in the page cache; `None`: the run opens this file without it.
+    /// The files in the page cache; `None`: the run opens this file without the cache.
     users: [Option<Arc<UserFile>>; FILES],
     oracle: Oracle,
-    /// The device fails, or moves less than it was asked for.
+    /// `true`: requests to the device may fail. If `is_short` is set, they may be short.
     fails: bool,
     is_short: bool,
-    /// The step in which the power fails; `None`: it does not fail.
+    /// The step at which the power fails; `None`: it does not fail.
     cut: Option<usize>,
-    /// Weights of the steps.
+    /// The weights by which the steps are drawn.
     weights: [u32; 7],
     /// The operations; the index of each is its name.
     ops: Vec<Op>,
@@ -69,7 +70,7 @@ pub(crate) struct Run {
     events: Vec<(u64, i64)>,
     /// Number of blocking calls on files in the page cache.
     calls: u64,
-    /// The run is over, and nothing was wrong.
+    /// `true`: the run has ended without an error.
     passed: bool,
 }
 
@@ -106,7 +107,7 @@ impl Counts {
 }
 
 impl Run {
-    /// Makes an engine as the seed says.
+    /// Makes an engine with settings drawn from the seed.
     pub(crate) fn new(seed: u64, mistake: Option<Mistake>) -> Run {
         let mut prng = Prng::new(seed);
         let faults = faults(&mut prng);
@@ -159,7 +160,7 @@ impl Run {
         }
     }
 
-    /// Runs until all requests have ended; an error says what is wrong.
+    /// Runs until all requests have ended; returns an error that describes a wrong result.
     pub(crate) fn run(&mut self) -> Result<(), String> {
         let verdict = self.steps();
         self.passed = verdict.is_ok();
@@ -181,7 +182,7 @@ impl Run {
                 3 => drop(self.engine.turn(Role::Workers)),
                 4 => self.look()?,
                 5 if submits && self.prng.chance(100_000) => self.call()?,
-                // Now and then long enough for what is dirty to be written back.
+                // Sometimes long enough for dirty data to be written back.
                 _ if self.prng.chance(10_000) => self.device.clock().advance(1_100_000_000),
                 _ => self.device.clock().advance(self.prng.below(20_000)),
             }
@@ -226,7 +227,7 @@ impl Run {
         Ok(())
     }
 
-    /// Draws a request; `None`: what was drawn has no order with one in flight.
+    /// Draws a request; `None` if it has no defined order with one in flight.
     fn draw(&mut self) -> Option<Op> {
         let prng = &mut self.prng;
         let offload = self.engine.config().submit == SubmitMode::Offload;
@@ -255,7 +256,7 @@ impl Run {
         }
     }
 
-    /// Makes a call on a file in the page cache, and waits for its end.
+    /// Makes a blocking call on a file in the page cache.
     fn call(&mut self) -> Result<(), String> {
         let number = self.prng.index(FILES);
         let (Some(file), engine) = (&self.users[number], &self.engine) else { return Ok(()) };
@@ -290,7 +291,7 @@ impl Run {
         }
     }
 
-    /// Takes the events that a context has.
+    /// Takes some events of a context.
     fn look(&mut self) -> Result<(), String> {
         let context = &self.contexts[self.prng.index(self.contexts.len())];
         let mut events = Vec::new();
@@ -309,7 +310,7 @@ impl Run {
         Ok(())
     }
 
-    /// Notes the result of a request.
+    /// Records the result of a request.
     fn end(&mut self, name: usize, result: i64) -> Result<(), String> {
         let op = self.ops.get_mut(name).ok_or("an event of no request")?;
         if op.result.replace(result).is_some() {
@@ -322,8 +323,8 @@ impl Run {
         Ok(())
     }
 
-    /// A cached file never gives a part of a block; and the rest of a direct request that is known
-    /// by its number only is not asked for again.
+    /// Requests on a cached file are never short without an error. A direct request may be short:
+    /// its rest is not transferred if the engine knows its file by the number only.
     fn may(&self, op: &Op) -> May {
         let cached = self.users[op.file].is_some();
         let fail = self.fails || self.is_short && cached;
@@ -346,7 +347,7 @@ impl Run {
         } else {
             self.device.set_faults(Faults::none());
             for file in self.users.iter().flatten() {
-                // Requests in flight may fail yet.
+                // Requests in flight may still fail.
                 if (0..3).all(|_| file.settle(&self.engine).is_err()) {
                     return Err("what is dirty cannot be written".to_owned());
                 }
@@ -386,7 +387,7 @@ impl Run {
         }
     }
 
-    /// Returns a number that tells runs apart.
+    /// Returns a hash of the run's events and of the device's work.
     pub(crate) fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.events, self.device.trace_hash()).hash(&mut hasher);
@@ -406,7 +407,7 @@ impl fmt::Debug for Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // Requests that a mistake keeps in flight would never end.
+        // After a wrong result some requests may never end, and a destroy would wait for them.
         if self.passed {
             self.contexts.drain(..).for_each(|context| context.destroy().unwrap());
             self.users = Default::default();
@@ -419,7 +420,6 @@ impl Drop for Run {
     }
 }
 
-/// Starts an engine on a machine; the seed says how.
 fn start(machine: Machine, prng: &mut Prng) -> Arc<Engine> {
     let parts = Parts {
         clock: Clock::Virtual(machine.device.clock()),
@@ -427,7 +427,7 @@ fn start(machine: Machine, prng: &mut Prng) -> Arc<Engine> {
         reason: "simulated".to_owned(),
         executor: Executor::Owner,
     };
-    // Inside submit, what is not direct would be attempted on the files that stand for others.
+    // In a submit mode with attempts, buffered requests would be attempted on the real files.
     let submit = [SubmitMode::Auto, SubmitMode::Offload][prng.index(2)];
     let context_limits = Limits { requests: prng.range(1..=50) as usize, ..Limits::NONE };
     let cache_bytes = 2 << 20;
@@ -435,7 +435,7 @@ fn start(machine: Machine, prng: &mut Prng) -> Arc<Engine> {
     Engine::start(config, parts).unwrap()
 }
 
-/// Draws the faults of a run. In every third run nothing fails while the power is on.
+/// Draws the faults of a run. In every third run, nothing fails while the power is on.
 fn faults(prng: &mut Prng) -> Faults {
     let at_cut = Faults { reorder: prng.chance(500_000), ..Faults::volatile_cache() };
     if prng.index(3) == 0 {
@@ -452,7 +452,7 @@ fn faults(prng: &mut Prng) -> Faults {
     }
 }
 
-/// Returns the files that stand for those of the device: all of their blocks are allocated.
+/// Returns the real files that stand for those of the device; all of their blocks are allocated.
 fn stands() -> &'static [Stand] {
     static STANDS: OnceLock<Vec<Stand>> = OnceLock::new();
     let make = |_| {

@@ -21,7 +21,7 @@ fn take(context: &IoContext, min: usize, max: usize) -> Result<usize, Errno> {
     context.wait_events(&WaitOptions::new(min, max, Deadline::NEVER), |_, _| Ok(()))
 }
 
-/// A context's own queue, and the device that ends what is in it.
+/// A context's own queue, and the device that ends the requests in it.
 #[derive(Default)]
 struct Own {
     state: Mutex<State>,
@@ -141,8 +141,8 @@ fn loom_canary_an_event_that_wakes_no_thread() {
     one_waits(|context| forgetting_wakes(|| context.complete(event(7))));
 }
 
-/// The poller waits for one event in a queue where nothing ends before it has that event, which
-/// comes from elsewhere.
+/// The poller waits for one event, which comes from outside its queue. Nothing ends in the queue
+/// before the poller has taken that event.
 fn an_event_from_elsewhere(complete: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
@@ -184,8 +184,8 @@ fn loom_a_poller_waits_in_its_queue_only_for_what_has_not_come_from_elsewhere() 
     });
 }
 
-/// The poller waits for two events. One is there when another thread comes that waits for one, and
-/// without which no second one comes.
+/// The poller waits for two events. When one has come, a second thread begins to wait for one
+/// event. Other requests end only after that thread has taken the first event.
 #[test]
 fn loom_a_thread_that_waits_for_fewer_than_the_poller_gets_them() {
     loom::model(|| {
@@ -204,7 +204,7 @@ fn loom_a_thread_that_waits_for_fewer_than_the_poller_gets_them() {
     });
 }
 
-/// In this model the first event comes from elsewhere, while both threads wait.
+/// As above, but the first event comes from outside the queue, while both threads wait.
 #[test]
 fn loom_an_event_from_elsewhere_goes_to_the_thread_for_which_it_is_enough() {
     loom::model(|| {
@@ -280,8 +280,8 @@ fn loom_canary_a_start_that_wakes_no_thread() {
     a_start_in_the_own_queue(|context| forgetting_wakes(|| context.pump_started()));
 }
 
-/// A caller waits in the own queue though nothing is in flight there, for one event after another:
-/// of a request that is started there meanwhile, and from elsewhere.
+/// A caller waits in the own queue, in which nothing is in flight, for two events. One is of a
+/// request that starts in the queue meanwhile, the other comes from elsewhere.
 fn one_that_lingers(complete: fn(&IoContext)) {
     loom::model(move || {
         let context = context();

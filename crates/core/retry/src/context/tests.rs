@@ -1,4 +1,4 @@
-//! Slots, events and threads that wait, on their own.
+//! Tests of slots, events and waiting threads, without an engine.
 
 use super::*;
 use std::sync::{Condvar, Mutex, Weak, mpsc};
@@ -163,11 +163,11 @@ fn destroy_waits_wakes_and_happens_once() {
     assert_eq!(destroyer.join().unwrap(), Ok(()));
 }
 
-/// An own queue that ends requests when it is told to, and says when a thread waits in it.
+/// An own queue whose requests end when the test says so. It reports when a thread waits in it.
 struct ScriptedQueue {
     context: Weak<IoContext>,
     entered: mpsc::Sender<()>,
-    /// Requests in flight, those that have ended, and whether the wait is to end.
+    /// Requests in flight, requests that have ended, and `true` if the wait is to end.
     state: Mutex<(usize, usize, bool)>,
     changed: Condvar,
 }
@@ -248,7 +248,7 @@ fn a_thread_that_was_called_to_poll_polls_on_until_an_event_comes_from_elsewhere
     enters.recv().unwrap();
     own.change(|state| state.1 += 1);
     assert_eq!(takes.recv(), Ok(vec![1]));
-    // Nothing is in flight, and it waits in the queue.
+    // Nothing is in flight, and the thread waits in the own queue.
     enters.recv().unwrap();
     start();
     own.change(|state| state.1 += 1);
@@ -265,7 +265,7 @@ fn a_thread_that_was_called_to_poll_polls_on_until_an_event_comes_from_elsewhere
     waiter.join().unwrap();
 }
 
-/// An own queue in which a thread collects until it is told to go on.
+/// An own queue in which a collecting thread stays until the test lets it go on.
 struct SlowQueue {
     entered: mpsc::Sender<()>,
     goes_on: Mutex<mpsc::Receiver<()>>,
@@ -287,7 +287,8 @@ impl Pump for SlowQueue {
     fn interrupt(&self) {}
 }
 
-/// The kernel may have announced what that one has collected to a thread that looks now.
+/// The kernel may have announced an event to a thread that looks now, although another thread has
+/// collected the event.
 #[test]
 #[cfg_attr(miri, ignore = "sleeps in a system call")]
 fn a_thread_that_passes_by_in_vain_does_not_hide_one_that_collects() {

@@ -1,11 +1,11 @@
 //! A reserve of memory, so that calls which have begun can end when the system has no more memory.
 //!
-//! An allocation that fails ends the process, and a request allocates on its way, on threads
-//! without a caller to return an error to. So a call that would begin a request first checks
-//! [`is_there`], and fails with ENOMEM or EAGAIN if it returns `false`; requests that have begun
-//! use the reserve. Between two such checks a thread takes at most a few chunks, and a table or
-//! list that grows doubles. The reserve is four times the largest table or list; half of the
-//! reserve is enough.
+//! A failed allocation ends the process. Threads of the engine allocate memory for a request, and
+//! have no caller to whom they could return an error. So a call that would begin a request first
+//! checks [`is_there`], and fails with ENOMEM or EAGAIN if it returns `false`; requests that have
+//! begun use the reserve. Between two such checks a thread takes at most a few chunks, and a table
+//! or list doubles when it grows. The whole reserve is four times the largest table or list, and at
+//! least 1 MiB. Half of it is enough to begin a request.
 
 use super::{PAGE, unmap_if_any};
 use crate::memory::map;
@@ -35,8 +35,9 @@ pub fn is_there() -> bool {
     split(RESERVE.load(Relaxed)).1 >= ENOUGH.load(Relaxed) || renew()
 }
 
-/// Returns `true` if the whole reserve is available. A call needs that to begin work that takes
-/// much memory at once, such as starting an engine and a context.
+/// Returns `true` if the whole reserve is available; if not, tries to renew it. A call needs the
+/// whole reserve to begin work that takes much memory at once, such as starting an engine and a
+/// context.
 pub fn is_whole() -> bool {
     split(RESERVE.load(Relaxed)).1 >= 2 * ENOUGH.load(Relaxed) || renew()
 }
@@ -55,8 +56,9 @@ fn renew() -> bool {
 
 fn renew_with(pages: usize) -> bool {
     let Ok(start) = map(pages * PAGE, libc::MAP_PRIVATE) else { return false };
-    // Addresses have 48 bits: the kernel returns larger ones only for a hint (x86-64 with five
-    // levels of page tables, arm64 with 52 bits).
+    // The number of a page fits into 36 bits: the kernel maps memory above 48 bits of address only
+    // if the program names such an address (x86-64 with five levels of page tables, arm64 with 52
+    // bits).
     let (rest, pages) = split(RESERVE.swap(joined(start, pages), AcqRel));
     unmap_if_any(rest, pages * PAGE);
     true
@@ -81,7 +83,8 @@ pub(super) fn take(len: usize, align: usize) -> Option<usize> {
 }
 
 /// Records an allocation of `len` bytes, which may need twice as many when it grows. Ignores
-/// allocations larger than any list of requests: a cache makes these at once, and they do not grow.
+/// allocations larger than any list of requests: a page cache makes these once, and they do not
+/// grow.
 pub(super) fn note_large(len: usize) {
     const GROWS_TO: usize = 8 << 20;
     if len <= GROWS_TO {

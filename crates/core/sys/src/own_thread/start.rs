@@ -113,8 +113,8 @@ fn created(stack_bytes: usize, body: *mut Body) -> Result<libc::pthread_t, i32> 
     }
 }
 
-/// The id of the process that is starting a thread; 0: none is. After a fork the child may find the
-/// id of its parent here and ignores it.
+/// The id of the process in which a thread is being started; 0: none is. A forked child may find
+/// its parent's id here, and ignores it.
 static STARTING: AtomicU32 = AtomicU32::new(0);
 
 /// The right of one thread of the process to start another.

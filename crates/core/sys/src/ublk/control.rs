@@ -42,7 +42,7 @@ impl Control {
     /// Returns the kernel's information about device `id`.
     ///
     /// # Errors
-    /// `ENODEV`: there is no such device. `EPERM`: not for this user.
+    /// `ENODEV`: there is no such device. `EPERM`: this user may not do it.
     pub fn info(&mut self, id: u32) -> Result<DeviceInfo, Errno> {
         let info = DeviceInfo::default();
         self.exchange(wire::control::INFO, id, info, size_of::<DeviceInfo>())

@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-/// The memory of the data, with the same number of whole pages for each tag.
+/// The memory for the data of requests: the same number of whole pages for each tag.
 #[derive(Debug)]
 pub struct Buffers {
     mapping: Mapping,
@@ -96,7 +96,7 @@ impl Queue {
         self.ring.raw_fd()
     }
 
-    /// Returns the memory of the data.
+    /// Returns the memory for the data of requests.
     pub fn buffers(&self) -> &Arc<Buffers> {
         &self.buffers
     }

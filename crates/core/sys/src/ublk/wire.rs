@@ -1,6 +1,6 @@
 //! The kernel's structures and numbers of ublk.
 //!
-//! Source: include/uapi/linux/ublk_cmd.h, Linux 6.12, and what later ones added to it.
+//! Source: include/uapi/linux/ublk_cmd.h, Linux 6.12, with additions of later versions.
 
 use core::mem::offset_of;
 
@@ -130,7 +130,8 @@ pub struct Basic {
     pub chunk_sectors: u32,
     /// The size, in units of 512 bytes.
     pub sectors: u64,
-    /// The memory of a request has gaps only at multiples of this plus 1; 0: anywhere.
+    /// Between its first and last byte, a request's memory has gaps only at multiples of this value
+    /// plus 1; 0: gaps are allowed anywhere.
     pub virtual_boundary_mask: u64,
 }
 
@@ -199,7 +200,7 @@ impl Descriptor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ControlCommand {
     pub(super) id: u32,
-    /// The queue number, which means no queue here.
+    /// The queue number; `u16::MAX`, because the command concerns the whole device.
     pub(super) queue: u16,
     pub(super) len: u16,
     pub(super) address: u64,

@@ -12,16 +12,16 @@ pub(super) struct Book {
     /// Requests that are queued and not submitted, each with the thread that queued it; 0: the
     /// kernel had no room for the request.
     pub(super) pending: Vec<(i32, u64)>,
-    /// The number of threads that ask the kernel for events: meanwhile only the kernel takes events
-    /// from the ring. A thread that ended there is counted for ever, and then the kernel is always
-    /// asked.
+    /// The number of threads that ask the kernel for events. Meanwhile other threads ask the
+    /// kernel, too, instead of taking events from the ring. A thread that ended inside that call
+    /// stays counted, and from then on every thread asks the kernel.
     pub(super) asking: usize,
-    /// The place in the ring after the last processed event.
+    /// The slot of the ring after the last processed event.
     pub(super) dealt_with: u32,
     /// The number of processed events.
     pub(super) events_total: u64,
-    /// The number of consecutive commits that waited in vain for events that another thread had
-    /// taken. That thread has ended with them, or does not get a processor.
+    /// The number of consecutive commits that waited in vain until another thread processes the
+    /// events that it has taken. That thread has ended, or does not get a processor.
     pub(super) waits_in_vain: u32,
 }
 
@@ -30,7 +30,7 @@ pub(super) const ANY_THREAD: i32 = 0;
 /// The state of the events before requests were submitted.
 #[derive(Clone, Copy)]
 pub(super) struct Before {
-    /// The place of the next event to come.
+    /// The slot of the ring that the kernel fills next.
     pub(super) tail: u32,
     /// [`Book::events_total`].
     pub(super) events_total: u64,
@@ -41,11 +41,11 @@ pub(super) struct Request {
     /// The events that a poll waits for, including those that are always reported.
     pub(super) poll: Option<u16>,
     pub(super) cancelled: bool,
-    /// The bytes to transfer. `None`: it is no transfer, or it has RWF_NOWAIT itself, or it may
-    /// wait.
+    /// The bytes to transfer, if the committing thread may get the request back. `None`: it is no
+    /// transfer, or it has RWF_NOWAIT itself, or the kernel may wait for it.
     pub(super) claimable: Option<u64>,
     pub(super) claim: Claim,
-    /// The kernel signals an eventfd at its end, unless io_submit refuses it.
+    /// `true`: the kernel signals an eventfd when the request ends, unless io_submit refuses it.
     pub(super) is_counted: bool,
     pub(super) _segments: Option<Arc<[IoVec]>>,
 }
@@ -76,9 +76,9 @@ impl Request {
         claims
     }
 
-    /// Records that io_submit has refused the request, for the committing thread if there is one:
-    /// nothing signals the eventfd that the request names. Returns `false` if the result goes to
-    /// the reaper.
+    /// Records that io_submit has refused the request. A committing thread always gets a request
+    /// that names an eventfd, because the kernel does not signal it. Returns `false` if the result
+    /// goes to the reaper.
     pub(super) fn give_back(&mut self, result: i64, committer: Claim) -> bool {
         if self.is_counted && committer == Claim::Committer {
             self.claim = Claim::Refused(result);

@@ -95,7 +95,7 @@ fn a_reaper_that_had_to_be_woken_for_a_submission_sleeps_in_the_kernel_from_then
             submit_ready(&kaio, writer.as_raw_fd());
             assert_eq!(came(next), 1);
         }
-        // After a wake-up that was no event, the reaper sleeps where that costs less.
+        // After a wake-up without an event, the next reaper sleeps where a wake-up costs less.
         let called = reaper(&kaio, true);
         kaio.wake();
         assert_eq!(came(called), 0);
@@ -116,7 +116,8 @@ fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
         return crate::conformance::note_skip_here("native AIO is refused");
     };
     let (reader, _writer) = pipe().unwrap();
-    // An application's thread has queued it; on a worker its number would mean another file.
+    // A thread of the application has queued this bio: on a worker, its number would mean another
+    // file.
     std::thread::scope(|scope| scope.spawn(|| kaio.queue(silent(reader.as_raw_fd()))).join())
         .unwrap()
         .unwrap();

@@ -72,7 +72,8 @@ enum Successor {
 }
 
 impl State {
-    /// Wakes the idle worker that worked last; for threads that are not workers.
+    /// Takes the worker that became idle last, for the caller to wake. `None`: there is no work, no
+    /// worker is idle, or a worker is being woken already.
     fn call_idle(&mut self) -> Option<Arc<IdleSlot>> {
         if self.called || self.ready.is_empty() {
             return None;
@@ -256,7 +257,7 @@ impl Pool {
     }
 
     fn join(&self) {
-        // Workers may start others until they have seen `closing`: hence one by one.
+        // Workers may start others until they have seen `closing`, so handles are taken one by one.
         loop {
             let mut state = self.state.lock();
             let (handle, spawning) = (state.handles.pop(), state.spawning);
@@ -308,8 +309,8 @@ impl Pool {
         while let Some(work) = self.next(&slot) {
             self.attend(work, &runner, &mut batch);
         }
-        // The watcher's eventfd is in the workers' descriptor table, so shutdown leaves this to a
-        // worker.
+        // The watcher's eventfd is in the workers' descriptor table, so a worker wakes the watcher,
+        // not the thread in `shutdown`.
         self.watches.rouse();
         self.leave();
     }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 /// The flow of lanes that have had a turn and have more bios.
 const LANES: u64 = 1;
 
-/// A unit of work for a worker.
 pub(super) enum Work {
     Bio(Bio),
     Lane(Arc<Lane>),
@@ -25,7 +24,7 @@ pub(super) enum Work {
 
 /// The place where a bio waits.
 enum Place {
-    /// In the turn of its flow, under this number.
+    /// In its flow, under this number.
     Flow(u64, u64),
     /// In a lane, under this number.
     Lane(Arc<Lane>, u64),
@@ -67,7 +66,6 @@ impl Ready {
         self.work.push_urgent(work);
     }
 
-    /// Takes the next work.
     pub(super) fn next(&mut self) -> Option<Work> {
         let work = self.work.pop()?;
         match &work {
@@ -106,7 +104,7 @@ impl Ready {
         }
     }
 
-    /// Takes the bio with `token` out; `None`: a worker has it, or no thread.
+    /// Takes the bio with `token` out; `None`: a worker has taken it, or there is no such bio.
     pub(super) fn take(&mut self, token: u64) -> Option<Bio> {
         match self.places.remove(&token)? {
             Place::Lane(lane, number) => lane.take(number),
@@ -124,7 +122,7 @@ impl Ready {
         for work in self.work.take_all() {
             match work {
                 Work::Bio(bio) => bios.push(bio),
-                // No worker drains the lane, and it has no turn any more.
+                // No worker drains this lane, and its turn was just taken off the list.
                 Work::Lane(lane) => {
                     take_all(&lane, &mut bios);
                     lane.pause();

@@ -45,7 +45,9 @@ impl BioRunner {
         let result = match &bio.hints.credentials {
             // Compared with the worker's current credentials: the process may change them at any
             // time.
-            Some(rights) => rights.run(|| self.with_priority(bio)).and_then(|result| result),
+            Some(credentials) => {
+                credentials.run(|| self.with_priority(bio)).and_then(|result| result)
+            }
             None => self.with_priority(bio),
         };
         Completion { token: bio.token, result: result.map(|bytes| bytes as u32) }

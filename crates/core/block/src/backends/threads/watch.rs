@@ -1,8 +1,8 @@
 //! Polls: one thread watches all of them.
 //!
 //! A descriptor is in the thread's epoll set while polls wait for it, for all their events at once.
-//! The descriptor leaves the set before its file is released: the set would keep the file under a
-//! number that means another file.
+//! The descriptor leaves the set before its file is released: otherwise the set would still watch
+//! the old file under a number that means another file.
 
 use crate::{
     Completion,
@@ -39,7 +39,7 @@ struct Book {
     by_fd: HashMap<i32, WatchedFd>,
     /// The descriptors by their numbers in the epoll set.
     fds: HashMap<u64, i32>,
-    /// Polls that the watcher has to end.
+    /// Cancelled polls, which the watcher has to end.
     cancelled: Vec<u64>,
     last_id: u64,
     poll_set: Option<Arc<PollSet>>,
@@ -62,7 +62,7 @@ struct Watch {
     events: u16,
     token: u64,
     cancelled: bool,
-    /// Keeps the number valid.
+    /// Keeps the file open, and so its number valid.
     _file: Option<Arc<dyn Descriptor>>,
 }
 
@@ -77,7 +77,6 @@ struct WatchedFd {
 pub(super) enum WatchStart {
     /// The poll has ended already, or cannot be watched.
     Ended(Completion),
-    /// A watcher watches the poll.
     Watched,
     /// The caller must start a watcher with this set, which then watches the poll.
     Unwatched(Arc<PollSet>),
@@ -118,7 +117,7 @@ impl Book {
         self.last_id
     }
 
-    /// Waits for all events that polls of `fd` wait for.
+    /// Makes the epoll set report all events that polls of `fd` wait for.
     fn arm(&self, fd: i32) -> Result<(), Errno> {
         let (Some(poll_set), Some(watched)) = (&self.poll_set, self.by_fd.get(&fd)) else {
             return Ok(());
@@ -173,8 +172,8 @@ impl Watches {
     /// Begins to watch a poll; on a thread with the workers' descriptor table.
     pub(super) fn begin(&self, id: u64, bio: Bio, events: u16) -> Option<WatchStart> {
         let ready = bio.number().and_then(|fd| Ok((fd, ready_now(fd, events)?)));
-        // The watch has a reference to the file, which must be the last one when the poll ends. The
-        // poll may end as soon as it waits.
+        // When the poll ends, the reference of its watch must be the last one to the file. The poll
+        // may end as soon as it is registered.
         drop(bio);
         let fd = match ready {
             Ok((fd, 0)) => fd,
@@ -216,7 +215,7 @@ impl Watches {
         true
     }
 
-    /// Cancels all, now and in future.
+    /// Cancels all polls, also those that are added later.
     pub(super) fn close(&self) {
         let book = &mut *self.book.lock();
         book.closing = true;
@@ -244,7 +243,7 @@ impl Watches {
         }
     }
 
-    /// Ends all polls with `errno`: no watcher could be started.
+    /// Ends all polls with `errno`, because there is no watcher.
     pub(super) fn fail_all(&self, errno: Errno, done: &mut Vec<Completion>) {
         let mut book = self.book.lock();
         let ids: Vec<u64> = book.watches.keys().copied().collect();

@@ -31,7 +31,7 @@ fn a_ring_that_has_gone_waits_for_no_word_any_more() {
         let seen = gate.begin().unwrap();
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| gate.sleep(seen, Deadline::after_ns(5_000_000_000)));
-            // Most times it sleeps by then.
+            // The thread mostly sleeps by then.
             (0..100).for_each(|_| std::thread::yield_now());
             assert!(gate.wake());
             gate.rouse();
@@ -69,7 +69,8 @@ fn completions_that_do_not_fit_are_seen_without_a_wait() {
     }
 }
 
-/// A queued bio that is not committed names a file of the thread that will commit it.
+/// The descriptor of a queued bio belongs to the thread that will commit it, perhaps in another
+/// table, so `collect` must not start the bio.
 #[test]
 fn to_collect_starts_nothing() {
     let Some(uring) = with_a_counter(Issuer::Any, "to_collect_starts_nothing") else { return };
@@ -88,8 +89,8 @@ fn to_collect_starts_nothing() {
     assert_eq!(uring.pending(), 0);
 }
 
-/// The first enter of such a wait submits the alarm, too. The enter returns the same at the end of
-/// its slice as after a signal.
+/// The first io_uring_enter of a wait also submits the alarm. At the end of its slice it returns
+/// the same as after a signal.
 #[test]
 fn the_end_of_a_slice_is_no_signal() {
     // A blocked signal interrupts nothing.
@@ -116,7 +117,7 @@ impl Descriptor for InBoth {
     }
 }
 
-/// In that table the eventfd's number here belongs to another file.
+/// In the other thread's table, the number that the eventfd has in this table means another file.
 #[test]
 fn wake_by_a_thread_with_another_table_ends_the_wait_and_writes_to_no_file() {
     let here = EventFd::new().unwrap().moved_high();
@@ -181,8 +182,8 @@ fn the_alarm_of_a_thread_that_has_ended_goes_off_and_is_set_again() {
     }
 }
 
-/// Enters the ring, and once more if that found the end of an earlier alarm. The deadline ends no
-/// wait before it has begun, however slow the machine is.
+/// Waits in the ring up to four times, until the alarm is set: the first waits may return because
+/// an earlier alarm ends.
 fn sets_the_alarm(uring: &Uring) -> bool {
     (0..4).any(|_| {
         let _ = uring.wait(&mut Vec::new(), Deadline::after_ns(50_000));

@@ -1,4 +1,4 @@
-//! The plan, as tables: what is known, and what follows.
+//! Tables of facts, and the plan that follows from them.
 
 use super::*;
 use Reason::{Driver, Extend, Large, Miss, Offload, Order, Sync, Unsupported};
@@ -7,7 +7,7 @@ const REGULAR: File = File::Regular { extends: false, has_holes: false };
 const END: File = File::Regular { extends: true, has_holes: false };
 const HOLES: File = File::Regular { extends: false, has_holes: true };
 
-/// A libaio program with callers, on a machine with io_uring.
+/// The facts of a libaio program with callers, on a machine with io_uring.
 fn facts() -> Facts {
     let load = Load {
         answers_as_aio: true,
@@ -46,7 +46,7 @@ fn loaded(facts: Facts, change: impl FnOnce(&mut Load)) -> Facts {
     facts
 }
 
-/// A read that nothing is in the way of.
+/// A read for which no earlier request is in the way.
 fn free() -> Facts {
     Facts { must_wait: Some(false), ..read() }
 }
@@ -394,7 +394,7 @@ fn direct_writes_into_holes() {
     ]);
 }
 
-/// Whatever is known, planning comes to an end: each look adds what it finds, and is not repeated.
+/// Planning ends, whatever facts are known: each look adds a fact, and no fact is looked up twice.
 #[test]
 fn no_fact_is_looked_at_twice() {
     for bits in 0..1u32 << 15 {

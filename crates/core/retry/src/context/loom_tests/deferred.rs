@@ -1,5 +1,5 @@
-//! Deferred requests: the threads that wait run them, and none is left while one sleeps that could.
-//! No thread of an engine looks around here.
+//! Deferred requests: the waiting threads run them, and no request is left while a thread that
+//! could run it sleeps. In these models no thread of an engine looks for deferred requests.
 
 use super::*;
 use crate::deferred::{Deferred, DeferredList};
@@ -40,7 +40,7 @@ impl Deferred for Callers {
 
 type List = Arc<DeferredList<u64>>;
 
-/// Makes a context in which requests are deferred, with so many slots taken.
+/// Makes a context in which requests are deferred, with `slots` slots taken.
 fn deferring(slots: usize) -> (Arc<IoContext>, List) {
     let (context, list) = (context(), List::default());
     let callers = Callers { list: list.clone(), context: Arc::downgrade(&context) };
@@ -86,7 +86,8 @@ fn loom_canary_a_request_that_is_deferred_in_silence() {
     one_sleeps(defer_in_silence);
 }
 
-/// A thread waits in the own queue as another defers a request; nothing ends there before.
+/// A thread waits in the own queue as another defers a request. No request ends in the queue before
+/// the deferred one has ended.
 fn a_poller_waits(defer: Defer) {
     loom::model(move || {
         let (context, list) = deferring(2);
@@ -127,8 +128,8 @@ fn loom_two_sleepers_have_what_is_deferred_done() {
     });
 }
 
-/// A thread looks, runs what it can meanwhile, and leaves. A request that comes just then wakes no
-/// other thread, because the first one runs the list. Another thread sleeps.
+/// A thread looks for events, runs deferred requests, and leaves. A request that is deferred just
+/// then wakes no other thread, because the first thread runs the list. Another thread sleeps.
 fn one_looks_and_leaves(look: fn(&IoContext)) {
     loom::model(move || {
         let (context, list) = deferring(1);
@@ -182,7 +183,8 @@ fn loom_canary_a_destroyer_that_is_not_told_of_what_is_deferred() {
     one_destroys(defer_in_silence);
 }
 
-/// In this model another thread comes to wait; the wake-up may go to this thread, which leaves.
+/// Another thread begins to wait while the context is destroyed. The wake-up for the deferred
+/// request may go to this thread, which leaves.
 #[test]
 fn loom_who_finds_a_dying_context_leaves_what_is_deferred_to_the_destroyer() {
     loom::model(|| {
