@@ -249,7 +249,8 @@ fn all_end(disk: &mut Disk, epoll: &Epoll, count: u32) {
 
 #[test]
 fn each_request_in_flight_ends_once_when_the_server_goes() {
-    // The server goes before the first request, in the middle of one, and after some.
+    // The server closes the connection before the first request, in the middle of one, or after
+    // some.
     for bytes in [0, 10, 28, 28 + 28 + 1000, 1 << 20] {
         let (_folder, socket, thread) = scripted(move |mut client| {
             client.read_exact(&mut vec![0; bytes]).unwrap();
@@ -275,8 +276,8 @@ fn each_request_in_flight_ends_once_when_the_image_goes() {
     thread.join().unwrap();
 }
 
-/// The server is there and answers nothing: without a limit for outages the client waits for it,
-/// but not at the end.
+/// Without a limit for outages the client waits for a server that answers nothing, but not at the
+/// end.
 #[test]
 fn the_last_flush_to_a_stalled_server_ends_in_time() {
     let (_folder, socket, thread) = scripted(|client| wait_until_left(&client));
@@ -288,7 +289,7 @@ fn the_last_flush_to_a_stalled_server_ends_in_time() {
     thread.join().unwrap();
 }
 
-/// The client says goodbye, so a server does not report a broken connection.
+/// The client sends a disconnect request, so a server does not report a broken connection.
 #[test]
 fn the_client_says_goodbye_to_a_server() {
     let (_folder, socket, thread) = scripted(|mut client| {

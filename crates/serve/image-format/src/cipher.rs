@@ -159,7 +159,7 @@ impl Cipher {
     /// Decrypts a block in place.
     ///
     /// # Errors
-    /// The block is another one, or was changed: it stays as it is.
+    /// The block is another one, or was changed: `data` stays encrypted.
     pub(crate) fn decrypt(
         &self,
         data: &mut [u8],

@@ -32,8 +32,8 @@ const RUN_BLOCKS_MAX: u32 = 256;
 /// The most bytes of moved blocks in one segment; more when garbage piles up.
 const MOVED_BYTES_MAX: usize = 1 << 20;
 
-/// How many segments are collected at the same time. The first blocks of a segment arrive after two
-/// GETs, and a small segment may be put again and again in that time.
+/// How many segments are collected at the same time. The first blocks of a segment arrive only
+/// after two GETs; meanwhile clients may put many small segments.
 const VICTIMS_MAX: usize = 16;
 
 /// Percentages of the allowed garbage. For each one that the garbage exceeds, the collector moves
@@ -78,7 +78,7 @@ pub(crate) struct Collector {
     damaged: Vec<u64>,
     /// The number of segments to seal before the next search for candidates.
     rest: usize,
-    /// The last segment with moved blocks, and their number.
+    /// The last segment with moved blocks, and the number of these blocks.
     pub(crate) moved_into: u64,
     pub(crate) moved_blocks: usize,
 }
@@ -108,7 +108,7 @@ impl Collector {
             > u128::from(held) * u128::from(self.garbage_percent * percent)
     }
 
-    /// Returns the factor by which more than usual is moved.
+    /// Returns how many times as many blocks as usual the collector moves.
     pub(crate) fn pressure(&self, map: &Map) -> usize {
         1 << PRESSURE.iter().filter(|percent| self.exceeds(map, **percent)).count()
     }
@@ -122,8 +122,7 @@ impl Collector {
                 && all <= geometry.segment_blocks_max()
     }
 
-    /// Returns the next segment to collect, among those from `pinned` to `durable`, and the offset
-    /// of its data.
+    /// Returns the next segment to collect in this part of the log, and the offset of its data.
     pub(crate) fn begin(
         &mut self,
         map: &Map,

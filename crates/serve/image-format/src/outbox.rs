@@ -35,8 +35,8 @@ pub(crate) enum Purpose {
     LookAtHead,
     CloseHead,
     ProveHead,
-    /// Reads the head, because a segment that a read needs is missing: is the image still this
-    /// writer's?
+    /// Reads the head, to learn if the image is still this writer's: a segment that a read needs is
+    /// missing.
     ProveLoss {
         read: u64,
         sequence: u64,
@@ -66,7 +66,8 @@ pub(crate) enum Purpose {
         nth: u32,
     },
     DeleteLeftover,
-    /// Reads the head, because an object is not as this writer left it: is the image still its own?
+    /// Reads the head, to learn if the image is still this writer's: an object is not as this
+    /// writer left it.
     Judge(&'static str),
 }
 

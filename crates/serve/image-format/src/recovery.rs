@@ -53,7 +53,7 @@ pub enum Origin {
     Create {
         /// The random number of the image, which no other has.
         image: ImageId,
-        /// The blocks; encrypted if the settings have a key.
+        /// The block size and the size. The blocks are encrypted if the settings have a key.
         geometry: Geometry,
     },
     /// The writer takes over an existing image.
@@ -93,7 +93,7 @@ pub(crate) struct Recovery {
     map: Map,
     /// The map contains the checkpoint and the replayed segments.
     is_mapped: bool,
-    /// The scan of the log, which begins with the head.
+    /// The scan of the log; `None` until the head was read.
     scan: Option<Scan>,
     replayed: u64,
     /// The epoch of the last segment: no segment of an earlier epoch follows.
@@ -143,7 +143,7 @@ impl Recovery {
         Ok(recovery)
     }
 
-    /// Checks the key against that of the image.
+    /// Checks the writer's key against the check in the head.
     fn unlock(&mut self, geometry: Geometry) -> Result<(), Over> {
         match Encryption::cipher(geometry.encryption.as_ref(), self.key.as_ref()) {
             Ok(cipher) => self.cipher = cipher,
@@ -212,7 +212,7 @@ impl Recovery {
                 Ok(None)
             }
             (Purpose::PutFence(_), Answer::Refused) => {
-                // Objects behind this place may have been read before this one was put.
+                // Read again: the scan may have read the next places before this object was put.
                 self.read_again(out);
                 Ok(None)
             }
@@ -224,7 +224,7 @@ impl Recovery {
                 self.replay(out);
                 Ok(None)
             }
-            // The store may err, so the writer asks again.
+            // The store may be wrong, so the writer asks again.
             (_, Answer::Missing) if errand.damaged < MISSED_READS_MAX => {
                 out.errands.reread(errand, out.now_ns);
                 Ok(None)
@@ -346,7 +346,7 @@ impl Recovery {
         Ok(None)
     }
 
-    /// Returns the head, which is read before anything behind it.
+    /// Returns the head, which is read before all else.
     fn head(&self) -> &Head {
         self.head.as_ref().expect("the head comes first")
     }

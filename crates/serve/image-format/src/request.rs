@@ -36,12 +36,12 @@ pub enum Request {
     },
     /// Zeroes bytes, which then take no space.
     Discard {
-        /// The first.
+        /// The first byte.
         offset: u64,
         /// The number of bytes.
         len: u64,
     },
-    /// Makes the requests durable that ended before.
+    /// Makes the changes durable that ended before.
     Flush,
     /// Makes all changes durable and ends the writer: the head names the end of the log. Once it
     /// has succeeded, all other requests fail; changes that come after it fail at once.

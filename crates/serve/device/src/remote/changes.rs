@@ -1,5 +1,5 @@
-//! Counts the changes of an image's pages, in flight and in all: data that a server reads during a
-//! change may be older than the change, or not.
+//! Counts the changes of an image's pages, in flight and in all. Data that a server reads during a
+//! change may be from before or after it.
 
 use core::ops::Range;
 

@@ -25,7 +25,7 @@ pub(crate) use servers::{
 
 pub(crate) const SIZE: u64 = 1 << 20;
 pub(crate) const TAG: Tag = Tag { owner: 3, slot: 5, part: 7 };
-/// A server that takes longer hangs.
+/// A test fails if a server takes longer than this many nanoseconds.
 pub(crate) const HANG_NS: u64 = 60_000_000_000;
 
 pub(crate) struct Rig {

@@ -119,7 +119,7 @@ impl Serving {
             }
             _ => return,
         };
-        // The collection of the segment was given up.
+        // The collector may have given the segment up.
         let Some(victim) = self.collector.victim(sequence) else { return };
         match answer {
             Answer::Got { bytes, object_bytes, .. } => {
@@ -148,7 +148,7 @@ impl Serving {
                     }
                 }
             }
-            // Newer writes may have replaced all of it since, and the segment was deleted.
+            // Newer writes may have replaced all of its blocks, so that the segment was deleted.
             Answer::Missing => {
                 let segment = self.map.segments().get(&sequence);
                 if segment.is_none_or(|it| it.live == 0) {
