@@ -45,7 +45,7 @@ const PARTS: usize = PAGE_BYTES as usize / PART_BYTES;
 /// The pages read from a folder at the same time for one request.
 const READS_AT_ONCE: usize = 8;
 
-/// How long a folder may take to read a page, before the store is asked instead.
+/// How long a folder may take to read a page, before the cache asks the store instead.
 const READ_MAX: Duration = Duration::from_secs(1);
 
 /// How long the cache then leaves a folder unused, and longer while its disk has reads to answer.
@@ -162,8 +162,8 @@ impl Cache {
         Cache { state, folder: None, say: None, fetched: Notify::new() }
     }
 
-    /// Writes pending pages to the disk, and accepts no more, as dropping does. Blocks, for some
-    /// seconds at most.
+    /// Writes pending pages to the disk, and accepts no more. Dropping the cache does the same.
+    /// Blocks, for some seconds at most.
     pub fn end(&self) {
         self.folder.iter().for_each(|(_, writer)| writer.end());
     }
@@ -209,7 +209,8 @@ impl Cache {
         has_all && self.asks()
     }
 
-    /// Returns `true` if the folder may be used, also again after its disk has answered all reads.
+    /// Returns `true` if the folder may be used. After a pause, reports that its disk answers
+    /// again.
     fn asks(&self) -> bool {
         let mut state = self.state.lock();
         if self.is_aside_in(&state) {

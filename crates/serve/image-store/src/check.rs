@@ -122,7 +122,7 @@ fn moments(head: &Head) -> Vec<Moment> {
     std::iter::once(image).chain(head.snapshots.iter().map(then)).collect()
 }
 
-/// Adds the extents that a map has in each segment; a segment needed by several is read once.
+/// Adds the extents that a map has in each segment; a segment that several maps need is read once.
 fn add(wanted: &mut Wanted, map: &Map) {
     let mut own: BTreeMap<u64, Extents> = BTreeMap::new();
     for (block, extent) in map.extents().iter() {

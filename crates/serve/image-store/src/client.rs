@@ -73,7 +73,7 @@ impl Client {
         Segment { origin: origin(image, &self.store, path), sequence }
     }
 
-    /// Lets the cache forget this image from a segment on.
+    /// Removes the pages of this image from the cache, from a segment on.
     pub(crate) fn forget(&self, image: ImageId, sequence: u64) {
         if let Some(cache) = &self.cache {
             cache.forget(self.segment(image, None, sequence));
@@ -213,7 +213,7 @@ impl Client {
         else {
             return self.failed(&format!("no answer of the store within {:?}", self.timeout));
         };
-        // Another read may have cached it meanwhile.
+        // Another read may have cached the data meanwhile.
         if let Some(bytes) = cached().await {
             return hit(bytes);
         }
@@ -382,7 +382,7 @@ fn body_of(body: &Arc<Vec<u8>>) -> PutPayload {
     PutPayload::from_bytes(bytes::Bytes::from_owner(Whole(Arc::clone(body))))
 }
 
-/// A tag contains both, because some stores compare one and some the other.
+/// Returns a tag of the ETag and the version, because some stores compare one and some the other.
 fn tag_of(e_tag: Option<String>, version: Option<String>) -> Option<Tag> {
     if e_tag.is_none() && version.is_none() {
         return None;
@@ -400,8 +400,8 @@ pub(crate) fn update(tag: &Tag) -> PutMode {
     PutMode::Update(version_of(tag))
 }
 
-/// S3 answers 409 while it carries out another request for the same object. Azure also answers 409
-/// if the object exists, which is an answer and not a conflict.
+/// Returns `true` if the store refused because of another request for the same object: S3 answers
+/// 409 then. Azure also answers 409 if the object exists, which is no conflict.
 fn is_conflict(error: &Error) -> bool {
     let Error::AlreadyExists { source, .. } = error else { return false };
     let text = source.to_string();

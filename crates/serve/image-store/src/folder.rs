@@ -102,7 +102,7 @@ async fn replace_locked(
     let then = modified().map_err(|error| generic("look", &error))?;
     let result = inner.put(location, payload).await?;
     // The tag contains the time in steps of the kernel's clock, and no two revisions may have the
-    // same.
+    // same tag.
     if modified().map_err(|error| generic("look", &error))? > then {
         return Ok(result);
     }

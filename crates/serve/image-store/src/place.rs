@@ -27,7 +27,7 @@ pub struct StoreOptions {
     pub cache: Option<Arc<Cache>>,
     /// The key of an encrypted image, existing or new. Calls that do not touch data need no key.
     pub key: Option<ImageKey>,
-    /// Reports, in one line each, lost data, and that the store accepts nothing, or does so again.
+    /// Gets one line of text about lost data, and when the store begins or ceases to fail.
     pub say: Option<fn(&str)>,
 }
 
@@ -138,7 +138,8 @@ fn retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-/// Returns the client's own time-out, which is longer than ours.
+/// Returns the time-out of the crate `object_store`: longer than `request_timeout`, which applies
+/// first.
 fn timeout(options: &StoreOptions) -> String {
     format!("{} seconds", options.request_timeout.as_secs() + 2)
 }

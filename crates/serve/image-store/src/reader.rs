@@ -18,7 +18,7 @@ use std::time::Duration;
 /// How often an object that does not come, or looks damaged, is requested.
 pub(crate) const READS_MAX: u32 = 5;
 
-/// How often the store must say that an object is missing: it may err.
+/// How often the store must say that an object is missing: the store may be wrong.
 const MISSES_MAX: u32 = 3;
 
 /// The pause before the first repetition; each further pause is twice as long.
@@ -51,7 +51,7 @@ pub(crate) struct Reader<'a> {
     pub(crate) client: &'a Client,
 }
 
-/// The environment variables that also identify a store.
+/// The environment variables that identify a store, besides the options.
 const ENDPOINTS: [&str; 8] = [
     "AWS_ENDPOINT_URL_S3",
     "AWS_ENDPOINT_URL",
@@ -72,7 +72,7 @@ pub(crate) fn client(url: &StoreUrl, options: &StoreOptions) -> io::Result<Clien
     Ok(client.telling(options.say))
 }
 
-/// Runs work with a store to its end; names the image in its error.
+/// Waits until `work` has ended; adds the address of the image to its error.
 pub(crate) fn blocking<T>(
     url: &StoreUrl,
     work: impl Future<Output = Result<T, String>>,
@@ -136,7 +136,7 @@ impl Reader<'_> {
     }
 
     /// Returns the map of an image from head and log, and the objects that could not be read.
-    /// `None`: not even the map of the checkpoint.
+    /// `None`: the map of the checkpoint cannot be read.
     pub(crate) async fn recovered(
         &self,
         head: &Head,
@@ -192,7 +192,7 @@ impl Reader<'_> {
         let reads = (next..end_at).map(|sequence| self.header(head, sequence));
         let mut reads = futures_util::stream::iter(reads).buffered(READS_AHEAD);
         while let Some((sequence, header)) = reads.next().await {
-            // The log continues farther on behind a fence.
+            // This segment lies behind a fence, and the log continues farther on.
             if sequence < next {
                 continue;
             }
@@ -279,7 +279,7 @@ impl Reader<'_> {
     }
 
     /// Reads an object of at most `len` bytes, and repeats that if it does not come or is damaged.
-    /// The bases of the image tell which image has it.
+    /// The bases of the image tell which image has the object.
     pub(crate) async fn read<T>(
         &self,
         of: (&Bases, ImageId),

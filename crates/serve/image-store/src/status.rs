@@ -31,7 +31,7 @@ pub enum Status {
         /// The host and process of that writer.
         writer: String,
     },
-    /// A description of the failure: all requests fail. If the image is only read, just the
+    /// A description of the failure: all requests fail. If the image is only read, only the
     /// requests for deleted data fail.
     Failed(String),
     /// This writer has closed the image.

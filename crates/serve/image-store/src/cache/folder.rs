@@ -199,7 +199,8 @@ impl Folder {
         block
     }
 
-    /// Writes a block of the table. If that fails, a later run does not find its pages.
+    /// Writes a block of the table. If that fails, a later run of the program does not find the
+    /// pages of the block's rows.
     pub(super) async fn write_block(&self, number: u32, block: AlignedBuffer) {
         let _ = self.file.write_all_at(block, table_block(number)).await;
     }

@@ -121,7 +121,8 @@ impl Tasks {
                 },
                 else => {
                     self.write_rows().await;
-                    // Pages that are only in the user-space page cache would be lost.
+                    // Without a sync, pages that are only in the user-space page cache would be
+                    // lost.
                     return self.folder.sync().await;
                 }
             }
