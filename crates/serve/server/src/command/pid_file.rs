@@ -88,8 +88,8 @@ impl PidFile {
     }
 }
 
-/// Gives the file `new` the name `path`, if the existing file may go; returns the kind of the
-/// existing file.
+/// Gives the file `new` the name `path`, if the existing file may be replaced; returns the kind of
+/// the existing file.
 ///
 /// # Errors
 /// The errors of link(2) and rename(2).
@@ -111,7 +111,7 @@ fn place(new: &Path, path: &Path) -> io::Result<Found> {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Another file may have got the inode's number.
+        // Compare the contents too: another file may have got the inode's number.
         if fs::read(self.0.path()).is_ok_and(|text| text == number_text().as_bytes()) {
             self.0.remove();
         }

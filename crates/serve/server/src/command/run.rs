@@ -107,7 +107,7 @@ fn tls_files(args: &ServeArgs) -> Option<TlsFiles> {
 fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> {
     if !has_any(args, |path| matches!(StoreUrl::of_path(path), Ok(Some(_)))) {
         return match args.cache_dir {
-            // Others may have written to an image on a server before the next server starts.
+            // Other clients may write to an export of an NBD server before the next server starts.
             Some(_) if has_any(args, is_on_server) => {
                 let reason = "--cache-dir works with object stores only, since others can change \
                               an NBD export between two starts: use --cache user";
@@ -280,7 +280,7 @@ fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), 
 /// not count as served; nothing was written.
 struct Unserved(Option<View>);
 
-/// The time limit for closing them.
+/// The time limit for closing images that were never served.
 const CLOSE_NS: u64 = 500_000_000;
 
 impl Drop for Unserved {
@@ -326,7 +326,7 @@ struct Main {
     drives: Vec<Drive>,
     front: Option<Front>,
     tls: Option<TlsFiles>,
-    /// Signals the departure of the last client, if that ends the server.
+    /// Signalled when the last client goes, if that ends the server.
     last: Option<Arc<EventFd>>,
     ends: Signals,
     /// The signals that reload files.

@@ -11,7 +11,7 @@ use std::{
 /// Running work. A thread that was given up ends with the process.
 pub(super) struct Task<T>(mpsc::Receiver<Result<T, ServeError>>);
 
-/// The time between two looks whether the work is still wanted.
+/// The time between two checks whether the work is still wanted.
 const BETWEEN: Duration = Duration::from_millis(10);
 
 impl<T: Send + 'static> Task<T> {

@@ -15,7 +15,7 @@ pub struct Rights {
     pub user: u32,
     /// The group that owns the file.
     pub group: u32,
-    /// The users that may open it; empty: the kernel admits only the user that serves it.
+    /// The users that may open the file; empty: the kernel admits only the user that serves it.
     pub users: Vec<u32>,
 }
 

@@ -24,8 +24,8 @@ pub(crate) struct MountPoint {
     made: Option<OwnName>,
 }
 
-/// The source of our mounts in the kernel's table. In mounts that the helper made it is also in the
-/// type, behind `fuse.`.
+/// The name of nowait's mounts in the kernel's table: the source, and with the helper also the
+/// type, `fuse.nowait`.
 pub(super) const NAME: &str = "nowait";
 const HELPER: &str = "fusermount3";
 

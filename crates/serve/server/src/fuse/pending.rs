@@ -7,7 +7,7 @@ use super::{
 use nowait_device::{AnySource, BlockingTask, Disk, Kind, Medium, RequestEnd, Tag};
 use std::{collections::VecDeque, sync::Arc};
 
-/// The owner in the tags of all of them.
+/// The owner in the tags of all requests for files.
 const OWNER: u64 = 0b11 << 62;
 
 /// Returns `true` if `token` belongs to a request of a file.
@@ -42,7 +42,8 @@ impl RequestTable {
         self.active.len() - self.free.len()
     }
 
-    /// Answers all requests with `EIO`, because their disk is gone. Dropping a reply does that.
+    /// Answers all requests with `EIO`, because the thread has dropped its disk. Dropping a reply
+    /// answers the request.
     pub(crate) fn give_up(&mut self) {
         for active in core::mem::take(self).active.into_iter().flatten() {
             active.file.image().stats().forget();
@@ -66,7 +67,7 @@ impl RequestTable {
         }
     }
 
-    /// Continues with requests that wait for memory, if there is some now.
+    /// Continues with requests that wait for memory, if there is memory now.
     pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
         for (file, request) in core::mem::take(&mut self.waiting) {
             self.ask(file, request, disk, now_ns);

@@ -32,9 +32,9 @@ impl Part {
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     parts: VecDeque<Part>,
-    /// The bytes sent of the first part.
+    /// The bytes of the first part that were sent.
     sent: usize,
-    /// The image whose memory the pool counts.
+    /// The image for which the pool counts memory.
     image: ImageNumber,
 }
 

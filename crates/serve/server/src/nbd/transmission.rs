@@ -9,7 +9,7 @@
 //! used up, its next request and all bytes after it stay unread. The data of a write gets memory
 //! one chunk at a time, as it arrives. A client without memory may always take one small chunk: its
 //! write or read (`ChunkedRead`) continues with that, slowly, whatever others hold. The result of a
-//! question for extents, and its reply, count as such memory, too.
+//! query for extents, and its reply, count as such memory, too.
 
 mod chunked_read;
 
@@ -56,7 +56,7 @@ struct Active {
     failed: Option<Errno>,
     /// The chunks of a read, in order.
     chunks: Vec<Option<Chunk>>,
-    /// The bytes that the pool counts for the result of a question for extents, and for its reply.
+    /// The bytes that the pool counts for the result of a query for extents, and for its reply.
     reserved: usize,
 }
 
@@ -99,7 +99,7 @@ pub(crate) struct Transmission<F> {
     pub(crate) broken: bool,
     /// The client has sent a disconnect.
     pub(crate) leaving: bool,
-    /// The server ends: requests that have not begun are refused.
+    /// The server ends: the client gets errors for requests that have not begun.
     stopping: bool,
 }
 

@@ -41,12 +41,12 @@ pub(crate) struct Client {
     pub(crate) session: Session<AnySource>,
     choice: ExportChoice,
     key: u64,
-    /// The events that the epoll set reports for it; 0: it is not in the set.
+    /// The events of the socket that the epoll set reports; 0: the socket is not in the set.
     interest: u32,
     pub(crate) came_ns: u64,
     /// The time when bytes last came or went, or a request ended.
     pub(crate) moved_ns: u64,
-    /// The socket took less than it was given.
+    /// The socket has taken only a part of the output.
     stuck: bool,
     /// Reading stopped before all was read, and the epoll set will not report the rest.
     unread: bool,
@@ -79,14 +79,14 @@ impl Client {
         }
     }
 
-    /// Reads the bytes that have arrived. If some are left, [`Client::is_unread`] or the epoll set
-    /// tells.
+    /// Reads the bytes that have arrived. If some are left, [`Client::is_unread`] returns `true`,
+    /// or the epoll set reports them.
     pub(crate) fn read(&mut self, scratch: &mut [u8], disk: &mut Disk, now_ns: u64) -> Fate {
         #[cfg(test)]
         self.inject(At::Read);
         let mut reads = 0;
-        // All bytes that TLS has decrypted must be read, because the epoll set does not know them.
-        // Nor does it report that a socket has become empty, which ends a stopped session.
+        // The epoll set does not report bytes that TLS has decrypted, nor a socket that has become
+        // empty, which ends a stopped session. In both cases read to the end.
         let to_the_end = self.tls.is_some() || self.session.is_stopping();
         self.unread = false;
         loop {

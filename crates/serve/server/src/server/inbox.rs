@@ -1,4 +1,4 @@
-//! The orders of the accepting thread to the serving threads.
+//! The orders that other threads give to serving threads.
 
 use crate::{
     fuse::{FuseRequest, ImageFile},

@@ -60,8 +60,8 @@ pub struct Config {
     pub threads: usize,
     /// The most clients at once.
     pub clients_max: usize,
-    /// The bytes for the transfers of all clients together. Each client may have 4 KiB beyond, and
-    /// writes to files have as much again.
+    /// The bytes for the transfers of all clients together. Each client may have 4 KiB beyond;
+    /// writes to FUSE files have a pool of the same size.
     pub memory_bytes: usize,
     /// The limits of one client.
     pub limits: Limits,
@@ -120,7 +120,7 @@ impl View {
         self.0.nowait.cache_counts()
     }
 
-    /// Returns the files that show `image`.
+    /// Returns the paths of the files and devices that show `image`.
     pub fn files_of(&self, image: &Arc<Image>) -> Vec<PathBuf> {
         let files = self.0.files.lock();
         let its = files.iter().filter(|(shown, _)| Arc::ptr_eq(shown, image));
@@ -158,7 +158,7 @@ impl View {
 
 type ThreadHandle = thread::JoinHandle<Result<(), ServeError>>;
 
-/// Images being served. The server must be stopped, or its threads continue.
+/// Images being served. The threads of the server run until [`Server::stop`].
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,

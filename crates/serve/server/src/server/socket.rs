@@ -103,7 +103,7 @@ impl Listener {
         self.name.iter().for_each(OwnName::remove);
     }
 
-    /// Returns the address by TCP, by which every client may come.
+    /// Returns the address of a TCP socket.
     fn tcp_address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()?.as_socket()
     }
@@ -125,7 +125,7 @@ impl Listener {
     pub fn accept(&self) -> io::Result<Socket> {
         let (socket, address) = self.socket.accept()?;
         if !address.is_unix() {
-            // Replies are sent in batches already.
+            // The server sends replies in batches, so the kernel must not delay them.
             socket.set_tcp_nodelay(true)?;
             socket.set_tcp_keepalive(&keepalive())?;
         }

@@ -133,7 +133,7 @@ impl Stream {
             }
             self.ended = self.connection.read_tls(socket)? == 0;
             if let Err(error) = self.connection.process_new_packets() {
-                // Send the alert that tells the reason.
+                // Send the alert that states the reason.
                 let _ = self.connection.write_tls(socket);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }

@@ -98,7 +98,7 @@ struct Answers<S> {
 }
 
 impl<S: Fn() -> Status> Answers<S> {
-    /// Reads the question of a client, and answers it.
+    /// Reads the request of a client, and answers it.
     ///
     /// # Errors
     /// The client has gone.

@@ -79,8 +79,8 @@ impl Queues {
         let _ = answer.send(made);
     }
 
-    /// Takes the requests that have come. Checks for them without a system call, and even if the
-    /// epoll set reports nothing, because work of the ring interrupts its wait.
+    /// Takes the requests that have come. Looks at the ring itself, even if the epoll set reports
+    /// nothing, because the ring's work in the kernel interrupts the wait for events.
     pub(crate) fn read(&mut self, disk: &mut Disk, now_ns: u64) {
         for served in self.0.iter_mut().flatten() {
             while let Some(next) = served.queue.next() {
@@ -102,7 +102,8 @@ impl Queues {
         }
     }
 
-    /// Hands the results over, takes requests that come by that, and forgets queues that are over.
+    /// Hands the results to the kernel, takes the requests that it returns, and drops queues that
+    /// have ended.
     pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
         for place in &mut self.0 {
             if let Some(served) = place {
@@ -114,7 +115,7 @@ impl Queues {
         self.read(disk, now_ns);
     }
 
-    /// Answers all requests in flight with `EIO`, because their disk is gone.
+    /// Answers all requests in flight with `EIO`, because the thread has dropped its disk.
     pub(crate) fn give_up(&mut self, now_ns: u64) {
         for ActiveQueue { queue, session, .. } in self.0.iter_mut().flatten() {
             session.give_up(queue, now_ns);

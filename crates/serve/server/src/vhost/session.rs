@@ -190,7 +190,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         }
         self.change_all(|session| {
             session.features = features;
-            // Without the protocol's features the VMM cannot enable queues.
+            // A VMM without protocol features cannot enable queues, so they are enabled at once.
             if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
                 session.queues.iter_mut().for_each(|queue| queue.enabled = true);
             }

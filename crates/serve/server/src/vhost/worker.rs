@@ -311,7 +311,7 @@ impl Worker {
         self.lacks_memory |= self.event_loop.disk.pool().take_refused();
     }
 
-    /// Releases a ring, and answers the thread that wants it.
+    /// Releases a ring, and answers the thread that stops it.
     fn release(&mut self, key: u64) {
         let Some(ActiveRing { ring, kick, stopping }) = self.rings.remove(key) else { return };
         let _ = self.event_loop.epoll.remove(kick.raw());
