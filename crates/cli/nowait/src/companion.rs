@@ -53,7 +53,7 @@ impl Companion {
             .or_else(|| program::find(self.0.as_ref()))
     }
 
-    /// Returns the descriptions of its commands; none if it is not installed.
+    /// Returns the descriptions of the companion's commands; none if it is not installed.
     pub(crate) fn commands(self) -> Vec<Description> {
         let asked = self.find().map(|path| {
             let mut ask = Command::new(path);

@@ -114,7 +114,7 @@ pub(crate) fn version(file: &Path) -> Option<String> {
     None
 }
 
-/// Loads the library into a child, this very executable, and returns the loader's message.
+/// Loads the library into a child process, which executes this program.
 ///
 /// # Errors
 /// The loader's refusal in one line, or the child's failure.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Program {
     /// The file to execute.
     pub(crate) path: PathBuf,
-    /// The interpreter that runs it, for a script.
+    /// The interpreter, if the program is a script.
     pub(crate) interpreter: Option<PathBuf>,
     /// The headers of the file, or of the interpreter.
     pub(crate) image: Result<Image, String>,
@@ -161,7 +161,7 @@ impl Program {
         }
     }
 
-    /// Returns `true` if it names liburing among its libraries.
+    /// Returns `true` if the program names liburing among its libraries.
     pub(crate) fn links_liburing(&self) -> bool {
         let Ok(Image::Elf(elf)) = &self.image else { return false };
         elf.needed.iter().any(|name| name.starts_with("liburing"))

@@ -96,7 +96,7 @@ pub(crate) fn variables(args: &Options) -> Vec<(&'static str, OsString)> {
     set
 }
 
-/// Says in one line why `name` could not be executed, with the exit code of a shell.
+/// Returns the failure to execute `name`, in one line, with the exit code that a shell has for it.
 fn not_executed(name: &OsStr, error: &std::io::Error) -> Failure {
     let there = program::find(name).is_some_and(|path| path.exists());
     let name = name.to_string_lossy();

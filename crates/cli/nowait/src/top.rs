@@ -116,7 +116,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<ExitCode> {
     }
 }
 
-/// Waits; uses a socket on which no data arrives.
+/// Waits for `time`: no message arrives on the channel.
 fn pause(time: Duration) {
     let (_nobody, silence) = mpsc::channel::<()>();
     let _ = silence.recv_timeout(time);

@@ -31,7 +31,7 @@ pub struct Status {
 pub struct CacheStatus {
     /// Reads that found all their data cached.
     pub hits: u64,
-    /// Reads that did not.
+    /// Reads that did not find all their data cached.
     pub misses: u64,
     /// Pages of 4 KiB read from the files, including readahead.
     pub pages_read: u64,
@@ -48,25 +48,26 @@ pub struct ClientsStatus {
     pub total: u64,
     /// Clients refused because there were too many.
     pub refused: u64,
-    /// Clients disconnected because they sent nothing in time.
+    /// Clients disconnected because they made no progress in time.
     pub timed_out: u64,
 }
 
 /// One image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExportStatus {
-    /// The name by which clients ask for it.
+    /// The name by which clients ask for the image.
     pub name: String,
-    /// The path of the file.
+    /// The path or the address of the image.
     pub path: String,
-    /// Its size in bytes.
+    /// The size of the image in bytes.
     pub size: u64,
     /// Clients may not change the image.
     pub read_only: bool,
-    /// The files at which it appears.
+    /// The files and block devices that show the image.
     #[serde(default)]
     pub files: Vec<String>,
-    /// Number of clients that have chosen it, plus the opens of its files.
+    /// Clients of the image: NBD clients that have chosen it, virtual machines, programs that have
+    /// one of its files open, and its block devices.
     pub connections: u64,
     /// Requests in flight.
     pub in_flight: u64,

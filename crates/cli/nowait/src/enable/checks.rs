@@ -17,9 +17,9 @@ use std::path::Path;
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) programs: Vec<Judged>,
-    /// Reasons why it will not work, each with the remedy in one line.
+    /// Reasons why nowait will not work in the service, each with the remedy in one line.
     pub(super) refusals: Vec<String>,
-    /// Reasons why it may not work, or not as well as it could.
+    /// Reasons why nowait may not work, or not as well as it could.
     pub(super) warnings: Vec<String>,
 }
 

@@ -4,7 +4,7 @@
 use crate::systemd::Unit;
 use std::collections::BTreeMap;
 
-/// The effect on a call.
+/// The effect of a filter on a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,

@@ -62,7 +62,7 @@ impl UnitName {
         instance.map(|_| UnitName { instance: Some(String::new()), ..self.clone() })
     }
 
-    /// Returns `true` if it names a template, and so all its instances.
+    /// Returns `true` if this is the name of a template, and so of all its instances.
     pub(crate) fn is_template(&self) -> bool {
         self.instance.as_ref().is_some_and(String::is_empty)
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// A service: a unit file and the drop-ins that change it.
 #[derive(Debug)]
 pub(crate) struct Unit {
-    /// Its own name, also if it was requested by an alias.
+    /// The unit's own name, also if it was requested by an alias.
     pub(crate) name: UnitName,
     /// The files in force, in systemd's reading order: the unit file first.
     pub(crate) sources: Vec<Source>,
@@ -44,7 +44,7 @@ impl Source {
         self.assignments.iter().filter(wanted).map(|it| it.value.as_str())
     }
 
-    /// Returns the variables of its own `Environment=`, with unresolved specifiers.
+    /// Returns the variables of the file's own `Environment=`, with unresolved specifiers.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
         variables(self.values("Environment"))
     }
