@@ -54,7 +54,7 @@ impl Block {
     /// Names a block whose request is in flight.
     ///
     /// # Safety
-    /// `address` points to such a block.
+    /// `address` points to a block whose request is in flight.
     pub unsafe fn in_flight(address: usize) -> Block {
         Block(address)
     }

@@ -145,7 +145,7 @@ pub extern "C-unwind" fn nowait_notifier_must_come() -> i32 {
     guarded(|| Ok(i64::from(Posix::current()?.notifiers().must_come()))) as i32
 }
 
-/// Withdraws the promise.
+/// Withdraws the promise to make a thread.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_notifier_comes_not() {
     guarded(|| {

@@ -21,8 +21,8 @@ impl Default for PendingNotices {
 }
 
 impl PendingNotices {
-    /// Begins to send the notice of the block at `address`, before its outcome is visible, until
-    /// what is returned is dropped.
+    /// Begins to send the notice of the block at `address`, before its outcome is visible. Dropping
+    /// the result ends that.
     pub fn begin(&self, address: usize) -> Present<'_> {
         self.bucket(address).enter()
     }

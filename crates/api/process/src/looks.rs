@@ -47,7 +47,7 @@ impl<'a> Looks<'a> {
     /// # Errors
     /// `EBADF`: not open.
     pub fn status_flags(&mut self, kind: Kind, fd: i32) -> Result<Flags, Errno> {
-        // Once in each call of submit.
+        // Read the flags once in each call of submit.
         let read = fd as usize % READ;
         if let Some((_, flags)) = self.read[read].filter(|(known, _)| *known == fd) {
             return Ok(flags);

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time between two writes, and before the first: then the engine exists.
+/// Time between two writes, and before the first write, so that the engine exists by then.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts the thread if `NOWAIT_STATS` is set; returns a line for the log if that fails.

@@ -14,7 +14,8 @@ use pyo3::prelude::*;
 /// Time that a wait at the exit lasts before it checks for signals.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
-/// Never dropped: it lives as long as the process, and a forked child cannot end it.
+/// The engine of a process. Never dropped: it lives as long as the process, and a forked child
+/// cannot end it.
 pub(crate) struct ProcessEngine {
     pub(crate) nowait: Nowait,
     pub(crate) load: Load,
@@ -49,7 +50,8 @@ impl ProcessEngine {
         })
     }
 
-    /// Returns `true` if this process has started it, `false` if a parent has before fork(2).
+    /// Returns `true` if this process has started the engine, `false` if a parent has before
+    /// fork(2).
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.process.is_here()

@@ -76,7 +76,7 @@ impl LentPart {
         self.views.fetch_sub(1, Relaxed);
     }
 
-    /// Returns `True` if views of it exist.
+    /// Returns `True` if views of this part exist.
     #[getter]
     fn is_viewed(&self) -> bool {
         self.views.load(Relaxed) > 0

@@ -127,7 +127,7 @@ impl Operation {
         state.event_loop.as_ref().is_none_or(|it| it.is(&running.event_loop))
     }
 
-    /// Returns the queue of its request, unless that is over.
+    /// Returns the queue of the operation's request, unless the request is over.
     pub(crate) fn queue(&self) -> Option<Arc<OperationQueue>> {
         self.state.lock().request.as_ref().map(|(queue, _)| queue.clone())
     }

@@ -98,7 +98,7 @@ impl<T> Requests<T> {
     }
 
     /// Makes a read that needs no wait and has no request in line before it; if the read would have
-    /// to wait, returns the action. The end has no target.
+    /// to wait, returns the action. The returned end has no target.
     pub(crate) fn read_at_once(
         &mut self,
         py: Python<'_>,
@@ -211,7 +211,8 @@ impl<T> Requests<T> {
         Ok(has_turn)
     }
 
-    /// Asks for an early end; a request that was in line goes to `left`, with its receiver.
+    /// Asks for an early end of a request; a request that was in line goes to `left`, with its
+    /// receiver.
     pub(crate) fn cancel(
         &mut self,
         load: &Load,
