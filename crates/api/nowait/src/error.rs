@@ -25,11 +25,12 @@ impl Error {
         Error(Box::new(Parts { errno, doing: doing.into(), because: None }))
     }
 
-    /// Makes the error of the action `doing` from one of the standard library.
+    /// Makes the error of the action `doing` from an error of the standard library.
     pub(crate) fn from_io(error: &io::Error, doing: String) -> Error {
         match error.raw_os_error() {
             Some(number) => Error::new(Errno::new(number), doing),
-            // The standard library found it itself: a path with a zero byte, contradictory options.
+            // The standard library itself found the error: a path with a zero byte, contradictory
+            // options.
             None => Error::new(Errno::INVAL, doing).because(error.to_string()),
         }
     }
@@ -80,7 +81,7 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {}
 
 impl From<Error> for io::Error {
-    /// Keeps kind and text; [`io::Error::get_ref`] returns the error itself.
+    /// Makes an error of the same kind and text; [`io::Error::get_ref`] returns `error` itself.
     fn from(error: Error) -> io::Error {
         io::Error::new(error.kind(), error)
     }
