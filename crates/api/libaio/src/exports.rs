@@ -66,7 +66,7 @@ pub extern "C-unwind" fn nowait_io_pgetevents(
     guarded(|| calls::pgetevents(context, wanted, sigmask)) as i32
 }
 
-/// Runs when the library is loaded; `is_alone`: by a process of one thread.
+/// Runs when the library is loaded; `is_alone`: the process has one thread.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.startup")]
 pub extern "C-unwind" fn nowait_at_load(is_alone: bool) {

@@ -19,7 +19,7 @@ use std::{
     sync::Arc,
 };
 
-/// Most threads while calls return. If all of them are busy, further calls wait.
+/// Most threads as long as calls end. If all of them are busy, further calls wait.
 const THREADS_MAX: usize = 8;
 /// Most threads while calls do not return, as on a device that hangs or a FIFO without another end.
 /// Such calls must not delay calls on other files.

@@ -16,7 +16,7 @@ const CHUNK: usize = 64 << 10;
 
 /// A file with a position, made by [`AsyncFile::cursor`].
 ///
-/// It implements `AsyncRead`, `AsyncWrite` and `AsyncSeek` of `futures-io` and of tokio, each
+/// A cursor implements `AsyncRead`, `AsyncWrite` and `AsyncSeek` of `futures-io` and of tokio, each
 /// behind the feature of that name. These traits lend their buffers for one poll only, so bytes are
 /// copied once more than by [`AsyncFile`]: reads come from a buffer of 64 KiB, and a write returns
 /// when its bytes are copied. The next write, flush or close returns the error of a write; a cursor

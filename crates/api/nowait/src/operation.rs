@@ -177,7 +177,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Starts the request. It may end at once, or wait for a place in the reactor.
+    /// Starts the request. The request may end at once, or wait for a place in the reactor.
     fn begin(&mut self, mut request: Request<(), B>, waker: &Waker) -> Poll<O> {
         if self.nowait.is_the_parents() {
             return self.end(request, Err(Errno::INVAL));

@@ -64,8 +64,8 @@ const DEPTH_MAX: usize = 65_536;
 /// when that thread makes its next system call or gets its processor's next timer tick, some
 /// milliseconds later.
 ///
-/// Requests may end in any order. Those that overlap on one buffered file, at least one of them a
-/// write, take effect in the order in which they were submitted, and a sync covers the writes
+/// Requests may end in any order. Requests that overlap on one buffered file, at least one of them
+/// a write, take effect in the order in which they were submitted, and a sync covers the writes
 /// submitted before it.
 ///
 /// ```
@@ -421,7 +421,8 @@ impl<T, B> Queue<T, B> {
     }
 
     /// Returns descriptors for the caller's own event loop: inside [`Queue::sleep`], one of them
-    /// becomes readable when a request of this queue is over. Wait for them only there.
+    /// becomes readable when a request of this queue is over. Wait for the descriptors only inside
+    /// that call.
     ///
     /// Unlike [`Queue::event_fd`] this costs no thread switch: requests stay in the context queue,
     /// which the waiting thread reaps. The descriptors are open as long as the queue exists, and
@@ -451,7 +452,7 @@ impl<T, B> Queue<T, B> {
         self.wait(0, Some(Duration::ZERO))
     }
 
-    /// Returns a request that is over. `None`: none is; use [`Queue::wait`].
+    /// Returns a request that is over. `None`: no request is over; use [`Queue::wait`].
     pub fn pop(&mut self) -> Option<Completion<T, B>> {
         let (key, outcome) = self.over.pop_front()?;
         let request = self.requests.remove(key)?;

@@ -301,7 +301,7 @@ fn a_link_is_made_between_prepared_requests_in_their_order() {
     assert_eq!(ends(&mut queue), expected);
 }
 
-/// Returns `true` if the descriptor is readable; if `wait`, waits for that with poll(2).
+/// Returns `true` if the descriptor is readable; if `wait`, first waits with poll(2) until it is.
 fn is_readable(queue: &mut Queue<u32, AlignedBuffer>, wait: bool) -> bool {
     use std::os::fd::AsRawFd;
     let fd = queue.event_fd().unwrap().as_raw_fd();

@@ -36,7 +36,8 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % end
     }
 
-    /// Draws a length: small, a multiple of blocks, or any, each a third; sometimes a large one.
+    /// Draws a length: below 200 bytes or a multiple of blocks, a third each; otherwise any length,
+    /// mostly below 40,000.
     fn len(&mut self) -> u64 {
         match self.below(12) {
             0..4 => self.below(200),

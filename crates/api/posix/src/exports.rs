@@ -173,7 +173,7 @@ pub extern "C-unwind" fn nowait_notifier_take(is_new: bool, call: &mut Call) -> 
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_stays() {
     guarded(|| {
-        // Excludes a child of vfork, whose memory is its parent's.
+        // Does nothing in a child of vfork, whose memory is its parent's.
         if let Some(process) = Process::of_caller() {
             process.stays();
             Posix::existing().iter().for_each(|posix| posix.stays());

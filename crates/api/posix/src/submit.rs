@@ -86,7 +86,7 @@ pub(crate) fn submit(
 }
 
 /// Stores an error in the block, as glibc does if the call itself fails. The notice of the list
-/// does not wait for it.
+/// does not wait for this request.
 fn refuse(
     posix: &Posix,
     block: Block,

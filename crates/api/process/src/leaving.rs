@@ -156,7 +156,8 @@ impl Process {
             if owed == Some(0) || mistake::makes(Mistake::LeaveAtOnce) {
                 return;
             }
-            // Repeat this in each round, because a thread whose exec has failed may reset it.
+            // Hurry the engine in each round, because a thread whose exec has failed may stop the
+            // hurry.
             self.hurry(true);
             let owed = owed.unwrap_or(usize::MAX - 1);
             if owed < least {
@@ -269,7 +270,7 @@ pub fn at_exit() {
     }
     let number = ForkMark::new().number();
     if Process::existing().is_none() {
-        // This thread would not wait for another thread's first request from here on.
+        // From here on, this thread does not wait for the first request of another thread.
         ENDED.store(number, SeqCst);
     }
     if let Some(process) = Process::existing() {

@@ -68,8 +68,8 @@ impl<'a> Looks<'a> {
     }
 
     /// References the eventfd that `number` names now, as the kernel does, even if the number is
-    /// closed later. Returns a number that is valid as long as this value lives. Looks once in each
-    /// io_submit.
+    /// closed later. Returns a number that is valid as long as this value lives. Looks each number
+    /// up only once in an io_submit.
     ///
     /// # Errors
     /// `EBADF`: not open. `EINVAL`: another kind of file.

@@ -199,8 +199,8 @@ impl Process {
             if !fork::is_owner() {
                 return Err(Errno::AGAIN);
             }
-            // Before the probes make rings: the kernel's threads for them share the descriptor
-            // table.
+            // Make room before the probes make rings, because the kernel's threads for the rings
+            // share the descriptor table.
             fd::make_room();
             let (engine, complaint) = start_engine(&self.options.config)?;
             if let Some(complaint) = complaint {
@@ -263,7 +263,8 @@ impl Process {
         self.face.get()
     }
 
-    /// Returns the context at `address`, also if the application has moved its ring there.
+    /// Returns the context at `address`, also if the application has moved the context's ring to
+    /// this address.
     pub fn context(&self, address: usize) -> Option<Arc<Context>> {
         if let Some(context) = self.contexts.read().get(&address) {
             return Some(context.clone());

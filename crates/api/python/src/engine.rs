@@ -28,8 +28,8 @@ pub(crate) struct ProcessEngine {
 }
 
 impl ProcessEngine {
-    /// Starts an engine with the options from the environment; `parent` is the engine of the
-    /// process that has forked this one.
+    /// Starts an engine with the options from the environment. In a forked child, `parent` is the
+    /// engine of the parent process.
     ///
     /// # Errors
     /// `OSError`: no descriptors or threads left.
@@ -62,7 +62,7 @@ impl ProcessEngine {
         if self.user_cache { "user" } else { "host" }
     }
 
-    /// Runs `work`, which may block, on a helper thread; the exit waits for it.
+    /// Runs `work`, which may block, on a helper thread; the exit of the process waits for `work`.
     pub(crate) fn run_aside(&'static self, work: impl FnOnce() + Send + 'static) {
         *self.aside.lock() += 1;
         let counted = Counted(self);
@@ -73,7 +73,8 @@ impl ProcessEngine {
         });
     }
 
-    /// Runs `work`, which may block, on a helper thread; the exit does not wait for it.
+    /// Runs `work`, which may block, on a helper thread; the exit of the process does not wait for
+    /// `work`.
     pub(crate) fn ask_aside(&'static self, work: impl FnOnce() + Send + 'static) {
         self.nowait.run_aside(work);
     }

@@ -121,7 +121,7 @@ impl Operation {
         drop(before);
     }
 
-    /// Returns `true` if the operation has no other event loop than this one.
+    /// Returns `true` if the operation has no event loop, or this one.
     pub(crate) fn is_of(&self, running: &Running<'_>) -> bool {
         let state = self.state.lock();
         state.event_loop.as_ref().is_none_or(|it| it.is(&running.event_loop))
@@ -178,7 +178,7 @@ impl Operation {
             intern!(py, "call_soon_threadsafe")
         };
         for (callback, context) in callbacks {
-            // The only error is that the loop was closed: then nothing waits.
+            // The call fails only if the loop was closed; then no task waits.
             let _ = call_soon(event_loop.bind(py), call, slf.as_any(), &callback, context.as_ref());
         }
     }
@@ -312,7 +312,8 @@ impl Operation {
             let callbacks = state.callbacks.iter();
             callbacks.map(|(other, _)| other.clone_ref(py)).collect::<Vec<_>>()
         };
-        // A comparison runs code of the program: without the lock, and it may fail.
+        // Compare callbacks without the lock, because a comparison runs code of the program; that
+        // code may also fail.
         let others = known(&self.state.lock());
         let mut gone = Vec::new();
         for other in others {

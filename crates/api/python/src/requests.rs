@@ -182,8 +182,8 @@ impl<T> Requests<T> {
     }
 
     /// Takes the requests that have ended, and begins requests in line that then have a place.
-    /// Returns `true` if some of those ended at once, so that more may begin: in the event loop's
-    /// next turn.
+    /// Returns `true` if some of the requests begun have ended at once: then more may begin in the
+    /// event loop's next turn.
     pub(crate) fn reap(
         &mut self,
         py: Python<'_>,

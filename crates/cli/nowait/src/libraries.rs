@@ -59,7 +59,7 @@ pub(crate) fn find(via: Via) -> Result<PathBuf> {
     find_in(&Place::system(Path::new("/")), via)
 }
 
-/// Finds the library in another system, where its path must be as here.
+/// Finds the library in another system, where it must have the same path as in this one.
 ///
 /// # Errors
 /// The errors of [`find`].

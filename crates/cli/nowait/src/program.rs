@@ -129,7 +129,7 @@ pub(crate) fn find(name: &OsStr) -> Option<PathBuf> {
 
 /// Inspects a program as this process would execute it.
 pub(crate) fn look_at(path: &Path) -> Program {
-    // A setting knows no current directory.
+    // Make the path absolute, because a `Setting` has no current directory.
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     Setting::here().look_at(&path)
 }

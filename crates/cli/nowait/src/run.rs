@@ -88,8 +88,8 @@ pub(crate) fn variables(args: &Options) -> Vec<(&'static str, OsString)> {
         "NOWAIT_REPORT",
         args.report.as_ref().map(|file| match file {
             None => "1".into(),
-            // An absolute path, because the program may change its directory; a file may be called
-            // `1`.
+            // The path must be absolute, because the program may change its directory, and because
+            // a file called `1` would be taken for the value `1`.
             Some(file) => std::path::absolute(file).unwrap_or_else(|_| file.clone()).into(),
         }),
     );

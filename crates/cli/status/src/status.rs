@@ -71,7 +71,7 @@ pub struct ExportStatus {
     pub connections: u64,
     /// Requests in flight.
     pub in_flight: u64,
-    /// The kinds of requests so far.
+    /// The counters of each kind of request that clients have made.
     pub kinds: Vec<KindStatus>,
     /// Set if the image is on an object store.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -472,7 +472,7 @@ mod tests {
     fn the_tasks_of_one_client_do_not_hold_those_of_another() {
         let mut rig = Rig::new();
         let image = rig.image.clone();
-        // No write of a part of a sector can end while this is held.
+        // No write of a part of a sector can end while `held` exists.
         let held = image.stripes.alone(&(0..4096));
         (0..50).for_each(|_| rig.write_part(1));
         rig.push(2, BlockingTask::Extents { range: 0..4096, max: 1 });
@@ -488,7 +488,7 @@ mod tests {
         let image = rig.image.clone();
         let held = image.stripes.alone(&(0..4096));
         (0..50).for_each(|_| rig.write_part(1));
-        // A request of another client comes behind them.
+        // A request of another client comes after those of the first one.
         rig.write_part(3);
         let dropped = rig.tasks.forget(1, &rig.mailbox);
         assert!(dropped.len() >= 48, "two at most have begun, {} have not", dropped.len());
@@ -544,12 +544,12 @@ mod tests {
         ones(SECOND.start);
         rig.image.resize().unwrap();
         let image = rig.image.clone();
-        // The beginning of the first step has the same lock.
+        // The beginning of the first step has the same lock as the second step.
         let held = image.stripes.alone(&SECOND);
         let range = 0..SECOND.end;
         rig.push(1, BlockingTask::Zero { range, allocated: false, fast: false, durable: false });
         // Wait until a thread has taken the task. The list of running tasks may still hold an
-        // earlier one.
+        // earlier task.
         while { rig.tasks.line.state.lock().jobs.len() } > 0 {}
         stop(rig);
         drop(held);

@@ -160,8 +160,8 @@ fn settle(
 }
 
 impl Disk {
-    /// Makes a disk for one image. Its transfers use about `memory_bytes` of memory at most; its
-    /// blocking tasks report their ends to `mailbox`.
+    /// Makes a disk for one image. The transfers of the disk use about `memory_bytes` of memory at
+    /// most; its blocking tasks report their ends to `mailbox`.
     ///
     /// # Errors
     /// No descriptors or memory left.

@@ -1,18 +1,18 @@
 //! Flushes and durable writes of one image. A failure is reported to all clients that it concerns.
 //!
-//! The kernel reports data that it could not write to only one flush or durable write of an open
-//! file (errseq, mm/filemap.c). It has dropped the data by then, as many disks do, and the next
-//! flush succeeds.
+//! If the kernel could not write data, only one flush or durable write of each open file returns an
+//! error (errseq, mm/filemap.c). The kernel has dropped the data by then, as many disks do, and the
+//! next flush succeeds.
 //!
 //! ```text
 //!  client 1    flush A ├──────────┤ EIO: the data are lost
 //!  client 1    flush B    ├────┤ ok ·····▶ held until A has ended, then EIO as well
 //!  client 2    flush C                        ├──┤ ok ▶ EIO: the client had not been told
 //! ```
-//! So a flush or durable write that succeeds is held until those that are in flight at its end have
-//! ended; one that begins later does not delay it. If one fails, all that overlap with it fail. The
-//! next flush of each other client fails as well, unless a flush of that client has already
-//! reported the failure.
+//! So a flush or durable write that succeeds is held until the flushes and durable writes that are
+//! in flight at its end have ended; one that begins later does not delay it. If one fails, all that
+//! overlap with it fail. The next flush of each other client fails as well, unless a flush of that
+//! client has already reported the failure.
 
 use crate::{Mailbox, RequestEnd};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -49,8 +49,8 @@ struct Held {
     mailbox: Arc<Mailbox>,
 }
 
-/// A flush or durable write in flight. Dropping it before its end fails those that overlap with it:
-/// its result is unknown.
+/// A flush or durable write in flight. Dropping it before its end fails the flushes and durable
+/// writes that overlap with it, because its result is unknown.
 #[derive(Debug)]
 pub(crate) struct Flush {
     flushes: Arc<Flushes>,
@@ -94,7 +94,7 @@ impl Flushes {
 }
 
 impl Flush {
-    /// Ends the flush or write. Returns its end, which is an error if another one has failed that
+    /// Ends the flush or write. Returns its end, which is an error if the failure of another one
     /// concerns it. `None`: others are in flight, and the end comes into `mailbox` after theirs.
     pub(crate) fn end(
         mut self,
@@ -165,7 +165,7 @@ mod tests {
 
     const LOST: Result<(), Errno> = Err(Errno::IO);
 
-    /// Flushes of one client, and durable writes, by name.
+    /// Flushes of one client and durable writes, each with the number that a test gives it.
     struct Rig {
         flushes: Arc<Flushes>,
         told: KnownFailures,

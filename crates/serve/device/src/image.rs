@@ -121,8 +121,8 @@ impl<F> Image<F> {
         self.flushes.join()
     }
 
-    /// Begins a write whose failure other clients must learn of. `None`: it concerns only its own
-    /// client.
+    /// Begins a write whose failure other clients must learn of. `None`: a failure of the write
+    /// concerns only its own client.
     pub(crate) fn begin_write(&self, durable: bool) -> Option<Flush> {
         let is_heard = durable && self.is_cached_by_kernel;
         is_heard.then(|| self.flushes.begin_write(self.flushes.failures()))

@@ -63,8 +63,8 @@ pub trait Medium {
     /// Queues a blocking task.
     fn run(&mut self, image: &Arc<Image<Self::File>>, task: BlockingTask, tag: Tag);
 
-    /// Notes that no client waits for the requests of `owner` any more: the medium may drop
-    /// blocking tasks that have not begun, and reports no end of them.
+    /// Notes that no client waits for the requests of `owner` any more: the medium may drop their
+    /// blocking tasks that have not begun, and then reports no end of these tasks.
     fn forget(&mut self, owner: u64) {
         let _ = owner;
     }

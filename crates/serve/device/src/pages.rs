@@ -43,8 +43,8 @@ pub struct Pages<K, S = ()> {
     slots: Vec<Slot<K, S>>,
     slots_max: u32,
     index: HashMap<K, u32>,
-    /// Slots of removed pages. They are taken first, so the clock hand, which moves only if there
-    /// are none, never finds a slot of this list.
+    /// Slots of removed pages. These slots are taken first, so the clock hand, which moves only if
+    /// there are none, never finds a slot of this list.
     free: Vec<u32>,
     hand: u32,
 }

@@ -23,7 +23,7 @@ use std::ops::Range;
 /// How many runs of blocks are read at the same time.
 const READS_MAX: usize = 4;
 
-/// The most dead blocks between live ones that one GET reads along.
+/// The most dead blocks that one GET reads between two live blocks.
 const GAP_BLOCKS_MAX: u32 = 16;
 
 /// The most blocks of one GET.
@@ -36,11 +36,11 @@ const MOVED_BYTES_MAX: usize = 1 << 20;
 /// after two GETs; meanwhile clients may put many small segments.
 const VICTIMS_MAX: usize = 16;
 
-/// Percentages of the allowed garbage. For each one that the garbage exceeds, the collector moves
-/// twice as much.
+/// Percentages of the allowed garbage. For each of them that the garbage exceeds, the collector
+/// moves twice as many blocks.
 const PRESSURE: [u64; 4] = [103, 106, 109, 112];
 
-/// The share of the segments that become candidates: one in this many.
+/// One in this many segments becomes a candidate.
 const CANDIDATES_SHARE: usize = 64;
 
 /// A block that was read, and its index in the segment being collected.
@@ -74,7 +74,7 @@ pub(crate) struct Collector {
     /// The segments with the fewest live blocks, the emptiest last.
     candidates: Vec<u64>,
     pub(crate) victims: Vec<Victim>,
-    /// Segments with damaged blocks: they stay.
+    /// Segments with damaged blocks, which the collector leaves alone.
     damaged: Vec<u64>,
     /// The number of segments to seal before the next search for candidates.
     rest: usize,
@@ -171,7 +171,7 @@ impl Collector {
         self.candidates = all.into_iter().map(|(_, sequence)| sequence).collect();
     }
 
-    /// Returns `true` if a segment is being collected, or cannot be.
+    /// Returns `true` if a segment is being collected, or is damaged.
     fn is_known(&self, sequence: u64) -> bool {
         self.damaged.contains(&sequence) || self.victims.iter().any(|it| it.sequence == sequence)
     }

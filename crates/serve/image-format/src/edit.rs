@@ -128,7 +128,7 @@ impl Editor {
                 self.end(Err("no such image"));
             }
             (Purpose::Judge(why), Answer::Got { bytes, tag, .. }) => match Head::parse(&bytes) {
-                // The objects behind an older head may have been deleted since.
+                // The objects that an older head needs may have been deleted since.
                 Ok(head) if self.head.as_ref().is_none_or(|it| it.0.revision != head.revision) => {
                     self.take_head(head, tag);
                 }
@@ -205,7 +205,7 @@ impl Editor {
             Edit::Snapshot(name) => head.snapshot(name).is_some_and(|it| {
                 self.sent.iter().filter_map(|sent| sent.snapshot(name)).any(|sent| sent.is(it))
             }),
-            // A new snapshot of the same name may have been made since.
+            // Another snapshot may have got the same name after the removal.
             Edit::Remove(gone) => !self.sent.is_empty() && left(gone, head).is_empty(),
             Edit::Grow(size) => !self.sent.is_empty() && head.geometry.size_bytes == *size,
             Edit::Clone { clone, .. } => clones(head).any(|it| it.image == clone.image),

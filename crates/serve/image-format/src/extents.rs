@@ -114,7 +114,7 @@ impl Extents {
     }
 
     /// Returns the runs of stored and of zero blocks in a range: the end of each, and `true` if it
-    /// is stored. At most the first `max` runs.
+    /// is stored. Returns at most `max` runs.
     pub fn runs(&self, range: Range<u64>, max: usize) -> Vec<(u64, bool)> {
         let mut runs: Vec<(u64, bool)> = Vec::new();
         let mut at = range.start;

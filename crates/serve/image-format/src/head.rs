@@ -30,8 +30,8 @@ pub const RETIRED_MAX: usize = 4096;
 pub const EDITED_BYTES_MAX: usize =
     HEAD_BYTES_MAX - NAME_BYTES_MAX - RETIRED_MAX * CHECKPOINT_BYTES;
 
-/// The largest valid position, epoch or revision. They count up by small steps, so a larger one is
-/// damage.
+/// The largest valid position, epoch or revision. They count up by small steps, so a larger number
+/// is damage.
 pub const COUNT_MAX: u64 = 1 << 62;
 
 /// The writer of an image: a number drawn when it opens the image, and a name for people.

@@ -100,7 +100,7 @@ pub enum Over {
 pub(crate) struct Outbox {
     pub(crate) errands: Errands<Purpose>,
     pub(crate) ends: VecDeque<RequestEnd>,
-    /// The number of the image, once known, and its bases, whose objects it reads.
+    /// The number and the bases of the image, once its head was read.
     pub(crate) image: ImageId,
     pub(crate) bases: Bases,
     /// Segments with lost data, each once, and what is wrong with them.

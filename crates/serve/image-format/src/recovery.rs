@@ -9,9 +9,9 @@
 //! If the image cannot be opened, the writer puts the head back as it was: the next attempt finds
 //! the same state.
 //!
-//! The fence decides. If the earlier writer puts a segment at its place first, that segment is part
-//! of the log, and the fence goes behind it. Once the fence is there, no segment can become durable
-//! before it.
+//! The PUT of the fence ends the earlier writer's log. If the earlier writer puts a segment at the
+//! fence's place first, that segment is part of the log, and the fence goes behind it. Once the
+//! fence is in the store, no segment can become durable before it.
 
 use crate::Part;
 use crate::base::Bases;
@@ -453,8 +453,8 @@ impl Recovery {
         self.scan.iter_mut().for_each(|scan| scan.skip(resume));
     }
 
-    /// Judges an apparent end of the log, for which it first needs a list of the objects behind it.
-    /// Puts the fence if the log ends there.
+    /// Judges an apparent end of the log, for which the writer first needs a list of the objects
+    /// behind it. Puts the fence if the log has ended.
     fn judge_end(&mut self, out: &mut Outbox) {
         let Some(scan) = &mut self.scan else { return };
         if mistake::makes(Mistake::GapIsEnd) {
@@ -480,8 +480,8 @@ impl Recovery {
         self.replay(out);
     }
 
-    /// Gives the image up, unless a later writer has it: that one may have deleted the missing
-    /// object, or put the one that looks damaged after the image has grown.
+    /// Gives the image up, unless a later writer has it: that writer may have deleted the missing
+    /// object, or may have put, after the image has grown, the object that looks damaged.
     fn give_up(&mut self, why: &'static str, out: &mut Outbox) {
         self.is_fencing = true;
         judge(why, out);

@@ -33,10 +33,10 @@ use shrinking::Shrink;
 /// How long a proof that the writer has the image holds.
 pub const PROOF_NS: u64 = 60_000_000_000;
 
-/// The longest time that a flush waits for other flushes. It waits only while there are fewer
-/// flushes than when the last PUT ended, those included that the PUT completed. Clients that each
-/// wait for their flush come back one by one: without this pause the first would get a PUT of its
-/// own, and the others would wait for two.
+/// The longest time that a flush waits for other flushes. A flush waits only while there are fewer
+/// flushes than when the last PUT ended; the flushes that the PUT completed count as well. Clients
+/// that each wait for their flush come back one by one: without this pause the first would get a
+/// PUT of its own, and the others would wait for two.
 const GATHER_NS: u64 = 500_000;
 
 /// The reason why a writer ends when its objects are gone.
@@ -58,8 +58,8 @@ pub(crate) struct Serving {
     flushes: VecDeque<(u64, u64, RequestId)>,
     /// A flush has ended that covers all segments before this place of the log.
     promised: u64,
-    /// The number of flushes when the last PUT ended, those included that it completed; and the
-    /// time of its end.
+    /// The number of flushes when the last PUT ended, including the flushes that the PUT completed;
+    /// and the time of its end.
     crowd: usize,
     served_ns: u64,
     /// Changes that wait for memory, or until the image has become smaller, in their order.
@@ -375,7 +375,7 @@ impl Serving {
         match (errand.purpose, answer) {
             (Purpose::PutSegment(sequence), Answer::Put(_)) => self.segment_is_put(sequence),
             (Purpose::PutSegment(sequence), Answer::Refused) => {
-                // An earlier PUT had succeeded, or another writer's segment is there.
+                // An earlier PUT had succeeded, or another writer's segment is at this place.
                 if mistake::makes(Mistake::TrustRefusal) {
                     self.segment_is_put(sequence);
                 } else {

@@ -148,7 +148,8 @@ pub enum Answer {
         /// The tag of the object.
         tag: Tag,
     },
-    /// The places of existing segments, in any order. If there are many, only those of the first.
+    /// The places of existing segments, in any order. If there are many segments, only the places
+    /// of the first ones.
     Listed(Vec<u64>),
     /// The object does not exist.
     Missing,

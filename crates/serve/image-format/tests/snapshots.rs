@@ -1,4 +1,5 @@
-//! Snapshots on a store without errors: the objects that they keep, and that these go with them.
+//! Snapshots on a store without errors: they keep objects, which are deleted when the snapshots are
+//! removed.
 
 #[path = "support/memory.rs"]
 mod memory;

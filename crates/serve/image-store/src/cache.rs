@@ -39,7 +39,7 @@ pub const PAGE_BYTES: u64 = 16 << 10;
 /// reads from a folder. A block of 4 KiB with its checksum lies in two parts.
 const PART_BYTES: usize = 4 << 10;
 
-/// The parts of a page.
+/// The number of parts of a page.
 const PARTS: usize = PAGE_BYTES as usize / PART_BYTES;
 
 /// The pages read from a folder at the same time for one request.
@@ -48,7 +48,8 @@ const READS_AT_ONCE: usize = 8;
 /// How long a folder may take to read a page, before the cache asks the store instead.
 const READ_MAX: Duration = Duration::from_secs(1);
 
-/// How long the cache then leaves a folder unused, and longer while its disk has reads to answer.
+/// The least time for which the cache does not use a folder after that. It uses the folder again
+/// only when the disk has answered all pending reads.
 const ASIDE: Duration = Duration::from_secs(10);
 
 /// The most pages being written to a folder; the cache does not store more.
@@ -162,8 +163,8 @@ impl Cache {
         Cache { state, folder: None, say: None, fetched: Notify::new() }
     }
 
-    /// Writes pending pages to the disk, and accepts no more. Dropping the cache does the same.
-    /// Blocks, for some seconds at most.
+    /// Writes pending pages to the disk, and accepts no more. Dropping the cache does the same. The
+    /// call blocks for some seconds at most.
     pub fn end(&self) {
         self.folder.iter().for_each(|(_, writer)| writer.end());
     }
@@ -224,7 +225,7 @@ impl Cache {
     }
 
     /// Returns `true` if the folder is not used because its disk did not answer. The pending reads
-    /// occupy memory until it does.
+    /// occupy memory until the disk answers.
     pub(crate) fn is_aside(&self) -> bool {
         self.is_aside_in(&self.state.lock())
     }

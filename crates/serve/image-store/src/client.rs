@@ -23,7 +23,8 @@ pub struct Client {
     place: Place,
     timeout: Duration,
     last_error: Arc<Mutex<Option<LastError>>>,
-    /// GETs, and the bytes they requested; reads of data that the cache answered, and did not.
+    /// The counts of GETs, of the bytes that they requested, of reads that the cache answered, and
+    /// of reads that it did not answer.
     asked: Arc<[AtomicU64; 4]>,
     cache: Option<Arc<Cache>>,
     /// A text that identifies the store.

@@ -150,7 +150,7 @@ impl Reader<'_> {
         Ok((map, hits))
     }
 
-    /// Returns the map of the checkpoint; `None`: it cannot be read.
+    /// Returns the map of the checkpoint; `None`: the map cannot be read.
     pub(crate) async fn map(
         &self,
         head: &Head,
@@ -230,7 +230,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns `true` if the list shows that a missing segment is not the end of the log.
+    /// Returns `true` if the list shows that the segment at `at`, which is missing, has existed.
     pub(crate) async fn is_lost(
         &self,
         head: &Head,

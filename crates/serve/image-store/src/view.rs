@@ -95,8 +95,8 @@ impl View {
         self.head.geometry
     }
 
-    /// Returns a word for the state of the image: it changes when a writer has written, and with
-    /// the size.
+    /// Returns a text that identifies the state of the image: it changes when a writer has written,
+    /// and with the size.
     pub fn state(&self) -> String {
         let mut sum = crc32c::crc32c(&self.head.geometry.size_bytes.to_le_bytes());
         for (block, Extent { sequence, index, blocks }) in self.map.extents().iter() {
@@ -166,7 +166,7 @@ impl View {
         refused.map_or(read, Err)
     }
 
-    /// Returns `true` if no writer has written to the image since. Blocks.
+    /// Returns `true` if no writer has written to the image since the view was opened. Blocks.
     ///
     /// # Errors
     /// As for [`View::open`].

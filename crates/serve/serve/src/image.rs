@@ -216,7 +216,7 @@ struct Found {
     what: &'static str,
     /// The first byte of each range, and the byte behind its last.
     ranges: Vec<[u64; 2]>,
-    /// The image itself has such bytes, and so do these snapshots.
+    /// The image itself has affected bytes, and so do these snapshots.
     is_of_image: bool,
     snapshots: Vec<String>,
 }

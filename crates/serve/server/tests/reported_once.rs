@@ -1,4 +1,4 @@
-//! The kernel reports data that it could not write to one flush or durable write only. With
+//! If the kernel could not write data, only one flush or durable write returns an error. With
 //! `--cache host` all flushes and durable writes that the loss concerns fail anyway.
 //!
 //! The workers' durable writes and flushes go to a model of the kernel's page cache (errseq,

@@ -78,8 +78,8 @@ impl<T, B> Queue<T, B> {
     }
 
     /// Takes back a request that is not submitted yet, with its tag and its memory, as if the
-    /// program had never prepared it. Requests linked to it end with `ECANCELED`. `None`: it was
-    /// submitted, or is over.
+    /// program had never prepared it. Requests linked to it end with `ECANCELED`. `None`: the
+    /// request was submitted, or is over.
     pub fn take_back(&mut self, id: RequestId) -> Option<(T, Buffers<B>)> {
         let RequestId(key) = id;
         let place = self.prepared.iter().position(|(other, _)| *other == key)?;
@@ -124,9 +124,7 @@ impl<T, B> Queue<T, B> {
         Ok(())
     }
 
-    /// Lets `then` begin when `first` has succeeded: a sync after its write, for example. If
-    /// `first` fails, is short or is cancelled, `then` ends with `ECANCELED`. Chains are possible,
-    /// and several requests after one.
+    /// Both requests must be prepared and not submitted, `first` before `then`.
     ///
     /// Both must be prepared and not submitted, `first` before `then`.
     /// # Errors

@@ -120,7 +120,7 @@ fn filtered(plan: &Plan, found: &mut Findings) {
 
 /// Linux charged the memory of rings to RLIMIT_MEMLOCK before this version.
 const UNCHARGED_RINGS: (u32, u32) = (5, 12);
-/// Enough for the rings of some contexts.
+/// The least limit, in bytes, that is enough for the rings of some contexts.
 const MEMLOCK_BYTES_MIN: u64 = 8 << 20;
 /// Number of threads that nowait starts besides its workers.
 const OTHER_THREADS: u64 = 2;

@@ -146,7 +146,7 @@ pub(crate) fn write(place: &Place, path: &Path, text: &str) -> Result<()> {
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let folder = folder_of(file);
     let is_new = make_folder(folder)?;
-    // systemd reads only what ends with `.conf`.
+    // systemd reads only files whose names end with `.conf`.
     let new = folder.join(format!(".{NAME}.{}", std::process::id()));
     let replaced = write_new(&new, text).and_then(|()| fs::rename(&new, file));
     if replaced.is_err() {

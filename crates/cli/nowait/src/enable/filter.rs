@@ -118,7 +118,7 @@ mod tests {
     use nowait_block::conformance::note_skip_here;
     use std::process::Command;
 
-    /// The groups are those of systemd 252; a later version may add calls to them.
+    /// The groups are those of systemd 252; a later version may add calls to a group.
     #[test]
     fn groups_hold_the_calls_that_systemd_says() {
         let Ok(output) = Command::new("systemd-analyze").arg("syscall-filter").output() else {

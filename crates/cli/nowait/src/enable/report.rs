@@ -36,7 +36,7 @@ pub(super) struct Disabled {
     pub(super) next: Vec<String>,
 }
 
-/// A report with a form for people.
+/// A report that also has a text for people.
 pub(super) trait Said: Serialize {
     fn text(&self) -> String;
 }

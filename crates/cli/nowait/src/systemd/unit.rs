@@ -124,7 +124,7 @@ fn variables<'a>(lines: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, S
 /// Finds the unit file, through links to other names if necessary.
 fn find(place: &Place, asked: &UnitName) -> Result<(UnitName, PathBuf), String> {
     let mut name = asked.clone();
-    // About as many links as systemd follows; this also ends a circle.
+    // About as many links as systemd follows; the limit also ends a circle of links.
     for _ in 0..8 {
         let names = [Some(name.clone()), name.template()];
         let Some(path) = names.into_iter().flatten().find_map(|name| lie(place, &name)) else {

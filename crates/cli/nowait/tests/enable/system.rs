@@ -1,4 +1,5 @@
-//! A system below a folder: unit files, programs, and a place for the libraries.
+//! A system whose root is a folder of the test: unit files, programs, and a place for the
+//! libraries.
 
 use crate::support::{nowait, outcome};
 use std::collections::BTreeMap;

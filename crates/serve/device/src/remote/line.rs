@@ -257,8 +257,8 @@ impl Line {
         let command = state.requests.get(&cookie).ok_or_else(wire::strange)?.command;
         let keeps = self.keeps && command.changes() && result.is_ok();
         let change = if keeps {
-            // Copies the bytes without the lock; no overlapping change is sent until this one is
-            // removed.
+            // Copies the bytes without the lock; no overlapping change is sent until this change is
+            // removed from the line.
             drop(state);
             let bytes = memory.bytes().to_vec();
             state = self.state.lock();

@@ -75,7 +75,7 @@ impl Link {
                 return Err(format!("the connection is lost: {reason}"));
             }
             // If the server accepts and closes connections again and again, pause between them, and
-            // report only the first.
+            // report only the first loss.
             is_said &= !self.line.has_answered();
             let pause = if is_said { PAUSE } else { Duration::ZERO };
             if !is_said {

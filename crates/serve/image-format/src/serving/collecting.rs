@@ -61,8 +61,8 @@ impl Serving {
     }
 
     /// Puts blocks that were read into the open segment, if their place in the map is unchanged.
-    /// While flushes wait, the segment gets only a few, so that its PUT takes no longer. No further
-    /// segment gets any before this one is durable.
+    /// While flushes wait, the segment gets only a few blocks, so that its PUT takes no longer. No
+    /// further segment gets moved blocks before this segment is durable.
     fn move_blocks(&mut self, out: &mut Outbox) {
         // The moved blocks would lie in a segment behind the place that is left out of the log.
         if self.shrink.is_some() || self.closing.is_some() {

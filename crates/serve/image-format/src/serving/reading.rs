@@ -45,7 +45,7 @@ impl Serving {
         }
     }
 
-    /// Copies an extent from memory; returns `false` if it is not there.
+    /// Copies an extent from memory; returns `false` if it is not in memory.
     fn copy(&self, block: u64, extent: Extent, to: &mut [u8]) -> bool {
         let size = self.head.geometry.block_bytes as usize;
         let places = (extent.index..).map(|index| (extent.sequence, index)).zip(block..);

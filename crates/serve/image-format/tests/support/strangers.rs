@@ -48,7 +48,7 @@ pub(crate) fn object(input: &[u8]) {
     read(&sealed);
 }
 
-/// Puts the checksum of the bytes before `at` there.
+/// Puts the checksum of the bytes before `at` behind them.
 pub(crate) fn seal(bytes: &mut [u8], at: usize) {
     if let Some((front, rest)) = bytes.split_at_mut_checked(at)
         && let Some(sum) = rest.first_chunk_mut()

@@ -88,7 +88,8 @@ struct Tasks {
     folder: Arc<Folder>,
     state: Arc<Mutex<State>>,
     say: Option<fn(&str)>,
-    /// `true` once a page that could not be stored, and a full disk, were reported.
+    /// `true` for each of two events that was reported: a page that could not be stored, and a full
+    /// disk.
     is_said: [bool; 2],
     /// Blocks of the table that differ from the current pages.
     changed: BTreeSet<u32>,
@@ -135,7 +136,7 @@ impl Tasks {
         written: &Result<(), nowait::Error>,
     ) {
         let mut state = self.state.lock();
-        // A newer version of the page may have come meanwhile; reads use that one.
+        // A newer version of the page may have come meanwhile; reads use the newer version.
         let is_latest = |now: &Bytes| now.as_ptr() == bytes.as_ptr();
         if !state.writes.get(&page.key).is_some_and(is_latest) {
             return state.pages.give_up(slot);

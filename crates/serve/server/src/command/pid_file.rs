@@ -2,7 +2,8 @@
 //!
 //! The option may name a file of another owner by mistake: an image, a device, a link. The server
 //! replaces an existing file only if it is an empty regular file, or contains the number of a
-//! process that has ended. It removes the file only if it is still the one that it made.
+//! process that has ended. The server removes the file only if it is still the file that the server
+//! made.
 
 use crate::{ServeError, identity::OwnName};
 use std::{
@@ -166,7 +167,7 @@ mod tests {
         assert!(other.ends_with(&format!("process {} uses this file", process::id())), "{other}");
         drop(made);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        // Another file has the name by the end.
+        // When the server ends, the path names another file.
         let made = PidFile::new(&path).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another").unwrap();

@@ -129,8 +129,9 @@ fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> 
     match (&args.cache_dir, args.cache) {
         (Some(folder), _) => {
             // The cache has an engine of its own, so that requests to a stalled disk occupy no
-            // worker of other images. An image's thread must not wait for the disk either:
-            // submitting would, once the disk has as many requests as it takes.
+            // worker of other images. Workers also make the first attempt at each request, because
+            // a submit waits when the disk has as many requests as it takes, and an image's thread
+            // must not wait.
             let engine = Nowait::builder().cache_bytes(args.cache_size);
             let nowait = engine.submit(SubmitMode::Offload).build()?;
             StoreCache::in_folder(&nowait, folder, args.cache_dir_size, mode, say)
@@ -339,7 +340,7 @@ struct Main {
     pid_file: Option<PidFile>,
 }
 
-/// The tokens of the epoll set: signals have this one, listeners their index, mounts an index from
+/// The tokens of the epoll set: signals have `SIGNALS`, listeners their index, mounts an index from
 /// [`MOUNTS`] on, and block devices from [`DRIVES`] on.
 const SIGNALS: u64 = u64::MAX;
 const LAST: u64 = u64::MAX - 1;
@@ -492,7 +493,7 @@ impl Main {
         }
     }
 
-    /// Returns `true` if a client can come, or is there.
+    /// Returns `true` if a client is connected, or can still connect.
     fn has_clients(&self) -> bool {
         !self.listeners.is_empty()
             || self.front.is_some()

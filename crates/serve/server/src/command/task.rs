@@ -1,5 +1,5 @@
 //! Work that something else may delay: a disk, a store, a host name. It runs on a thread of its
-//! own, and the server waits for it only as long as it wants to.
+//! own, and the server waits for the work only as long as it wants to.
 
 use crate::ServeError;
 use std::{

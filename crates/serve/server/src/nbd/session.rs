@@ -262,7 +262,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Notes that nothing more has arrived. This ends a stopped session, if all replies are in its
+    /// Notes that nothing more has arrived. A stopped session ends, if all replies are in its
     /// output.
     pub fn quiet(&mut self) {
         if let Phase::Requests(transmission) = &self.phase

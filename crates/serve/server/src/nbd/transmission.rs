@@ -151,7 +151,8 @@ impl<F> Transmission<F> {
         !matches!(self.receive, Receive::Header)
     }
 
-    /// Begins no further requests. Those in flight continue, also a write whose data still arrives.
+    /// Begins no further requests. Requests in flight continue, also a write whose data still
+    /// arrives.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
     }
@@ -369,7 +370,8 @@ impl<F> Transmission<F> {
         if header.len == 0 || (moves && header.len > u64::from(wire::PAYLOAD_MAX)) {
             return Err(Errno::INVAL);
         }
-        // The server offers this only with a cache, so a client must not send it otherwise.
+        // The server offers this command only for an image with a cache, so a client must not send
+        // it for another.
         if header.command == command::CACHE && !self.image.properties().caches {
             return Err(Errno::INVAL);
         }

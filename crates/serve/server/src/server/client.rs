@@ -212,7 +212,8 @@ impl Client {
             return Fate::Stays;
         }
         let fd = self.socket.as_raw_fd();
-        // Remove it from the set while no event is wanted: the set cannot ignore a hang-up.
+        // Remove the socket from the epoll set while no event is wanted: the set cannot ignore a
+        // hang-up.
         let done = match (self.interest, wanted) {
             (0, _) => epoll.add(fd, wanted, self.key),
             (_, 0) => epoll.remove(fd),
@@ -245,8 +246,9 @@ impl Client {
         self.session.is_handshake() || self.session.is_mid_message() || self.stuck
     }
 
-    /// Returns `true` if the client cannot continue before the server does, and is still there. A
-    /// client that waits for memory is not in the epoll set, which would report a hang-up.
+    /// Returns `true` if the client cannot continue before the server does, and if the client is
+    /// still connected. A client that waits for memory is not in the epoll set, which would report
+    /// a hang-up.
     pub(crate) fn waits_for_us(&self) -> bool {
         self.session.waits_for_memory()
             && !self.stuck

@@ -9,9 +9,9 @@ use nowait_sys::{poll, socket};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     Nothing,
-    /// A part of it.
+    /// A part of the message.
     Begun,
-    /// The whole message, or all that comes, because the VMM has gone.
+    /// The whole message, or, if the VMM has gone, all that has come.
     Whole,
 }
 

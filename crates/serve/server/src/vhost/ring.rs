@@ -133,7 +133,7 @@ enum Fate {
     Begun,
     /// The request has its answer: a status, and the bytes written.
     Answered(u32, u32),
-    /// There is no memory for it now.
+    /// There is no memory for the request now.
     Later,
 }
 
@@ -263,8 +263,8 @@ impl<F> Ring<F> {
         TakeOutcome::Waits
     }
 
-    /// Begins a request, or answers it at once. Returns `false` if it and those behind it must
-    /// wait.
+    /// Begins a request, or answers it at once. Returns `false` if the request and those behind it
+    /// must wait.
     fn begin<M: Medium<File = F>>(&mut self, head: u16, medium: &mut M, now_ns: u64) -> bool {
         let table = Table { start: GuestAddress(self.queue.desc_table()), len: self.queue.size() };
         if let Some(inflight) = &mut self.inflight {
@@ -406,7 +406,8 @@ impl<F> Ring<F> {
         let (pool, image) = (medium.pool(), self.image.number());
         let room = pool.has_room_beside(image, cost, len);
         // A ring that holds nothing may take one chunk beyond the bound, and an image that holds
-        // nothing one request. So each request gets memory once others have returned theirs.
+        // nothing one request. So each request gets memory once other requests have returned
+        // theirs.
         room || (self.held_bytes == 0 && len <= PIECE_BYTES) || pool.used_by(image) == 0
     }
 

@@ -117,7 +117,7 @@ impl Workers {
     /// Ends the threads, when no rings are left.
     ///
     /// # Errors
-    /// One of them has failed.
+    /// A thread has failed.
     pub(crate) fn quit(&self) -> Result<(), ServeError> {
         self.inboxes.iter().for_each(|inbox| inbox.put(Order::Quit));
         let ended = |thread: ThreadHandle| {

@@ -38,7 +38,7 @@ pub(crate) struct Guest {
     pub(crate) size: u16,
     /// The number of requests that the driver made available.
     pub(crate) available: u16,
-    /// The number of used entries that it has seen.
+    /// The number of used entries that the driver has seen.
     pub(crate) seen: u16,
     next_descriptor: u16,
     next_buffer: u64,
@@ -252,7 +252,7 @@ pub(crate) fn counter() -> (Counter, nowait_sys::eventfd::EventFd) {
     (Counter::new(theirs.into()).unwrap(), ours)
 }
 
-/// Plays a driver as `input` says, which may be anything, on a device.
+/// Plays a driver on a device; the bytes of `input`, which may be any, decide its actions.
 ///
 /// The first bytes choose the queue and the medium. Then come steps of one byte, each with
 /// parameters.

@@ -251,7 +251,7 @@ fn two_folders_share_a_capacity_and_evict_what_was_used_last() {
     while !is_noted() {
         thread::yield_now();
     }
-    // These stores evict fewer blocks than were not used again.
+    // These stores evict some of the blocks that were not used again, but not all of them.
     for number in 0..3 {
         one.store(20 + number..21 + number);
         other.store(40 + number..41 + number);
