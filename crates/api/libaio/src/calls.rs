@@ -41,7 +41,7 @@ pub const NOT_OURS: Errno = Errno::new(i32::MAX);
 /// io_setup(2). A context takes nothing of `aio-max-nr`, but it cannot be larger than the kernel
 /// would allow for one.
 pub fn setup(nr: u32, context_address: usize) -> Result<i64, Errno> {
-    // Note this before the context's memory is allocated.
+    // Note the call before the context's memory is allocated.
     confined::is_called(Extra::NativeAio);
     confined::look();
     if !fork::is_owner() {
@@ -73,7 +73,8 @@ pub fn setup(nr: u32, context_address: usize) -> Result<i64, Errno> {
 
 /// A limit of the system, read again from its file when the last known value is too low.
 struct Limit {
-    /// An atomic and not a lock, which a child forked meanwhile would find taken for ever.
+    /// An atomic, because a child that is forked while a lock is held would find the lock taken for
+    /// ever.
     known: AtomicU64,
     file: &'static str,
 }

@@ -1,9 +1,9 @@
 //! Random operations on one file through several opens, against a vector, on every backend.
 //!
 //! A seed decides everything but the order in which the kernel completes requests. `NOWAIT_SEED=17`
-//! runs one; `NOWAIT_SEEDS` and `NOWAIT_STEPS` set the number of seeds and of steps. Seeds run in
-//! parallel, each on its own engine and file: a run waits for the disk most of the time, and the
-//! runs share nothing else.
+//! runs this seed alone; `NOWAIT_SEEDS` and `NOWAIT_STEPS` set the number of seeds and of steps.
+//! Seeds run in parallel, each on its own engine and file: a run waits for the disk most of the
+//! time, and the runs share nothing else.
 
 use nowait::{AlignedBuffer, BackendChoice, CacheMode, File, Nowait, OpenOptions, Queue};
 use nowait_block::conformance::note_skip;

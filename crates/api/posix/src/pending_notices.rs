@@ -1,9 +1,9 @@
 //! Notices that are being sent.
 //!
 //! glibc stores the outcome of a request and sends its notice under one lock, which aio_error,
-//! aio_suspend and lio_listio take: none of them returns between the two. Here they wait without a
-//! lock, because signal handlers call them. The block cannot hold the state "notice being sent":
-//! the program may free the block as soon as its outcome is visible.
+//! aio_suspend and lio_listio take: none of them returns between the two. In nowait these functions
+//! wait without a lock, because signal handlers call them. The block cannot hold the state "notice
+//! being sent": the program may free the block as soon as its outcome is visible.
 
 use nowait_engine::presence::{Presence, Present};
 

@@ -218,8 +218,8 @@ impl Process {
         ENDED.load(SeqCst) == self.mark.number()
     }
 
-    /// Writes the report of the process, once. If another thread is writing it, waits until it is
-    /// done: the end of the process would cut it off.
+    /// Writes the report of the process, once. If another thread is writing the report, waits until
+    /// it is complete: the end of the process would cut it off.
     fn report_once(&self) {
         let report = &self.leaving.report;
         if report.compare_exchange(0, WRITING, SeqCst, SeqCst).is_err() {

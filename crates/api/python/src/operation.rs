@@ -482,7 +482,7 @@ pub(crate) fn end(py: Python<'_>, ended: Ended<Target>, here: Option<&Bound<'_, 
 }
 
 impl Drop for Operation {
-    /// A failure that the program never received goes where asyncio reports its own.
+    /// Report a failure that the program never received as asyncio reports its own.
     fn drop(&mut self) {
         let state = self.state.get_mut();
         let Phase::Failed { failure, told: false } = &state.phase else { return };

@@ -12,7 +12,7 @@ pub struct Status {
     pub pid: u32,
     /// Time since the start.
     pub uptime_ms: u64,
-    /// The backend that carries its requests.
+    /// The backend that carries out the server's requests.
     pub backend: String,
     /// Number of panics of threads, each caused by an internal error; must be 0.
     #[serde(default)]

@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The right to use a file, as long as this lives.
+/// The right to use a file, until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     /// The open file that owns the locks. All images in the file share it.

@@ -133,8 +133,8 @@ impl Memory {
 ///
 /// # Errors
 /// `ENOSPC` for a write, `EIO` for a read that moved fewer than `needed` bytes. Inside an image a
-/// read is short only if the device has failed or the file was truncated: the client would take
-/// zeroes for data.
+/// read is short only if the device has failed or the file was truncated: zeroes in place of the
+/// missing bytes would pass for data.
 fn settle(
     buffers: &mut Buffers<Memory>,
     mut bytes: usize,

@@ -190,7 +190,7 @@ impl Image {
     }
 
     /// Makes the images that `all` describe from their sources, which it takes one by one, and
-    /// claims files. While one image of a file lives, no other process that locks images as QEMU
+    /// claims files. While one image of a file exists, no other process that locks images as QEMU
     /// does can change bytes that are served, or use bytes that may be written. Several images may
     /// be windows of one file. Blocks.
     ///
@@ -251,7 +251,7 @@ impl Image {
     }
 
     /// Determines the size of the file again; returns the size of the image before and after. With
-    /// the user-space page cache it waits for the requests in flight.
+    /// the user-space page cache the call waits for the requests in flight.
     ///
     /// # Errors
     /// The size cannot be determined, or cannot change while the image is served.

@@ -354,7 +354,7 @@ impl Cache {
     fn wants(&self, key: &PageKey, anew: bool) -> bool {
         let mut state = self.state.lock();
         if anew {
-            // The old page goes even if the new one is not stored.
+            // Remove the old page even if the new one is not stored.
             state.pages.remove(key);
         }
         let is_full = self.folder.is_some() && state.writes.len() >= WRITES_MAX;

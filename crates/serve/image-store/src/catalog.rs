@@ -80,8 +80,8 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
 /// the image of its snapshot forgets it. Blocks.
 ///
 /// The call replaces the image's writer. If an earlier writer may not know that yet, the call runs
-/// `wait`, which must not return before that writer has noticed ([`NOTICED_WITHIN`]), unless it is
-/// certainly dead. Until then that writer may acknowledge data that the removal deletes.
+/// `wait`, which must return only when that writer has noticed ([`NOTICED_WITHIN`]) or has
+/// certainly ended. Until then that writer may acknowledge data that the removal deletes.
 ///
 /// # Errors
 /// One line: there is no image, it has clones, or not all objects could be deleted.

@@ -90,7 +90,8 @@ impl Place {
         Place { store, prefix: prefix.into(), folder: None }
     }
 
-    /// Removes temporary files of killed PUTs that are at least this old.
+    /// Removes temporary files that are at least as old as `older`, of PUTs whose process was
+    /// killed.
     pub(crate) async fn sweep(&self, older: Duration) {
         let Some(folder) = self.folder.clone() else { return };
         let prefix = self.prefix.clone();

@@ -71,7 +71,7 @@ impl Serving {
         out: &mut Outbox,
     ) {
         let Purpose::ReadData { read: number, block, extent } = errand.purpose else { return };
-        // The read is gone if another of its GETs has failed.
+        // The read has ended if another of its GETs has failed.
         let Some(read) = self.reads.get_mut(&number) else { return };
         let geometry = self.head.geometry;
         let codec = self.head.codec(self.cipher.as_ref(), extent.sequence);

@@ -100,7 +100,7 @@ fn place(new: &Path, path: &Path) -> io::Result<Found> {
         match found {
             Found::Stale => fs::rename(new, path)?,
             Found::Nothing => match fs::hard_link(new, path) {
-                // Another process was faster: look again.
+                // Another process has just made a file at `path`: look again.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 linked => linked?,
             },

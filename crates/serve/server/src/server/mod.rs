@@ -277,7 +277,8 @@ impl Server {
         self.shared.files.lock().push((image.clone(), path.to_owned()));
     }
 
-    /// Serves the queues of a block device: each queue on a thread of its own, if there are enough.
+    /// Serves the queues of a block device: each queue on a thread of its own, if there are enough
+    /// threads.
     ///
     /// # Errors
     /// A queue takes no requests.

@@ -102,7 +102,7 @@ struct Active {
     failed: bool,
     /// The request was given up because the server ends.
     given_up: bool,
-    /// The bytes that the pool counts for its description.
+    /// The bytes that the pool counts for the description of the request.
     reserved: usize,
     /// The guest's memory for a read by chunks.
     target: Spans,
