@@ -24,11 +24,11 @@ pub(super) struct Export {
     pub(super) block_bytes: u32,
     /// The most bytes of one transfer.
     pub(super) payload_max: u32,
-    /// What the client and the server negotiated for this connection.
+    /// The features that the client and the server negotiated for this connection.
     pub(super) talk: Talk,
 }
 
-/// What the client and the server negotiated for a connection.
+/// The features that the client and the server negotiated for a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Talk {
     /// The server may reply in chunks.

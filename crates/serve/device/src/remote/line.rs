@@ -61,7 +61,7 @@ struct State {
     verdict: Option<String>,
     /// The connection, so that any thread can shut it down.
     stream: Option<Stream>,
-    /// What was negotiated for the connection.
+    /// The features that were negotiated for the connection.
     talk: Talk,
 }
 
