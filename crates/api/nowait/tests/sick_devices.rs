@@ -119,7 +119,7 @@ impl Drop for Device {
     }
 }
 
-/// Runs `work` on a thread; If `work` is not over within `limit`, returns the channel on which its
+/// Runs `work` on a thread. If `work` is not over within `limit`, returns the channel on which its
 /// result will come.
 fn within<T: Send + 'static>(
     limit: Duration,

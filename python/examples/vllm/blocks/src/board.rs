@@ -161,7 +161,8 @@ impl Board {
         mem::take(&mut self.state.lock().finished)
     }
 
-    /// Waits until no job is waiting or in flight, for `timeout` at most. Returns `true` if so.
+    /// Waits at most `timeout` until no job is waiting or in flight; returns `true` if no job is
+    /// left.
     pub(crate) fn wait_idle(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut state = self.state.lock();

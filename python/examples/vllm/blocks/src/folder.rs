@@ -213,7 +213,7 @@ impl BlockFolder {
         keys.iter().map(is_stored).collect()
     }
 
-    /// Waits until all submitted jobs have ended, for `timeout` at most. Returns `true` if so.
+    /// Waits at most `timeout` until all submitted jobs have ended; returns `true` if all have.
     pub fn wait_idle(&self, timeout: Duration) -> bool {
         self.board.wait_idle(timeout)
     }
