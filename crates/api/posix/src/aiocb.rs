@@ -137,8 +137,8 @@ impl Block {
         self.outcome().is_in_flight()
     }
 
-    /// Asks the request to wake the thread in `slot` at its end; returns `false` if it is over
-    /// already.
+    /// Asks the request to wake the thread in `slot` at its end; returns `false` if the request is
+    /// over already.
     pub fn arm(self, slot: u32) -> bool {
         self.outcome().arm(slot)
     }

@@ -128,7 +128,7 @@ pub unsafe extern "C-unwind" fn nowait_waiter_arm(
     blocks.peek().is_some() && blocks.all(|block| block.arm(slot))
 }
 
-/// Waits until the notice of a request was sent whose outcome the caller has seen.
+/// Waits until the notice of a request, whose outcome the caller has seen, was sent.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_await_notice(block: usize) {
     if let Some(posix) = Posix::existing() {

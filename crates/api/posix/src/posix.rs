@@ -149,8 +149,8 @@ impl Posix {
         &self.shared.notifiers
     }
 
-    /// Waits until the notice of the block at `address` was sent, whose outcome the caller has
-    /// seen. Takes no lock and allocates no memory: signal handlers call it.
+    /// Waits until the notice of the block at `address`, whose outcome the caller has seen, was
+    /// sent. Takes no lock and allocates no memory: signal handlers call it.
     pub fn await_notice(&self, address: usize) {
         let pending_notices = &self.shared.pending_notices;
         // A handler that has interrupted the sender would wait for its own thread. A child that the

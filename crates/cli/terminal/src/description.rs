@@ -21,7 +21,7 @@ pub struct Description {
 struct Argument {
     id: String,
     long: Option<String>,
-    /// Other names of the same kind as `long`.
+    /// Other long names of the option.
     aliases: Vec<String>,
     short: Option<char>,
     help: Option<String>,

@@ -64,7 +64,7 @@ fn flushes_that_come_meanwhile_share_the_next_put() {
     assert_eq!(third.len(), 1);
     put(&mut image, third[0].0, 600_000);
     assert_eq!(ends(&mut image), [19]);
-    // The client is alone now, and waits for no other.
+    // The client's flush is the only one now, and waits for no other.
     image.submit(20, write(20 * 4096, true), 600_001);
     assert_eq!(operations(&mut image).len(), 1);
 }

@@ -43,7 +43,7 @@ enum Order {
     End,
 }
 
-/// How long the disk may take at the end.
+/// How long the disk may take to write the pending pages at the end.
 const END: Duration = Duration::from_secs(5);
 
 impl Writer {

@@ -73,7 +73,7 @@ enum Receive {
         chunk: Option<(Chunk, usize)>,
     },
     /// Data of a refused request, `left` bytes. The reply follows it: a client that has not sent
-    /// all of its request does not expect one yet.
+    /// all of its request does not expect a reply yet.
     Skip {
         left: u64,
         header: Header,

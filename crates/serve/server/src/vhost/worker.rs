@@ -145,7 +145,7 @@ struct Worker {
     rings: Slab<ActiveRing>,
     /// Rings with events in this round.
     touched: Vec<u64>,
-    /// Rings that gave others their turn.
+    /// Rings with requests left that let other rings have their turn.
     waiting: Vec<u64>,
     /// A ring waits for memory.
     lacks_memory: bool,
