@@ -151,7 +151,7 @@ impl<T> Requests<T> {
     }
 
     /// Submits the prepared requests; those that end at once go to `ended`. Returns `true` if some
-    /// did, so that requests in line have a turn: no completion will start them.
+    /// requests did: then requests in line need a turn, because no completion will start them.
     pub(crate) fn submit(&mut self, load: &Load, ended: &mut impl FnMut(Ended<T>)) -> bool {
         let begun = self.in_flight.requests;
         loop {

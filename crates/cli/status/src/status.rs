@@ -121,8 +121,8 @@ impl KindStatus {
     }
 }
 
-/// Returns the time in nanoseconds below which this share of all requests stays; 0 if there were
-/// none.
+/// Returns the time in nanoseconds that this share of all requests did not exceed; 0 if there were
+/// no requests.
 pub fn quantile_ns(latency_ns: &[(u64, u64)], share: f64) -> u64 {
     let total: u64 = latency_ns.iter().map(|entry| entry.1).sum();
     let wanted = (total as f64 * share).ceil() as u64;

@@ -67,8 +67,8 @@ impl Checkpoint {
         (self.epoch, self.nth)
     }
 
-    /// Returns the number of the next checkpoint of the writer of `epoch`, if this is the newest
-    /// one.
+    /// Returns the number of the next checkpoint of the writer of `epoch`, if this checkpoint is
+    /// the newest one.
     pub fn next_nth(&self, epoch: u64) -> u32 {
         if self.epoch == epoch { self.nth.saturating_add(1) } else { 1 }
     }

@@ -8,8 +8,8 @@
 //! **Bounds.** A client has [`Limits`] of requests and bytes. Beyond these limits, or while the
 //! pool is used up, the client's next request and all bytes after it stay unread. The data of a
 //! write gets memory one chunk at a time, as it arrives. A client without memory may always take
-//! one small chunk: its write or read (`ChunkedRead`) continues with that, slowly, whatever others
-//! hold. The result of a query for extents, and its reply, count as such memory, too.
+//! one small chunk: its write or read (`ChunkedRead`) continues with this chunk, slowly, whatever
+//! others hold. The result of a query for extents, and its reply, count as such memory, too.
 
 mod chunked_read;
 
