@@ -99,7 +99,6 @@ fn everywhere(claim: impl Fn(&Owned, &Path, i32)) {
     }
 }
 
-/// A request on a file.
 fn request(op: u16, file: *mut File, memory: &mut [u8], offset: usize, user_data: u64) -> Request {
     Request {
         op,

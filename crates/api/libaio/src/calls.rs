@@ -86,7 +86,6 @@ impl Limit {
         Limit { known: AtomicU64::new(0), file }
     }
 
-    /// Returns `true` if the system allows `count`.
     fn allows(&self, count: u32) -> bool {
         const USUAL: u64 = 65_536;
         let count = u64::from(count);

@@ -20,7 +20,6 @@ struct Parts {
 }
 
 impl Error {
-    /// Makes the error `errno` of the action `doing`.
     pub(crate) fn new(errno: Errno, doing: impl Into<String>) -> Error {
         Error(Box::new(Parts { errno, doing: doing.into(), because: None }))
     }

@@ -19,7 +19,6 @@ use std::{
     sync::Arc,
 };
 
-/// The state of a request.
 pub(crate) struct Request<T, B> {
     pub(crate) tag: T,
     pub(crate) buffers: Buffers<B>,

@@ -27,7 +27,6 @@ fn all() -> OpenOptions {
     OpenOptions::new().read(true).write(true).create(true)
 }
 
-/// Returns the content of a file.
 fn contents(file: &File) -> Vec<u8> {
     let mut bytes = AlignedBuffer::zeroed(16 * BLOCK);
     let count = file.read_at(&mut bytes, 0).unwrap();

@@ -35,7 +35,6 @@ pub struct LentPart {
     views: AtomicUsize,
 }
 
-/// Makes the parts of a loan.
 pub(crate) fn parts(lent: Lent, engine: &'static ProcessEngine) -> Vec<LentPart> {
     let count = lent.chunks().len();
     let loan = Arc::new(Loan { lent: ManuallyDrop::new(lent), engine });

@@ -22,7 +22,6 @@ pub struct Lines {
     ready: Ready,
 }
 
-/// The ending of lines.
 #[derive(Clone, Copy)]
 enum Ending {
     Char(u8),

@@ -84,7 +84,6 @@ impl From<Outcome> for Phase {
 }
 
 impl Operation {
-    /// Makes an operation that is over.
     pub(crate) fn over(py: Python<'_>, outcome: Outcome) -> PyResult<Py<Operation>> {
         Operation::new(py, outcome.into())
     }

@@ -12,7 +12,6 @@ use core::{
 };
 use pyo3::{ffi, intern, prelude::*, sync::PyOnceLock};
 
-/// The memory of the object.
 #[repr(C)]
 struct Object {
     head: ffi::PyObject,

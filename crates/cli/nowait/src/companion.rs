@@ -44,7 +44,6 @@ impl Companion {
         command.is_some_and(|command| Companion::of(command.as_ref()).is_some())
     }
 
-    /// Finds the program.
     fn find(self) -> Option<PathBuf> {
         let own = std::env::current_exe().ok();
         let beside = own.as_deref().and_then(Path::parent).map(|folder| folder.join(self.0));

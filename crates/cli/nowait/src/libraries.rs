@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 pub(crate) const LIBDIR: &str = "NOWAIT_LIBDIR";
 
 impl Via {
-    /// Returns the file name of the library.
     pub(crate) fn file_name(self) -> &'static str {
         match self {
             Via::Preload => "libnowait_preload.so",

@@ -22,7 +22,6 @@ pub(crate) struct Program {
     pub(crate) secure: Option<&'static str>,
 }
 
-/// The verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Help {
@@ -58,7 +57,6 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// Returns the setting of this process.
     pub(crate) fn here() -> Setting {
         Setting {
             place: Place::system(Path::new("/")),

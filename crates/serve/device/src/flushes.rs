@@ -73,7 +73,6 @@ impl Flushes {
         self.0.lock().failures
     }
 
-    /// Begins a flush of a client.
     pub(crate) fn begin(self: &Arc<Self>, told: &KnownFailures) -> Flush {
         self.start(told.0.load(Relaxed), Some(told.clone()))
     }

@@ -52,7 +52,6 @@ impl Rig {
         Rig { disk, epoll, image, folder }
     }
 
-    /// Waits for the end of a request.
     fn end(&mut self) -> RequestEnd {
         let mut ready = Vec::with_capacity(4);
         loop {

@@ -97,7 +97,6 @@ impl Publication {
         publication
     }
 
-    /// Counts a segment.
     pub(crate) fn count(&mut self, bytes: usize) {
         self.segments += 1;
         self.bytes += bytes as u64;

@@ -53,7 +53,6 @@ enum Entry {
     Damaged,
 }
 
-/// A scan of the log.
 #[derive(Debug)]
 pub(crate) struct Scan {
     /// The first segment that was not returned.

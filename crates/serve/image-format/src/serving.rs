@@ -139,7 +139,6 @@ impl Serving {
         Usage { live_bytes: live * bytes, held_bytes: held * bytes }
     }
 
-    /// Begins a request.
     pub(crate) fn submit(&mut self, id: RequestId, request: Request, out: &mut Outbox) {
         match self.judge_request(&request) {
             None => out.end(id, Err(Failure::Invalid)),

@@ -112,7 +112,6 @@ fn header(epoch: u64, sequence: u64, content: Content) -> Header {
     Header { image: [1; 16], epoch, writer: [3; 16], sequence, durable: 1, content }
 }
 
-/// Returns the head of an image, by its epoch.
 fn head_of(epoch: u64) -> Head {
     Head {
         image: [1; 16],

@@ -68,7 +68,6 @@ pub(crate) fn origin(image: ImageId, store: &str, path: &str) -> Origin {
     name.digest128().to_le_bytes()
 }
 
-/// A segment of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Segment {
     /// The log of the image whose writer put the segment.
@@ -88,7 +87,6 @@ impl Segment {
     }
 }
 
-/// The key of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct PageKey {
     segment: Segment,

@@ -112,7 +112,6 @@ impl Client {
         (gets.load(Relaxed), bytes.load(Relaxed))
     }
 
-    /// Returns the counters of the cache.
     pub(crate) fn cache_figures(&self) -> CacheFigures {
         let [.., hits, misses] = &*self.asked;
         CacheFigures { hits: hits.load(Relaxed), misses: misses.load(Relaxed) }

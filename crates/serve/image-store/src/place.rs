@@ -51,7 +51,6 @@ pub struct Place {
     pub store: Arc<dyn ObjectStore>,
     /// The path below which the image's objects are.
     pub prefix: Path,
-    /// The store, if it is a folder.
     folder: Option<Arc<Folder>>,
 }
 

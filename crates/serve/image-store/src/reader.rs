@@ -27,7 +27,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The parts of the map, or headers of segments, that are read at the same time.
 const READS_AHEAD: usize = 16;
 
-/// The end of a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LogEnd<'a> {
     /// The log ends where no segment follows. The listed segments are in the store, but may not
@@ -63,7 +62,6 @@ const ENDPOINTS: [&str; 8] = [
     "GOOGLE_BASE_URL",
 ];
 
-/// Makes a client for an image.
 pub(crate) fn client(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     let place = Place::new(url, options).map_err(io::Error::other)?;
     let said = ENDPOINTS.map(|name| std::env::var(name).unwrap_or_default());
@@ -126,7 +124,6 @@ impl Reader<'_> {
         self.read(of, Key::Head, HEAD_BYTES_MAX, parse).await
     }
 
-    /// Returns the head of the image.
     pub(crate) async fn head(&self) -> Result<Head, String> {
         match self.look().await? {
             Read::Good(head) => Ok(head),
@@ -251,7 +248,6 @@ impl Reader<'_> {
         Ok(false)
     }
 
-    /// Reads a part of the map.
     async fn part(&self, head: &Head, number: u32) -> (Key, Result<Read<Part>, String>) {
         let key = head.checkpoint.key(number);
         let read = self.read((&head.bases, head.image), key, PART_BYTES_MAX, |bytes, _| {

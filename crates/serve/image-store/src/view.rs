@@ -85,7 +85,6 @@ impl View {
         self.client.asked()
     }
 
-    /// Returns the counters of the cache.
     pub(crate) fn cache_figures(&self) -> CacheFigures {
         self.client.cache_figures()
     }

@@ -19,7 +19,6 @@ use std::time::Duration;
 /// How long a new image may take to be durable.
 const CLOSES_WITHIN: Duration = Duration::from_mins(1);
 
-/// Runs a command.
 pub(crate) fn image(command: &ImageCommand) -> Result<ExitCode> {
     match command {
         ImageCommand::Create { url, size, block_size, key, store } => {
@@ -62,7 +61,6 @@ fn failed(error: &io::Error) -> Failure {
     Failure::new(error.to_string())
 }
 
-/// Adds a key to the options of a store.
 fn keyed(key: &KeyFile, store: StoreOptions) -> Result<StoreOptions> {
     key.with(store).map_err(|error| failed(&error))
 }
@@ -110,7 +108,6 @@ struct Info {
     snapshots: Vec<SnapshotInfo>,
 }
 
-/// A snapshot, as JSON.
 #[derive(Serialize)]
 struct SnapshotInfo {
     name: String,
@@ -162,7 +159,6 @@ fn described(snapshot: Snapshot) -> SnapshotInfo {
     SnapshotInfo { name, size_bytes, clones: clones.into_iter().map(|it| it.path).collect() }
 }
 
-/// Makes a snapshot.
 fn keep(url: &StoreUrl, options: &StoreOptions) -> Result<ExitCode> {
     let Some(name) = &url.snapshot else {
         return Err(Failure::usage(format!("{url}: expected @NAME of a snapshot at the end")));

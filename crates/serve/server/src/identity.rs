@@ -29,7 +29,6 @@ impl OwnName {
         Ok(OwnName { path: path.to_owned(), file: identity(path)? })
     }
 
-    /// Returns the path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

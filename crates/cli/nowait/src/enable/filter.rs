@@ -51,7 +51,6 @@ pub(crate) const CALLS: &[(&str, Part, &[&str])] = &[
     ("io_destroy", Part::Kaio, &["@aio", "@system-service"]),
 ];
 
-/// The filter of a unit.
 #[derive(Debug)]
 pub(crate) struct Filter {
     /// Calls that are not listed are allowed.

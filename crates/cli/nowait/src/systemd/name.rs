@@ -56,7 +56,6 @@ impl UnitName {
         name.ends_with(".service").then(|| UnitName::new(name).ok()).flatten()
     }
 
-    /// Returns the template of an instance.
     pub(crate) fn template(&self) -> Option<UnitName> {
         let instance = self.instance.as_ref().filter(|instance| !instance.is_empty());
         instance.map(|_| UnitName { instance: Some(String::new()), ..self.clone() })

@@ -34,7 +34,6 @@ pub(crate) struct Rig {
     pub(crate) image: Arc<Image>,
 }
 
-/// Returns the options for an image of a server.
 pub(crate) fn options(socket: &Path, patience: Patience) -> ImageOptions {
     let path = PathBuf::from(format!("nbd+unix:///vm?socket={}", socket.display()));
     ImageOptions { path, patience, ..ImageOptions::default() }
@@ -129,7 +128,6 @@ impl Rig {
         self.end().result
     }
 
-    /// Returns the extents of a range of the image.
     pub(crate) fn extents(&mut self, range: Range<u64>) -> Result<Vec<Extent>, Errno> {
         self.disk.run(&self.image, BlockingTask::Extents { range, max: 100 }, TAG);
         let ended = self.end();

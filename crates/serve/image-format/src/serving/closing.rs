@@ -5,7 +5,6 @@ use crate::head::Head;
 use crate::outbox::{Outbox, Over, Purpose};
 use crate::request::{Failure, RequestId};
 
-/// The closing of an image.
 #[derive(Debug)]
 pub(super) struct Closing {
     id: RequestId,

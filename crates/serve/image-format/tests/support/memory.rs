@@ -20,7 +20,6 @@ pub(crate) struct Memory {
     pub(crate) keeps_all: bool,
 }
 
-/// Returns the settings of a writer.
 pub(crate) fn settings() -> Settings {
     Settings::new(Writer { nonce: [1; 16], name: String::from("a writer") })
 }
@@ -88,7 +87,6 @@ impl Memory {
         self.objects.values().map(|(body, _)| &body[..])
     }
 
-    /// Returns the head of the image.
     #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn head(&self) -> Head {
         Head::parse(&self.objects[&Key::Head].0).expect("a head")

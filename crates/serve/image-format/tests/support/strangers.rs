@@ -8,7 +8,6 @@ pub(crate) fn geometry() -> Geometry {
     Geometry::checked(4096, 1 << 30).expect("an image of 1 GiB")
 }
 
-/// Returns the geometry of an encrypted image.
 pub(crate) fn encrypted() -> Geometry {
     let encryption = Some(Encryption { salt: [3; 16], check: [4; 16] });
     Geometry { encryption, ..geometry() }

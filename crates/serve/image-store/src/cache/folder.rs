@@ -178,7 +178,6 @@ impl Folder {
         Arc::strong_count(&self.reads) > 1
     }
 
-    /// Writes the bytes of a page.
     pub(super) async fn write(&self, slot: u32, bytes: &[u8]) -> Result<(), nowait::Error> {
         let mut buffer = AlignedBuffer::zeroed(PAGE_BYTES as usize);
         buffer[..bytes.len()].copy_from_slice(bytes);

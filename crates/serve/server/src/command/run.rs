@@ -103,7 +103,6 @@ fn tls_files(args: &ServeArgs) -> Option<TlsFiles> {
     Some(TlsFiles { certificate, key, client_authority: args.tls_client_ca.clone() })
 }
 
-/// Returns the cache for images on stores.
 fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> {
     if !has_any(args, |path| matches!(StoreUrl::of_path(path), Ok(Some(_)))) {
         return match args.cache_dir {
@@ -227,7 +226,6 @@ fn bind(address: &Address, start: &Start<'_>) -> Result<Listener, Failure> {
     })
 }
 
-/// Listens for virtual machines.
 fn listen_for_machines(
     args: &ServeArgs,
     start: &Start<'_>,
@@ -333,7 +331,6 @@ struct Main {
     /// The signals that reload files.
     hang_ups: Signals,
     started: Instant,
-    /// The listeners for status requests.
     status_listeners: StatusListeners,
     cache: Option<Arc<StoreCache>>,
     /// Removed at the end.

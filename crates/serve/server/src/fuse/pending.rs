@@ -149,7 +149,6 @@ impl RequestTable {
         Tag { owner: OWNER, slot, part: 0 }
     }
 
-    /// Answers a request that has ended.
     pub(crate) fn end(&mut self, ended: RequestEnd, disk: &mut Disk, now_ns: u64) {
         let RequestEnd { tag, result, chunk, extents } = ended;
         let Some(active) = self.active.get_mut(tag.slot as usize).and_then(Option::take) else {

@@ -8,7 +8,6 @@ use super::{
 use nowait_device::{Image, Medium, RequestEnd};
 use std::{io::IoSlice, sync::Arc};
 
-/// The phase of a connection.
 #[derive(Debug)]
 enum Phase<F> {
     Options(Handshake),

@@ -18,7 +18,6 @@ use std::{
     sync::Arc,
 };
 
-/// The fate of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Stays,

@@ -100,7 +100,6 @@ impl View {
         choice::name(self.0.nowait.backend())
     }
 
-    /// Returns the shared state.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0
     }

@@ -16,7 +16,6 @@ pub(crate) struct Shared {
     pub(crate) exports: Arc<[Arc<Image>]>,
     pub(crate) tasks: Arc<BlockingTasks>,
     pub(crate) clients: Clients,
-    /// The files that show images.
     pub(crate) files: Mutex<Vec<(Arc<Image>, PathBuf)>>,
     pub(crate) limits: Limits,
     /// The TLS settings for new clients.

@@ -103,7 +103,6 @@ impl Listener {
         self.name.iter().for_each(OwnName::remove);
     }
 
-    /// Returns the address of a TCP socket.
     fn tcp_address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()?.as_socket()
     }

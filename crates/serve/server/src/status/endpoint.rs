@@ -91,7 +91,6 @@ fn stream(socket: Socket) -> io::Result<Box<dyn Stream>> {
     })
 }
 
-/// The source of the answers.
 struct Answers<S> {
     shared: Arc<Shared>,
     status: S,

@@ -19,7 +19,6 @@ pub(crate) struct Setup {
     pub(crate) image: Arc<Image>,
     pub(crate) device: Arc<OwnedFd>,
     pub(crate) info: DeviceInfo,
-    /// The number of the queue.
     pub(crate) queue: u16,
     /// Signalled when the disk was stopped, so that no more requests come.
     pub(crate) lost: Arc<EventFd>,
@@ -55,7 +54,6 @@ impl Kernel for Queue {
 const MARK: u64 = 0b101 << 61;
 const MASK: u64 = 0b111 << 61;
 
-/// Returns `true` if `token` belongs to a queue.
 pub(crate) fn is_queue(token: u64) -> bool {
     token & MASK == MARK
 }
@@ -94,7 +92,6 @@ impl Queues {
         }
     }
 
-    /// Handles the end of a request.
     pub(crate) fn end(&mut self, ended: &RequestEnd, now_ns: u64) {
         let place = (ended.tag.owner & !MASK) as usize;
         if let Some(Some(ActiveQueue { queue, session, .. })) = self.0.get_mut(place) {

@@ -127,7 +127,6 @@ const SEGMENT_COST_BYTES: usize = 128;
 /// The bytes that a range to discard or zero occupies while it waits for a thread.
 const RANGE_COST_BYTES: usize = 256;
 
-/// The fate of a request.
 enum Fate {
     /// The request is at the medium.
     Begun,

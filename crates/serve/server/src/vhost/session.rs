@@ -38,7 +38,6 @@ pub(super) struct Session {
     count: QueueCount,
 }
 
-/// The state of a queue.
 #[derive(Debug, Default)]
 struct QueueState {
     size: u16,
@@ -61,7 +60,6 @@ fn unsupported<T>() -> Result<T> {
 }
 
 impl Session {
-    /// Makes a session with a device of `queues` queues.
     pub(super) fn new(image: Arc<Image>, workers: Arc<Workers>, queues: u16) -> Session {
         image.stats().connect();
         Session {

@@ -62,7 +62,6 @@ impl Guest {
         Guest::over(Arc::new(memory), size)
     }
 
-    /// Makes a guest on existing memory.
     pub(crate) fn over(memory: Arc<GuestMemoryMmap>, size: u16) -> Guest {
         let next_buffer = BUFFERS;
         Guest { memory, size, available: 0, seen: 0, next_descriptor: 0, next_buffer }

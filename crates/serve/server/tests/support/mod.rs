@@ -191,7 +191,6 @@ impl Client {
         client
     }
 
-    /// Chooses the export `name`.
     pub(crate) fn choose(&mut self, name: &str, structured: bool) {
         self.say(&3u32.to_be_bytes());
         if structured {
@@ -245,7 +244,6 @@ impl Client {
         }
     }
 
-    /// Takes the output.
     pub(crate) fn take(&mut self) {
         while !self.session.is_sent() {
             let mut slices = [IoSlice::new(&[]); 8];

@@ -56,7 +56,6 @@ pub(crate) fn temporary(file: &Path) -> PathBuf {
     name.into()
 }
 
-/// The kinds of files in the folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     /// A block.

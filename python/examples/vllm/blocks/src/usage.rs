@@ -69,7 +69,6 @@ impl Usage {
         self.change(|used| (used.unwrap_or(self.limit).saturating_sub(bytes), ()))
     }
 
-    /// Returns the count.
     pub(crate) fn used(&self) -> io::Result<u64> {
         self.change(|used| (used.unwrap_or(self.limit), used.unwrap_or(self.limit)))
     }

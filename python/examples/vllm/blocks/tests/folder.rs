@@ -44,7 +44,6 @@ impl Tier {
         Tier { folder, memory }
     }
 
-    /// Fills a slot with the byte `seed`.
     fn fill(&mut self, slot: usize, seed: u8) {
         let pages = &mut self.memory[slot * BLOCK / 4096..(slot + 1) * BLOCK / 4096];
         pages.iter_mut().for_each(|page| page.0.fill(seed));
