@@ -91,7 +91,6 @@ pub(crate) unsafe fn ending<T>(made: *mut T) {
     });
 }
 
-/// Returns the negative error number of an error.
 pub(crate) fn negative(errno: Errno) -> i64 {
     -i64::from(errno.raw())
 }

@@ -82,7 +82,6 @@ fn event_counter(looks: &mut Looks<'_>, iocb: &Iocb) -> Result<Option<i32>, Errn
     looks.event_counter(iocb.resfd as i32).map(Some)
 }
 
-/// A descriptor and its status flags.
 type File = (i32, Flags);
 
 fn command(iocb: &Iocb, file: File) -> Result<Command, Errno> {

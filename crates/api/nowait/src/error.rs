@@ -34,7 +34,6 @@ impl Error {
         }
     }
 
-    /// Adds the reason, or the remedy.
     pub(crate) fn because(mut self, reason: impl Into<String>) -> Error {
         self.0.because = Some(reason.into());
         self

@@ -33,7 +33,6 @@ pub(crate) struct Request<T, B> {
     pub(crate) rw_flags: u32,
     /// The time at which the request is cancelled.
     pub(crate) deadline: Deadline,
-    /// The program has cancelled the request.
     pub(crate) is_cancelled: bool,
 }
 

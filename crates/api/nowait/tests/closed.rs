@@ -43,7 +43,6 @@ fn opens(path: &Path) -> Vec<u32> {
     found
 }
 
-/// Returns `true` if this process has the file open for writing.
 fn is_open_for_writing(path: &Path) -> bool {
     opens(path).iter().any(|flags| flags & 0o3 != 0)
 }

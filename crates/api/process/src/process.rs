@@ -429,7 +429,6 @@ fn is_ring(address: usize) -> bool {
     address != 0 && address.is_multiple_of(PAGE_SIZE) && holds(magic, RING_MAGIC)
 }
 
-/// Returns `true` if the ring at `address` belongs to `context`.
 fn is_ring_of(context: &Context, address: usize) -> bool {
     let memory = context.io().ring().memory();
     let holds = |offset, value| holds(address + offset, value);

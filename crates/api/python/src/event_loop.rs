@@ -76,7 +76,6 @@ pub(crate) fn call_soon(
     event_loop.call_method(call, arguments, Some(&options)).map(drop)
 }
 
-/// Returns a copy of the current context.
 pub(crate) fn copied_context(py: Python<'_>) -> PyResult<Py<PyAny>> {
     py.import("contextvars")?.getattr("copy_context")?.call0().map(Bound::unbind)
 }

@@ -131,7 +131,6 @@ impl Operation {
         self.state.lock().request.as_ref().map(|(queue, _)| queue.clone())
     }
 
-    /// Sets the requests that `cancel` stops.
     pub(crate) fn set_request(&self, queue: &Arc<OperationQueue>, keys: Range<u64>) {
         self.state.lock().request = Some((queue.clone(), keys));
     }

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Program {
     /// The file to execute.
     pub(crate) path: PathBuf,
-    /// The interpreter, if the program is a script.
     pub(crate) interpreter: Option<PathBuf>,
     /// The headers of the file, or of the interpreter.
     pub(crate) image: Result<Image, String>,

@@ -77,7 +77,6 @@ impl What {
     }
 }
 
-/// The memory that the queue transfers.
 #[derive(Debug)]
 enum Memory {
     Chunk(Chunk),

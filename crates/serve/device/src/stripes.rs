@@ -26,7 +26,6 @@ const COUNT: u64 = u64::BITS as u64;
 const STRIPE_BYTES: u64 = 256 << 10;
 const ALONE: u32 = 1 << 31;
 
-/// The stripes of one image.
 #[derive(Debug)]
 pub(crate) struct Stripes {
     words: [AtomicU32; COUNT as usize],

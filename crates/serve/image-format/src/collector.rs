@@ -66,7 +66,6 @@ pub(crate) struct Victim {
     is_known: bool,
 }
 
-/// The segments being collected.
 #[derive(Debug)]
 pub(crate) struct Collector {
     /// The most garbage, as a percentage of the blocks in segments.
@@ -101,7 +100,6 @@ impl Collector {
         self.rest = self.rest.saturating_sub(1);
     }
 
-    /// Returns `true` if the garbage exceeds `percent` percent of the allowed garbage.
     fn exceeds(&self, map: &Map, percent: u64) -> bool {
         let (held, live) = map.held_and_live();
         u128::from(held - live) * 10_000
@@ -249,7 +247,6 @@ impl Victim {
         Some(run)
     }
 
-    /// Takes blocks that were read.
     pub(crate) fn take_blocks(&mut self, blocks: Vec<Moved>) {
         self.reads -= 1;
         self.ready.extend(blocks);

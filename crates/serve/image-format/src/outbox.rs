@@ -11,7 +11,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The purpose of an operation of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     // Purposes while the image is being opened.
@@ -95,7 +94,6 @@ pub enum Over {
     Closed,
 }
 
-/// The output of an image.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) errands: Errands<Purpose>,

@@ -59,7 +59,6 @@ struct Retirement {
     left: u32,
 }
 
-/// The checkpoints of an image.
 #[derive(Debug)]
 pub(crate) struct Publication {
     draft: Option<Draft>,

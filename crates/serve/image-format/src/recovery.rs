@@ -410,7 +410,6 @@ impl Recovery {
         }
     }
 
-    /// Applies a segment.
     fn follow(
         &mut self,
         header: Header,

@@ -18,7 +18,6 @@ use crate::wire::{CHECKSUM_BYTES, Damage, Fields, checked, put_count, put_text, 
 /// The most records of one segment.
 pub const RECORDS_MAX: usize = 4096;
 
-/// The bytes of a record.
 const RECORD_BYTES: usize = 16;
 
 /// The longest name of the writer in a fence, in bytes.

@@ -48,7 +48,6 @@ pub(crate) struct Serving {
     settings: Settings,
     head: Head,
     tag: Tag,
-    /// The cipher of an encrypted image.
     cipher: Option<Cipher>,
     map: Map,
     /// The place of this writer's first segment in the log.
@@ -330,7 +329,6 @@ impl Serving {
         self.seal_ns().into_iter().chain(gathered_ns).min()
     }
 
-    /// Continues with an answer of the store.
     pub(crate) fn answer(
         &mut self,
         errand: Errand<Purpose>,
@@ -407,7 +405,6 @@ impl Serving {
         }
     }
 
-    /// Continues with an answer about the head.
     fn head_answered(
         &mut self,
         errand: Errand<Purpose>,
@@ -481,7 +478,6 @@ impl Serving {
         }
     }
 
-    /// Continues with the head in the store.
     fn head_is_read(
         &mut self,
         errand: Errand<Purpose>,

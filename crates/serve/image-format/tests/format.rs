@@ -107,7 +107,6 @@ fn data_bytes(header: &Header, geometry: Geometry) -> u64 {
     data.map(|record| u64::from(record.blocks) * geometry.stored_bytes() as u64).sum()
 }
 
-/// Returns a header of an image, by its epoch and its place.
 fn header(epoch: u64, sequence: u64, content: Content) -> Header {
     Header { image: [1; 16], epoch, writer: [3; 16], sequence, durable: 1, content }
 }

@@ -90,7 +90,6 @@ impl Segment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct PageKey {
     segment: Segment,
-    /// The number of the page in the segment.
     number: u32,
 }
 
@@ -281,7 +280,6 @@ impl Cache {
         bytes.filter(|_| is_there)
     }
 
-    /// Returns the segments with cached pages.
     #[cfg(test)]
     pub(crate) fn segments(&self) -> HashSet<Segment> {
         let state = self.state.lock();
@@ -390,12 +388,10 @@ fn parts(range: &Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
     })
 }
 
-/// Returns the whole pages that contain a range.
 pub(crate) fn pages_of(range: &Range<u64>) -> Range<u64> {
     range.start / PAGE_BYTES * PAGE_BYTES..range.end.next_multiple_of(PAGE_BYTES)
 }
 
-/// Returns the checksums of the parts of a page.
 fn sums(key: &PageKey, bytes: &[u8]) -> Sums {
     let mut sums = [0; PARTS];
     for (number, part) in bytes.chunks(PART_BYTES).enumerate() {

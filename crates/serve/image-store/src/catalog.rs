@@ -142,7 +142,6 @@ fn release(
     }
 }
 
-/// Deletes all objects of an image.
 async fn delete_all(client: &Client) -> Result<u64, String> {
     let mut gone = 0;
     for _ in 0..ROUNDS_MAX {

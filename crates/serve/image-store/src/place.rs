@@ -112,7 +112,6 @@ impl Place {
         Ok(self.at(prefix))
     }
 
-    /// Returns the place of the image at `prefix` in the store.
     pub(crate) fn at(&self, prefix: Path) -> Place {
         Place { prefix, ..self.clone() }
     }

@@ -45,7 +45,6 @@ impl LogEnd<'_> {
     }
 }
 
-/// Reads an image.
 pub(crate) struct Reader<'a> {
     pub(crate) client: &'a Client,
 }
@@ -340,7 +339,6 @@ pub(crate) enum Read<T> {
 }
 
 impl<T> Read<T> {
-    /// Returns the word for the result.
     pub(crate) fn what(&self) -> &'static str {
         match self {
             Read::Good(_) => "good",

@@ -258,7 +258,6 @@ pub fn export(
     Ok(Copied { size_bytes, written_bytes })
 }
 
-/// The destination of an export.
 enum Target {
     /// A new file, in which unwritten bytes are zeroes. The file has the first name until it is
     /// complete.

@@ -42,7 +42,6 @@ struct State {
     is_said: bool,
 }
 
-/// The trouble with the store of an image.
 #[derive(Debug)]
 pub(crate) struct Trouble {
     shown: String,

@@ -37,7 +37,6 @@ pub struct View {
     url: StoreUrl,
     client: Client,
     head: Head,
-    /// The cipher of an encrypted image.
     cipher: Option<Cipher>,
     map: Map,
 }

@@ -26,7 +26,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 type Running = Pin<Box<dyn Future<Output = (RequestId, Result<Vec<u8>, String>)>>>;
 
-/// The parameters of the thread.
 pub(crate) struct Plan {
     pub(crate) url: StoreUrl,
     pub(crate) client: Client,

@@ -193,7 +193,6 @@ fn cut_off(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode
     print(text.as_bytes())
 }
 
-/// The result of a check, as JSON.
 #[derive(Serialize)]
 struct Checked {
     url: String,

@@ -37,7 +37,6 @@ impl Control {
         self.links.get(&key).cloned().unwrap_or_default()
     }
 
-    /// Forgets a request that has ended.
     #[inline]
     pub(super) fn forget(&mut self, key: u64, nowait: &Nowait) {
         if !self.timers.is_empty()

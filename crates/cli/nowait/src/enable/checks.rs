@@ -13,7 +13,6 @@ pub(super) use programs::{Judged, setting};
 use std::fs;
 use std::path::Path;
 
-/// The results of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) programs: Vec<Judged>,

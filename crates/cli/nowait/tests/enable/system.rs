@@ -69,7 +69,6 @@ impl System {
         fs::read_to_string(self.path(path)).unwrap()
     }
 
-    /// Runs `nowait` on this system.
     pub(crate) fn nowait(&self, args: &[&str]) -> (i32, String, String) {
         let mut command = nowait(args);
         command.arg("--root").arg(self.root.path()).env("NOWAIT_LIBDIR", "/usr/lib/nowait");

@@ -36,7 +36,6 @@ struct State {
     pages: Pages<PageKey>,
     /// The bytes of the slots.
     memory: Vec<Box<[u8; PAGE_BYTES as usize]>>,
-    /// The changes of each image.
     changes: Vec<Changes>,
 }
 

@@ -7,7 +7,6 @@ use core::ops::Range;
 /// the other out of the cache as well.
 const COUNTERS: u64 = 4096;
 
-/// The changes of one image.
 #[derive(Debug)]
 pub(super) struct Changes {
     counters: Box<[Counter]>,

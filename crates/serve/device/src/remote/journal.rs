@@ -43,7 +43,6 @@ impl Journal {
         Journal { bytes_max, ..Journal::default() }
     }
 
-    /// Returns `true` if the journal keeps changes.
     pub(super) fn keeps(&self) -> bool {
         self.bytes_max > 0
     }

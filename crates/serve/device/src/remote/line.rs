@@ -365,7 +365,6 @@ impl Line {
         (state.journal.bytes(), state.phase == Phase::Up)
     }
 
-    /// Begins to close the image.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         // A server that still has requests may accept no more bytes: then the sending thread must

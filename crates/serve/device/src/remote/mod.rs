@@ -152,7 +152,6 @@ impl Remote {
         }
     }
 
-    /// Returns `true` if the server can flush.
     pub(crate) fn flushes(&self) -> bool {
         self.can(flags::FLUSH)
     }

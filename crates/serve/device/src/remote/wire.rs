@@ -7,7 +7,6 @@ use core::ops::Range;
 use nowait::Errno;
 use std::io::{self, Read};
 
-/// A request to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Command {
     pub(super) kind: Kind,
@@ -55,7 +54,6 @@ impl Command {
         self.kind == Kind::Read
     }
 
-    /// Returns `true` if the command changes the image.
     pub(super) fn changes(&self) -> bool {
         self.len > 0 && matches!(self.kind, Kind::Write | Kind::Trim | Kind::WriteZeroes)
     }

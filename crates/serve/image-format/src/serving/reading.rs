@@ -19,7 +19,6 @@ pub(super) struct Read {
     id: RequestId,
     blocks: Range<u64>,
     data: Vec<u8>,
-    /// The number of GETs in flight.
     gets: usize,
 }
 

@@ -117,7 +117,6 @@ impl World<'_> {
         self.reads.clear();
     }
 
-    /// Runs an edit for a while.
     fn edit(&mut self, edit: Edit) {
         let mut editor = Editor::new(edit, self.now_ns);
         while let Some((ticket, operation)) = editor.pop_operation() {

@@ -34,7 +34,6 @@ pub(crate) fn image(store: &mut Memory, settings: Settings, size_bytes: u64) -> 
 }
 
 impl Memory {
-    /// Returns the bytes of all objects.
     #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn bytes(&self) -> u64 {
         self.objects.values().map(|(body, _)| body.len() as u64).sum()
@@ -81,7 +80,6 @@ impl Memory {
         self.objects.keys().filter(|key| matches!(key, Key::Part { .. })).count()
     }
 
-    /// Returns all objects.
     #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn bodies(&self) -> impl Iterator<Item = &[u8]> {
         self.objects.values().map(|(body, _)| &body[..])

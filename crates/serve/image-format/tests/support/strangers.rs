@@ -3,7 +3,6 @@
 
 use nowait_image_format::{Encryption, Geometry, Head, Header, Part, checkpoint};
 
-/// Returns the geometry for parsing objects.
 pub(crate) fn geometry() -> Geometry {
     Geometry::checked(4096, 1 << 30).expect("an image of 1 GiB")
 }

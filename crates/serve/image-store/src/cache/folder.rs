@@ -40,7 +40,6 @@ pub(super) const ROWS: u32 = (BLOCK_BYTES / ROW_BYTES) as u32;
 /// The blocks of the table that are read at a time.
 const BLOCKS_AT_ONCE: u32 = 256;
 
-/// The file of a cache.
 #[derive(Debug)]
 pub(super) struct Folder {
     file: AsyncFile,
@@ -189,7 +188,6 @@ impl Folder {
         let _ = self.file.sync_data().await;
     }
 
-    /// Returns a block of the table for the current pages.
     pub(super) fn block(number: u32, pages: &Pages) -> AlignedBuffer {
         let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
         let rows = block.as_chunks_mut::<ROW_BYTES>().0;

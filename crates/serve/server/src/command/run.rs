@@ -142,7 +142,6 @@ fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> 
     }
 }
 
-/// Returns the cache for images on NBD servers.
 fn server_cache(args: &ServeArgs) -> Option<Arc<ServerCache>> {
     let is_used = args.cache == CacheArg::User && has_any(args, is_on_server);
     is_used.then(|| ServerCache::new(args.cache_size))
@@ -299,7 +298,6 @@ fn wait(task: Task<()>, limit_ns: u64) -> Result<(), ServeError> {
     })
 }
 
-/// The signals that end a server.
 const ENDS: &[i32] = &[signalfd::TERM, signalfd::INT];
 
 /// Listeners that belong to threads which end with the process. Dropping this removes their names.

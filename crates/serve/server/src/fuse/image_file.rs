@@ -59,7 +59,6 @@ impl<F> ImageFile<F> {
         may
     }
 
-    /// Counts a closed file.
     pub(crate) fn close(&self) {
         let closed = self.opened.fetch_update(Relaxed, Relaxed, |opened| opened.checked_sub(1));
         if closed.is_ok() {
@@ -67,7 +66,6 @@ impl<F> ImageFile<F> {
         }
     }
 
-    /// Notes that the contents change.
     pub(crate) fn change(&self) {
         self.set_changed(since_1970_ns(SystemTime::now()));
     }

@@ -74,7 +74,6 @@ impl RequestTable {
         }
     }
 
-    /// Begins a request.
     pub(crate) fn ask(
         &mut self,
         file: Arc<ImageFile<AnySource>>,

@@ -43,7 +43,6 @@ impl Default for Limits {
     }
 }
 
-/// A request in flight.
 #[derive(Debug)]
 struct Active {
     header: Header,
@@ -347,7 +346,6 @@ impl<F> Transmission<F> {
         HeaderOutcome::Yes
     }
 
-    /// Checks that a request is possible.
     fn check(&self, header: &Header) -> Result<(), Errno> {
         if self.stopping {
             return Err(Errno::SHUTDOWN);

@@ -13,7 +13,6 @@ use nowait_sys::mutex::Mutex;
 use socket2::Socket;
 use std::sync::Arc;
 
-/// An order to a serving thread.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Serve this client.

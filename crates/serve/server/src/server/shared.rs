@@ -36,7 +36,6 @@ impl Shared {
         caught(&self.nowait, doing, work)
     }
 
-    /// Notes that the server ends.
     pub(crate) fn ends(&self) {
         if !mistake::makes(Mistake::EndWithAll) {
             self.tasks.end_at(now_ns() + TASKS_NS);

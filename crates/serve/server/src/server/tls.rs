@@ -80,7 +80,6 @@ impl Tls {
         Ok(Tls(Arc::new(config.map_err(|error| about(&files.certificate, &error))?)))
     }
 
-    /// Begins TLS with a client.
     pub(crate) fn begin(&self) -> Option<Stream> {
         let mut connection = ServerConnection::new(self.0.clone()).ok()?;
         connection.set_buffer_limit(Some(BUFFER_BYTES));

@@ -26,7 +26,6 @@ pub(crate) struct Setup {
     pub(crate) answer: SyncSender<Result<(), Errno>>,
 }
 
-/// A queue being served.
 #[derive(Debug)]
 struct ActiveQueue {
     queue: Queue,

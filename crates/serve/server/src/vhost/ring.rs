@@ -91,7 +91,6 @@ pub struct Ring<F> {
     broken: bool,
 }
 
-/// A request in flight.
 #[derive(Debug)]
 struct Active {
     head: u16,
@@ -448,7 +447,6 @@ impl<F> Ring<F> {
         }
     }
 
-    /// Discards or zeroes ranges.
     fn change_ranges<M: Medium<File = F>>(
         &mut self,
         head: u16,
