@@ -39,7 +39,8 @@ def serve(name: str, folder: str) -> None:
     """Serve a folder, and print the port."""
     config = uvicorn.Config(SERVERS[name](folder), port=0, log_level="error", access_log=False)
     listens = config.bind_socket()
-    # Clients that connect before the server's loop runs wait here instead of being refused.
+    # Listen before the server's loop runs, so that clients that connect earlier wait and are not
+    # refused.
     listens.listen(config.backlog)
     print(listens.getsockname()[1], flush=True)
     uvicorn.Server(config).run([listens])

@@ -24,7 +24,8 @@ class Loan:
         parts = self._file.lend_at(self._length, self._offset)
         if parts is None:
             data = await self._file.read_at(self._length, self._offset)
-            # The read has normally cached the pages; if not, a copy serves.
+            # The read has normally cached the pages; if they are still missing, lend the copy that
+            # it returned.
             parts = self._file.lend_at(self._length, self._offset)
             if parts is None:
                 self._views = [memoryview(data)]

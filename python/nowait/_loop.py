@@ -90,7 +90,7 @@ class Lock:
     __slots__ = ("_holder", "_turns")
 
     def __init__(self) -> None:
-        # The number of the process of the task that holds the lock.
+        # The number of the process whose task holds the lock.
         self._holder: int | None = None
         self._turns: OrderedDict[Operation[None], None] = OrderedDict()
 
@@ -99,7 +99,8 @@ class Lock:
             self._holder = _process
             return
         if self._holder != _process:
-            # A task of the parent process, which does not exist here.
+            # A task of the parent process held the lock at the fork, and does not exist in this
+            # child.
             self._holder = _process
             self._turns.clear()
             return

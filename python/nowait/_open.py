@@ -43,7 +43,8 @@ class Opening(Generic[F]):
         try:
             return await self._file._open()
         except BaseException:
-            # Cancelled, perhaps when it was open already: the program cannot close it.
+            # The task was cancelled, perhaps after the file was open, and the program has no file
+            # to close.
             self._file.abandon()
             raise
 

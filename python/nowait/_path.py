@@ -56,7 +56,7 @@ def _method(name: str, gives_paths: bool) -> Any:
     function = getattr(pathlib.Path, name)
 
     async def method(self: Any, *arguments: Any, **options: Any) -> Any:
-        # For a method of the class, `self` is the class.
+        # If `name` is a class method, `self` is the class.
         if isinstance(self, type):
             result, kind = await _on_thread(function, *arguments, **options), self
         else:
@@ -73,7 +73,8 @@ def _iterator(name: str) -> Any:
     async def method(self: Path, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
         kind = type(self)
         found: Iterator[Any] = iter(await _on_thread(function, self, *arguments, **options))
-        # The program may change between two folders where a walk continues.
+        # A walk fetches one folder at a time, because the program may change the list of folders
+        # where it continues.
         count = 1 if name == "walk" else BATCH
         while batch := await _on_thread(list, itertools.islice(found, count)):
             for one in batch:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Size of a read ahead: it doubles each time until a seek. More is not faster: the data and the
-# lines made of it would not fit into the processor's caches.
+# Size of a read ahead: it doubles each time, up to the maximum, until a seek. A larger read is not
+# faster: its data and the lines made of it would not fit into the processor's caches.
 AHEAD_BYTES_MIN, AHEAD_BYTES_MAX = 16 << 10, 64 << 10
-# A larger read takes no more memory than the file has bytes.
+# A read of more bytes than this takes no more memory than the file has bytes.
 SURE_BYTES = 1 << 20
 # Size of a read that looks for the end of a line if nothing is read ahead.
 LINE_BYTES = 8 << 10
@@ -56,7 +56,7 @@ class Stream(RawFile):
         self._ahead: Lines[bytes] = Lines(b"", "\n")
         self._ahead_bytes = AHEAD_BYTES_MIN if buffering else 0
         self._behind: bytearray | None = None
-        # 1 means one line in text files, and has no meaning here.
+        # 1 means line buffering in text files, and has no meaning for bytes.
         self._behind_bytes = BEHIND_BYTES if buffering < 0 or buffering == 1 else buffering
         if durable:
             self._behind_bytes = 0
@@ -127,7 +127,8 @@ class Stream(RawFile):
                 line = self._ahead.line(limit)
                 if line is not None:
                     return line
-                # Read as much again as there is: finding the end of a long line takes linear time.
+                # Read as many bytes as are already here, so that finding the end of a long line
+                # takes linear time.
                 if not await self._fill(max(len(self._ahead), LINE_BYTES)):
                     line = self._ahead.line(limit)
                     return self._ahead.take(-1) if line is None else line
@@ -146,7 +147,7 @@ class Stream(RawFile):
         return LineIterator(self._ahead, self.__anext__)
 
     async def __anext__(self) -> bytes:
-        # After each part of the file, other tasks have their turn.
+        # Let other tasks run after each part of the file.
         await let_others_run()
         if line := await self.readline():
             return line
@@ -189,7 +190,8 @@ class Stream(RawFile):
         """
         count = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
         if not self._gather(data, count):
-            # The program may change any other memory once this call has returned.
+            # Copy data that is not `bytes`, because the program may change it once this call has
+            # returned.
             whole = data if isinstance(data, bytes) else bytes(data)
             await self._write_in_turn(lambda: whole)
         return count
@@ -252,8 +254,8 @@ class Stream(RawFile):
         if self._late is not None:
             late = self._late
             await end_of(late)
-            # Not earlier: if the wait is cancelled, the next task must still learn the result of
-            # the write.
+            # Clear this only now: if the wait is cancelled, the next task must still learn the
+            # result of the write.
             self._late = None
             late.result()
 

@@ -122,7 +122,8 @@ class TextFile:
                 line = self._ahead.line(limit)
                 if line is not None:
                     return line
-                # Read as much again as there is: finding the end of a long line takes linear time.
+                # Read as many characters as are already here, so that finding the end of a long
+                # line takes linear time.
                 if not await self._fill(len(self._ahead)):
                     line = self._ahead.line(limit)
                     return self._ahead.take(-1) if line is None else line
@@ -145,7 +146,7 @@ class TextFile:
         return LineIterator(self._ahead, self.__anext__)
 
     async def __anext__(self) -> str:
-        # After each part of the file, other tasks have their turn.
+        # Let other tasks run after each part of the file.
         await let_others_run()
         if line := await self.readline():
             return line
@@ -199,8 +200,8 @@ class TextFile:
             encoder.setstate(state)
             raise
         if not self.buffer._gather(data, len(data)):
-            # Set the state here: other tasks may write first, and after a cancellation nothing is
-            # written.
+            # Set the encoder's state only when the write begins: other tasks may write first, and
+            # after a cancellation nothing is written.
             encoder.setstate(state)
             await self.buffer._write_in_turn(lambda: encoder.encode(translated))
         if self.line_buffering and ("\n" in text or "\r" in text):

@@ -222,8 +222,8 @@ async def anyio_lines(path: str) -> int:
     return count
 
 
-# A thread for each line takes a minute for 100 MB: these engines stop early, and the rates are
-# compared.
+# These engines use a thread for each line and would need a minute for 100 MB, so they stop early,
+# and the rates are compared.
 SLOW_LINES = 20_000
 
 LINES: dict[str, Callable[[str], Awaitable[int]]] = {
@@ -386,8 +386,9 @@ async def measure(case: str, name: str, path: str, size: int, count: int, seed: 
     async with AsyncExitStack() as stack:
         engine = await ENGINES[name](path, stack)
         if case == "uncached-64":
-            # One round before the measurement: otherwise it would include the kernel's clearing of
-            # memory, most of all for a cache in the process. The C program does the same.
+            # Run one round before the measurement: otherwise the measurement would include the time
+            # in which the kernel clears memory, most of all for a cache in the process. The C
+            # program does the same.
             await run_case(case, engine, size, count, seed)
             await engine.forget()
             forget(path)
@@ -400,8 +401,8 @@ async def measure(case: str, name: str, path: str, size: int, count: int, seed: 
         took = time.perf_counter() - begin
         held_up = watch.stop() if watch else None
     if watch is None:
-        # Measured in a second round: watching the loop costs a turn of it for each read that
-        # suspends.
+        # The delay of the loop is measured in a second round, because the measurement costs a turn
+        # of the loop for each read that suspends.
         async with AsyncExitStack() as stack:
             engine = await ENGINES[name](path, stack)
             watch = Watch()

@@ -72,7 +72,8 @@ class Operation(AbstractOperation):
             size = len(self._value) if isinstance(self._value, bytes) else self._value
             self._callback(size or 0)
 
-    # Returns None before the end, which the type annotations of caio 0.9 do not allow.
+    # The method returns None before the operation ends, which the type annotations of caio 0.9 do
+    # not allow.
     def get_value(self) -> bytes | int | None:  # type: ignore[override,unused-ignore]
         return self._value
 
@@ -128,7 +129,7 @@ class Files(AbstractContext):
         _, file, opening = known
         if not file.is_open:
             try:
-                # Another task may wait for the open, too.
+                # Another task may wait for the same open.
                 await asyncio.shield(opening)
             except OSError:
                 self._files.pop(fd, None)

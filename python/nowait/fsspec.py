@@ -100,7 +100,7 @@ class FileSystem(AsyncFileSystem, LocalFileSystem):  # type: ignore[misc]
             for at, part in zip(wanted, parts):
                 results[at] = part
 
-        # Concurrently, up to the limit of open files.
+        # The reads run concurrently, up to the limit of open files.
         reads = [read(path, wanted) for path, wanted in indices.items()]
         await _run_coros_in_chunks(reads, batch_size)
         return results

@@ -25,7 +25,7 @@ LIMIT = 3600 if FULL else 120
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
-# On a disk, and in memory. In the container of a build machine both may be the same.
+# Folders on a disk and in memory. In the container of a build machine both may be in memory.
 FOLDERS = {"disk": "/var/tmp", "tmpfs": "/dev/shm"}
 
 
@@ -63,8 +63,9 @@ def run_trio(coroutine: Coroutine[Any, Any, Any]) -> Any:
     return trio.run(limited)
 
 
-# Each runs a coroutine in a new event loop, within a generous limit. Not every interpreter has
-# uvloop: if it is missing, a test that takes one of several loops uses asyncio's own instead.
+# Each entry runs a coroutine in a new event loop, within a generous time limit. Not every
+# interpreter has uvloop: if it is missing, a test that takes one of several loops uses asyncio's
+# own instead.
 ASYNCIO: dict[str, Run] = {"asyncio": run_asyncio_loop(asyncio.new_event_loop)}
 if importlib.util.find_spec("uvloop"):
     ASYNCIO["uvloop"] = run_asyncio_loop(importlib.import_module("uvloop").new_event_loop)

@@ -27,7 +27,7 @@ BLOCK = 64 << 10
 SLOTS = 16
 KEYS = 400
 CAPACITY = 128 * BLOCK
-# Older than the temporary files that a sweep spares.
+# A time so long ago that a sweep removes a temporary file of that age.
 LONG_AGO = time.time() - 3600
 
 

@@ -10,7 +10,7 @@ import fsspec
 import pytest
 from nowait.fsspec import FileSystem
 
-# These packages do not exist for every interpreter.
+# These packages are not available for every Python version.
 for name in ("dask", "numpy", "pandas", "pyarrow"):
     pytest.importorskip(name)
 
@@ -27,7 +27,7 @@ import pyarrow.parquet
 
 fsspec.register_implementation("nowait", FileSystem)
 
-# A warning of pandas about its use by dask.
+# pandas gives this warning about calls that dask makes.
 pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")
 
 NUMBERS = numpy.arange(100_000, dtype="int64")

@@ -103,8 +103,9 @@ def test_what_is_not_cached_comes_all_the_same(disk: pathlib.Path, run: Run) -> 
 
 
 def test_reads_in_line_behind_reads_that_are_over_at_once_begin(disk: pathlib.Path) -> None:
-    # In a thread of its own, whose queue has never been signalled. As many reads as a queue has
-    # places end within the call: no completion makes the loop start the ones in line behind them.
+    # The test needs a thread of its own, whose queue has never been signalled. As many reads as a
+    # queue has places end within the call, so no completion makes the loop start the reads that
+    # wait behind them.
     (disk / "file").write_bytes(bytes(20_000))
 
     async def main() -> None:
@@ -336,7 +337,8 @@ def test_a_cached_read_is_one_system_call(folder: pathlib.Path) -> None:
     trace = [strace, "-f", "-o", str(folder / "calls"), sys.executable, "-c", CACHED_READS]
     subprocess.run([*trace, str(folder / "file")], check=True, timeout=120)
     calls = [line.split(maxsplit=1) for line in (folder / "calls").read_text().splitlines()]
-    # The second line of a call, which another thread's has cut in two.
+    # strace writes a call on two lines if another thread makes a call meanwhile: drop the second
+    # line.
     calls = [(number, call) for number, call in calls if not call.startswith("<... ")]
     begin, end = [at for at, (_, call) in enumerate(calls) if call.startswith("getppid(")]
     thread = calls[begin][0]

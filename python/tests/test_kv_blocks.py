@@ -107,7 +107,7 @@ def test_a_full_disk_fails_stores_and_leaves_nothing_behind(disk: pathlib.Path) 
         stored = blocks.contains([key_of(number) for number in range(12)])
         assert stored.count(True) == 12 - len(reasons)
         assert list(small.glob("**/*.tmp")) == []
-        # Space for one block more.
+        # Make space for one more block.
         pathlib.Path(blocks.path(key_of(stored.index(True))) or "").unlink()
         assert run(blocks, False, [stored.index(False)], [0]) == []
         blocks.close()

@@ -237,7 +237,7 @@ async def main():
     reads = [file.read_at(4096, at * 4096) for at in range(100)]
     child = os.fork()
     if child == 0:
-        # The parent's requests, in flight and in line, do not exist here.
+        # The parent's requests, in flight or waiting, do not exist in the child.
         assert nowait.in_flight() == (0, 0, 0)
         assert nowait.limits().bytes == 1 << 20
         asyncio.run(read())
@@ -275,7 +275,7 @@ def test_reads_in_line_take_no_memory(path: pathlib.Path, run: Run) -> None:
             before = resident()
             reads = [file.read_at(16 * BLOCK, 0) for _ in range(100_000)]
             assert nowait.in_flight().waiting == 100_001
-            # A page of each would be 400 MB.
+            # One page for each read would take 400 MB.
             assert resident() - before < 200 << 20
             for read in reads[20_000:]:
                 read.cancel()

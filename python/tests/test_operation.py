@@ -136,7 +136,7 @@ def test_a_write_that_is_cancelled_while_it_waits_is_not_done(
             async with file.lend(4096, 0) as views:
                 operation = file.write_at(bytes(4096), 0)
                 assert not operation.done() and operation.cancel()
-                # The wait ends now, not when the pages are returned.
+                # The operation ends now, not when the program gives the lent pages back.
                 with anyio.fail_after(LIMIT):
                     while nowait.in_flight().requests > 0:
                         await anyio.sleep(0.001)
@@ -229,7 +229,7 @@ def test_a_file_whose_opening_was_cancelled_is_closed(path: pathlib.Path, run: R
                 scope.cancel()
                 await nowait.open(path)
         gc.collect()
-        # A helper thread closes each, perhaps after the check.
+        # A helper thread closes each file, perhaps after the check.
         while any(is_open(number, path) for number in os.listdir("/proc/self/fd")):
             await nowait.read_bytes(path)
 
@@ -254,7 +254,8 @@ def test_a_buffer_stays_locked_until_the_engine_is_done_with_it(
                     buffer.clear()
             operation = file.readinto_at(buffer, 0)
             operation.cancel()
-            # Other reads of the same queue end, and at last the cancelled one.
+            # While the test makes other reads, the cancelled read ends too, and the buffer is
+            # unlocked.
             while True:
                 await file.read_at(4096, 0)
                 try:
@@ -355,7 +356,7 @@ def test_a_file_that_is_not_closed_is_warned_of(path: pathlib.Path, run: Run) ->
         with pytest.warns(ResourceWarning, match="unclosed file"):
             del file
             gc.collect()
-        # A helper thread closes it in any case; this open comes after the close.
+        # A helper thread closes the lost file in any case; this open comes after the close.
         async with nowait.open(path) as other:
             await other.size()
             while os.path.exists(f"/proc/self/fd/{number}") and other.fileno() != number:

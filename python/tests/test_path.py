@@ -78,5 +78,5 @@ def test_everything_that_pathlib_awaits_is_there() -> None:
             method = getattr(nowait.Path, name, None)
             if method is None or not (inspect.isfunction(method) or inspect.ismethod(method)):
                 missing.append(name)
-    # `link_to` is no more since Python 3.12.
+    # Python 3.12 has removed `link_to`.
     assert set(missing) <= {"link_to", "copy", "copy_into", "from_uri", "info", "move", "move_into"}

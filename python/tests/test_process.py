@@ -198,7 +198,7 @@ import asyncio, sys, nowait
 async def main():
     global file
     other = await nowait.open(sys.argv[1] + ".other", "wb")
-    # The one worker has this to do first.
+    # The only worker is busy with this write first.
     other.write_at(bytes(128 << 20), 0)
     other.sync()
     file = await nowait.open(sys.argv[1], "ab")
@@ -223,7 +223,7 @@ fifo = sys.argv[1] + ".fifo"
 os.mkfifo(fifo)
 
 async def main():
-    # More of them than helper threads there are at first.
+    # Start more reads than there are helper threads at first.
     waits = [nowait.read_bytes(fifo) for _ in range(20)]
     await asyncio.sleep(0.05)
     await nowait.write_bytes(sys.argv[1], b"beside")
@@ -243,7 +243,7 @@ INTERRUPTED = """
 import asyncio, os, signal, sys, threading, time, nowait
 fifo = sys.argv[1] + ".fifo"
 os.mkfifo(fifo)
-# A shell has commands in the background ignore it.
+# A shell starts background commands with SIGINT ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def interrupt():
@@ -251,7 +251,7 @@ def interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 async def main():
-    # A write is waited for, and this one has no reader.
+    # The exit waits for writes, and this write has no reader.
     global never
     never = nowait.write_bytes(fifo, b"never")
     await asyncio.sleep(0.05)

@@ -85,7 +85,7 @@ def model(file: Any, what: str, value: Any, seed: int) -> Any:
         return file.readinto(buffer), buffer
     if what == "write":
         count = file.write(content(value, seed))
-        # `io` finds out only this way where an append went.
+        # `io` learns the offset after an append only by this seek.
         return count, file.seek(0, os.SEEK_END) if "a" in file.mode and file.readable() else None
     if what == "seek":
         return file.seek(*value)
@@ -265,7 +265,7 @@ def test_a_cancelled_close_loses_nothing(disk: pathlib.Path, run: Run) -> None:
             while not file.closed:
                 await anyio.lowlevel.checkpoint()
             async with nowait.open(path) as written:
-                # The read comes after the writes in flight.
+                # This read comes after the writes that were in flight.
                 assert await written.read_at(200_000, 0) == b"1" * 100_000 + b"2" * 1000
 
     async def closed(file: nowait.File) -> None:
@@ -322,8 +322,8 @@ def test_a_failure_is_told_after_a_wait_that_is_cancelled_with_it(run_asyncio: R
         """Return a flush that is cancelled in the step in which the write has failed."""
 
         async def flush() -> None:
-            # In the same step as the write: the loop has no turn in which the write could fail
-            # earlier.
+            # Flush in the same step as the write: the loop has no turn in which the write could
+            # fail earlier.
             await file.write(b"x" * 100_000)
             assert file._late is not None
             file._late.add_done_callback(lambda _: flushing.cancel())

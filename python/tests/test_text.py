@@ -29,7 +29,7 @@ SIZES = strategies.one_of(strategies.integers(-1, 12), strategies.sampled_from([
 STEPS = strategies.one_of(
     strategies.tuples(strategies.sampled_from(["read", "readline", "readlines"]), SIZES),
     strategies.tuples(strategies.just("lines"), strategies.integers(0, 5)),
-    # Not of nothing, by which `io` writes its byte order mark again.
+    # No write is empty, because `io` would then write its byte order mark again.
     strategies.tuples(strategies.just("write"), PIECES.filter(bool)),
     strategies.tuples(strategies.just("return"), strategies.integers(0, 100)),
     strategies.tuples(strategies.sampled_from(["begin", "end", "flush", "tell"]), SIZES),
@@ -43,7 +43,8 @@ class Model:
     def __init__(self, theirs: Any, ours: nowait.TextFile) -> None:
         self.theirs = theirs
         self.ours = ours
-        # Positions of both, and whether the last step read: `io` has no writing after that.
+        # The positions of both files, and if the last step was a read: `io` cannot write after a
+        # read.
         self.positions: list[tuple[int, int]] = [(0, 0)]
         self.has_read = False
 

@@ -97,7 +97,7 @@ def test_a_task_that_gives_up_a_lock_passes_it_on(path: pathlib.Path) -> None:
                         nursery.start_soon(take, name, scope)
                         await trio.testing.wait_all_tasks_blocked()
                     scopes[1].cancel()
-                # The first task has its turn, and is cancelled before it runs.
+                # The first task is the next owner of the lock, and is cancelled before it runs.
                 scopes[0].cancel()
             assert order in ([2, 3], [0, 2, 3]), order
             async with lock:

@@ -193,11 +193,11 @@ def test_a_small_cached_file_is_read_inside_the_call(folder: pathlib.Path, run: 
     async def main() -> None:
         assert await nowait.read_bytes(files[0][0]) == files[0][1], "the mount is known now"
         for path, data in files:
-            # Among many, because the kernel may be busy with one.
+            # Make many reads, because the kernel may refuse to serve one at once while it is busy.
             reads = [nowait.read_bytes(path) for _ in range(100)]
             assert any(read.done() for read in reads)
             assert await gather(*reads) == [data] * 100
-        # Changes since then are seen, and a longer file is read, too.
+        # A read sees changes made since then, and reads all bytes of a longer file.
         for size in (10, 300_000, 0, 5):
             data = os.urandom(size)
             files[0][0].write_bytes(data)

@@ -289,7 +289,6 @@ pub(crate) unsafe fn vector<'a>(iov: *const IoVec, count: usize) -> Result<&'a [
     }
 }
 
-/// Converts the flags of open(2) to options.
 fn options(flags: c_int) -> Result<OpenOptions, &'static str> {
     /// Flags that open(2) gets unchanged.
     const PASSED: c_int = O_SYNC | O_DSYNC | O_NOFOLLOW | O_NOATIME | O_NOCTTY;

@@ -44,7 +44,7 @@ impl<T, B> From<Refused<T, B>> for Failure {
 
 /// Runs a call; returns its value, or the negative error number.
 pub(crate) fn guarded(call: impl FnOnce() -> Result<i64, Failure>) -> i64 {
-    // A panic poisons a queue; only the native API changes everything else.
+    // A panic can leave only a queue half-changed, and poisons it.
     errno::preserved(|| match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => value,
         Ok(Err(failure)) => {
@@ -91,7 +91,6 @@ pub(crate) unsafe fn ending<T>(made: *mut T) {
     });
 }
 
-/// Returns the negative error number of an error.
 pub(crate) fn negative(errno: Errno) -> i64 {
     -i64::from(errno.raw())
 }

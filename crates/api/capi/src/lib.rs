@@ -4,7 +4,7 @@
 //!  nowait.h ── engine.rs    Nowait and its options
 //!              file.rs      File, requests that block        each function: guard.rs, which turns
 //!              loan.rs      Lent                             errors into numbers and a text, and
-//!              queue.rs     Queue<u64, Borrowed>             stops panics
+//!              queue.rs     Queue<u64, BorrowedMemory>       stops panics
 //!              request.rs   what a request asks for
 //!              version.rs
 //! ```

@@ -11,7 +11,7 @@ use nowait_sys::file::IoVec;
 /// `nowait_loan`.
 pub struct Loan(Lent);
 
-/// Lends the bytes if they are cached.
+/// Lends bytes of a file if they are cached.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_lend(
     file: *mut File,
@@ -41,7 +41,7 @@ pub struct Range {
     pub length: u64,
 }
 
-/// Lends the cached ones of many ranges.
+/// Lends those of many ranges whose bytes are cached.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_lend_many(
     file: *mut File,

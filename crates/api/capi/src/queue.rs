@@ -17,8 +17,8 @@ use std::{
 
 /// `nowait_queue`.
 pub struct Queue {
-    /// Locked for the length of a call; no call waits for it. A panic poisons it permanently, since
-    /// it is then unknown which buffers are lent.
+    /// Locked for the length of a call; no call waits for the lock. A panic poisons it permanently,
+    /// since it is then unknown which buffers are lent.
     queue: Mutex<nowait::Queue<u64, BorrowedMemory>>,
     nowait: Nowait,
 }

@@ -8,11 +8,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// `NOWAIT_OP_*`.
 pub mod op {
-    /// Read to one buffer.
+    /// Read into one buffer.
     pub const READ: u16 = 1;
     /// Write from one buffer.
     pub const WRITE: u16 = 2;
-    /// Read to several buffers.
+    /// Read into several buffers.
     pub const READV: u16 = 3;
     /// Write from several buffers.
     pub const WRITEV: u16 = 4;
@@ -28,7 +28,7 @@ pub mod op {
     pub const WRITE_STREAM: u16 = 9;
     /// Make a range of the data durable.
     pub const SYNC_RANGE: u16 = 10;
-    /// Read without an offset to several buffers.
+    /// Read without an offset into several buffers.
     pub const READV_STREAM: u16 = 11;
     /// Write without an offset from several buffers.
     pub const WRITEV_STREAM: u16 = 12;
@@ -204,8 +204,8 @@ impl Request {
         Ok(parts.iter().copied().map(BorrowedMemory).collect())
     }
 
-    /// Checks that fields are 0 which this operation does not have: a later version may give them a
-    /// meaning.
+    /// Checks that the fields that this operation does not have are 0: a later version may give
+    /// them a meaning.
     fn check(&self, is_later: bool) -> Result<(), Failure> {
         let refused = |errno: Errno, because: &str| {
             let doing = format!("submit of a request {:#x}", self.user_data);

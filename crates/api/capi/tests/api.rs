@@ -99,7 +99,6 @@ fn everywhere(claim: impl Fn(&Owned, &Path, i32)) {
     }
 }
 
-/// A request on a file.
 fn request(op: u16, file: *mut File, memory: &mut [u8], offset: usize, user_data: u64) -> Request {
     Request {
         op,
@@ -354,7 +353,7 @@ fn cached_bytes_are_lent_and_others_are_not() {
                 let mut loans = [ptr::dangling_mut(); 3];
                 assert_eq!(nowait_lend_many(file, ranges.as_ptr(), 3, loans.as_mut_ptr()), 3);
                 assert_eq!(loans.map(|loan| nowait_loan_length(loan)), [10, 0, 5000]);
-                // The queue keeps the engine and the file alive.
+                // The loans keep the engine and the file alive.
                 nowait_file_close(file);
                 loans.into_iter().chain([loan]).for_each(|loan| nowait_loan_return(loan));
             } else {

@@ -45,7 +45,7 @@ unsafe extern "C" fn at_end(data: *mut core::ffi::c_void) {
     }
 }
 
-/// The library's own thread-local data may be destroyed before.
+/// The library's own thread-local data may be destroyed before the program's destructors run.
 #[test]
 fn destructors_of_thread_data_call_as_any_function() {
     for (backend, cache) in [(1, USER), (1, HOST), (2, USER), (2, HOST), (3, USER), (3, HOST)] {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 /// Starts an engine with the backend that `config` names, or with the best that works here.
 ///
-/// Never fails because a backend is missing: it replaces one that was named and cannot be used, and
-/// the second value is the reason in one line.
+/// Never fails because a backend is missing: if the named backend cannot be used, starts another
+/// one, and the second value is the reason in one line.
 /// # Errors
 /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads left at all.
 pub fn start_engine(config: &Config) -> Result<(Arc<Engine>, Option<String>), Errno> {

@@ -1,7 +1,7 @@
 //! The environment variables of the libraries, read once.
 //!
 //! An invalid value makes one line of complaint, and the default applies: a preloaded library never
-//! stops its host.
+//! stops its program.
 
 use crate::choice;
 use nowait_file::{Config, SubmitMode};

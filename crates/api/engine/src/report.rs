@@ -17,7 +17,7 @@ const MAKER: &str = concat!("nowait ", env!("CARGO_PKG_VERSION"), " library");
 /// Counters of one context, kept after the context is destroyed.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The interface that it served: `libaio`, or the name of its sink.
+    /// The interface that the context served: `libaio`, or the name of its sink.
     face: &'static str,
     slots: usize,
     counters: Vec<(&'static str, u64)>,
@@ -53,7 +53,7 @@ impl Summary {
         self.counters.iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value)
     }
 
-    /// Says in one line what nowait did for the requests of the context.
+    /// Returns a line that says what nowait did for the requests of the context.
     fn told(&self) -> String {
         let (requests, inside) = (self.counter("requests"), self.counter("completed_inline"));
         if requests == 0 {

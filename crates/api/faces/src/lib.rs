@@ -7,6 +7,7 @@ pub use nowait_posix;
 
 use nowait_sys::allocator::Allocator;
 
-/// A signal handler of the program may wait for a request while the thread holds malloc's lock.
+/// The library has its own allocator: a signal handler of the program may wait for a request while
+/// the thread holds malloc's lock.
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;

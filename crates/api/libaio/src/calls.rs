@@ -41,7 +41,7 @@ pub const NOT_OURS: Errno = Errno::new(i32::MAX);
 /// io_setup(2). A context takes nothing of `aio-max-nr`, but it cannot be larger than the kernel
 /// would allow for one.
 pub fn setup(nr: u32, context_address: usize) -> Result<i64, Errno> {
-    // Before the context's memory is allocated, too.
+    // Note the call before the context's memory is allocated.
     confined::is_called(Extra::NativeAio);
     confined::look();
     if !fork::is_owner() {
@@ -52,7 +52,7 @@ pub fn setup(nr: u32, context_address: usize) -> Result<i64, Errno> {
     // SAFETY: a context pointer is plain data.
     let before: usize = unsafe { memory::read(context_address) }?;
     const EVENTS_MAX: u32 = 0x1000_0000 / size_of::<IoEvent>() as u32;
-    // The kernel also doubles it in 32 bits.
+    // The kernel also doubles the number in 32 bits.
     let events = nr.wrapping_mul(2);
     if before != 0 || nr == 0 || events > EVENTS_MAX {
         return Err(Errno::INVAL);
@@ -73,7 +73,8 @@ pub fn setup(nr: u32, context_address: usize) -> Result<i64, Errno> {
 
 /// A limit of the system, read again from its file when the last known value is too low.
 struct Limit {
-    /// An atomic and not a lock, which a child forked meanwhile would find taken for ever.
+    /// An atomic, because a child that is forked while a lock is held would find the lock taken for
+    /// ever.
     known: AtomicU64,
     file: &'static str,
 }
@@ -85,7 +86,6 @@ impl Limit {
         Limit { known: AtomicU64::new(0), file }
     }
 
-    /// Returns `true` if the system allows `count`.
     fn allows(&self, count: u32) -> bool {
         const USUAL: u64 = 65_536;
         let count = u64::from(count);
@@ -245,7 +245,7 @@ fn events_with_mask(
     let looks_first = at_once && caller == Caller::Library;
     let taken = with_context(context, |context| {
         let is_wrong = min < 0 || nr < 0 || min > nr;
-        // Without a mask, and with valid arguments, the call itself has the same result.
+        // Without a mask, and with valid arguments, the call below has the same result.
         if looks_first && (is_wrong || sigmask != 0) && is_empty(context) {
             return Ok(0);
         }
@@ -259,8 +259,8 @@ fn events_with_mask(
         }
         take_events(context, wanted, deadline(timeout), mask)
     });
-    // In a forked child, a context of its parent: the ring is still mapped, and libaio looks at it
-    // without a call to the kernel.
+    // In a forked child this may be a context of the parent: its ring is still mapped, and libaio
+    // looks at the ring without a call to the kernel.
     taken.unwrap_or_else(|| match looks_first && is_empty_ring(context) {
         true => Ok(0),
         false => Err(NOT_OURS),

@@ -54,8 +54,8 @@ pub fn decode(looks: &mut Looks<'_>, address: usize) -> Result<DecodedIocb, Errn
     Ok(DecodedIocb { command, target })
 }
 
-/// Decodes a direct transfer whose eventfd the kernel may signal. `None`: it is another request, or
-/// has an error.
+/// Decodes a direct transfer whose eventfd the kernel may signal. `None`: the iocb is for another
+/// request, or has an error.
 pub fn decode_counted(looks: &mut Looks<'_>, address: usize) -> Option<DecodedIocb> {
     let iocb = read(address).ok().filter(|iocb| iocb.flags & FLAG_RESFD != 0)?;
     let fd = iocb.fildes as i32;
@@ -82,7 +82,6 @@ fn event_counter(looks: &mut Looks<'_>, iocb: &Iocb) -> Result<Option<i32>, Errn
     looks.event_counter(iocb.resfd as i32).map(Some)
 }
 
-/// A descriptor and its status flags.
 type File = (i32, Flags);
 
 fn command(iocb: &Iocb, file: File) -> Result<Command, Errno> {
@@ -161,7 +160,8 @@ fn many_segments(iocb: &Iocb) -> Result<Segments, Errno> {
         }
         segments.push(segment);
     }
-    // After all of them were read, as in `__import_iovec` (lib/iov_iter.c).
+    // Check the segments only after all of them were read, as `__import_iovec` (lib/iov_iter.c)
+    // does.
     let checked = |it: &IoVec| memory::check_range(it.base as u64, it.len as u64);
     segments.iter().try_for_each(checked)?;
     Ok(match segments.as_slice() {

@@ -66,7 +66,7 @@ pub extern "C-unwind" fn nowait_io_pgetevents(
     guarded(|| calls::pgetevents(context, wanted, sigmask)) as i32
 }
 
-/// Runs when the library is loaded; `is_alone`: by a process of one thread.
+/// Runs when the library is loaded; `is_alone`: the process has one thread.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".text.startup")]
 pub extern "C-unwind" fn nowait_at_load(is_alone: bool) {
@@ -164,7 +164,7 @@ pub extern "C-unwind" fn nowait_names_counter(fd: i32) -> bool {
     process::names_counter(fd)
 }
 
-/// Called when the thread has read eight bytes from `fd`, if requests name that as their eventfd.
+/// Called when the thread has read eight bytes from `fd`, if requests name `fd` as their eventfd.
 /// The calling process owns its memory.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_counter_read(fd: i32) {
@@ -233,7 +233,7 @@ pub extern "C-unwind" fn nowait_is_settled() -> bool {
     leaving::is_settled()
 }
 
-/// Returns the number of this thread's calls that have settled and not returned.
+/// Returns how many calls of this thread have settled and not returned yet.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_settlements() -> u32 {
     leaving::settlements()

@@ -1,8 +1,8 @@
 //! Calls of the application that could close the library's descriptors, or bypass the library.
 //!
-//! Requests do not depend on this: they reference their files in the engine's own table. This
-//! protects the library's few descriptors in the application's table (the socket to the engine's
-//! table, one ring per context) from a daemon that closes everything.
+//! Requests do not depend on this watch: they reference their files in the engine's own table. The
+//! watch protects the library's few descriptors in the application's table (the socket to the
+//! engine's table, one ring per context) from a daemon that closes everything.
 
 use crate::calls::{self, Caller, Wanted};
 use nowait_process::process::{Process, with_context};

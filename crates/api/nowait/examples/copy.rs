@@ -1,5 +1,5 @@
-//! Copies a file with 32 requests in flight. Each buffer goes round: a read fills it, a write
-//! empties it, and the next read fills it again.
+//! Copies a file with 32 requests in flight. Each buffer is used again: a read fills it, a write
+//! takes its bytes to the target, and the next read fills it again.
 //!
 //! `cargo run --release -p nowait --example copy -- FROM TO`
 
@@ -9,7 +9,7 @@ use std::{ffi::OsString, process::ExitCode, time::Instant};
 const DEPTH: usize = 32;
 const CHUNK: usize = 256 << 10;
 
-/// The purpose of a request, as its tag, which comes back with the completion.
+/// The purpose of a request; it is the request's tag, which its completion returns.
 #[derive(Clone, Copy)]
 enum Step {
     Read { offset: u64 },
@@ -55,7 +55,7 @@ fn copy(from: &OsString, to: &OsString) -> Result<u64, Error> {
             let mut buffer = buffers.one().expect("every request here has one buffer");
             let bytes = result?;
             match tag {
-                // Short only at the end of the file.
+                // A read is short only at the end of the file.
                 Step::Read { offset } => {
                     buffer.truncate(bytes);
                     queue.write(&target, buffer, offset, Step::Write { offset, len: bytes })?;

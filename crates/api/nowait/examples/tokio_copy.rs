@@ -1,5 +1,5 @@
 //! Copies a file in a tokio program: tasks read and write their parts concurrently, each with one
-//! buffer that goes round.
+//! buffer that it uses again and again.
 //!
 //! `cargo run --release -p nowait --features tokio --example tokio_copy -- FROM TO`
 
@@ -53,7 +53,7 @@ async fn copy_parts(source: AsyncFile, target: AsyncFile, task: u64) -> Result<u
     let (mut offset, mut copied) = (task * CHUNK, 0);
     loop {
         let (read, mut bytes) = source.read_at(buffer, offset).await;
-        // Short only at the end of the file.
+        // A read is short only at the end of the file.
         bytes.truncate(read?);
         let (written, bytes) = target.write_all_at(bytes, offset).await;
         written?;

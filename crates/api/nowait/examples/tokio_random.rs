@@ -1,5 +1,5 @@
 //! Random reads of 4 KiB by the tasks of a tokio program: in each cache mode of nowait, and by
-//! blocking calls in tokio's pool. Prints reads a second.
+//! blocking calls in tokio's pool. Prints the reads per second.
 //!
 //! `cargo run --release -p nowait --features tokio --example tokio_random -- FILE [MILLISECONDS]`
 

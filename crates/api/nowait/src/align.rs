@@ -5,9 +5,9 @@ use nowait_sys::{aligned::AlignedBuffer, file, file::IoVec, inspect};
 /// The numbers of bytes that must divide a direct request on a file; powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
-    /// Divides the address of every buffer.
+    /// The divisor of every buffer's address.
     pub memory: usize,
-    /// Divides the offset, and the length of every buffer.
+    /// The divisor of the offset and of every buffer's length.
     pub offset: usize,
 }
 
@@ -58,7 +58,7 @@ impl Alignment {
 /// Returns `true` if the smallest block can be read. An empty file is no evidence: `false`.
 fn reads_small(fd: i32) -> bool {
     let mut memory = AlignedBuffer::zeroed(LARGEST);
-    // Aligned to the smallest block, but not to a larger one.
+    // The address is aligned to the smallest block, but not to a larger one.
     let base = memory.as_mut_ptr().wrapping_add(SMALLEST);
     let segment = IoVec { base, len: SMALLEST };
     // SAFETY: the bytes from 512 to 1024 of 4096, in a live local.

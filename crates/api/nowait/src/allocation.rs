@@ -20,14 +20,14 @@ impl File {
         }
     }
 
-    /// Adopts content and size of the file as they are now, in case another process has changed it.
-    /// Blocks.
+    /// Takes over content and size of the file as they are on disk now, in case another process has
+    /// changed them. Blocks.
     ///
     /// In the mode [`CacheMode::User`](crate::CacheMode::User) the call waits for the requests in
     /// flight, writes cached data of the file back, and drops it from the cache; in the other modes
     /// it does nothing.
     /// # Errors
-    /// The error of writing cached data back. After it the data stays cached.
+    /// The error of writing cached data back. After an error the data stays cached.
     #[doc(hidden)]
     pub fn look_again(&self) -> Result<(), Error> {
         let looked = self.user().map_or(Ok(()), |user| user.exclude(self.engine()).map(drop));
@@ -39,8 +39,8 @@ impl File {
     /// In the mode [`CacheMode::User`](crate::CacheMode::User) the call waits for the requests in
     /// flight, writes cached data of the file back, and drops it from the cache.
     /// # Errors
-    /// `EOPNOTSUPP`: this file system or device cannot; write zeroes instead. The errors of
-    /// fallocate(2).
+    /// `EOPNOTSUPP`: this file system or device cannot zero a range; write zeroes instead. The
+    /// errors of fallocate(2).
     pub fn zero(&self, range: Range<u64>, zeroing: Zeroing) -> Result<(), Error> {
         let len = range.end.saturating_sub(range.start);
         if len == 0 {

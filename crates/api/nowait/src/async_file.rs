@@ -17,9 +17,10 @@ use std::{
 /// same open file.
 ///
 /// Transfers and syncs start as those of a [`Queue`](crate::Queue) do: a request on cached data is
-/// over in the first poll, any other wakes the task at its end; no poll blocks. Open, close,
-/// truncate and the size are blocking calls, which a helper thread makes. Requests that overlap on
-/// one buffered file, at least one of them a write, take effect in the order of their first polls.
+/// over in the first poll, any other request wakes the task when it ends; no poll blocks. A helper
+/// thread makes the calls that block: open, close, truncate, and the size of an uncached file.
+/// Requests that overlap on one buffered file, at least one of them a write, take effect in the
+/// order of their first polls.
 ///
 /// ```
 /// # fn main() -> Result<(), nowait::Error> {
@@ -79,7 +80,7 @@ impl AsyncFile {
 
     /// Returns the file, for blocking requests, queues, its alignment and loans.
     pub fn file(&self) -> &File {
-        // Only `drop` and `close` take it out.
+        // Only `drop` and `close` take the file out of the option.
         self.0.as_ref().expect("an open file")
     }
 
@@ -132,7 +133,7 @@ impl AsyncFile {
     ///
     /// # Errors
     /// The errors of [`AsyncFile::read_at`]; `ENODATA`, of the kind `UnexpectedEof`: the file ends
-    /// before.
+    /// before `buffer` is full.
     pub async fn read_exact_at<B: IoBufferMut + Send>(
         &self,
         buffer: B,
@@ -201,8 +202,8 @@ impl AsyncFile {
         Operation::new(self.nowait(), request, |_| Segments::NONE, |result, _| result.map(drop))
     }
 
-    /// Returns the size in bytes; 0 for devices. A helper thread asks, unless the file is in the
-    /// page cache of nowait.
+    /// Returns the size in bytes; 0 for devices. A helper thread asks the kernel, unless the file
+    /// is in the page cache of nowait.
     ///
     /// # Errors
     /// The errors of fstat(2).
@@ -214,7 +215,7 @@ impl AsyncFile {
     }
 
     /// Cuts the file off at `bytes`, or extends it with zeroes. A helper thread makes the call, and
-    /// completes it even if the future is dropped.
+    /// makes it even if the future is dropped.
     ///
     /// # Errors
     /// The errors of ftruncate(2); `EINVAL` also if the file is not open for writing.

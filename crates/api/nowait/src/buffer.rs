@@ -2,7 +2,7 @@
 
 pub use nowait_sys::aligned::AlignedBuffer;
 
-/// Memory that a queue may read while it owns the value: for writes to a file.
+/// A value whose memory a queue may read while it owns the value: for writes to a file.
 ///
 /// # Safety
 /// [`IoBuffer::as_ptr`] and [`IoBuffer::len`] name initialized memory that stays valid, at this
@@ -21,7 +21,7 @@ pub unsafe trait IoBuffer: 'static {
     }
 }
 
-/// Memory that a queue may fill while it owns the value: for reads from a file.
+/// A value whose memory a queue may fill while it owns the value: for reads from a file.
 ///
 /// The length limits the read: a `Vec` without elements reads nothing, whatever its capacity.
 ///

@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 /// An engine: backend, threads, file references. Cheap to clone.
 ///
-/// Each file and queue has a clone. The drop of the last clone ends the engine's threads and waits
-/// for them; a program may have several engines.
+/// Each file and queue holds a clone of this handle. The drop of the last clone ends the engine's
+/// threads and waits for them; a program may have several engines.
 #[derive(Clone)]
 pub struct Nowait(Arc<EngineShared>);
 
 struct EngineShared {
     engine: Arc<Engine>,
-    /// Serves futures; made with the first future.
+    /// The reactor, which serves futures; the first future makes it.
     reactor: Lazy<Reactor>,
     calls: Arc<Calls>,
     timer: Timer,
@@ -100,8 +100,9 @@ impl Nowait {
         &self.0.calls
     }
 
-    /// Runs `work`, a blocking call, on one of up to eight helper threads, which opens and closes
-    /// use too. `work` itself passes its result on. Dropping the engine does not wait for it.
+    /// Runs `work`, a blocking call, on one of the helper threads that also make the calls of opens
+    /// and closes. `work` itself passes its result to the caller. Dropping the engine does not wait
+    /// for `work`.
     #[doc(hidden)]
     pub fn run_aside(&self, work: impl FnOnce() + Send + 'static) {
         self.0.calls.run(work);
@@ -150,7 +151,7 @@ impl Drop for EngineShared {
     }
 }
 
-/// Describes an engine to be started; made by [`Nowait::builder`].
+/// The settings of an engine to be started; [`Nowait::builder`] makes them.
 #[derive(Clone, Debug, Default)]
 pub struct Builder(Config);
 
@@ -161,15 +162,15 @@ impl Builder {
         Builder(Options::from_env().config)
     }
 
-    /// Returns a builder for a configuration of the engine.
+    /// Returns a builder with the values of `config`.
     #[doc(hidden)]
     pub fn from_config(config: Config) -> Builder {
         Builder(config)
     }
 
-    /// Chooses the backend. `Auto`, the default, takes the best that works here, and never fails
-    /// because one is missing. If any other choice does not work, [`Builder::build`] fails with the
-    /// reason.
+    /// Chooses the backend. `Auto`, the default, takes the best backend that works here, and never
+    /// fails because one is missing. If any other choice does not work, [`Builder::build`] fails
+    /// with the reason.
     #[must_use]
     pub fn backend(mut self, backend: BackendChoice) -> Builder {
         self.0.backend = backend;
@@ -206,7 +207,7 @@ impl Builder {
     ///
     /// A request that ends inside submit does not count. A request beyond the limit ends with
     /// `EAGAIN`, without effect. A limit on bytes counts the program's buffers in use; a request
-    /// larger than the limit passes alone.
+    /// larger than the limit starts only when no other buffer is in use.
     #[must_use]
     pub fn limits(mut self, limits: Limits) -> Builder {
         self.0.limits = limits;
@@ -315,7 +316,7 @@ mod tests {
     fn a_failed_thread_is_counted_and_said_once_however_the_engine_is_used() {
         const NAME: &str = "builder::tests::\
             a_failed_thread_is_counted_and_said_once_however_the_engine_is_used";
-        // Set for a child process, whose standard error the test reads.
+        // The variable is set in a child process, whose standard error the test reads.
         const CHILD: &str = "NOWAIT_TEST_CHILD";
         if std::env::var_os(CHILD).is_some() {
             return fail();

@@ -19,10 +19,10 @@ use std::{
     sync::Arc,
 };
 
-/// Most threads while calls return; further calls wait.
+/// Most threads as long as calls end. If all of them are busy, further calls wait.
 const THREADS_MAX: usize = 8;
 /// Most threads while calls do not return, as on a device that hangs or a FIFO without another end.
-/// Such calls must not delay those on other files.
+/// Such calls must not delay calls on other files.
 const STUCK_MAX: usize = 256;
 /// Time that a call waits for a thread before all threads count as stuck.
 const STUCK: Duration = Duration::from_millis(10);
@@ -37,7 +37,8 @@ pub(crate) struct Calls(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     news: Condvar,
-    /// Condition on which the relief thread waits, and checks at intervals if all others are stuck.
+    /// Condition on which the relief thread waits; at intervals it checks if all other threads are
+    /// stuck.
     relief: Condvar,
 }
 
@@ -47,9 +48,9 @@ struct State {
     threads: usize,
     idle: usize,
     closed: bool,
-    /// Number of jobs begun.
+    /// Number of jobs that a thread has begun.
     begun: u64,
-    /// A relief thread exists: it waits to see if the others are stuck.
+    /// A relief thread exists: it waits to see if the other threads are stuck.
     has_relief: bool,
 }
 
@@ -85,7 +86,7 @@ impl Calls {
             waiting.over = Some(over);
             let waker = waiting.waker.take();
             drop(waiting);
-            // No task waits for the result: this thread drops it, which closes a file and may
+            // If no task waits for the result, this thread drops it; that closes a file and may
             // block.
             drop(landing);
             if let Some(waker) = waker {
@@ -95,7 +96,7 @@ impl Calls {
         Call(call)
     }
 
-    /// Drops, on one of the threads, a value whose drop may block.
+    /// Drops `remains`, whose drop may block, on one of the threads.
     pub(crate) fn bury(&self, remains: impl Send + 'static) {
         self.run(move || drop(remains));
     }
@@ -146,7 +147,7 @@ impl Shared {
         }
     }
 
-    /// Takes calls itself if no other thread has taken one for a while.
+    /// The relief thread: makes the waiting calls if no other thread has begun one for 10 ms.
     fn relieve(self: &Arc<Shared>) {
         let mut state = self.state.lock();
         loop {
@@ -192,8 +193,8 @@ impl Shared {
 }
 
 impl Drop for Calls {
-    /// Lets the threads end. None has a call: a call has a handle of the engine. The dropping
-    /// thread may be one of them, so this waits for none.
+    /// Lets the threads end. No thread has a call: a call holds a handle of the engine. The
+    /// dropping thread may itself be one of these threads, so the drop waits for none.
     fn drop(&mut self) {
         self.0.state.lock().closed = true;
         self.0.news.notify_all();
@@ -201,7 +202,7 @@ impl Drop for Calls {
 }
 
 /// A running call, and the future of its result. If the future is dropped early, the call
-/// continues, and the thread that made it drops its result.
+/// continues, and the thread that made the call drops its result.
 pub(crate) struct Call<R>(Arc<Mutex<CallState<R>>>);
 
 struct CallState<R> {

@@ -11,17 +11,17 @@ use core::{
 };
 use std::io::{self, SeekFrom};
 
-/// Size of a read ahead, and of a write behind.
+/// Bytes of one request: of a read ahead, and of a write that goes on after the call.
 const CHUNK: usize = 64 << 10;
 
 /// A file with a position, made by [`AsyncFile::cursor`].
 ///
-/// It implements `AsyncRead`, `AsyncWrite` and `AsyncSeek` of `futures-io` and of tokio, each
+/// A cursor implements `AsyncRead`, `AsyncWrite` and `AsyncSeek` of `futures-io` and of tokio, each
 /// behind the feature of that name. These traits lend their buffers for one poll only, so bytes are
 /// copied once more than by [`AsyncFile`]: reads come from a buffer of 64 KiB, and a write returns
-/// when its bytes are copied. The next write, flush or close returns its error; a cursor that is
-/// dropped before loses the error. `flush` does not make data durable: `sync_data` of
-/// [`Cursor::file`] does.
+/// when its bytes are copied. The next write, flush or close returns the error of a write; a cursor
+/// that is dropped before that call loses the error. `flush` does not make data durable:
+/// `sync_data` of [`Cursor::file`] does.
 ///
 /// In the mode [`CacheMode::Direct`](crate::CacheMode::Direct) the requests of a cursor fail,
 /// because they are not aligned.
@@ -30,7 +30,7 @@ pub struct Cursor {
     /// Offset of the next byte that the program reads or writes.
     position: u64,
     state: State,
-    /// The seek that tokio has started and not polled yet.
+    /// The target of a seek that `start_seek` of tokio has begun and no poll has done yet.
     #[cfg(feature = "tokio")]
     seek: Option<SeekFrom>,
 }
@@ -39,10 +39,10 @@ enum State {
     /// Bytes that were read ahead and that the program has not read.
     Idle(Vec<u8>, Range<usize>),
     Reading(Transfer<Vec<u8>>),
-    /// The write, and the offset where it began: if it fails, the position returns there plus the
-    /// bytes written.
+    /// The write, and the offset where it began: if it fails, the position becomes this offset plus
+    /// the bytes written.
     Writing(Transfer<Vec<u8>>, u64),
-    /// The size is being asked for; the target is this far from the end of the file.
+    /// A seek waits for the file's size; its target is this far from the end of the file.
     Seeking(Size, i64),
 }
 
@@ -83,7 +83,7 @@ impl Cursor {
                 self.position = *start + written(&result);
                 (whole(result, buffer.len()).map(|()| 0), buffer)
             }
-            // The future that asks for the size was dropped.
+            // A seek that waited for the size was dropped.
             State::Seeking(..) => (Ok(0), Vec::new()),
         };
         let unread = 0..*result.as_ref().unwrap_or(&0);
@@ -167,12 +167,13 @@ impl Cursor {
             )
         };
         self.position = from.checked_add_signed(distance).ok_or_else(before)?;
-        // The bytes read ahead belong to the old position; a read in flight is cancelled.
+        // The bytes read ahead belong to the old position, so they are dropped; a read in flight is
+        // cancelled.
         self.state = State::Idle(self.take_buffer(), 0..0);
         Poll::Ready(Ok(self.position))
     }
 
-    /// Asks for the size, to seek to `distance` from the end.
+    /// Asks for the file's size, and seeks to `distance` bytes from the end.
     fn poll_size(&mut self, cx: &mut Context<'_>, distance: i64) -> Poll<io::Result<u64>> {
         if !matches!(self.state, State::Seeking(_, other) if other == distance) {
             let file = self.file.clone();
@@ -206,7 +207,7 @@ fn whole(result: Result<usize, Error>, len: usize) -> io::Result<()> {
 }
 
 impl Drop for Cursor {
-    /// A write that the cursor reported as taken continues.
+    /// Lets a write that the cursor reported as taken continue.
     fn drop(&mut self) {
         if let State::Writing(write, _) = mem::replace(&mut self.state, State::IDLE) {
             write.detach();

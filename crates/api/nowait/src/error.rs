@@ -20,21 +20,20 @@ struct Parts {
 }
 
 impl Error {
-    /// Makes the error `errno` of the action `doing`.
     pub(crate) fn new(errno: Errno, doing: impl Into<String>) -> Error {
         Error(Box::new(Parts { errno, doing: doing.into(), because: None }))
     }
 
-    /// Makes the error of the action `doing` from one of the standard library.
+    /// Makes the error of the action `doing` from an error of the standard library.
     pub(crate) fn from_io(error: &io::Error, doing: String) -> Error {
         match error.raw_os_error() {
             Some(number) => Error::new(Errno::new(number), doing),
-            // The standard library found it itself: a path with a zero byte, contradictory options.
+            // The standard library itself found the error: a path with a zero byte, contradictory
+            // options.
             None => Error::new(Errno::INVAL, doing).because(error.to_string()),
         }
     }
 
-    /// Adds the reason, or the remedy.
     pub(crate) fn because(mut self, reason: impl Into<String>) -> Error {
         self.0.because = Some(reason.into());
         self
@@ -80,7 +79,7 @@ impl fmt::Debug for Error {
 impl std::error::Error for Error {}
 
 impl From<Error> for io::Error {
-    /// Keeps kind and text; [`io::Error::get_ref`] returns the error itself.
+    /// Makes an error of the same kind and text; [`io::Error::get_ref`] returns `error` itself.
     fn from(error: Error) -> io::Error {
         io::Error::new(error.kind(), error)
     }

@@ -36,13 +36,13 @@ struct Open {
     path: Box<Path>,
     flags: Flags,
     access: Access,
-    /// `None`: not opened for direct I/O.
+    /// Alignment of direct requests; `None`: the file was not opened for direct I/O.
     alignment: Option<Alignment>,
     user: Option<UserHandle>,
-    /// Keeps the file open for writing in the page cache. The first write of a handle in another
-    /// mode sets it, if another handle has the file in `User`.
+    /// Keeps the file open for writing in the page cache of nowait. A handle in another mode than
+    /// `User` sets it at its first write, if another handle has the file in `User`.
     writes: Mutex<Option<Writer>>,
-    /// Device and inode.
+    /// Device and inode of the file.
     key: InodeKey,
     /// Readahead state of this open of a cached file.
     reads: Arc<OpenFile>,
@@ -138,8 +138,8 @@ impl File {
         })
     }
 
-    /// Opens the file for writing in the page cache, if this handle is in another mode and another
-    /// handle has the file in `User`.
+    /// Opens the file for writing in the page cache of nowait, if this handle is in another mode
+    /// than `User` and another handle has the file in `User`.
     fn open_there(&self, user: &Arc<UserFile>) -> Result<(), Errno> {
         if self.0.user.is_some() {
             return Ok(());
@@ -151,8 +151,8 @@ impl File {
         Ok(())
     }
 
-    /// Changes the file through the page cache if the cache has it; otherwise directly, while an
-    /// open in the page cache waits for the end of the change.
+    /// Changes the file through the page cache if the cache has it; otherwise by `kernel`. An open
+    /// in the page cache that begins meanwhile waits for the end of the change.
     pub(crate) fn change<T>(
         &self,
         cached: impl Fn(&Arc<UserFile>) -> T,
@@ -168,8 +168,8 @@ impl File {
         }
     }
 
-    /// Empties a file just opened for writing, as O_TRUNC does: other than regular files stay as
-    /// they are.
+    /// Empties a regular file that was just opened for writing; leaves other files as they are, as
+    /// O_TRUNC does.
     pub(crate) fn empty(&self) -> Result<(), Errno> {
         let stat = file::stat(self.fd())?;
         let has_bytes = stat.size != 0 || self.user().is_some_and(|user| user.cached().size() != 0);
@@ -199,7 +199,8 @@ impl File {
     }
 
     /// Makes `len` bytes from `offset` on durable, and the metadata needed to read them; with `len`
-    /// 0 everything from `offset` on. If the kernel has no such call, syncs the whole file.
+    /// 0 everything from `offset` on. If the file is not in the page cache of nowait, syncs the
+    /// whole file.
     ///
     /// # Errors
     /// The errors of [`File::sync_data`].
@@ -234,7 +235,7 @@ impl File {
 
     /// Lends the bytes at `offset`, up to `len` and the end of the file, without a copy. The file
     /// must be in the page cache (see [`CacheMode::User`]) with all of these bytes. `None`: some
-    /// are missing, or a write is changing them; read them instead.
+    /// bytes are missing, or a write is changing them; read them instead.
     ///
     /// Writes to these pages wait while they are lent: do not wait for such a write before you drop
     /// the guard. The pages stay in memory, so lend little and not for long.
@@ -273,12 +274,12 @@ impl File {
         Ok(())
     }
 
-    /// Announces how the program will use `range`, in bytes, so that the cache reads ahead or stops
-    /// doing so: a hint, which changes no result. Never waits for a file in the page cache of the
-    /// engine.
+    /// Announces how the program will use the bytes of `range`, so that the cache reads ahead or
+    /// stops reading ahead. The advice changes no result. The call never waits if the file is in
+    /// the page cache of the engine.
     ///
     /// [`Advice::Normal`], `Random` and `Sequential` apply to the whole open file, whatever the
-    /// range, except where the kernel caches the file.
+    /// range; if the kernel caches the file, they apply to the range.
     /// # Errors
     /// The errors of posix_fadvise(2).
     pub fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), Error> {
@@ -395,7 +396,7 @@ impl File {
         done.map_err(|errno| self.refused(kind, errno, sum(segments), offset))
     }
 
-    /// Runs, on the calling thread, the operation that a queue's request would run.
+    /// Runs, on the calling thread, the operation that a queue would run for the same request.
     fn transfer_cached(
         &self,
         user: &Arc<UserFile>,
@@ -419,7 +420,8 @@ impl File {
         operation.run(self.0.nowait.engine()).map(|bytes| bytes as usize)
     }
 
-    /// Checks that a transfer is possible; returns the offset as the kernel takes it.
+    /// Checks that a transfer is possible; returns the offset as the signed number that the kernel
+    /// takes.
     pub(crate) fn check(&self, kind: Kind, segments: &[IoVec], offset: u64) -> Result<i64, Error> {
         let refused = |errno, reason: String| {
             Err(self.refused(kind, errno, sum(segments), offset).because(reason))
@@ -472,8 +474,8 @@ impl File {
 
     /// Closes this handle. If it is the last handle of the open file, or the last that may write
     /// it, the call first writes data back that is only in nowait's page cache, which blocks; and
-    /// on return the engine has closed its own reference. Dropping the handle does the same, and
-    /// reports an error on the standard error.
+    /// when it returns the engine has closed its own reference. Dropping the handle does the same,
+    /// and reports an error on the standard error.
     ///
     /// # Errors
     /// The error of writing cached data to the file, in this call or before; that data is lost.
@@ -504,8 +506,9 @@ impl File {
         self.0.file.as_raw_fd()
     }
 
-    /// Returns the page cache's entry of the file: this handle is in that mode, or another open of
-    /// the same file is, which must see the changes made here. Waits if such an open has begun.
+    /// Returns the page cache's entry of the file, if this handle or another open of the same file
+    /// is in the mode `User`: that open must see the changes made here. Waits if such an open has
+    /// begun.
     pub(crate) fn user(&self) -> Option<Arc<UserFile>> {
         self.0.user.as_ref().map(|user| user.file().clone()).or_else(|| {
             let user = self.engine().cached(self.fd())?;
@@ -514,7 +517,7 @@ impl File {
         })
     }
 
-    /// Returns the page cache's view of the file, if this open is in that mode.
+    /// Returns the page cache's view of the file, if this handle is in the mode `User`.
     pub(crate) fn opened_cached(&self) -> Option<Opened<'_>> {
         self.0.user.as_ref().map(|user| self.open_of(user.file()))
     }
@@ -529,7 +532,7 @@ impl File {
 }
 
 impl fmt::Debug for File {
-    /// Leaves out the cached data.
+    /// Formats the handle without the cached data, as path and modes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let open = &self.0;
         let cache = match (&open.user, open.alignment) {
@@ -558,7 +561,7 @@ impl Open {
         let written = self.writes.get_mut().take().map_or(Ok(()), |writer| writer.end(engine));
         let closed = match self.user.take() {
             Some(user) => user.close(engine, is_last),
-            // This handle wrote through the page cache while another open was in that mode.
+            // This handle wrote through the page cache while another open was in the mode `User`.
             None if is_last => match engine.cached(self.file.as_raw_fd()) {
                 Some(user) => user.write_back_at_close(engine, true),
                 None => Ok(()),

@@ -20,12 +20,12 @@ pub enum CacheMode {
     User,
     /// The kernel's page cache: coherent with every other reader and writer of the file.
     Host,
-    /// No page cache (O_DIRECT). Offsets, lengths and addresses must be aligned, see
-    /// [`File::alignment`].
+    /// No page cache: the file is opened with O_DIRECT. Offsets, lengths and addresses must be
+    /// aligned, see [`File::alignment`].
     Direct,
 }
 
-/// Options and flags of an open, like [`std::fs::OpenOptions`], and the cache mode.
+/// Options and flags of an open, like [`std::fs::OpenOptions`], and the cache mode of the file.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
     std: fs::OpenOptions,
@@ -114,18 +114,18 @@ impl OpenOptions {
         self
     }
 
-    /// Adds flags of open(2) that have no method here, such as O_NOFOLLOW or O_SYNC; the last call
-    /// replaces the earlier ones. The access mode in them is ignored; O_TRUNC works like
-    /// [`OpenOptions::truncate`]. A file with O_APPEND is opened in [`CacheMode::Host`] instead of
-    /// [`CacheMode::User`]: only the kernel knows the end of a file to which several programs
-    /// append.
+    /// Adds flags of open(2) that have no method here, such as O_NOFOLLOW or O_SYNC; a call
+    /// replaces the flags of the call before. The access mode in `flags` is ignored; O_TRUNC works
+    /// like [`OpenOptions::truncate`]. A file with O_APPEND is opened in [`CacheMode::Host`]
+    /// instead of [`CacheMode::User`]: only the kernel knows the end of a file to which several
+    /// programs append.
     #[must_use]
     pub fn flags(mut self, flags: i32) -> OpenOptions {
         self.flags = flags;
         self
     }
 
-    /// Chooses the cache.
+    /// Chooses the cache mode of the file.
     #[must_use]
     pub fn cache(mut self, mode: CacheMode) -> OpenOptions {
         self.cache = mode;
@@ -136,7 +136,7 @@ impl OpenOptions {
     ///
     /// # Errors
     /// The errors of open(2). `EINVAL`: contradictory options, or a file system without direct I/O.
-    /// `EINVAL` in the mode [`CacheMode::User`] also if it is not a regular file; `ENOMEM`: no
+    /// `EINVAL` in the mode [`CacheMode::User`] also if the file is not a regular one; `ENOMEM`: no
     /// memory for the page cache.
     pub fn open(&self, nowait: &Nowait, path: impl AsRef<Path>) -> Result<File, Error> {
         let path = path.as_ref();
@@ -197,7 +197,7 @@ impl OpenOptions {
     fn open_cached(&self, nowait: &Nowait, fd: i32) -> Result<UserHandle, (Errno, &'static str)> {
         let engine = nowait.engine();
         UserHandle::open(engine, fd, self.access.write).map_err(|errno| match errno {
-            // The file itself could be cached.
+            // The file itself could be cached: its size is not the cause.
             Errno::INVAL if engine.cache().is_err() => {
                 (errno, "the size of the page cache must be more than 0 and less than 16 TiB")
             }

@@ -46,14 +46,15 @@ pub struct Operation<B: Send + 'static, O> {
     segments: fn(&mut Buffers<B>) -> Segments,
     finish: fn(Result<usize, Error>, Buffers<B>) -> O,
     timeout: Option<DeadlineId>,
-    /// After `stage`, which holds a file of the engine: fields are dropped in this order.
+    /// Declared after `stage`, which holds a file of the engine: fields are dropped in the order of
+    /// their declaration.
     nowait: Nowait,
 }
 
-/// A read or write of one buffer: how many bytes, and the buffer.
+/// A read or write of one buffer: returns the number of bytes, and the buffer.
 pub type Transfer<B> = Operation<B, (Result<usize, Error>, B)>;
 
-/// A read or write of several buffers: how many bytes, and the buffers.
+/// A read or write of several buffers: returns the number of bytes, and the buffers.
 pub type VectoredTransfer<B> = Operation<B, (Result<usize, Error>, Vec<B>)>;
 
 /// A sync.
@@ -64,11 +65,12 @@ pub type Readiness = Operation<(), Result<u16, Error>>;
 
 #[derive(Default)]
 enum Stage<B> {
-    /// Never locked: the `Mutex` makes the type `Sync` for buffers that are not.
+    /// A request that no poll has started. The `Mutex` is never locked: it makes the type `Sync`
+    /// for buffers that are not `Sync`.
     Made(Mutex<Request<(), B>>),
-    /// Waits for a place in the reactor, with the number of its turn.
+    /// The request waits for a place in the reactor; the number is its turn.
     Waiting(u64, Arc<InFlightRequest<B>>),
-    /// In flight in the reactor, under this key.
+    /// The request is in flight in the reactor, under this key.
     InFlight(u64, Arc<InFlightRequest<B>>),
     #[default]
     Over,
@@ -78,11 +80,11 @@ enum Stage<B> {
 struct InFlightRequest<B>(Mutex<State<B>>);
 
 struct State<B> {
-    /// `None` once the request is given back. Nothing accesses it while the request is in flight.
+    /// `None` once the request is given back. No code of nowait accesses it while it is in flight.
     request: Option<Request<(), B>>,
     outcome: Option<Result<u32, Errno>>,
     waker: Option<Waker>,
-    /// The future was dropped.
+    /// The program has dropped the future.
     abandoned: bool,
 }
 
@@ -94,7 +96,8 @@ impl<B: Send + 'static> CompletionTarget for InFlightRequest<B> {
         let remains = if state.abandoned { state.request.take() } else { None };
         drop(state);
         if let Some(request) = remains {
-            // The request may hold the last handle of a file, whose close writes back.
+            // The request may hold the last handle of a file, whose close writes back and so may
+            // block.
             calls.bury(request);
         }
         if let Some(waker) = waker {
@@ -109,7 +112,7 @@ impl<B> InFlightRequest<B> {
         InFlightRequest(Mutex::new(state))
     }
 
-    /// Takes the request out, after its command is over or if the engine refused it.
+    /// Takes the request out, after its command is over or after the engine has refused it.
     fn take(&self) -> Request<(), B> {
         // Only the reactor takes an abandoned request, whose future is never polled again.
         self.0.lock().request.take().expect("a request that has not been given back")
@@ -165,7 +168,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
     pub(crate) fn detach(mut self) {
         let Stage::InFlight(_, shared) = &self.stage else { return };
         let mut state = shared.0.lock();
-        // The request is in flight: its drop finds the values to drop.
+        // The request is in flight: the reactor drops its buffers when it ends.
         if state.outcome.is_none() {
             state.abandoned = true;
             drop(state);
@@ -174,7 +177,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Starts the request, unless it ends at once or has to wait for a place.
+    /// Starts the request. The request may end at once, or wait for a place in the reactor.
     fn begin(&mut self, mut request: Request<(), B>, waker: &Waker) -> Poll<O> {
         if self.nowait.is_the_parents() {
             return self.end(request, Err(Errno::INVAL));
@@ -242,7 +245,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Submits the request. `Some`: it was over at once.
+    /// Submits the request. Returns `Some` with the result if the request was over at once.
     fn submit(
         &self,
         reactor: &Reactor,
@@ -255,7 +258,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         // the event; the request leaves it only then, or when the engine has refused it.
         let command = unsafe { request.command(self.segments) }?;
         let file = request.file().cloned();
-        // The event may come before the submission returns.
+        // The event may come before the submission returns, and its handler locks the state.
         drop(state);
         let context = reactor.context();
         if let Err(errno) = context.io().reserve(1) {
@@ -280,7 +283,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         let deadline = state.request.as_ref().and_then(|request| request.deadline.ns());
         drop(state);
         if let Some(at_ns) = deadline {
-            // If no thread can be started for it, the request has no time-out.
+            // If the timer's thread cannot be started, the request has no time limit.
             self.timeout = self.nowait.timer().add(at_ns, reactor.context(), key).ok();
         }
     }
@@ -326,7 +329,7 @@ fn early_end<B>(request: &Request<(), B>) -> Option<Errno> {
 
 fn cancel_request(nowait: &Nowait, key: u64) {
     if let Ok(reactor) = nowait.reactor() {
-        // The only error is that the request is over already.
+        // The call fails only if the request is over already.
         let _ = reactor.context().cancel(key);
     }
 }
@@ -335,7 +338,7 @@ impl<B: Send + 'static, O> Future for Operation<B, O> {
     type Output = O;
 
     /// # Panics
-    /// Polled after its end.
+    /// If the future is polled after its end.
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<O> {
         let this = self.get_mut();
         match take(&mut this.stage) {
@@ -399,7 +402,7 @@ mod tests {
     use nowait_file::Kind;
     use std::sync::mpsc;
 
-    /// A source that sends a message when it is dropped.
+    /// A source of a request that sends a message when it is dropped.
     struct Source(std::io::Stdin, mpsc::Sender<()>);
 
     impl std::os::fd::AsFd for Source {
@@ -414,7 +417,7 @@ mod tests {
         }
     }
 
-    /// A request in flight, and the address that an engine would write to.
+    /// Makes a request in flight, and returns it with the address that an engine would write to.
     fn in_flight() -> (Arc<InFlightRequest<Vec<u8>>>, usize, mpsc::Receiver<()>) {
         let (sender, receiver) = mpsc::channel();
         let held = OpenHandle::Other(Box::new(Source(std::io::stdin(), sender)));
@@ -427,7 +430,7 @@ mod tests {
         (shared, address, receiver)
     }
 
-    /// Writes as the kernel would, and completes the request.
+    /// Writes to the buffer as the kernel would, and completes the request.
     fn complete(shared: &Arc<InFlightRequest<Vec<u8>>>, address: usize, calls: &Calls) {
         let memory = core::ptr::with_exposed_provenance_mut::<u8>(address);
         // SAFETY: the request has not completed: it keeps its 8 bytes, and no other code accesses

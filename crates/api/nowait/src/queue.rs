@@ -64,8 +64,8 @@ const DEPTH_MAX: usize = 65_536;
 /// when that thread makes its next system call or gets its processor's next timer tick, some
 /// milliseconds later.
 ///
-/// Requests may end in any order. Those that overlap on one buffered file, at least one of them a
-/// write, take effect in the order in which they were submitted, and a sync covers the writes
+/// Requests may end in any order. Requests that overlap on one buffered file, at least one of them
+/// a write, take effect in the order in which they were submitted, and a sync covers the writes
 /// submitted before it.
 ///
 /// ```
@@ -92,10 +92,10 @@ const DEPTH_MAX: usize = 65_536;
 pub struct Queue<T, B = Vec<u8>> {
     context: Arc<Context>,
     requests: Slab<Request<T, B>>,
-    /// Requests taken and not submitted.
+    /// Requests that the queue has taken and not submitted.
     prepared: Vec<(u64, Command)>,
-    /// Kept between submissions for its memory, so that a submission of cached requests allocates
-    /// nothing.
+    /// The memory of a submission's readahead, kept for the next submission, so that a submission
+    /// of cached requests allocates nothing.
     lookahead: Lookahead,
     /// Requests submitted whose event has not been taken.
     in_flight: usize,
@@ -103,7 +103,7 @@ pub struct Queue<T, B = Vec<u8>> {
     over: VecDeque<(u64, Result<u32, Errno>)>,
     depth: usize,
     control: Control,
-    /// Declared after the context, which needs the engine until it is dropped.
+    /// Declared after `context`, so dropped after it: the context needs the engine until its drop.
     nowait: Nowait,
 }
 
@@ -115,8 +115,8 @@ pub struct Completion<T, B = Vec<u8>> {
     /// The buffers that were given with the request, whatever its result.
     pub buffers: Buffers<B>,
     /// Bytes transferred, fewer than asked for only at the end of the file; the events that are
-    /// ready, for a poll; 0 for a sync. `ECANCELED`: it was cancelled, or a request failed that it
-    /// was linked to. `ETIMEDOUT`: its time limit passed.
+    /// ready, for a poll; 0 for a sync. `ECANCELED`: the request was cancelled, or a request that
+    /// it was linked to failed. `ETIMEDOUT`: its time limit passed.
     pub result: Result<usize, Error>,
 }
 
@@ -151,8 +151,8 @@ impl<T, B> From<Refused<T, B>> for Error {
 
 type PrepareResult<T, B> = Result<RequestId, Refused<T, B>>;
 
-/// Names a request of a queue from its preparation to its end. A queue never uses a name twice, so
-/// a late [`Queue::cancel`] finds nothing.
+/// The name of a request of a queue, from its preparation to its end. A queue never uses a name
+/// twice, so a late [`Queue::cancel`] finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(u64);
 
@@ -257,8 +257,8 @@ impl<T, B> Queue<T, B> {
         self.prepare(Request::on_other(file, kind, Buffers::None, tag), |_| Segments::NONE)
     }
 
-    /// Takes a request in and makes its command. Calls `segments` when the buffers are in the
-    /// table, where nothing touches them until the request has ended.
+    /// Puts a request into the table and makes its command. Calls `segments` when the buffers are
+    /// in the table, where nothing touches them until the request has ended.
     fn prepare(
         &mut self,
         request: Request<T, B>,
@@ -362,7 +362,7 @@ impl<T, B> Queue<T, B> {
             };
             match Started::result(outcome) {
                 None => started += 1,
-                // No event will come.
+                // The request is already over: no event will come.
                 Some(result) => self.over.push_back((key, result)),
             }
         }
@@ -400,7 +400,7 @@ impl<T, B> Queue<T, B> {
             let need = min.saturating_sub(self.over.len()).min(self.in_flight);
             let until = if need == 0 { Deadline::NOW } else { deadline };
             let over = &mut self.over;
-            // The closure only collects: the ring is locked meanwhile.
+            // The closure only collects the results, because the ring is locked while it runs.
             let taken = self.context.wait_events(need, self.in_flight, until, None, |_, event| {
                 over.push_back((event.data, outcome(event)));
                 Ok(())
@@ -421,7 +421,8 @@ impl<T, B> Queue<T, B> {
     }
 
     /// Returns descriptors for the caller's own event loop: inside [`Queue::sleep`], one of them
-    /// becomes readable when a request of this queue is over. Wait for them only there.
+    /// becomes readable when a request of this queue is over. Wait for the descriptors only inside
+    /// that call.
     ///
     /// Unlike [`Queue::event_fd`] this costs no thread switch: requests stay in the context queue,
     /// which the waiting thread reaps. The descriptors are open as long as the queue exists, and
@@ -451,7 +452,7 @@ impl<T, B> Queue<T, B> {
         self.wait(0, Some(Duration::ZERO))
     }
 
-    /// Returns a request that is over. `None`: none is; use [`Queue::wait`].
+    /// Returns a request that is over. `None`: no request is over; use [`Queue::wait`].
     pub fn pop(&mut self) -> Option<Completion<T, B>> {
         let (key, outcome) = self.over.pop_front()?;
         let request = self.requests.remove(key)?;
@@ -588,13 +589,13 @@ impl<T, B> Drop for Queue<T, B> {
     /// Waits until nothing is in flight; cancels polls.
     fn drop(&mut self) {
         if self.nowait.is_the_parents() {
-            // In a forked child no request ends any more. Leak the child's copy of the memory that
-            // the parent's threads write to.
+            // In a forked child no request ends any more. Leak the child's copy of the request
+            // memory, because the parent's threads may write to it.
             mem::forget((self.context.clone(), mem::replace(&mut self.requests, Slab::new(0))));
             return;
         }
         self.control.forget_all(&self.nowait);
-        // The only error is that the context is destroyed, and it has no other owner.
+        // The call fails only if the context is destroyed already, and nothing else destroys it.
         let _ = self.context.destroy();
         self.context.io().ring().memory().unmap_theirs(self.context.address());
     }

@@ -1,9 +1,9 @@
 //! Completes futures when their requests end.
 //!
-//! The reactor is a context of the engine, and one thread that only waits in its queue, takes the
-//! events and wakes the tasks. The engine's own threads cannot wake tasks: they have another
-//! descriptor table, and an executor's waker writes to a descriptor of the application. The first
-//! future of an engine starts the reactor.
+//! The reactor is a context of the engine, and one thread that waits for the context's events and
+//! wakes the tasks. The engine's own threads cannot wake tasks: an executor's waker writes to a
+//! descriptor of the application, and these threads have another descriptor table. The first future
+//! of an engine starts the reactor.
 
 use crate::{calls::Calls, request::outcome};
 use core::task::Waker;
@@ -22,7 +22,7 @@ use nowait_sys::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Most futures of an engine with a request in flight; further ones wait for a place.
+/// Most futures of an engine with a request in flight; further futures wait for a place.
 const DEPTH: usize = 16_384;
 
 /// Stack of the thread, which runs the wakers of executors.
@@ -30,8 +30,8 @@ const STACK_BYTES: usize = 2 << 20;
 
 /// The state of a future that waits for the end of its request.
 pub(crate) trait CompletionTarget: Send + Sync {
-    /// Takes the result, and wakes the task that waits for it. A result without a future goes to
-    /// `calls`, to be dropped.
+    /// Takes the result, and wakes the task that waits for it. If the future was dropped, the
+    /// buffers go to `calls`, whose threads drop them.
     fn complete(&self, outcome: Result<u32, Errno>, calls: &Calls);
 }
 
@@ -47,8 +47,8 @@ pub(crate) struct InFlightRequests(Mutex<Table>);
 
 struct Table {
     in_flight: Slab<Arc<dyn CompletionTarget>>,
-    /// Tasks that wait for a place, by turn. A task that was woken is not here; it comes back with
-    /// the same number, or passes its turn on.
+    /// Tasks that wait for a place, by turn. A task that was woken is not in this map; it enters
+    /// again with the same number, or gives the turn up.
     waiting: BTreeMap<u64, Waker>,
     next_turn: u64,
 }
@@ -60,7 +60,7 @@ impl InFlightRequests {
     }
 
     /// Gives `request` a place and returns its key. `Err`: there is no place. The waker is called
-    /// when another attempt may succeed; that attempt passes the `turn` returned here.
+    /// when another attempt may succeed; that attempt must pass the number returned here as `turn`.
     pub(crate) fn enter(
         &self,
         request: Arc<dyn CompletionTarget>,
@@ -69,7 +69,7 @@ impl InFlightRequests {
     ) -> Result<u64, u64> {
         let mut table = self.0.lock();
         let table = &mut *table;
-        // A later task does not overtake the ones that wait.
+        // A task that comes later does not overtake the tasks that wait.
         let first = table.waiting.keys().next().is_none_or(|next| turn.is_some_and(|t| t < *next));
         if first && let Ok(key) = table.in_flight.insert(request) {
             return Ok(key);
@@ -82,14 +82,14 @@ impl InFlightRequests {
         Err(turn)
     }
 
-    /// Takes a request out, and wakes the next task that waits for a place.
+    /// Takes a request out of the table, and wakes the next task that waits for a place.
     pub(crate) fn remove(&self, key: u64) -> Option<Arc<dyn CompletionTarget>> {
         let (request, next) = self.take(key);
         next.into_iter().for_each(Waker::wake);
         request
     }
 
-    /// Takes a request out; the caller wakes the next task that waits for a place.
+    /// Takes a request out of the table; the caller wakes the next task that waits for a place.
     fn take(&self, key: u64) -> (Option<Arc<dyn CompletionTarget>>, Option<Waker>) {
         let mut table = self.0.lock();
         let request = table.in_flight.remove(key);
@@ -97,7 +97,7 @@ impl InFlightRequests {
         (request, next.map(|(_, waker)| waker))
     }
 
-    /// Gives up a turn; if it had come already, wakes the next task.
+    /// Gives up a turn. If its task had been woken already, wakes the next task instead.
     pub(crate) fn give_up(&self, turn: u64) {
         let mut table = self.0.lock();
         let called = table.waiting.remove(&turn).is_none();
@@ -139,12 +139,14 @@ impl Reactor {
         &self.in_flight
     }
 
-    /// Ends the context and the thread. Nothing is in flight: a request has a handle of the engine.
+    /// Ends the context and the thread. No request is in flight, because a request holds a handle
+    /// of the engine.
     pub(crate) fn stop(&self) {
-        // The only error is that the context is destroyed, and it has no other owner.
+        // The call fails only if the context is destroyed already, and nothing else destroys it.
         let _ = self.context.destroy();
         let handle = self.thread.lock().take();
-        // A task that this thread wakes may drop the last handle of the engine.
+        // The calling thread may be the reactor's own: a task that it wakes may drop the last
+        // handle of the engine.
         if let Some(handle) = handle.filter(|it| !it.is_this()) {
             handle.join();
         }
@@ -159,7 +161,7 @@ struct ReactorLoop {
     calls: Arc<Calls>,
     /// Events taken from the ring whose futures are not completed yet.
     events: Vec<IoEvent>,
-    /// The result of the last look for events.
+    /// The return value of the next turn, set when events are taken.
     next: Next,
 }
 
@@ -171,7 +173,8 @@ impl Loop for ReactorLoop {
         }
         let engine = self.context.engine();
         for event in self.events.drain(..) {
-            // A waker belongs to the executor and may panic; the other events must not be lost.
+            // A waker belongs to the executor and may panic; the other events must still reach
+            // their futures.
             let (request, next) = self.in_flight.take(event.data);
             let complete =
                 || request.iter().for_each(|request| request.complete(outcome(event), &self.calls));
@@ -188,7 +191,8 @@ impl Loop for ReactorLoop {
 }
 
 impl ReactorLoop {
-    /// Only collects events: the ring is locked meanwhile, and a waker may do anything.
+    /// Takes events from the ring, and only collects them: the ring is locked meanwhile, and a
+    /// waker may call anything.
     fn take(&mut self, deadline: Deadline) {
         let (context, events) = (&self.context, &mut self.events);
         let take = || {
@@ -244,7 +248,7 @@ mod tests {
         let later = in_flight.enter(Arc::new(Nothing), None, &c).unwrap_err();
         assert!(in_flight.remove(key).is_some());
         assert_eq!((woken(&second), woken(&third)), (1, 0));
-        // A task that was not woken does not overtake, even if there is a place.
+        // A task that was not woken does not overtake the waiting tasks, even if there is a place.
         assert_eq!(in_flight.enter(Arc::new(Nothing), None, &first), Err(later + 1));
         let key = in_flight.enter(Arc::new(Nothing), Some(turn), &b).unwrap();
         assert!(in_flight.remove(key).is_some());

@@ -19,22 +19,20 @@ use std::{
     sync::Arc,
 };
 
-/// The state of a request.
 pub(crate) struct Request<T, B> {
     pub(crate) tag: T,
     pub(crate) buffers: Buffers<B>,
     file: OpenHandle,
     kind: Kind,
     offset: u64,
-    /// Bytes asked for.
+    /// Number of bytes that the request transfers at most.
     len: u64,
-    /// Bytes to make durable, for a sync of a range.
+    /// Number of bytes to make durable, for a sync of a range.
     sync_bytes: u64,
     /// `RWF_*`.
     pub(crate) rw_flags: u32,
     /// The time at which the request is cancelled.
     pub(crate) deadline: Deadline,
-    /// The program has cancelled it.
     pub(crate) is_cancelled: bool,
 }
 
@@ -146,14 +144,14 @@ impl<T, B> Request<T, B> {
     }
 
     /// Reads the data that is available without waiting, if the request is a read of a file.
-    /// `None`: not all of it is available, or something must be checked first: submit the request.
-    /// A part of the buffers may be overwritten.
+    /// `None`: not all of the data is available, or a check must come first; then submit the
+    /// request. A part of the buffers may be overwritten.
     pub(crate) fn read_at_once(
         &mut self,
         context: &Arc<Context>,
         segments: impl FnOnce(&mut Buffers<B>) -> Segments,
     ) -> Option<Result<u32, Errno>> {
-        // Statistics include how long a request takes: a counted request is submitted.
+        // Statistics contain the duration of each request, which only a submitted request has.
         if self.kind != Kind::Read || self.file().is_none() || context.io().stats().enabled() {
             return None;
         }
@@ -209,7 +207,7 @@ impl<T, B> Request<T, B> {
         }
     }
 
-    /// Returns the value of a full success; `None`: every value is a success.
+    /// Returns the value of a full success; `None`: every value is a full success.
     pub(crate) fn whole(&self) -> Option<u64> {
         let transfers = matches!(self.kind, Kind::Read | Kind::Write);
         transfers.then_some(self.len)

@@ -18,9 +18,9 @@ use std::{
 /// clone is dropped and no request is in flight on it.
 ///
 /// A read or write moves the bytes that are available, as read(2) and write(2) do: fewer bytes than
-/// asked for are no error, and a read of 0 bytes is the end. Requests of one direction take effect
-/// in the order in which they were submitted. The descriptor may be blocking or non-blocking; the
-/// stream does not change it.
+/// asked for are no error, and a read that returns 0 bytes has reached the end. Requests of one
+/// direction take effect in the order in which they were submitted. The descriptor may be blocking
+/// or non-blocking; the stream does not change it.
 ///
 /// ```
 /// # fn main() -> Result<(), nowait::Error> {

@@ -1,7 +1,7 @@
 //! Cancels requests when their time limit passes.
 //!
-//! The list of deadlines has no clock: callers pass the time. A thread of the engine, started with
-//! the first deadline, passes it.
+//! The list of deadlines has no clock: callers pass the current time. The first deadline starts a
+//! thread of the engine, which passes the time to the list.
 
 use core::time::Duration;
 use nowait_file::{
@@ -19,14 +19,14 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Deadlines, each with a value for the caller.
+/// Deadlines in the order of their time, each with a value for the caller.
 pub(crate) struct Deadlines<W> {
     /// By time in nanoseconds, then in the order of their addition.
     by_time: BTreeMap<(u64, u64), W>,
     next: u64,
 }
 
-/// Names a deadline.
+/// The name of a deadline in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeadlineId(u64, u64);
 
@@ -45,7 +45,8 @@ impl<W> Deadlines<W> {
         (DeadlineId(id.0, id.1), self.by_time.keys().next() == Some(&id))
     }
 
-    /// Removes a deadline; `None`: its time has come.
+    /// Removes a deadline and returns its value; `None`: the deadline was removed already, because
+    /// its time had come.
     pub(crate) fn remove(&mut self, id: DeadlineId) -> Option<W> {
         self.by_time.remove(&(id.0, id.1))
     }
@@ -55,14 +56,14 @@ impl<W> Deadlines<W> {
         self.by_time.keys().next().map(|(at_ns, _)| *at_ns)
     }
 
-    /// Removes a deadline whose time has come at `now_ns`, the earliest first.
+    /// Removes the earliest deadline and returns its value, if its time has come at `now_ns`.
     pub(crate) fn pop(&mut self, now_ns: u64) -> Option<W> {
         let first = self.by_time.first_entry()?;
         (first.key().0 <= now_ns).then(|| first.remove())
     }
 }
 
-/// The request to cancel.
+/// A request to cancel at its deadline.
 struct Late {
     context: Weak<Context>,
     key: u64,
@@ -91,7 +92,7 @@ impl Timer {
     /// Cancels the request `key` of `context` at `at_ns` of CLOCK_MONOTONIC.
     ///
     /// # Errors
-    /// `EAGAIN`: no thread could be started for it.
+    /// `EAGAIN`: the timer's thread could not be started.
     pub(crate) fn add(
         &self,
         at_ns: u64,
@@ -155,7 +156,7 @@ impl Loop for Run {
 
     fn sleep(&mut self, deadline: Deadline) {
         let mut state = self.0.state.lock();
-        // Another thread may have added an earlier deadline meanwhile, or removed this one.
+        // Another thread may meanwhile have added an earlier deadline, or removed `deadline`.
         if state.stopped || state.deadlines.next_ns() != deadline.ns() {
             return;
         }
@@ -167,7 +168,7 @@ impl Loop for Run {
 }
 
 impl Late {
-    /// The only error is that the request is over already.
+    /// Cancels the request; this fails only if the request is over already.
     fn cancel(self) {
         if let Some(context) = self.context.upgrade() {
             let cancel = || context.cancel(self.key);

@@ -6,7 +6,8 @@ use common::{BLOCK, everywhere, folder, open};
 use nowait::{Advice, CacheMode, File, Lent, Nowait};
 use std::time::{Duration, Instant};
 
-/// Larger than the cache of [`everywhere`]: the data written first is no longer cached.
+/// Length of a file larger than the cache of [`everywhere`]: the data written first is no longer
+/// cached.
 const BYTES: usize = 8 << 20;
 const MIB: u64 = 1 << 20;
 
@@ -19,7 +20,7 @@ fn is_cached(file: &File, offset: u64) -> bool {
     file.lend(offset, 1).unwrap().is_some()
 }
 
-/// Waits until the bytes being read ahead have arrived.
+/// Waits until the readahead has brought the byte at `offset` into the cache.
 fn arrives(file: &File, offset: u64) {
     let begin = Instant::now();
     while !is_cached(file, offset) {

@@ -396,7 +396,7 @@ fn fate() -> impl Strategy<Value = (Fate, bool, usize)> {
 
 type Started = (Fate, Transfer<Counted>, Option<Poll<()>>);
 
-/// Starts a request; returns what to do with its future later.
+/// Starts a request, and returns its future with the action to apply to it later.
 fn begin(file: &AsyncFile, (fate, writes, block): (Fate, bool, usize), buffer: Counted) -> Started {
     let mut transfer = match writes {
         true => file.write_at(buffer, at(block)),

@@ -1,6 +1,6 @@
 //! After the last handle of a file in the page cache has been closed, the engine has the file open
-//! in no table. And a handle has only the access that it was opened with: a file that is only read
-//! can be executed, and its file system remounted.
+//! in no descriptor table. And a handle has only the access that it was opened with: a file that is
+//! only read can be executed, and its file system can be remounted.
 
 mod common;
 
@@ -18,7 +18,8 @@ use std::{
 
 const MIB: usize = 1 << 20;
 
-/// A child has all descriptors between its fork and its exec: run one test at a time.
+/// Lets one test run at a time: a child process has all descriptors of this process between its
+/// fork and its exec.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -42,7 +43,6 @@ fn opens(path: &Path) -> Vec<u32> {
     found
 }
 
-/// Returns `true` if this process has the file open for writing.
 fn is_open_for_writing(path: &Path) -> bool {
     opens(path).iter().any(|flags| flags & 0o3 != 0)
 }
@@ -67,7 +67,7 @@ fn a_closed_file_is_open_in_no_table() {
                 true => open(nowait, CacheMode::User, &path),
                 false => read_only(nowait, &path),
             };
-            // In order: after the last read a readahead is in flight.
+            // The reads are sequential, so after the last one a readahead is in flight.
             let mut bytes = vec![0; 64 << 10];
             for at in 0..4 {
                 file.read_at(&mut bytes, at << 16).unwrap();

@@ -1,5 +1,5 @@
-//! One file, several ways to access it: which way sees another's writes, and when, in each cache
-//! mode. docs/rust.md has the same table.
+//! One file, several ways to access it: which way sees the writes of which other way, and when, in
+//! each cache mode. docs/rust.md has the same table.
 
 mod common;
 
@@ -17,13 +17,13 @@ const MODES: [CacheMode; 3] = [CacheMode::User, CacheMode::Host, CacheMode::Dire
 const BLOCKS: usize = 4;
 const O_APPEND: i32 = 0o2000;
 
-/// The moment when a change is seen.
+/// The moment when a reader sees a change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum When {
     Now,
     /// After a sync by the writer.
     Synced,
-    /// By a file of the engine that is opened later.
+    /// When the engine opens the file again.
     Opened,
 }
 use When::{Now, Opened, Synced};
@@ -32,7 +32,7 @@ use When::{Now, Opened, Synced};
 struct World<'n> {
     nowait: &'n Nowait,
     path: PathBuf,
-    /// Opened in the mode under test.
+    /// The file, opened in the mode under test.
     file: File,
     mode: CacheMode,
     /// A descriptor that uses the kernel's cache.
@@ -68,13 +68,13 @@ impl World<'_> {
         fs::write(&path, [1; BLOCKS * BLOCK]).unwrap();
         let plain = fs::File::options().read(true).write(true).open(&path).unwrap();
         let file = open(nowait, mode, &path);
-        // Cache as much as possible.
+        // Read the whole file, so that it is cached as far as possible.
         assert_eq!(blocks_of(&file), [1; BLOCKS]);
         World { nowait, path, file, mode, plain }
     }
 }
 
-/// Reads all blocks of the file.
+/// A function that reads all blocks of the file, by one of the ways.
 type Look = fn(&World<'_>) -> Vec<u8>;
 
 fn plain_read(world: &World<'_>) -> Vec<u8> {
@@ -123,7 +123,7 @@ fn what_a_file_has_written_is_seen_when_the_table_says() {
     });
 }
 
-/// Changes the file.
+/// A function that changes the file, by one of the ways.
 type Change = fn(&World<'_>);
 
 fn plain_write(world: &World<'_>) {
@@ -249,21 +249,21 @@ enum Held {
     DirtyBeside,
 }
 
-/// An event after that.
+/// An event on a page in one of these states.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Read,
     Open,
     Sync,
     Close,
-    /// A truncation before both pages, and an extension to the old size.
+    /// The program cuts the file off before both pages, and extends it to its old size.
     Cut,
     /// Another program writes the page.
     Written,
 }
 
-/// Blocks 1 and 2. The value 1 is the first content, 2 the other program's, 5 this program's; 0 are
-/// zeroes.
+/// The bytes of blocks 1 and 2: 1 is the first content, 2 that of the other program, 5 that of this
+/// program, 0 are zeroes.
 type Pair = [u8; 2];
 
 /// The data that the handle reads after an event, and the data on disk.
@@ -363,7 +363,8 @@ fn bring_to(world: &World<'_>, held: Held) {
     }
 }
 
-/// The driver writes back pages that have been dirty for a second: a state may be over by then.
+/// The driver writes back pages that have been dirty for a second: so a slow run may have left its
+/// state before the event.
 #[test]
 fn a_page_beside_another_program_goes_from_state_to_state_as_the_table_says() {
     on_every_engine(|nowait| {

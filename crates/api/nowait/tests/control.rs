@@ -115,10 +115,11 @@ fn a_request_that_is_late_comes_back_with_etimedout() {
         let long = limit(&mut queue, 3, first.as_nanos() as u64);
         queue.submit();
         queue.timeout(later, Duration::from_millis(1)).unwrap();
-        // On a slow machine its first limit may have passed already.
+        // On a slow machine the first time limit of `long` may have passed already.
         let in_time = queue.timeout(long, Duration::from_secs(1000)).is_ok();
         let extended = in_time && begin.elapsed() < first;
-        // Wait for these two by tag: on a slow machine others may be late before them.
+        // Wait for the requests with the tags 0 and 1: on a slow machine the time limits of others
+        // may pass before theirs.
         let mut late = [false; 2];
         while late != [true; 2] {
             let reaped = queue.reap(1, None, |done| {
@@ -132,7 +133,7 @@ fn a_request_that_is_late_comes_back_with_etimedout() {
         writer.write_all(b"x").unwrap();
         for (tag, result) in ends(&mut queue) {
             let expected = if tag == 3 { Ok(1) } else { Err(Errno::TIMEDOUT) };
-            // The third may find the byte before its time limit.
+            // Request 2 may find the byte before its time limit.
             assert!(result == expected || tag == 2 || tag == 3 && !extended, "{tag}: {result:?}");
         }
         let gone = queue.timeout(long, Duration::ZERO);
@@ -168,7 +169,7 @@ fn a_failure_cancels_those_that_follow_and_no_others() {
         let file = open(nowait, mode, &path);
         file.write_all_at(&filled(BLOCK, 7), 0).unwrap();
         let mut queue: Queue<u32, AlignedBuffer> = nowait.queue(8).unwrap();
-        // Short: the file has one block.
+        // This read is short, because the file has one block.
         let short = queue.read(&file, filled(2 * BLOCK, 0), 0, 0).unwrap();
         let write = queue.write(&file, filled(BLOCK, 8), 0, 1).unwrap();
         let sync = queue.sync_all(&file, 2).unwrap();
@@ -225,7 +226,8 @@ fn a_request_that_waits_for_another_can_be_cancelled_and_dropped() {
     });
 }
 
-/// Requests on files in memory end inside submit; those with links keep their order among them.
+/// Requests on files in memory end inside submit; requests with links must still take effect in the
+/// order of the links.
 #[test]
 fn links_between_requests_in_memory_keep_their_order_with_copies() {
     everywhere(|nowait, mode| {
@@ -241,7 +243,8 @@ fn links_between_requests_in_memory_keep_their_order_with_copies() {
             let read = queue.read(&file, filled(BLOCK, 0xff), 0, 2).unwrap();
             let again = queue.write(&file, filled(BLOCK, 60), 0, 3).unwrap();
             queue.read(&file, filled(BLOCK, 0xff), 0, 4).unwrap();
-            // Short, for the file has one block: the request linked to it does not happen.
+            // This read is short, because the file has one block: the request linked to it is not
+            // made.
             let short = queue.read(&file, filled(2 * BLOCK, 0xff), 0, 5).unwrap();
             let never = queue.write(&file, filled(BLOCK, 70), 0, 6).unwrap();
             queue.read(&file, filled(BLOCK, 0xff), 0, 7).unwrap();
@@ -298,7 +301,7 @@ fn a_link_is_made_between_prepared_requests_in_their_order() {
     assert_eq!(ends(&mut queue), expected);
 }
 
-/// Waits for the descriptor with poll(2).
+/// Returns `true` if the descriptor is readable; if `wait`, first waits with poll(2) until it is.
 fn is_readable(queue: &mut Queue<u32, AlignedBuffer>, wait: bool) -> bool {
     use std::os::fd::AsRawFd;
     let fd = queue.event_fd().unwrap().as_raw_fd();
@@ -325,7 +328,8 @@ fn what_a_submission_gives_back_does_not_make_the_descriptor_readable() {
                 assert_eq!((done.tag, done.result.unwrap()), (round, BLOCK));
                 assert!(!is_readable(&mut queue, false), "{nowait:?}, {mode:?}");
             } else {
-                // The request was in flight, and its end is reported as before.
+                // The end of a request that was in flight before the call is reported like any
+                // other.
                 assert!(is_readable(&mut queue, true));
                 queue.reap(1, None, |done| assert_eq!(done.tag, round)).unwrap();
                 while is_readable(&mut queue, false) {
@@ -352,7 +356,7 @@ fn the_descriptor_of_a_queue_is_readable_when_requests_have_ended() {
             queue.submit();
             let mut ended = 0;
             while ended < 2 {
-                // A signal may come after its event was taken: then the descriptor is readable
+                // The descriptor may become readable after the event was taken: then it is readable
                 // without an event.
                 assert!(is_readable(&mut queue, true));
                 ended += queue.reap(0, None, |done| assert!(done.result.is_ok())).unwrap();
@@ -406,7 +410,7 @@ struct Run {
     ids: Vec<RequestId>,
     /// The result of each request by tag; `None`: it has not come back.
     ends: Vec<Option<Result<usize, Errno>>>,
-    /// Pairs of tags.
+    /// The linked requests, as pairs of tags.
     links: Vec<(usize, usize)>,
 }
 

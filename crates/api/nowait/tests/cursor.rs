@@ -14,7 +14,8 @@ fn cursor(nowait: &Nowait, mode: CacheMode, path: &Path) -> Cursor {
     AsyncFile::from(open(nowait, mode, path)).cursor(0)
 }
 
-/// Checks a claim in the modes that support streams: direct requests must be aligned.
+/// Checks a claim in the modes that support cursors: not in `Direct`, where requests must be
+/// aligned.
 fn unaligned(claim: impl Fn(&Nowait, CacheMode)) {
     everywhere(|nowait, mode| {
         if mode != CacheMode::Direct {

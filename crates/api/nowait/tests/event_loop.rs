@@ -32,7 +32,8 @@ fn whatever_ends_rouses_the_loop() {
         let mut queue: Queue<u64, AlignedBuffer> = nowait.queue(8).unwrap();
         let (epoll, mut ready) = (watched(&queue), Vec::with_capacity(4));
         let mut done = 0;
-        // Extending writes and syncs end on threads, others in the context queue.
+        // Writes that extend the file and syncs end on threads of the engine, other requests in the
+        // context queue.
         for round in 0..40u64 {
             let offset = round % 10 * BLOCK as u64;
             let mut block = AlignedBuffer::zeroed(BLOCK);

@@ -137,7 +137,8 @@ fn threads() -> usize {
     names.filter(|name| name.starts_with("nowait-")).count()
 }
 
-/// Waits until no thread of an engine is left: a joined thread stays in /proc for a moment.
+/// Waits until no thread of an engine is left: a thread that was joined stays in /proc for a
+/// moment.
 fn no_thread_is_left() -> bool {
     let deadline = Instant::now() + Duration::from_secs(10);
     while threads() > 0 && Instant::now() < deadline {
@@ -150,7 +151,7 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Runs in a process of its own: other tests of this file have engines too.
+/// This test runs in a process of its own, because other tests of this file have engines too.
 #[test]
 #[ignore = "counts the threads of the process; run by the test below"]
 fn alone_the_last_handle_ends_the_threads() {
@@ -229,7 +230,7 @@ fn cached_bytes_are_lent_and_a_write_to_them_waits_for_their_return() {
     assert_eq!(lent.chunks().map(<[u8]>::len).sum::<usize>(), 2 * BLOCK);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| file.write_all_at(&[2; BLOCK], 0));
-        // Other pages are not affected.
+        // The loan does not affect other pages.
         file.write_all_at(&[3; BLOCK], 16 * BLOCK as u64).unwrap();
         assert!(lent.chunks().flatten().all(|byte| *byte == 1), "nothing moves under a guard");
         drop(lent);

@@ -24,7 +24,7 @@ static COUNTING: Counting = Counting;
 // SAFETY: the system's allocator does everything.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // At the end of a thread the counter is gone.
+        // At the end of a thread its counter no longer exists.
         let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
         // SAFETY: as promised to this method.
         unsafe { System.alloc(layout) }
@@ -44,7 +44,8 @@ fn a_cached_read_takes_no_memory() {
         file.write_all_at(&vec![7; BLOCK], 0).unwrap();
         let file = AsyncFile::from(file);
         let mut buffer = AlignedBuffer::zeroed(BLOCK);
-        // The first poll allocates what is made once: the reactor, the file's state.
+        // The first poll allocates the memory that is allocated once: the reactor, the file's
+        // state.
         for round in 0..10 {
             let before = TAKEN.get();
             let polled = block_on(poll_once(file.read_at(buffer, 0)));

@@ -353,8 +353,9 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Number of blocks of a random run's file. The file has its full length from the beginning: a read
-/// that overlaps no write may or may not see that a write has extended the file.
+/// Number of blocks of a random run's file. The file has its full length from the beginning:
+/// otherwise the result of a read would depend on the end of a write elsewhere that extends the
+/// file.
 const BLOCKS: usize = 14;
 
 /// A queue, and a model of its file. Requests on one buffered file take effect in the order of
@@ -365,7 +366,7 @@ struct Model {
     queue: Queue<usize, AlignedBuffer>,
     bytes: Vec<u8>,
     /// By tag: the bytes that a read must return, and the number of bytes of a request; `None` once
-    /// it came back.
+    /// the request came back.
     expected: Vec<Option<(Option<Vec<u8>>, usize)>>,
 }
 
@@ -434,7 +435,7 @@ proptest! {
             model.reap(usize::MAX);
             assert!(model.expected.iter().all(Option::is_none), "all came back");
             assert!(model.queue.is_empty());
-            // Cached data is on disk after a sync, or after about a second.
+            // After this sync the cached data is in the file that other programs read.
             model.file.sync_data().unwrap();
             assert!(std::fs::read(&path).unwrap() == model.bytes);
         });

@@ -1,9 +1,9 @@
 //! Random operations on one file through several opens, against a vector, on every backend.
 //!
-//! A seed decides everything but the order in which the system completes. `NOWAIT_SEED=17` runs
-//! one; `NOWAIT_SEEDS` and `NOWAIT_STEPS` set the number of seeds and of steps. Seeds run in
-//! parallel, each on its own engine and file: a run waits for the disk most of the time, and the
-//! runs share nothing else.
+//! A seed decides everything but the order in which the kernel completes requests. `NOWAIT_SEED=17`
+//! runs this seed alone; `NOWAIT_SEEDS` and `NOWAIT_STEPS` set the number of seeds and of steps.
+//! Seeds run in parallel, each on its own engine and file: a run waits for the disk most of the
+//! time, and the runs share nothing else.
 
 use nowait::{AlignedBuffer, BackendChoice, CacheMode, File, Nowait, OpenOptions, Queue};
 use nowait_block::conformance::note_skip;
@@ -21,8 +21,8 @@ const BLOCK: u64 = 4096;
 const LEN_MAX: u64 = 300_000;
 /// Number of seeds that run at a time on each backend.
 const SIDE_BY_SIDE: usize = 16;
-/// Writes take their bytes from a table with this period, which is no block length, so that shifted
-/// bytes look wrong.
+/// Writes take their bytes from a table with this period. It divides no block length, so bytes at a
+/// wrong offset differ.
 const PERIOD: u64 = 251;
 
 /// xorshift64* (Vigna 2016).
@@ -36,7 +36,8 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % end
     }
 
-    /// Draws a length: small, a multiple of blocks, or any, each a third; sometimes a large one.
+    /// Draws a length: below 200 bytes or a multiple of blocks, a third each; otherwise any length,
+    /// mostly below 40,000.
     fn len(&mut self) -> u64 {
         match self.below(12) {
             0..4 => self.below(200),
@@ -155,7 +156,7 @@ impl Run {
         self.put(offset, &bytes);
     }
 
-    /// Submits writes and then overlapping reads together: each sees the ones before it. A read
+    /// Submits writes and then overlapping reads together: each sees the writes before it. A read
     /// beyond the old end may find zeroes or nothing if another request extends the file elsewhere:
     /// the two do not overlap, so they have no order.
     fn batch(&mut self) {
@@ -223,7 +224,7 @@ impl Run {
         assert!(buffer[..count] == *self.at(offset, buffer.len() as u64), "direct at {offset}");
     }
 
-    /// After a sync every reader finds the data.
+    /// Syncs the file, after which every reader must find the data.
     fn sync(&mut self) {
         self.cached.sync_data().unwrap();
         self.look("a sync");
@@ -247,7 +248,8 @@ impl Run {
         self.look("a durable write");
     }
 
-    /// The last close writes back; the next open finds changes of others meanwhile.
+    /// Closes all handles, which writes back, and opens the file again; the next open must find
+    /// changes that others made meanwhile.
     fn reopen(&mut self) {
         let elsewhere = self.path.with_file_name("elsewhere");
         self.cached = open(&self.nowait, &elsewhere, CacheMode::User, false);

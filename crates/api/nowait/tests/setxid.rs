@@ -1,5 +1,5 @@
-//! setuid(2) and similar calls wait until every thread of the process has made the same call. Alone
-//! in its process, whose user it changes.
+//! setuid(2) and similar calls wait until every thread of the process has made the same call. This
+//! test is alone in its process, because it changes the user of the process.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn change_identity() {
     }
 }
 
-/// With the reactor, the timer, and the threads for calls, besides the engine's.
+/// The reactor, the timer and the threads for calls run, besides the engine's own threads.
 #[test]
 fn every_thread_of_an_engine_changes_its_identity() {
     everywhere(|nowait, mode| {

@@ -27,14 +27,13 @@ fn all() -> OpenOptions {
     OpenOptions::new().read(true).write(true).create(true)
 }
 
-/// Returns the content of a file.
 fn contents(file: &File) -> Vec<u8> {
     let mut bytes = AlignedBuffer::zeroed(16 * BLOCK);
     let count = file.read_at(&mut bytes, 0).unwrap();
     bytes[..count].to_vec()
 }
 
-/// One open writes a block without a sync; then `second` empties the file.
+/// Writes blocks through one open without a sync; then `second` empties the file.
 fn emptied_by(nowait: &Nowait, path: &Path, second: impl Fn() -> File) {
     let first = all().open(nowait, path).unwrap();
     first.write_all_at(&filled(3 * BLOCK, 1), 0).unwrap();
@@ -72,7 +71,8 @@ fn an_open_that_truncates_cuts_off_what_was_not_written_back() {
     });
 }
 
-/// The drop of a file writes back on a helper thread, which may begin after the file was emptied.
+/// The drop of a file writes its data back on a helper thread, which may begin after the file was
+/// emptied.
 #[test]
 fn a_dropped_async_file_writes_nothing_into_one_that_was_emptied() {
     on_every_engine(|nowait| {
@@ -163,7 +163,7 @@ fn what_was_zeroed_stays_zero_whatever_was_read_ahead_meanwhile() {
 }
 
 /// The write and the truncation end in either order; but each takes effect as a whole, and the
-/// cache knows the file's content.
+/// cached content equals the file's.
 #[test]
 fn a_durable_write_and_a_truncation_take_place_one_after_the_other() {
     const BYTES: usize = 40 * BLOCK;
@@ -194,7 +194,7 @@ fn a_durable_write_and_a_truncation_take_place_one_after_the_other() {
     });
 }
 
-/// The opening thread itself has to bring them to their end.
+/// The opening thread itself has to wait for the requests in flight until they end.
 #[test]
 fn an_open_in_the_cache_finds_what_was_in_flight_past_it() {
     on_every_engine(|nowait| {
@@ -216,7 +216,7 @@ fn an_open_in_the_cache_finds_what_was_in_flight_past_it() {
     });
 }
 
-/// The file is sealed against growth, which only the transfer finds out.
+/// The file is sealed against growth, so the write-back at the last close fails.
 #[test]
 fn what_the_last_close_in_the_cache_could_not_write_fails_the_sync_of_another_open() {
     on_every_engine(|nowait| {

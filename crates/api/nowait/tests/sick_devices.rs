@@ -1,6 +1,6 @@
 //! Files of the page cache on devices that are full, fail, do not answer, are read-only, or have
-//! large blocks: results of their own requests, and of a file on another device meanwhile, which
-//! must continue. docs/borders.md has the table.
+//! large blocks: the results of requests on these files; and meanwhile a file on another device,
+//! whose requests must continue. docs/borders.md has the table.
 
 mod common;
 
@@ -17,9 +17,9 @@ use std::{
 };
 
 const MIB: usize = 1 << 20;
-/// Larger than the device, smaller than the cache.
+/// A length larger than the device and smaller than the cache.
 const LARGE: usize = 12 * MIB;
-/// Time limit of any request on a healthy device, on a busy machine.
+/// Time limit of any request on a healthy device; long enough for a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
 fn run(program: &str, args: &[&str]) -> Option<String> {
@@ -36,12 +36,12 @@ fn each_engine(claim: impl Fn(&Nowait)) {
     common::BACKENDS.into_iter().filter_map(engine).for_each(|nowait| claim(&nowait));
 }
 
-/// A mount made by a test, unmounted at its end.
+/// A mount, which its drop unmounts.
 struct Device {
     point: PathBuf,
-    /// The loop device under it.
+    /// The loop device under the mount.
     under: Option<String>,
-    /// The device that holds its image, unmounted after it.
+    /// The mount that holds the image of the loop device; it is unmounted after this one.
     outer: Option<Box<Device>>,
     folders: Vec<tempfile::TempDir>,
 }
@@ -63,7 +63,8 @@ impl Device {
         Some(Device { point, under: None, outer: None, folders: vec![folder] })
     }
 
-    /// Makes a file system in the file `image`, on a loop device with these options.
+    /// Makes a file system in the file `image`, on a loop device with `loop_options`, by the
+    /// command `make`.
     fn in_loop(image: &Path, loop_options: &[&str], make: &[&str]) -> Option<Device> {
         let args = [&["-f", "--show"], loop_options, &[image.to_str().unwrap()]].concat();
         let Some(under) = run("losetup", &args) else {
@@ -81,7 +82,8 @@ impl Device {
         Some(device)
     }
 
-    /// Makes a disk that cannot store as much as its size: the file system below it is full.
+    /// Mounts a disk that cannot store as much as its size: the file system that holds its image is
+    /// full.
     fn failing() -> Option<Device> {
         let outer = Device::tmpfs("8m")?;
         let image = outer.point.join("image");
@@ -92,7 +94,7 @@ impl Device {
         Some(device)
     }
 
-    /// Makes a disk of its own, to be frozen.
+    /// Mounts a disk that only this test uses, which freezes it.
     fn ext4() -> Option<Device> {
         let folder = folder();
         let image = folder.path().join("image");
@@ -117,7 +119,8 @@ impl Drop for Device {
     }
 }
 
-/// Runs `work` on a thread; `None`: it is not over within `limit`.
+/// Runs `work` on a thread. If `work` is not over within `limit`, returns the channel on which its
+/// result will come.
 fn within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
@@ -127,7 +130,8 @@ fn within<T: Send + 'static>(
     wait.recv_timeout(limit).map_err(|_| wait)
 }
 
-/// A file on a healthy disk is written, read and synced, by calls and by a queue, without delay.
+/// Writes, reads and syncs a file on a healthy disk, by calls and by a queue, and checks that none
+/// is delayed.
 fn other_files_go_on(nowait: &Nowait, folder: &Path) {
     let begin = Instant::now();
     let file = open(nowait, CacheMode::User, &folder.join("healthy"));
@@ -167,7 +171,7 @@ fn refuses(device: &Device, errnos: &[Errno]) {
         other_files_go_on(nowait, beside.path());
         let again = file.sync_all().unwrap_err();
         assert!(errnos.contains(&again.errno()), "still: {again}");
-        // Truncated data need not be written.
+        // The engine need not write truncated data.
         file.set_len(0).unwrap();
         assert_eq!(file.size().unwrap(), 0);
         let room = file.write_all_at(&[1; 4096], 0).and_then(|()| file.sync_data());
@@ -192,7 +196,8 @@ fn a_disk_that_fails_is_told_to_its_own_file_and_no_other() {
     refuses(&device, &[Errno::IO, Errno::NOSPC]);
 }
 
-/// A program that drops such a file ends, and reports the lost data.
+/// Checks that a program that drops a file on a full or failing device ends, and reports the lost
+/// data.
 fn ends(device: &Device, what: &str) {
     let name = "a_program_that_drops_its_file";
     let child = Command::new(env::current_exe().unwrap())
@@ -214,7 +219,7 @@ fn a_program_that_drops_its_file() {
     let _ = fill(&file, LARGE);
 }
 
-/// A disk that does not answer: its own requests wait until it does, and then complete.
+/// Requests on a disk that does not answer wait until it answers, and then complete.
 #[test]
 fn a_disk_that_stands_still_holds_up_its_own_files_only() {
     let Some(device) = Device::ext4() else { return };
@@ -228,9 +233,11 @@ fn a_disk_that_stands_still_holds_up_its_own_files_only() {
             return note_skip_here("a file system cannot be frozen");
         }
         let thaw = Thaw(device.name());
-        // Copied to the cache: only writes beyond the disk's share wait.
+        // The write is copied to the cache and does not wait: only writes beyond this disk's share
+        // of the cache wait.
         file.write_all_at(&[4; 8192], 0).unwrap();
-        // Separate pages, so that each needs its own write: more writes than threads to wait in.
+        // The pages are separate, so that each needs a write of its own: more writes than the
+        // engine has threads to wait in.
         for page in (4..2048).step_by(2) {
             file.write_all_at(&[4; 100], page * 4096).unwrap();
         }
@@ -249,8 +256,8 @@ fn a_disk_that_stands_still_holds_up_its_own_files_only() {
         });
         drop(thaw);
         stuck.recv_timeout(SOON).expect("goes on").expect("is written");
-        // The other open may have waited for the disk, because an open checks if the file has
-        // changed.
+        // The second open of the file may have waited for the disk, because an open checks if the
+        // file has changed.
         let opened = opened.or_else(|wait| wait.recv_timeout(SOON));
         assert_eq!(opened.unwrap().unwrap(), 10);
         file.close().unwrap();
@@ -286,7 +293,8 @@ fn a_read_only_disk_is_read_and_not_opened_for_writing() {
     });
 }
 
-/// Direct requests must be aligned to 16 KiB there: the file uses the kernel's cache.
+/// This disk needs direct requests that are aligned to 16 KiB, so the cache uses the kernel's cache
+/// for the file.
 #[test]
 fn a_disk_with_large_blocks_is_read_and_written() {
     let folder = folder();

@@ -32,7 +32,7 @@ fn on_every_stream(claim: impl Fn(&Nowait, Stream, Stream)) {
     });
 }
 
-/// Makes a stream of a pipe's reading end; the writing end is for plain calls.
+/// Makes a stream of a pipe's reading end; the test writes to the other end by plain calls.
 fn pipe_to(nowait: &Nowait) -> (Stream, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     (Stream::new(nowait, reader), writer)
@@ -90,7 +90,7 @@ fn a_read_into_a_vector_waits_for_the_first_byte() {
 
 #[test]
 fn a_write_of_a_vector_goes_on_until_all_of_it_is_written() {
-    // More than a pipe or a socket takes at a time; ends of buffers differ from ends of pages.
+    // The vectors are larger than a pipe or a socket takes at a time, and buffers end inside pages.
     let lengths: &[usize] = match cfg!(miri) {
         true => &[3, 0, 500],
         false => &[1, 0, 100_000, 4_096, 299_999, 0, 7, 200_000],
@@ -256,7 +256,7 @@ fn a_dropped_vector_stays_with_the_engine_until_its_end() {
             let mut read = reader.read_vectored(vec![telling(), telling(), telling()]);
             assert!(block_on(poll_once(&mut read)).is_none());
         }
-        // Some of them may receive it: their cancellation is only requested.
+        // A read that was dropped may still receive the byte: its cancellation is only requested.
         writer.write_all(&[1]).unwrap();
         let first_bytes = (0..3 * VECTORS).map(|_| u32::from(dropped.recv().unwrap()));
         assert!(first_bytes.sum::<u32>() <= 1, "one byte read twice");

@@ -16,8 +16,8 @@ fn filled(len: usize, byte: u8) -> AlignedBuffer {
     buffer
 }
 
-/// Makes the most buffers that one request may have, every third of them empty; the others are
-/// filled with their number, or with zeroes.
+/// Makes the most buffers that one request may have, every third of them empty. If `is_filled`, the
+/// bytes of each other buffer are its number, else zeroes.
 fn most(is_filled: bool) -> Vec<AlignedBuffer> {
     let byte = |index: usize| if is_filled { (index % 251) as u8 + 1 } else { 0 };
     let len = |index: usize| if index.is_multiple_of(3) { 0 } else { BLOCK };

@@ -54,7 +54,7 @@ impl Block {
     /// Names a block whose request is in flight.
     ///
     /// # Safety
-    /// `address` points to such a block.
+    /// `address` points to a block whose request is in flight.
     pub unsafe fn in_flight(address: usize) -> Block {
         Block(address)
     }
@@ -137,8 +137,8 @@ impl Block {
         self.outcome().is_in_flight()
     }
 
-    /// Asks the request to wake the thread in `slot` at its end; returns `false` if it is over
-    /// already.
+    /// Asks the request to wake the thread in `slot` at its end; returns `false` if the request is
+    /// over already.
     pub fn arm(self, slot: u32) -> bool {
         self.outcome().arm(slot)
     }

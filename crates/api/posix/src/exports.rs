@@ -128,7 +128,7 @@ pub unsafe extern "C-unwind" fn nowait_waiter_arm(
     blocks.peek().is_some() && blocks.all(|block| block.arm(slot))
 }
 
-/// Waits until the notice of a request was sent whose outcome the caller has seen.
+/// Waits until the notice of a request, whose outcome the caller has seen, was sent.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_await_notice(block: usize) {
     if let Some(posix) = Posix::existing() {
@@ -145,7 +145,7 @@ pub extern "C-unwind" fn nowait_notifier_must_come() -> i32 {
     guarded(|| Ok(i64::from(Posix::current()?.notifiers().must_come()))) as i32
 }
 
-/// Withdraws the promise.
+/// Withdraws the promise to make a thread.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_notifier_comes_not() {
     guarded(|| {
@@ -173,7 +173,7 @@ pub extern "C-unwind" fn nowait_notifier_take(is_new: bool, call: &mut Call) -> 
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_stays() {
     guarded(|| {
-        // Excludes a child of vfork, whose memory is its parent's.
+        // Does nothing in a child of vfork, whose memory is its parent's.
         if let Some(process) = Process::of_caller() {
             process.stays();
             Posix::existing().iter().for_each(|posix| posix.stays());

@@ -13,7 +13,7 @@ const LIO_READ: i32 = 0;
 const LIO_WRITE: i32 = 1;
 const LIO_NOP: i32 = 2;
 
-/// Gives every block of a list the error, which is returned.
+/// Stores the error in every block of a list, and returns it.
 pub fn none_begins(blocks: impl Iterator<Item = Block>, errno: Errno) -> Errno {
     for block in blocks.filter(|block| block.opcode() != LIO_NOP) {
         SLEEPERS.wake(block.finish(Err(errno)));
@@ -22,7 +22,7 @@ pub fn none_begins(blocks: impl Iterator<Item = Block>, errno: Errno) -> Errno {
 }
 
 /// Starts the requests of `blocks`; each block gets its own outcome. Delivers `notice`, if any,
-/// when the last request has ended. The caller does the waiting.
+/// when the last request has ended. The caller waits for the requests.
 ///
 /// # Errors
 /// `EAGAIN`: some were not queued; their blocks have this error. `EIO`: some could not begin.

@@ -1,6 +1,6 @@
 //! Threads that call the application's functions (SIGEV_THREAD).
 //!
-//! C code in posix.c makes them, on threads of the application: a new thread inherits the
+//! C code in posix.c makes these threads, on threads of the application: a new thread inherits the
 //! descriptor table, and the engine's threads have another one. A function may block for ever or
 //! end its thread, so one thread always stands by: the last thread that stands by makes another
 //! before it takes a call. While functions return quickly, two threads run all of them.
@@ -31,7 +31,7 @@ pub struct Notifiers {
 struct Book {
     calls: VecDeque<Call>,
     standing_by: usize,
-    /// The threads among these without a call: they do not keep the process alive.
+    /// The threads that stand by and have no call to take: they do not keep the process alive.
     idle: Vec<OwnThread>,
     /// A caller has promised a thread that has not started yet.
     is_coming: bool,
@@ -41,8 +41,8 @@ struct Book {
 struct StandbyGuard<'a>(MutexGuard<'a, Book>);
 
 impl Book {
-    /// Adjusts the number of threads for which the process does not live on. Called after every
-    /// change. A call that waits keeps the process alive: a thread that is to take one is not idle.
+    /// Adjusts the list of idle threads, which do not keep the process alive. Called after every
+    /// change. A thread that is to take a waiting call is not idle.
     fn count_idle(&mut self) {
         let idle = self.standing_by.saturating_sub(self.calls.len());
         self.idle.resize_with(idle, OwnThread::standing_by);
@@ -84,8 +84,8 @@ impl Notifiers {
         self.news.notify_one();
     }
 
-    /// Returns `true` if no thread stands by and a thread must be made: the caller then promises to
-    /// make it.
+    /// Returns `true` if no thread stands by, so that a thread must be made: the caller then
+    /// promises to make it.
     pub fn must_come(&self) -> bool {
         let mut book = self.book.lock();
         let must = book.standing_by == 0 && !book.is_coming;

@@ -1,9 +1,9 @@
 //! Notices that are being sent.
 //!
 //! glibc stores the outcome of a request and sends its notice under one lock, which aio_error,
-//! aio_suspend and lio_listio take: none of them returns between the two. Here they wait without a
-//! lock, because signal handlers call them. The block cannot hold the state "notice being sent":
-//! the program may free the block as soon as its outcome is visible.
+//! aio_suspend and lio_listio take: none of them returns between the two. In nowait these functions
+//! wait without a lock, because signal handlers call them. The block cannot hold the state "notice
+//! being sent": the program may free the block as soon as its outcome is visible.
 
 use nowait_engine::presence::{Presence, Present};
 
@@ -21,8 +21,8 @@ impl Default for PendingNotices {
 }
 
 impl PendingNotices {
-    /// Begins to send the notice of the block at `address`, before its outcome is visible, until
-    /// what is returned is dropped.
+    /// Begins to send the notice of the block at `address`, before its outcome is visible. Dropping
+    /// the result ends that.
     pub fn begin(&self, address: usize) -> Present<'_> {
         self.bucket(address).enter()
     }

@@ -149,8 +149,8 @@ impl Posix {
         &self.shared.notifiers
     }
 
-    /// Waits until the notice of the block at `address` was sent, whose outcome the caller has
-    /// seen. Takes no lock and allocates no memory: signal handlers call it.
+    /// Waits until the notice of the block at `address`, whose outcome the caller has seen, was
+    /// sent. Takes no lock and allocates no memory: signal handlers call it.
     pub fn await_notice(&self, address: usize) {
         let pending_notices = &self.shared.pending_notices;
         // A handler that has interrupted the sender would wait for its own thread. A child that the
@@ -217,7 +217,8 @@ impl Shared {
             signal::take_back(errno);
         }
         let notice_guard = ending.is_some().then(|| self.pending_notices.begin(block.address()));
-        // Both under the lock: aio_cancel finds a request either in flight or with its outcome.
+        // Remove the request and store its outcome under one lock, so that aio_cancel finds a
+        // request either in flight or with its outcome.
         let mut in_flight = self.in_flight.lock();
         let request = in_flight.requests.remove(&block.address());
         if self.process.is_ending() {
@@ -256,8 +257,8 @@ impl Shared {
     }
 
     /// Returns the requests in flight on `fd`, or only the request of `block`, each with the watch
-    /// for its end. The newest come first, so that cancelling one does not start another that waits
-    /// for it and is to be cancelled, too.
+    /// for its end. The newest come first: otherwise the cancellation of a request could start a
+    /// later one that waits for it and is to be cancelled too.
     pub(crate) fn watch(&self, fd: i32, block: Option<Block>) -> Vec<(u64, Arc<Watch>)> {
         let mut in_flight = self.in_flight.lock();
         let watch = |request: &mut InFlight| request.watch.get_or_insert_default().clone();

@@ -16,7 +16,7 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// The request of a block, with what the block itself does not say.
+/// A request for a block: its kind, and the list that it belongs to.
 pub(crate) struct Order {
     pub(crate) block: Block,
     pub(crate) kind: Kind,
@@ -46,7 +46,7 @@ pub fn sync(block: Block, data_only: bool) -> Result<(), Errno> {
     start(block, kind)
 }
 
-/// Starts requests in one submission; returns for each if it has begun.
+/// Starts requests in one submission; tells `begun` of each if it has begun.
 pub(crate) fn submit(
     posix: &Posix,
     orders: impl ExactSizeIterator<Item = Order>,
@@ -86,7 +86,7 @@ pub(crate) fn submit(
 }
 
 /// Stores an error in the block, as glibc does if the call itself fails. The notice of the list
-/// does not wait for it.
+/// does not wait for this request.
 fn refuse(
     posix: &Posix,
     block: Block,

@@ -73,8 +73,8 @@ pub(crate) fn engine_is_there(process: &'static Process) {
 }
 
 /// Starts the thread that ends the process when no thread of the program is left. The new thread
-/// gets the descriptor table and the signal mask of the calling thread, as the last thread would
-/// have.
+/// gets the descriptor table and the signal mask of the calling thread, as the last thread of the
+/// program would have had.
 fn watch_the_rest(process: &'static Process) {
     if MAIN.compare_exchange(ENDED, WATCHED, SeqCst, SeqCst).is_err() {
         return;
@@ -96,7 +96,8 @@ fn watch_the_rest(process: &'static Process) {
 /// Waits until the program has no thread, and ends the process as the program's last thread would.
 fn end_as_the_last(process: &'static Process, mask: u64) {
     let own = OwnThread::standing_by();
-    // On a thread with its own descriptor table: the program may close any number in its own.
+    // Look on a thread with its own descriptor table, because the program may close any number in
+    // its own.
     let looks = move || until_the_program_has_no_thread(process);
     if let Ok(Ok(())) = own_thread::aside("nowait-last", STACK_BYTES, looks) {
         drop(own);
@@ -112,7 +113,7 @@ fn until_the_program_has_no_thread(process: &'static Process) -> Result<(), Errn
     fdtable::make_private(0)?;
     fd::close(0);
     let (never, mut pause) = (AtomicU32::new(0), PAUSE_NS);
-    // Continues if the threads cannot be counted: no /proc, or no file can be opened just now.
+    // Continue if the threads cannot be counted: no /proc, or no file can be opened just now.
     while !own_thread::lives_for_itself().unwrap_or(false) || process.has_more_to_tell() {
         let _ = futex::wait(&never, 0, Deadline::after_ns(pause));
         pause = (pause * 3 / 2).min(PAUSE_MAX_NS);

@@ -44,11 +44,12 @@ const PAUSE_MAX_NS: u64 = 500_000;
 /// The state of a process that may be about to end, or to become another program.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessEnd {
-    /// Number of threads that are about to end or replace it; submitters sleep on this word.
+    /// Number of threads that are about to end or replace the process; submitters sleep on this
+    /// word.
     threads: AtomicU32,
     /// The process ends by exit(3): its main function may have returned.
     is_ending: AtomicBool,
-    /// State of its report: 0, `WRITING` or `WRITTEN`.
+    /// State of the process's report: 0, `WRITING` or `WRITTEN`.
     report: AtomicU32,
 }
 
@@ -155,7 +156,8 @@ impl Process {
             if owed == Some(0) || mistake::makes(Mistake::LeaveAtOnce) {
                 return;
             }
-            // In each round: a thread whose exec has failed may end the hurry a moment later.
+            // Hurry the engine in each round, because a thread whose exec has failed may stop the
+            // hurry.
             self.hurry(true);
             let owed = owed.unwrap_or(usize::MAX - 1);
             if owed < least {
@@ -201,7 +203,7 @@ pub fn reserve(context: &Context, count: usize) -> Result<usize, Errno> {
     loop {
         let granted = context.io().reserve(count)?;
         // Check after reserving the slots: either a thread that waits for accepted requests sees
-        // the slots, or this thread sees that one.
+        // the slots, or this thread sees that the process is leaving.
         let process = Process::existing().filter(|it| it.is_leaving() || it.has_ended());
         let Some(process) = process.filter(|_| !mistake::makes(Mistake::SubmitToTheEnd)) else {
             return Ok(granted);
@@ -216,8 +218,8 @@ impl Process {
         ENDED.load(SeqCst) == self.mark.number()
     }
 
-    /// Writes the report of the process, once. If another thread is writing it, waits until it is
-    /// done: the end of the process would cut it off.
+    /// Writes the report of the process, once. If another thread is writing the report, waits until
+    /// it is complete: the end of the process would cut it off.
     fn report_once(&self) {
         let report = &self.leaving.report;
         if report.compare_exchange(0, WRITING, SeqCst, SeqCst).is_err() {
@@ -238,8 +240,8 @@ impl Process {
 }
 
 /// Waits until all accepted requests are complete, before exec, which may fail
-/// ([`Process::stays`]). `is_interrupted`: on top of a call of the library, which holds its locks
-/// meanwhile.
+/// ([`Process::stays`]). `is_interrupted`: the caller is a signal handler that has interrupted a
+/// call of the library, which holds its locks.
 pub fn settle(is_interrupted: bool) {
     if let Some(process) = Process::of_caller() {
         process.leaves();
@@ -268,7 +270,7 @@ pub fn at_exit() {
     }
     let number = ForkMark::new().number();
     if Process::existing().is_none() {
-        // This thread would not wait for another thread's first request from here on.
+        // From here on, this thread does not wait for the first request of another thread.
         ENDED.store(number, SeqCst);
     }
     if let Some(process) = Process::existing() {

@@ -47,7 +47,7 @@ impl<'a> Looks<'a> {
     /// # Errors
     /// `EBADF`: not open.
     pub fn status_flags(&mut self, kind: Kind, fd: i32) -> Result<Flags, Errno> {
-        // Once in each call of submit.
+        // Read the flags once in each call of submit.
         let read = fd as usize % READ;
         if let Some((_, flags)) = self.read[read].filter(|(known, _)| *known == fd) {
             return Ok(flags);
@@ -68,8 +68,8 @@ impl<'a> Looks<'a> {
     }
 
     /// References the eventfd that `number` names now, as the kernel does, even if the number is
-    /// closed later. Returns a number that is valid as long as this value lives. Looks once in each
-    /// io_submit.
+    /// closed later. Returns a number that is valid as long as this value lives. Looks each number
+    /// up only once in an io_submit.
     ///
     /// # Errors
     /// `EBADF`: not open. `EINVAL`: another kind of file.

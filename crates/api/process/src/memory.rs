@@ -11,7 +11,7 @@ use nowait_sys::{
 };
 
 /// Number of remembered pages: iocbs, arrays of segments and arrays of events lie on many pages, of
-/// many threads. Two that share a slot cost a system call each time.
+/// many threads. Two pages that share a slot cost a system call each time.
 const SLOTS: usize = 8192;
 
 /// Checked pages, by a hash of their number: buffers lie at powers of two.

@@ -28,8 +28,8 @@ pub(crate) enum Namer {
 /// an eventfd for the first time, and when a context is destroyed.
 pub(crate) struct NamedCounters([AtomicPtr<Context>; SLOTS]);
 
-/// The counters of the process. A forked child may find those of its parent's contexts: it then
-/// looks at all of its own.
+/// The eventfds of the process. A forked child may find entries of its parent's contexts: it then
+/// looks at all of its own contexts.
 pub(crate) static NAMED: NamedCounters = NamedCounters::new();
 
 impl NamedCounters {

@@ -100,7 +100,8 @@ extern "C" fn thread_ends(_: *mut c_void) {
     remember(NO_CONTEXT);
 }
 
-/// Does nothing in a signal handler that has interrupted this function.
+/// Remembers the context that this thread used last, except in a signal handler that has
+/// interrupted this function.
 fn remember(context: LastContext) {
     let before = LAST
         .with(|last| last.try_borrow_mut().map(|mut last| core::mem::replace(&mut *last, context)));
@@ -132,8 +133,8 @@ impl Process {
         }
     }
 
-    /// Returns the process's state if it has one, excluding its parent's: a child of `_Fork` or
-    /// clone(2) finds that in its memory.
+    /// Returns the process's state if it has one. A child of `_Fork` or clone(2) finds its parent's
+    /// state in its memory; this does not return it.
     #[inline]
     pub fn existing() -> Option<&'static Process> {
         // SAFETY: never freed once published.
@@ -180,7 +181,7 @@ impl Process {
         }
     }
 
-    /// Returns the state of the calling process, excluding its parent's, whose memory a child of
+    /// Returns the state of the calling process, but not its parent's, whose memory a child of
     /// vfork shares.
     pub fn of_caller() -> Option<&'static Process> {
         Process::existing().filter(|_| fork::is_owner())
@@ -193,13 +194,13 @@ impl Process {
     /// vfork.
     pub fn engine(&'static self) -> Result<Arc<Engine>, Errno> {
         let start = || {
-            // The engine's threads would end with a child of vfork, and the memory belongs to its
-            // parent.
+            // The engine's threads would end with a child of vfork, and the memory belongs to the
+            // child's parent.
             if !fork::is_owner() {
                 return Err(Errno::AGAIN);
             }
-            // Before the probes make rings: the kernel's threads for them share the descriptor
-            // table.
+            // Make room before the probes make rings, because the kernel's threads for the rings
+            // share the descriptor table.
             fd::make_room();
             let (engine, complaint) = start_engine(&self.options.config)?;
             if let Some(complaint) = complaint {
@@ -262,7 +263,8 @@ impl Process {
         self.face.get()
     }
 
-    /// Returns the context at `address`, also if the application has moved its ring there.
+    /// Returns the context at `address`, also if the application has moved the context's ring to
+    /// this address.
     pub fn context(&self, address: usize) -> Option<Arc<Context>> {
         if let Some(context) = self.contexts.read().get(&address) {
             return Some(context.clone());
@@ -327,7 +329,7 @@ impl Process {
         if let Some(context) = only {
             return context.counter_was_read(fd);
         }
-        // Not under the lock: what has ended may run other requests.
+        // Call this without the lock, because the end of a request may run other requests.
         let contexts = self.contexts.read();
         let named: Vec<_> = contexts.values().filter(|it| it.names_counter(fd)).cloned().collect();
         drop(contexts);
@@ -346,7 +348,7 @@ impl Process {
             engine.descriptors()
         };
         let mut ours = self.existing_engine().map(of_engine).unwrap_or_default();
-        // A context that is being destroyed needs its own until its requests have ended.
+        // A context that is being destroyed needs its descriptors until its requests have ended.
         let (contexts, going) = (self.contexts.read(), self.going.read());
         for context in contexts.values().chain(&*going) {
             ours.extend(context.descriptors());
@@ -427,7 +429,6 @@ fn is_ring(address: usize) -> bool {
     address != 0 && address.is_multiple_of(PAGE_SIZE) && holds(magic, RING_MAGIC)
 }
 
-/// Returns `true` if the ring at `address` belongs to `context`.
 fn is_ring_of(context: &Context, address: usize) -> bool {
     let memory = context.io().ring().memory();
     let holds = |offset, value| holds(address + offset, value);
@@ -458,12 +459,12 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
     Some(result)
 }
 
-/// Returns the context that this thread used last if `is_it` says that it is the right one, by its
-/// address or itself.
+/// Returns the context that this thread used last if `is_it` accepts it, by its address or by the
+/// context itself.
 fn remembered_context(is_it: impl FnOnce(usize, &Weak<Context>) -> bool) -> Option<Arc<Context>> {
     let generation = GENERATION.load(Acquire);
     LAST.with(|last| {
-        // Fails in a signal handler that has interrupted a change of it.
+        // Fails in a signal handler that has interrupted a change of the last context.
         let last = last.try_borrow().ok()?;
         if last.1 == generation && is_it(last.0, &last.2) { last.2.upgrade() } else { None }
     })
@@ -496,8 +497,8 @@ pub fn watches_closes() {
     CLOSES_ARE_WATCHED.store(true, Relaxed);
 }
 
-/// Registers the handlers of fork(2). Two threads that begin at the same time may both do it, which
-/// is harmless; if one waited for the other, it would wait for ever in a forked child.
+/// Registers the handlers of fork(2). Two threads that begin at the same time may both register
+/// them, which is harmless; if one waited for the other, it would wait for ever in a forked child.
 fn watch_forks() {
     if !FORKS_ARE_WATCHED.load(Acquire) {
         nowait_sys::thread::at_fork(forked);

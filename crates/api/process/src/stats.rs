@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time between two writes, and before the first: then the engine exists.
+/// Time between two writes, and before the first write, so that the engine exists by then.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts the thread if `NOWAIT_STATS` is set; returns a line for the log if that fails.
@@ -61,7 +61,7 @@ fn write(path: &CString) -> Result<(), Errno> {
         if let Some(text) = engine.caught("as it told its figures", text) {
             let file = match &file {
                 Some(file) => file,
-                // Created late: a process that ends at once never has the file.
+                // The file is made late, so that a process that ends at once never has one.
                 None => file.insert(inspect::open(path, flags, 0o644)?),
             };
             inspect::replace_content(file.raw(), text.as_bytes())?;

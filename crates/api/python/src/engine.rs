@@ -14,7 +14,8 @@ use pyo3::prelude::*;
 /// Time that a wait at the exit lasts before it checks for signals.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
-/// Never dropped: it lives as long as the process, and a forked child cannot end it.
+/// The engine of a process. Never dropped: it lives as long as the process, and a forked child
+/// cannot end it.
 pub(crate) struct ProcessEngine {
     pub(crate) nowait: Nowait,
     pub(crate) load: Load,
@@ -27,8 +28,8 @@ pub(crate) struct ProcessEngine {
 }
 
 impl ProcessEngine {
-    /// Starts an engine with the options from the environment; `parent` is the engine of the
-    /// process that has forked this one.
+    /// Starts an engine with the options from the environment. In a forked child, `parent` is the
+    /// engine of the parent process.
     ///
     /// # Errors
     /// `OSError`: no descriptors or threads left.
@@ -49,7 +50,8 @@ impl ProcessEngine {
         })
     }
 
-    /// Returns `true` if this process has started it, `false` if a parent has before fork(2).
+    /// Returns `true` if this process has started the engine, `false` if a parent has before
+    /// fork(2).
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.process.is_here()
@@ -60,7 +62,7 @@ impl ProcessEngine {
         if self.user_cache { "user" } else { "host" }
     }
 
-    /// Runs `work`, which may block, on a helper thread; the exit waits for it.
+    /// Runs `work`, which may block, on a helper thread; the exit of the process waits for `work`.
     pub(crate) fn run_aside(&'static self, work: impl FnOnce() + Send + 'static) {
         *self.aside.lock() += 1;
         let counted = Counted(self);
@@ -71,7 +73,8 @@ impl ProcessEngine {
         });
     }
 
-    /// Runs `work`, which may block, on a helper thread; the exit does not wait for it.
+    /// Runs `work`, which may block, on a helper thread; the exit of the process does not wait for
+    /// `work`.
     pub(crate) fn ask_aside(&'static self, work: impl FnOnce() + Send + 'static) {
         self.nowait.run_aside(work);
     }

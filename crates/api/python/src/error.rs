@@ -34,7 +34,6 @@ impl Failure {
         Failure::System { errno, text: strerror(errno), path: Some(path) }
     }
 
-    /// Makes the exception.
     pub(crate) fn exception(&self) -> PyErr {
         match self {
             Failure::System { errno, text, path: Some(path) } => exceptions::PyOSError::new_err((

@@ -38,7 +38,7 @@ pub(crate) fn running(py: Python<'_>) -> PyResult<Running<'_>> {
 }
 
 /// Returns the run of trio in this thread, if there is one. trio sets a variable of sniffio, even
-/// when it is the guest or the host of an asyncio loop. A program without the two pays for one look
+/// when it is the guest or the host of an asyncio loop. A program without sniffio pays for one look
 /// into the dictionary of modules.
 fn running_trio(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
@@ -76,7 +76,6 @@ pub(crate) fn call_soon(
     event_loop.call_method(call, arguments, Some(&options)).map(drop)
 }
 
-/// Returns a copy of the current context.
 pub(crate) fn copied_context(py: Python<'_>) -> PyResult<Py<PyAny>> {
     py.import("contextvars")?.getattr("copy_context")?.call0().map(Bound::unbind)
 }

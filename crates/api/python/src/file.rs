@@ -43,8 +43,8 @@ impl RawFile {
         let (nowait, shared) = (process.engine.nowait.clone(), slf.get().0.clone());
         ask(py, move || {
             let opened = options.open(&nowait, &path);
-            // The queue does not call this if the operation was cancelled: then its drop closes the
-            // file.
+            // The queue does not call this closure if the operation was cancelled: then dropping
+            // the closure closes the file.
             move |_: Python<'_>| -> Outcome {
                 let file = opened.map_err(|error| Failure::of_path(&error, path))?;
                 process.opened(&shared);

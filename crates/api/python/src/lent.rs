@@ -35,7 +35,6 @@ pub struct LentPart {
     views: AtomicUsize,
 }
 
-/// Makes the parts of a loan.
 pub(crate) fn parts(lent: Lent, engine: &'static ProcessEngine) -> Vec<LentPart> {
     let count = lent.chunks().len();
     let loan = Arc::new(Loan { lent: ManuallyDrop::new(lent), engine });
@@ -76,7 +75,7 @@ impl LentPart {
         self.views.fetch_sub(1, Relaxed);
     }
 
-    /// Returns `True` if views of it exist.
+    /// Returns `True` if views of this part exist.
     #[getter]
     fn is_viewed(&self) -> bool {
         self.views.load(Relaxed) > 0

@@ -29,7 +29,8 @@
 //! continues without the event loop.
 //!
 //! **An `Operation` is made before its request is submitted.** The thread that reaps the request so
-//! always finds the `Operation`. It gets an event loop when it has to wait for one.
+//! always finds the `Operation`. An `Operation` gets an event loop when its request does not end at
+//! once.
 //!
 //! **Memory stays until the engine is done with it.** The queue owns the buffer, even if the
 //! awaitable is cancelled or forgotten, or its loop closed. Queues are never dropped: the queue of

@@ -22,7 +22,6 @@ pub struct Lines {
     ready: Ready,
 }
 
-/// The ending of lines.
 #[derive(Clone, Copy)]
 enum Ending {
     Char(u8),
@@ -33,7 +32,6 @@ enum Ending {
 }
 
 impl Lines {
-    /// Returns the end of the first line, if the line is complete.
     #[inline]
     fn end_of_line(&mut self, py: Python<'_>) -> Option<isize> {
         match self.ending {
@@ -83,7 +81,6 @@ impl Lines {
         (!self.is_text).then(|| bytes().as_bytes())
     }
 
-    /// Takes everything before `end`.
     #[inline]
     fn take_to(&mut self, py: Python<'_>, end: isize) -> PyResult<Py<PyAny>> {
         let from = std::mem::replace(&mut self.at, end);

@@ -140,7 +140,6 @@ pub(crate) fn copied(py: Python<'_>, bytes: &[u8]) -> Outcome {
     made.map(|made| made.into_any().unbind()).map_err(|_| Failure::Memory)
 }
 
-/// Makes an `int`.
 pub(crate) fn number(py: Python<'_>, value: usize) -> Py<PyAny> {
     let Ok(number) = value.into_pyobject(py);
     number.into_any().unbind()

@@ -84,7 +84,6 @@ impl From<Outcome> for Phase {
 }
 
 impl Operation {
-    /// Makes an operation that is over.
     pub(crate) fn over(py: Python<'_>, outcome: Outcome) -> PyResult<Py<Operation>> {
         Operation::new(py, outcome.into())
     }
@@ -121,18 +120,17 @@ impl Operation {
         drop(before);
     }
 
-    /// Returns `true` if the operation has no other event loop than this one.
+    /// Returns `true` if the operation has no event loop, or this one.
     pub(crate) fn is_of(&self, running: &Running<'_>) -> bool {
         let state = self.state.lock();
         state.event_loop.as_ref().is_none_or(|it| it.is(&running.event_loop))
     }
 
-    /// Returns the queue of its request, unless that is over.
+    /// Returns the queue of the operation's request, unless the request is over.
     pub(crate) fn queue(&self) -> Option<Arc<OperationQueue>> {
         self.state.lock().request.as_ref().map(|(queue, _)| queue.clone())
     }
 
-    /// Sets the requests that `cancel` stops.
     pub(crate) fn set_request(&self, queue: &Arc<OperationQueue>, keys: Range<u64>) {
         self.state.lock().request = Some((queue.clone(), keys));
     }
@@ -178,7 +176,7 @@ impl Operation {
             intern!(py, "call_soon_threadsafe")
         };
         for (callback, context) in callbacks {
-            // The only error is that the loop was closed: then nothing waits.
+            // The call fails only if the loop was closed; then no task waits.
             let _ = call_soon(event_loop.bind(py), call, slf.as_any(), &callback, context.as_ref());
         }
     }
@@ -312,7 +310,8 @@ impl Operation {
             let callbacks = state.callbacks.iter();
             callbacks.map(|(other, _)| other.clone_ref(py)).collect::<Vec<_>>()
         };
-        // A comparison runs code of the program: without the lock, and it may fail.
+        // Compare callbacks without the lock, because a comparison runs code of the program; that
+        // code may also fail.
         let others = known(&self.state.lock());
         let mut gone = Vec::new();
         for other in others {
@@ -481,7 +480,7 @@ pub(crate) fn end(py: Python<'_>, ended: Ended<Target>, here: Option<&Bound<'_, 
 }
 
 impl Drop for Operation {
-    /// A failure that the program never received goes where asyncio reports its own.
+    /// Report a failure that the program never received as asyncio reports its own.
     fn drop(&mut self) {
         let state = self.state.get_mut();
         let Phase::Failed { failure, told: false } = &state.phase else { return };

@@ -1,8 +1,9 @@
 //! The awaitable for a line that was read ahead: an object that ends the `await` at once.
 //!
-//! It is a C type, because its work is done for each line: a method of a class would take as long
-//! as all the rest. CPython 3.11 calls `am_send`, which needs no exception. Later versions call the
-//! iterator, which ends with an exception for each line; this object reuses one exception for all.
+//! The object has a C type, because its work is done for each line: a method of a class would take
+//! as long as all other work for the line. CPython 3.11 calls `am_send`, which needs no exception.
+//! Later versions call the iterator, which ends with an exception for each line; this object reuses
+//! one exception for all.
 
 use core::{
     ffi::{c_int, c_uint, c_void},
@@ -11,7 +12,6 @@ use core::{
 };
 use pyo3::{ffi, intern, prelude::*, sync::PyOnceLock};
 
-/// The memory of the object.
 #[repr(C)]
 struct Object {
     head: ffi::PyObject,

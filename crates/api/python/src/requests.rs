@@ -98,7 +98,7 @@ impl<T> Requests<T> {
     }
 
     /// Makes a read that needs no wait and has no request in line before it; if the read would have
-    /// to wait, returns the action. The end has no target.
+    /// to wait, returns the action. The returned end has no target.
     pub(crate) fn read_at_once(
         &mut self,
         py: Python<'_>,
@@ -151,7 +151,7 @@ impl<T> Requests<T> {
     }
 
     /// Submits the prepared requests; those that end at once go to `ended`. Returns `true` if some
-    /// did, so that requests in line have a turn: no completion will start them.
+    /// requests did: then requests in line need a turn, because no completion will start them.
     pub(crate) fn submit(&mut self, load: &Load, ended: &mut impl FnMut(Ended<T>)) -> bool {
         let begun = self.in_flight.requests;
         loop {
@@ -182,8 +182,8 @@ impl<T> Requests<T> {
     }
 
     /// Takes the requests that have ended, and begins requests in line that then have a place.
-    /// Returns `true` if some of those ended at once, so that more may begin: in the event loop's
-    /// next turn.
+    /// Returns `true` if some of the requests begun have ended at once: then more may begin in the
+    /// event loop's next turn.
     pub(crate) fn reap(
         &mut self,
         py: Python<'_>,
@@ -211,7 +211,8 @@ impl<T> Requests<T> {
         Ok(has_turn)
     }
 
-    /// Asks for an early end; a request that was in line goes to `left`, with its receiver.
+    /// Asks for an early end of a request; a request that was in line goes to `left`, with its
+    /// receiver.
     pub(crate) fn cancel(
         &mut self,
         load: &Load,

@@ -1,8 +1,8 @@
 //! Reads a small cached file by path: finds, opens, reads and closes it inside the call.
 //!
-//! An open may wait if the file system asks another machine or another process. So this opens files
-//! only on known mounts: a helper thread has seen that the file system supports reads that do not
-//! wait, which such file systems do not, or that it is in memory.
+//! An open may wait if the file system asks another machine or another process. So the call opens
+//! files only on known mounts: a helper thread has found that the file system is in memory, or that
+//! it supports reads that do not wait, which file systems on other machines do not.
 
 use crate::{memory::Memory, process::PythonProcess};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -83,7 +83,7 @@ pub(crate) fn submit_many(
 }
 
 /// Runs `work`, which may block, on a helper thread. The event loop calls the function that `work`
-/// returns, which makes the result. The exit waits for it.
+/// returns, which makes the result. The exit of the process waits for `work`.
 ///
 /// # Errors
 /// `RuntimeError`: no event loop runs in this thread.
@@ -142,7 +142,7 @@ where
 /// Makes the event loop that runs in this thread wait for an operation, unless that is over.
 ///
 /// # Errors
-/// `RuntimeError`: no event loop runs. The request continues, and nothing waits for it.
+/// `RuntimeError`: no event loop runs. The request continues, and no task waits for its end.
 fn wait_for(
     py: Python<'_>,
     queue: &Arc<OperationQueue>,

@@ -32,7 +32,6 @@ impl Transfer {
         self.offset.saturating_add(self.done as u64)
     }
 
-    /// Returns the size of the whole transfer.
     pub(crate) fn size(&self) -> usize {
         self.memory.len()
     }

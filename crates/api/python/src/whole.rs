@@ -91,7 +91,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = &behind_links(path)?;
     let old = fs::metadata(path).ok();
-    // Only its owner may read it until it has the permissions of the old file.
+    // Only the owner may read the new file until it has the permissions of the old file.
     let (beside, mut file) = new_file_beside(path, if old.is_some() { 0o600 } else { 0o666 })?;
     let written = file
         .write_all(bytes)

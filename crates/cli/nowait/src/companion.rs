@@ -44,7 +44,6 @@ impl Companion {
         command.is_some_and(|command| Companion::of(command.as_ref()).is_some())
     }
 
-    /// Finds the program.
     fn find(self) -> Option<PathBuf> {
         let own = std::env::current_exe().ok();
         let beside = own.as_deref().and_then(Path::parent).map(|folder| folder.join(self.0));
@@ -53,7 +52,7 @@ impl Companion {
             .or_else(|| program::find(self.0.as_ref()))
     }
 
-    /// Returns the descriptions of its commands; none if it is not installed.
+    /// Returns the descriptions of the companion's commands; none if it is not installed.
     pub(crate) fn commands(self) -> Vec<Description> {
         let asked = self.find().map(|path| {
             let mut ask = Command::new(path);

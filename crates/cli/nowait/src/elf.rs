@@ -25,9 +25,9 @@ pub(crate) enum Image {
 pub(crate) struct Elf {
     /// The file names a loader (PT_INTERP); without a loader no library can be preloaded.
     pub(crate) dynamic: bool,
-    /// The names of the libraries that it needs.
+    /// The names of the libraries that the file needs.
     pub(crate) needed: Vec<String>,
-    /// The functions that it imports from them.
+    /// The functions that the file imports from these libraries.
     pub(crate) imports: Vec<String>,
 }
 

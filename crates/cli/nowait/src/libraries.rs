@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 pub(crate) const LIBDIR: &str = "NOWAIT_LIBDIR";
 
 impl Via {
-    /// Returns the file name of the library.
     pub(crate) fn file_name(self) -> &'static str {
         match self {
             Via::Preload => "libnowait_preload.so",
@@ -59,7 +58,7 @@ pub(crate) fn find(via: Via) -> Result<PathBuf> {
     find_in(&Place::system(Path::new("/")), via)
 }
 
-/// Finds the library in another system, where its path must be as here.
+/// Finds the library in another system, where it must have the same path as in this one.
 ///
 /// # Errors
 /// The errors of [`find`].
@@ -114,7 +113,7 @@ pub(crate) fn version(file: &Path) -> Option<String> {
     None
 }
 
-/// Loads the library into a child, this very executable, and returns the loader's message.
+/// Loads the library into a child process, which executes this program.
 ///
 /// # Errors
 /// The loader's refusal in one line, or the child's failure.

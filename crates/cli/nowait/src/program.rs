@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Program {
     /// The file to execute.
     pub(crate) path: PathBuf,
-    /// The interpreter that runs it, for a script.
     pub(crate) interpreter: Option<PathBuf>,
     /// The headers of the file, or of the interpreter.
     pub(crate) image: Result<Image, String>,
@@ -22,7 +21,6 @@ pub(crate) struct Program {
     pub(crate) secure: Option<&'static str>,
 }
 
-/// The verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Help {
@@ -58,7 +56,6 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// Returns the setting of this process.
     pub(crate) fn here() -> Setting {
         Setting {
             place: Place::system(Path::new("/")),
@@ -129,7 +126,7 @@ pub(crate) fn find(name: &OsStr) -> Option<PathBuf> {
 
 /// Inspects a program as this process would execute it.
 pub(crate) fn look_at(path: &Path) -> Program {
-    // A setting knows no current directory.
+    // Make the path absolute, because a `Setting` has no current directory.
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     Setting::here().look_at(&path)
 }
@@ -161,7 +158,7 @@ impl Program {
         }
     }
 
-    /// Returns `true` if it names liburing among its libraries.
+    /// Returns `true` if the program names liburing among its libraries.
     pub(crate) fn links_liburing(&self) -> bool {
         let Ok(Image::Elf(elf)) = &self.image else { return false };
         elf.needed.iter().any(|name| name.starts_with("liburing"))

@@ -88,15 +88,15 @@ pub(crate) fn variables(args: &Options) -> Vec<(&'static str, OsString)> {
         "NOWAIT_REPORT",
         args.report.as_ref().map(|file| match file {
             None => "1".into(),
-            // An absolute path, because the program may change its directory; a file may be called
-            // `1`.
+            // The path must be absolute, because the program may change its directory, and because
+            // a file called `1` would be taken for the value `1`.
             Some(file) => std::path::absolute(file).unwrap_or_else(|_| file.clone()).into(),
         }),
     );
     set
 }
 
-/// Says in one line why `name` could not be executed, with the exit code of a shell.
+/// Returns the failure to execute `name`, in one line, with the exit code that a shell has for it.
 fn not_executed(name: &OsStr, error: &std::io::Error) -> Failure {
     let there = program::find(name).is_some_and(|path| path.exists());
     let name = name.to_string_lossy();

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The existing crates for unit files neither merge drop-ins by systemd's precedence nor read
-//! quotes as it does; both decide which settings a drop-in of nowait would replace.
-//! `tests/enable/oracle.rs` compares the result with systemd's own.
+//! quotes as systemd does; precedence and quotes decide which settings a drop-in of nowait would
+//! replace. `tests/enable/oracle.rs` compares the result with systemd's own.
 
 mod name;
 mod place;

@@ -116,7 +116,7 @@ pub(crate) fn top(args: &TopArgs) -> Result<ExitCode> {
     }
 }
 
-/// Waits; uses a socket on which no data arrives.
+/// Waits for `time`: no message arrives on the channel.
 fn pause(time: Duration) {
     let (_nobody, silence) = mpsc::channel::<()>();
     let _ = silence.recv_timeout(time);
@@ -271,7 +271,6 @@ fn percent(share: Option<u64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{share} %"))
 }
 
-/// Returns the ratio of bytes put to bytes written.
 fn put_for_each_byte(export: &ExportStatus, store: &StoreStatus) -> String {
     let written = export.kinds.iter().find(|one| one.kind == "write").map_or(0, |one| one.bytes);
     if written == 0 {

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use support::outcome;
 use tempfile::TempDir;
 
-/// Prints its name, its process number and its arguments, and exits with 7.
+/// A script that prints its name, its process number and its arguments, and exits with 7.
 const SCRIPT: &str = "#!/bin/sh\necho \"${0##*/} $$ $*\"\nexit 7\n";
 
 /// One test at a time: a child that another test has just forked still has this test's file open

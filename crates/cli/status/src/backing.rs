@@ -20,11 +20,11 @@ pub struct StoreStatus {
     /// Requests to the store without an answer in time, or with an error. Most of them are
     /// repeated.
     pub failures: u64,
-    /// The reason of the last such failure.
+    /// The reason of the last of these failures.
     pub last_error: Option<String>,
     /// Segments of the log that were freed, after the server had moved their live data.
     pub segments_collected: u64,
-    /// Bytes moved for that; the bytes of the PUT requests include them.
+    /// Bytes of the moved data; the bytes of the PUT requests include them.
     pub moved_bytes: u64,
     /// Bytes written that are not durable yet.
     pub unflushed_bytes: u64,
@@ -46,9 +46,9 @@ pub struct ConnectionStatus {
     pub is_up: bool,
     /// Connections made after the first.
     pub reconnects: u64,
-    /// Requests repeated on a later connection.
+    /// Changes that the server had acknowledged, repeated on a later connection.
     pub repeated: u64,
-    /// Bytes kept to be written again, because the server has not flushed them.
+    /// Bytes of changes that the client keeps to repeat them, because they are not durable yet.
     pub kept_bytes: u64,
     /// Reads that the cache has answered, if there is one.
     #[serde(default)]

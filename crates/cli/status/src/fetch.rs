@@ -1,4 +1,4 @@
-//! Asks another server for its status, as `nowait top` does.
+//! Fetches the status of a server, as `nowait top` does.
 
 use crate::{PATIENCE, Status};
 use std::{
@@ -54,7 +54,7 @@ impl Write for Timed {
     }
 }
 
-/// Asks the server whose socket is at `path`.
+/// Fetches the status of the server whose socket is at `path`.
 ///
 /// # Errors
 /// No server answers there, or not in this format.

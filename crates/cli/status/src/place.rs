@@ -13,7 +13,7 @@ use std::{
 const ROOTS: &str = "/run/nowait";
 const INSTANCES: (&str, &str) = ("/run", "nowait-serve-");
 
-/// Counters that are older belong to a killed program: a running one writes them every second.
+/// Older counters belong to a killed program: a running program writes them every second.
 const FIGURES_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// Returns the folder in which each server has a socket: below `XDG_RUNTIME_DIR`, `/run` for root.

@@ -12,7 +12,7 @@ pub struct Status {
     pub pid: u32,
     /// Time since the start.
     pub uptime_ms: u64,
-    /// The backend that carries its requests.
+    /// The backend that carries out the server's requests.
     pub backend: String,
     /// Number of panics of threads, each caused by an internal error; must be 0.
     #[serde(default)]
@@ -31,7 +31,7 @@ pub struct Status {
 pub struct CacheStatus {
     /// Reads that found all their data cached.
     pub hits: u64,
-    /// Reads that did not.
+    /// Reads that did not find all their data cached.
     pub misses: u64,
     /// Pages of 4 KiB read from the files, including readahead.
     pub pages_read: u64,
@@ -48,29 +48,30 @@ pub struct ClientsStatus {
     pub total: u64,
     /// Clients refused because there were too many.
     pub refused: u64,
-    /// Clients disconnected because they sent nothing in time.
+    /// Clients disconnected because they made no progress in time.
     pub timed_out: u64,
 }
 
 /// One image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExportStatus {
-    /// The name by which clients ask for it.
+    /// The name by which clients ask for the image.
     pub name: String,
-    /// The path of the file.
+    /// The path or the address of the image.
     pub path: String,
-    /// Its size in bytes.
+    /// The size of the image in bytes.
     pub size: u64,
     /// Clients may not change the image.
     pub read_only: bool,
-    /// The files at which it appears.
+    /// The files and block devices that show the image.
     #[serde(default)]
     pub files: Vec<String>,
-    /// Number of clients that have chosen it, plus the opens of its files.
+    /// Clients of the image: NBD clients that have chosen it, virtual machines, programs that have
+    /// one of its files open, and its block devices.
     pub connections: u64,
     /// Requests in flight.
     pub in_flight: u64,
-    /// The kinds of requests so far.
+    /// The counters of each kind of request that clients have made.
     pub kinds: Vec<KindStatus>,
     /// Set if the image is on an object store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -120,8 +121,8 @@ impl KindStatus {
     }
 }
 
-/// Returns the time in nanoseconds below which this share of all requests stays; 0 if there were
-/// none.
+/// Returns the time in nanoseconds that this share of all requests did not exceed; 0 if there were
+/// no requests.
 pub fn quantile_ns(latency_ns: &[(u64, u64)], share: f64) -> u64 {
     let total: u64 = latency_ns.iter().map(|entry| entry.1).sum();
     let wanted = (total as f64 * share).ceil() as u64;

@@ -21,7 +21,7 @@ pub struct Description {
 struct Argument {
     id: String,
     long: Option<String>,
-    /// Other names of the same kind as `long`.
+    /// Other long names of the option.
     aliases: Vec<String>,
     short: Option<char>,
     help: Option<String>,
@@ -89,7 +89,7 @@ fn below(command: &Command) -> Vec<Description> {
     shown.map(Description::of).collect()
 }
 
-/// Returns text that is left out if there is none.
+/// Returns text for clap, which shows nothing for `None`.
 fn resettable(text: Option<String>) -> Resettable<StyledStr> {
     text.map_or(Resettable::Reset, |text| Resettable::Value(text.into()))
 }

@@ -8,12 +8,14 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escape(text, is_hidden_in_lines, |c| c.escape_default().to_string())
 }
 
-/// Escapes the same and line ends, so that the result is one line.
+/// Escapes the same characters as [`printable`], and line ends and tabs, so that the result is one
+/// line.
 pub fn line(text: &str) -> Cow<'_, str> {
     escape(text, is_hidden, |c| c.escape_default().to_string())
 }
 
-/// Escapes the same as [`printable`], in JSON's notation, so that its strings keep their values.
+/// Escapes the same characters as [`printable`], in JSON's notation, so that its strings keep their
+/// values.
 pub fn json(text: &str) -> Cow<'_, str> {
     // No such character has more than 16 bits.
     escape(text, is_hidden_in_lines, |c| format!("\\u{:04x}", u32::from(c)))

@@ -13,7 +13,7 @@ use nowait_sys::mutex::{Condvar, Mutex};
 use nowait_sys::time::now_ns;
 use std::{sync::Arc, thread};
 
-/// Threads that run blocking tasks, started as needed. Dropping it waits for them.
+/// Threads that run blocking tasks, started as needed. Dropping this waits for the threads.
 #[derive(Debug)]
 pub struct BlockingTasks {
     line: Arc<Line>,
@@ -78,8 +78,8 @@ impl BlockingTasks {
     }
 
     /// Drops the tasks that `owner` has queued with `mailbox` and that have not begun; returns
-    /// their memory. A running one still ends: with `ECANCELED`, and done in part, unless it is a
-    /// write.
+    /// their memory. A running task still ends. Unless it is a write, it may end early with
+    /// `ECANCELED`, done in part.
     pub fn forget(&self, owner: u64, mailbox: &Arc<Mailbox>) -> Vec<Chunk> {
         let client = client(mailbox, owner);
         let mut state = self.line.state.lock();
@@ -150,7 +150,7 @@ impl Line {
                 state = self.state.lock();
                 state.running.retain(|(_, running)| !Arc::ptr_eq(running, &gone));
                 state.jobs.end(asker);
-                // A job that waited for its client and one that waited for its image may run now.
+                // Two more jobs may run now: one of the same client, and one of the same image.
                 if state.idle > 0 && state.jobs.len() > 1 {
                     self.news.notify_one();
                 }
@@ -245,7 +245,7 @@ impl Job {
     }
 }
 
-/// Bytes between two checks of the limit: in the worst case the device writes them all.
+/// The bytes that a discard or zeroing covers between two checks of the limit.
 const STEP_BYTES: u64 = 64 << 20;
 
 /// Divides a range of the file into steps that end at block boundaries.
@@ -258,7 +258,8 @@ fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
-/// Punches holes into the whole blocks of the range. A source that cannot do that is no failure.
+/// Punches holes into the whole blocks of the range. Succeeds without effect if the source has no
+/// holes.
 fn discard(image: &Image, range: &Range<u64>, limit: &Limit<'_>) -> Done {
     for step in steps(&whole_blocks(image, range)) {
         limit.check()?;
@@ -380,10 +381,10 @@ fn extents(
     Ok(found)
 }
 
-/// The most that one request may read: it is only a hint, and other tasks wait meanwhile.
+/// The most bytes of one prefetch: it is only a hint, and other tasks wait for its thread.
 const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 
-/// Reads the beginning of a range into whichever page cache the image uses; returns the bytes read.
+/// Reads the beginning of a range into the page cache that the image uses; returns the bytes read.
 fn prefetch(image: &Image, range: Range<u64>, limit: &Limit<'_>) -> Result<u64, Errno> {
     let mut scratch = AlignedBuffer::zeroed(ZEROES_BYTES as usize);
     let mut at = range.start;
@@ -471,7 +472,7 @@ mod tests {
     fn the_tasks_of_one_client_do_not_hold_those_of_another() {
         let mut rig = Rig::new();
         let image = rig.image.clone();
-        // No write of a part of a sector can end while this is held.
+        // No write of a part of a sector can end while `held` exists.
         let held = image.stripes.alone(&(0..4096));
         (0..50).for_each(|_| rig.write_part(1));
         rig.push(2, BlockingTask::Extents { range: 0..4096, max: 1 });
@@ -487,7 +488,7 @@ mod tests {
         let image = rig.image.clone();
         let held = image.stripes.alone(&(0..4096));
         (0..50).for_each(|_| rig.write_part(1));
-        // A request of another client comes behind them.
+        // A request of another client comes after those of the first one.
         rig.write_part(3);
         let dropped = rig.tasks.forget(1, &rig.mailbox);
         assert!(dropped.len() >= 48, "two at most have begun, {} have not", dropped.len());
@@ -532,8 +533,8 @@ mod tests {
         assert_eq!(read(8192..800_768), 792_576);
     }
 
-    /// Queues zeroing of a range whose second step cannot begin, and calls `stop` then. Returns
-    /// `true` if the second step was zeroed all the same. Checks that the first step was.
+    /// Queues a task that zeroes two steps, calls `stop` before the second step begins, and checks
+    /// that the task zeroed the first one. Returns `true` if it zeroed the second, too.
     fn zero_stopped(rig: &mut Rig, stop: impl FnOnce(&Rig)) -> bool {
         const SECOND: Range<u64> = STEP_BYTES..STEP_BYTES + 4096;
         let path = rig.image.file().path();
@@ -543,11 +544,12 @@ mod tests {
         ones(SECOND.start);
         rig.image.resize().unwrap();
         let image = rig.image.clone();
-        // The beginning of the first step lies in the same stripe.
+        // The beginning of the first step has the same lock as the second step.
         let held = image.stripes.alone(&SECOND);
         let range = 0..SECOND.end;
         rig.push(1, BlockingTask::Zero { range, allocated: false, fast: false, durable: false });
-        // An earlier task may still be in the list of running ones.
+        // Wait until a thread has taken the task. The list of running tasks may still hold an
+        // earlier task.
         while { rig.tasks.line.state.lock().jobs.len() } > 0 {}
         stop(rig);
         drop(held);
@@ -566,7 +568,7 @@ mod tests {
         assert!(!zero_stopped(&mut rig, gone));
         rig.expected = Err(Errno::SHUTDOWN);
         assert!(!zero_stopped(&mut rig, |rig| rig.tasks.end_at(0)));
-        // Later requests fail in the same way, but a write is done.
+        // Later tasks fail in the same way, but a write is carried out.
         rig.push(
             1,
             BlockingTask::Zero { range: 0..4096, allocated: true, fast: false, durable: false },

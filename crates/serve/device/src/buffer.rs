@@ -1,8 +1,8 @@
 //! Memory for transfers: page-aligned, reused, and bounded.
 //!
-//! All images share half of it; each has an equal share of the other half for itself, so that
-//! requests that wait for a stalled disk leave room for other images. An image that holds nothing
-//! may have one request in any case, however small its share is.
+//! All images share half of the memory; each has an equal share of the other half for itself, so
+//! that requests that wait for a stalled disk leave room for other images. An image that holds
+//! nothing may have one request in any case, however small its share is.
 
 use core::fmt;
 use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
@@ -94,7 +94,8 @@ pub struct Pool {
     free_bytes: usize,
     used_bytes: usize,
     bound_bytes: usize,
-    /// Bytes in use by image number, and their sum beyond the images' shares.
+    /// Bytes in use by image number; `beyond_bytes` is the sum of the parts that exceed the images'
+    /// shares.
     of_images: Vec<usize>,
     beyond_bytes: usize,
     share_bytes: usize,
@@ -227,8 +228,8 @@ impl Pool {
         }
     }
 
-    /// Exchanges a chunk without contents for one that transfers `io_len` bytes, `before` of them
-    /// in front of the requested ones.
+    /// Exchanges a chunk without contents for one that transfers `io_len` bytes, of which the
+    /// requested ones begin at `before`.
     pub(crate) fn widened(&mut self, chunk: Chunk, before: usize, io_len: usize) -> Chunk {
         let (wanted, image) = (chunk.wanted, chunk.image);
         self.give_back(chunk);

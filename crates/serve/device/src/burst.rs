@@ -1,6 +1,6 @@
 //! Bursts of requests: how many of a burst the server hands over at once.
 //!
-//! A client whose requests complete together sends the next ones together, and a device that
+//! A client sends the next requests together if the last ones completed together, and a device that
 //! receives requests together completes them together: client, server and device take turns, and
 //! each idles while the others work. Therefore the server hands over only half of a burst that
 //! finds the device idle. The other half follows when the first request of the first half has
@@ -14,9 +14,10 @@ pub(crate) struct Burst {
     held_at: Option<usize>,
 }
 
-/// A smaller burst is not worth a second round.
+/// A burst of fewer requests is handed over at once.
 const REQUESTS_MIN: usize = 8;
-/// A larger burst keeps the device busy for longer than an exchange takes.
+/// A burst of more bytes is handed over at once: it keeps the device busy for longer than an
+/// exchange takes.
 const BYTES_MAX: usize = 2 << 20;
 
 impl Burst {

@@ -41,10 +41,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The right to use a file, as long as this lives.
+/// The right to use a file, until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    /// The open file that owns the locks. All images of the file use this one for their claim.
+    /// The open file that owns the locks. All images in the file share it.
     _file: File,
     /// A block device that is written, opened exclusively.
     _device: Option<Fd>,
@@ -158,7 +158,7 @@ impl Claim {
             true => Some(file::reopen(fd, O_RDONLY | O_EXCL)?),
             false => None,
         };
-        // Readers share the device, so they do not keep it open exclusively.
+        // A server that only reads shares the device, so it does not keep the exclusive descriptor.
         Ok(Claim { _file: file.clone(), _device: device.filter(|_| wish.writes) })
     }
 }
@@ -177,7 +177,7 @@ fn lock_bytes(fd: i32, Wish { writes, shares }: Wish) -> Result<(), Errno> {
 
 fn unlock_bytes(fd: i32) {
     let kinds = [READ, WRITE, RESIZE];
-    // Locks that cannot be released go when the file is closed.
+    // The kernel releases locks that remain when the file is closed.
     let _ = kinds.iter().try_for_each(|n| lock::release(fd, USED + n));
     let _ = kinds.iter().try_for_each(|n| lock::release(fd, REFUSED + n));
 }

@@ -24,7 +24,7 @@ pub struct Disk {
     mailbox: Arc<Mailbox>,
     /// Requests that ended outside of the queue.
     ended: VecDeque<RequestEnd>,
-    /// Requests that one of the next calls of [`Disk::start`] hands over.
+    /// Requests that [`Disk::start`] has not handed to the queue yet.
     waiting: VecDeque<QueuedRequest>,
     burst: Burst,
 }
@@ -34,7 +34,8 @@ pub struct Disk {
 struct QueueTag {
     tag: Tag,
     writes: bool,
-    /// The bytes that the transfer must move; a read into larger blocks has more memory.
+    /// The request fails if the transfer moves fewer bytes. The memory of a read, which consists of
+    /// whole blocks, may be larger.
     needed: usize,
     keeps: Keeps,
 }
@@ -44,7 +45,7 @@ struct QueueTag {
 struct Keeps {
     /// The stripes of a write, shared.
     _blocks: Option<Shared>,
-    /// A flush, or a durable write whose failure may concern others.
+    /// A flush, or a durable write whose failure other clients must learn of.
     flush: Option<Flush>,
 }
 
@@ -76,7 +77,6 @@ impl What {
     }
 }
 
-/// The memory that the queue transfers.
 #[derive(Debug)]
 enum Memory {
     Chunk(Chunk),
@@ -127,11 +127,13 @@ impl Memory {
     }
 }
 
-/// Finishes the memory of a transfer that ended after `bytes` of `needed` bytes.
+/// Decides the result of a transfer of `bytes` bytes that needed `needed`; zeroes the memory that a
+/// read did not fill.
 ///
 /// # Errors
-/// `ENOSPC`, `EIO`: it has moved fewer. Inside an image a read is short only if the device has
-/// failed or the file was truncated: zeroes would pass for data.
+/// `ENOSPC` for a write, `EIO` for a read that moved fewer than `needed` bytes. Inside an image a
+/// read is short only if the device has failed or the file was truncated: zeroes in place of the
+/// missing bytes would pass for data.
 fn settle(
     buffers: &mut Buffers<Memory>,
     mut bytes: usize,
@@ -157,8 +159,8 @@ fn settle(
 }
 
 impl Disk {
-    /// Makes a disk for one image, whose transfers use at most about `memory_bytes`. Its blocking
-    /// tasks end by way of `mailbox`.
+    /// Makes a disk for one image. The transfers of the disk use about `memory_bytes` of memory at
+    /// most; its blocking tasks report their ends to `mailbox`.
     ///
     /// # Errors
     /// No descriptors or memory left.
@@ -194,9 +196,9 @@ impl Disk {
         self.queue.descriptors()
     }
 
-    /// Hands requests over: all of them, half of a burst that finds nothing in flight, or as many
-    /// as the queue has room for. The caller calls it again after each [`Disk::sleep`]. Does not
-    /// wait.
+    /// Submits waiting requests to the queue: as many as it has room for, but at first only half of
+    /// a burst that finds nothing in flight. The caller calls this again after each
+    /// [`Disk::sleep`]. Does not wait.
     pub fn start(&mut self) {
         let in_flight = self.queue.len() - self.queue.ready();
         let waiting = &self.waiting;
@@ -347,7 +349,7 @@ impl Medium for Disk {
         offset: u64,
         tag: Tag,
     ) -> Result<(), Loan> {
-        // Requests to a server use memory of the pool.
+        // A request to a server or an object store needs memory of the pool.
         let Transfers::Queue(file) = image.file().transfers() else { return Err(loan) };
         let at = image.place(offset);
         // The kernel's limit for one request (IOV_MAX).
@@ -410,7 +412,7 @@ impl Medium for Disk {
             let ended = RequestEnd { tag, result, chunk, extents: Vec::new() };
             let Some(flush) = flush else { return Some(ended) };
             let ended = flush.end(ended, &self.mailbox);
-            // Those that waited for it may be of this thread.
+            // Flushes and writes that waited for the end of this flush may belong to this thread.
             self.mailbox.empty(&mut self.ended);
             if ended.is_some() {
                 return ended;

@@ -1,17 +1,18 @@
-//! Flushes and durable writes of one image: all that a failure concerns are told of it.
+//! Flushes and durable writes of one image. A failure is reported to all clients that it concerns.
 //!
-//! The kernel reports data that it could not write to one flush or durable write only (errseq,
-//! mm/filemap.c). It has dropped the data by then, as many disks do, and the next flush succeeds.
+//! If the kernel could not write data, only one flush or durable write of each open file returns an
+//! error (errseq, mm/filemap.c). The kernel has dropped the data by then, as many disks do, and the
+//! next flush succeeds.
 //!
 //! ```text
 //!  client 1    flush A ├──────────┤ EIO: the data are lost
 //!  client 1    flush B    ├────┤ ok ·····▶ held until A has ended, then EIO as well
 //!  client 2    flush C                        ├──┤ ok ▶ EIO: the client had not been told
 //! ```
-//! So a flush or durable write that succeeds is held until those that are in flight at its end have
-//! ended. All that overlap with a failed one fail. They hold up each other only: one that begins
-//! later delays none. And after a failure the next flush of each client fails, unless the failure
-//! was that of a flush of its own.
+//! So a flush or durable write that succeeds is held until the flushes and durable writes that are
+//! in flight at its end have ended; one that begins later does not delay it. If one fails, all that
+//! overlap with it fail. The next flush of each other client fails as well, unless a flush of that
+//! client has already reported the failure.
 
 use crate::{Mailbox, RequestEnd};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,15 +24,15 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(crate) struct Flushes(Mutex<State>);
 
-/// The failures that one client of an image has been told of: all those before the client came, and
-/// those that its flushes have reported.
+/// How many failures of the image one client need not be told of: those before the client
+/// connected, and those that its flushes have reported.
 #[derive(Clone, Debug)]
 pub struct KnownFailures(Arc<AtomicU64>);
 
 #[derive(Debug, Default)]
 struct State {
     begun: u64,
-    /// The numbers of those in flight.
+    /// The numbers of the flushes and durable writes in flight.
     in_flight: Vec<u64>,
     held: Vec<Held>,
     failures: u64,
@@ -39,7 +40,7 @@ struct State {
     failure: Option<Errno>,
 }
 
-/// The end of a flush or write that waits for those with lower numbers than `until`.
+/// The end of a flush or durable write, held until all with numbers below `until` have ended.
 #[derive(Debug)]
 struct Held {
     until: u64,
@@ -48,15 +49,15 @@ struct Held {
     mailbox: Arc<Mailbox>,
 }
 
-/// A flush or durable write in flight. Dropping it before its end fails those that overlap with it:
-/// its result is unknown.
+/// A flush or durable write in flight. Dropping it before its end fails the flushes and durable
+/// writes that overlap with it, because its result is unknown.
 #[derive(Debug)]
 pub(crate) struct Flush {
     flushes: Arc<Flushes>,
     number: u64,
-    /// It fails if there are more failures than these at its end.
+    /// The failures known when this began, or to its client: it fails if there are more at its end.
     known: u64,
-    /// The client of a flush.
+    /// The client of a flush; `None` for a durable write.
     told: Option<KnownFailures>,
     has_ended: bool,
 }
@@ -72,7 +73,6 @@ impl Flushes {
         self.0.lock().failures
     }
 
-    /// Begins a flush of a client.
     pub(crate) fn begin(self: &Arc<Self>, told: &KnownFailures) -> Flush {
         self.start(told.0.load(Relaxed), Some(told.clone()))
     }
@@ -93,7 +93,8 @@ impl Flushes {
 }
 
 impl Flush {
-    /// Returns the end, corrected, or `None`: it waits for others, and then comes into `mailbox`.
+    /// Ends the flush or write. Returns its end, which is an error if the failure of another one
+    /// concerns it. `None`: others are in flight, and the end comes into `mailbox` after theirs.
     pub(crate) fn end(
         mut self,
         mut ended: RequestEnd,
@@ -127,8 +128,8 @@ impl Drop for Flush {
 }
 
 impl State {
-    /// Fails all that overlap with number `number`, which has failed: those in flight, and those
-    /// that have ended since it began.
+    /// Fails all flushes and durable writes that overlap with `number`, which has failed: those in
+    /// flight, and those that have ended since it began.
     fn fail(&mut self, number: u64, errno: Errno) {
         self.failures += 1;
         self.failure = Some(errno);
@@ -136,7 +137,7 @@ impl State {
         overlap.for_each(|held| held.ended.result = Err(errno));
     }
 
-    /// Notes that a client gets this end.
+    /// Notes that a client knows all failures so far, if its flush reports one.
     fn tell(&self, ended: &RequestEnd, told: Option<&KnownFailures>) {
         if let (Err(_), Some(KnownFailures(told))) = (ended.result, told) {
             told.store(self.failures, Relaxed);
@@ -163,7 +164,7 @@ mod tests {
 
     const LOST: Result<(), Errno> = Err(Errno::IO);
 
-    /// Flushes of one client, and durable writes, by name.
+    /// Flushes of one client and durable writes, each with the number that a test gives it.
     struct Rig {
         flushes: Arc<Flushes>,
         told: KnownFailures,
@@ -203,7 +204,7 @@ mod tests {
             self.running.remove(at).1
         }
 
-        /// Ends a flush; returns what has come by then, each once.
+        /// Ends a flush; returns the ends that were reported since the last call.
         fn end(&mut self, slot: u32, result: Result<(), Errno>) -> Vec<(u32, Result<(), Errno>)> {
             let tag = Tag { owner: 0, slot, part: 0 };
             let ended = self.take(slot).end(RequestEnd::plain(tag, result), &self.mailbox);

@@ -33,7 +33,7 @@ pub enum Cache {
 pub struct ImageOptions {
     /// The file or block device.
     pub path: PathBuf,
-    /// The name by which clients ask for it.
+    /// The name by which clients ask for the image.
     pub name: String,
     /// Which page cache to use.
     pub cache: Cache,
@@ -43,14 +43,15 @@ pub struct ImageOptions {
     pub force_share: bool,
     /// Where the window begins, in bytes.
     pub offset: u64,
-    /// How long the window is, in bytes; `None`: up to the end of the file, also if that moves.
+    /// How long the window is, in bytes; `None`: up to the end of the file, even if the file's size
+    /// changes.
     pub length: Option<u64>,
     /// The size of a sector in bytes, a power of two from 512 to 65,536; `None`: the block
     /// size of direct I/O on the file.
     pub sector_bytes: Option<u32>,
-    /// How long requests wait when the image's server cannot be reached.
+    /// How long requests wait when the NBD server that holds the image cannot be reached.
     pub patience: Patience,
-    /// The cache for images on NBD servers, with [`Cache::User`]: one for all of them.
+    /// With [`Cache::User`], the cache that all images on NBD servers share.
     pub server_cache: Option<Arc<ServerCache>>,
 }
 
@@ -59,15 +60,16 @@ pub struct ImageOptions {
 pub struct Properties {
     /// No client may change the image.
     pub read_only: bool,
-    /// Requests should be a multiple of this, in bytes. Others are served too, slowly.
+    /// Offsets and lengths of requests should be multiples of this, in bytes. Other requests work
+    /// too, but more slowly.
     pub sector_bytes: u32,
-    /// Requests run best as a multiple of this, in bytes.
+    /// Requests run best if their offsets and lengths are multiples of this, in bytes.
     pub preferred_bytes: u32,
-    /// There is a cache, so clients may usefully announce reads.
+    /// The image has a cache, so clients may usefully announce reads.
     pub caches: bool,
 }
 
-/// An image. `F` is the medium's handle of its file.
+/// An image. `F` is the medium's handle of the image's file.
 #[derive(Debug)]
 pub struct Image<F = AnySource> {
     name: String,
@@ -78,7 +80,7 @@ pub struct Image<F = AnySource> {
     size: AtomicU64,
     stats: Stats,
     file: F,
-    /// The claim on the file.
+    /// The claim on the file against other programs.
     pub(crate) claim: Option<Arc<Claim>>,
     length: Option<u64>,
     /// The position of the image among those that are served together.
@@ -87,7 +89,7 @@ pub struct Image<F = AnySource> {
     pub(crate) stripes: Arc<Stripes>,
     pub(crate) flushes: Arc<Flushes>,
     /// The kernel's page cache lies between the image and the device: a failed durable write may
-    /// concern the data of others.
+    /// concern the data of other clients.
     is_cached_by_kernel: bool,
 }
 
@@ -114,12 +116,13 @@ impl<F> Image<F> {
         }
     }
 
-    /// Adds a client that flushes.
+    /// Adds a client that flushes, and returns the failures that it need not be told of.
     pub fn join(&self) -> KnownFailures {
         self.flushes.join()
     }
 
-    /// Begins a write that others must hear of if it fails. `None`: it concerns no others.
+    /// Begins a write whose failure other clients must learn of. `None`: a failure of the write
+    /// concerns only its own client.
     pub(crate) fn begin_write(&self, durable: bool) -> Option<Flush> {
         let is_heard = durable && self.is_cached_by_kernel;
         is_heard.then(|| self.flushes.begin_write(self.flushes.failures()))
@@ -130,12 +133,12 @@ impl<F> Image<F> {
         &self.name
     }
 
-    /// Returns its position among the images that were opened together.
+    /// Returns the position of the image among those that were opened together.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// Returns the properties that clients see.
+    /// Returns the properties of the image that clients see.
     pub fn properties(&self) -> Properties {
         self.properties
     }
@@ -145,7 +148,7 @@ impl<F> Image<F> {
         self.size.load(Relaxed)
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the image.
     pub fn stats(&self) -> &Stats {
         &self.stats
     }
@@ -187,7 +190,7 @@ impl Image {
     }
 
     /// Makes the images that `all` describe from their sources, which it takes one by one, and
-    /// claims files. While one image of a file lives, no other process that locks images as QEMU
+    /// claims files. While one image of a file exists, no other process that locks images as QEMU
     /// does can change bytes that are served, or use bytes that may be written. Several images may
     /// be windows of one file. Blocks.
     ///
@@ -247,11 +250,11 @@ impl Image {
         Ok(image)
     }
 
-    /// Measures the file; returns the size of the image before and after. With the user-space page
-    /// cache it waits for the requests in flight.
+    /// Determines the size of the file again; returns the size of the image before and after. With
+    /// the user-space page cache the call waits for the requests in flight.
     ///
     /// # Errors
-    /// The size cannot be determined; it stays as it was. An NBD server states it only once.
+    /// The size cannot be determined, or cannot change while the image is served.
     pub fn resize(&self) -> Result<(u64, u64), ImageError> {
         self.file.refresh_size()?;
         self.measure_size()
@@ -277,8 +280,8 @@ impl Image {
         Ok(self.start..self.file.size()?)
     }
 
-    /// Returns the block size for direct I/O on the file: offsets and lengths must be multiples of
-    /// it.
+    /// Returns the block size of the source: offsets and lengths of its transfers must be multiples
+    /// of it.
     pub(crate) fn alignment(&self) -> u64 {
         self.file.block_bytes()
     }
@@ -325,7 +328,7 @@ pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource,
 
 /// Returns the cache of an image on an NBD server.
 ///
-/// # Errors
+/// The options name a cache that an image on an NBD server cannot have.
 /// The options name no cache that would be coherent.
 fn cache_of_server(options: &ImageOptions) -> Result<Option<&Arc<ServerCache>>, &'static str> {
     match options.cache {

@@ -4,8 +4,8 @@ use core::{any::Any, fmt, ptr::NonNull};
 use nowait::{IoBuffer, IoBufferMut};
 use std::sync::Arc;
 
-/// A piece of memory of another owner, such as a guest. It stays mapped as long as this lives, and
-/// others may change it at any time.
+/// A piece of memory of another owner, such as a guest. The memory stays mapped until this value is
+/// dropped, and others may change it at any time.
 pub struct LentMemory {
     start: NonNull<u8>,
     len: usize,

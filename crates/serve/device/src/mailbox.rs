@@ -1,11 +1,11 @@
-//! Brings the ends of requests to the thread that asked.
+//! Brings the ends of requests to the thread that made them.
 
 use crate::RequestEnd;
 use nowait::Errno;
 use nowait_sys::{eventfd::EventFd, mutex::Mutex};
 use std::{collections::VecDeque, sync::Arc};
 
-/// The queue into which other threads put the ends of requests for the thread that asked.
+/// The queue into which other threads put the ends of requests for the thread that made them.
 #[derive(Debug)]
 pub struct Mailbox {
     letters: Mutex<Vec<RequestEnd>>,
@@ -26,7 +26,7 @@ impl Mailbox {
         self.bell.raw()
     }
 
-    /// Adds the end of a request, and wakes the thread.
+    /// Adds the end of a request, and wakes the thread that made it.
     pub fn put(&self, ended: RequestEnd) {
         let mut letters = self.letters.lock();
         letters.push(ended);

@@ -22,7 +22,7 @@ pub trait Medium {
     /// The medium's handle of an image's file.
     type File;
 
-    /// Returns the memory of transfers.
+    /// Returns the pool of memory for transfers.
     fn pool(&mut self) -> &mut Pool;
 
     /// Reads into `chunk` at `offset` of the image. Bytes behind the end of the file read as
@@ -44,7 +44,7 @@ pub trait Medium {
     /// possible without a copy. The medium no longer uses the memory when the request has ended.
     ///
     /// # Errors
-    /// The loan: the caller must use a chunk.
+    /// Returns the loan if a copy is needed: the caller must use a chunk.
     fn borrow(
         &mut self,
         image: &Arc<Image<Self::File>>,
@@ -56,19 +56,19 @@ pub trait Medium {
         Err(loan)
     }
 
-    /// Makes all requests durable that ended before this call. Fails if some may have been lost of
-    /// which the client has not been told.
+    /// Makes all writes durable that ended before this call. Fails if data may have been lost and
+    /// no flush of the client has reported that yet.
     fn flush(&mut self, image: &Arc<Image<Self::File>>, told: &KnownFailures, tag: Tag);
 
     /// Queues a blocking task.
     fn run(&mut self, image: &Arc<Image<Self::File>>, task: BlockingTask, tag: Tag);
 
-    /// Notes that no client waits for the requests of `owner` any more: the medium may drop
-    /// blocking tasks that have not begun, and reports no end of them.
+    /// Notes that no client waits for the requests of `owner` any more: the medium may drop their
+    /// blocking tasks that have not begun, and then reports no end of these tasks.
     fn forget(&mut self, owner: u64) {
         let _ = owner;
     }
 
-    /// Returns a request that has ended.
+    /// Returns the end of a request that has ended, if there is one.
     fn pop(&mut self) -> Option<RequestEnd>;
 }

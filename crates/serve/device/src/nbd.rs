@@ -12,7 +12,7 @@ pub const OPTION: u64 = 0x4948_4156_454f_5054;
 /// The number before each reply to an option.
 pub const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
 
-/// Flags of the greeting and of the client's answer: fixed newstyle, no padding.
+/// Flags of the greeting and of the client's answer: fixed newstyle, and no padding with zeroes.
 pub const FIXED_NEWSTYLE: u16 = 1;
 pub const NO_ZEROES: u16 = 2;
 
@@ -97,7 +97,7 @@ pub mod chunk {
     pub const OFFSET_HOLE: u16 = 2;
     pub const BLOCK_STATUS: u16 = 5;
     pub const BLOCK_STATUS_EXT: u16 = 6;
-    /// Set in all kinds that say why a request has failed.
+    /// Set in all kinds that report an error.
     pub const ERROR_BIT: u16 = 1 << 15;
     pub const ERROR: u16 = ERROR_BIT | 1;
     /// The last chunk of a reply.

@@ -1,15 +1,15 @@
 //! The index of a cache: which page is in which slot, and which page is evicted. A clock hand goes
-//! round and evicts the first page that was not used since the hand last passed; after a number of
-//! steps, the next page. The cache chooses the type of the keys.
+//! round and evicts the first page that was not used since the hand last passed; after 1,024 used
+//! pages, the next page in any case. The cache chooses the type of the keys.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The index has room for this many pages from the beginning: 128 GiB.
+/// The index has room for this many pages from the beginning: 128 GiB in pages of 16 KiB.
 const ROOM_MAX: u32 = 8 << 20;
 
-/// The clock hand passes this many used pages before it evicts the next one: a round of a large
-/// cache would take long.
+/// The clock hand passes this many used pages before it evicts the next one: a whole round of a
+/// large cache would take long.
 const STEPS_MAX: usize = 1024;
 
 /// A page in a slot.
@@ -27,7 +27,7 @@ pub struct Page<K, S = ()> {
 struct Slot<K, S> {
     page: Option<Page<K, S>>,
     is_used: bool,
-    /// A page is being written into it.
+    /// A request is writing a page into the slot.
     is_busy: bool,
 }
 
@@ -43,8 +43,8 @@ pub struct Pages<K, S = ()> {
     slots: Vec<Slot<K, S>>,
     slots_max: u32,
     index: HashMap<K, u32>,
-    /// Slots of removed pages. They are taken first, so the clock hand, which moves only if there
-    /// are none, never finds a slot of this list.
+    /// Slots of removed pages. These slots are taken first, so the clock hand, which moves only if
+    /// there are none, never finds a slot of this list.
     free: Vec<u32>,
     hand: u32,
 }
@@ -52,7 +52,8 @@ pub struct Pages<K, S = ()> {
 impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
     /// Makes room for `slots_max` pages.
     pub fn new(slots_max: u32) -> Pages<K, S> {
-        // A table that grows stops all images meanwhile; memory that is not touched costs nothing.
+        // Growing a table would stop all images meanwhile; memory that is not touched costs
+        // nothing.
         let room = slots_max.min(ROOM_MAX) as usize;
         let (slots, index) = (Vec::with_capacity(room), HashMap::with_capacity(room));
         Pages { slots, slots_max, index, free: Vec::new(), hand: 0 }
@@ -145,7 +146,7 @@ impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
         }
     }
 
-    /// Takes no further slots, because there is no room for more.
+    /// Stops adding slots, because the disk of the cache is full.
     pub fn stop_growing(&mut self) {
         self.slots_max = self.slots_used();
     }

@@ -4,7 +4,7 @@ use crate::Chunk;
 use core::ops::Range;
 use nowait::Errno;
 
-/// The identity of a request at its frontend: the client, and which of its requests.
+/// The identity of a request at its front: the client, and the number of the client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// The client.

@@ -13,16 +13,16 @@ pub type AnySource = Arc<dyn Source>;
 ///
 /// All functions may block, except those of [`Messages`].
 pub trait Source: Any + fmt::Debug + Send + Sync {
-    /// Returns the engine that the source belongs to.
+    /// Returns the engine that reads and writes the source.
     fn nowait(&self) -> &Nowait;
 
-    /// Returns its path or address, as users named it.
+    /// Returns the path or address of the source, as users named it.
     fn path(&self) -> &Path;
 
-    /// Returns its size in bytes.
+    /// Returns the size of the source in bytes.
     ///
     /// # Errors
-    /// The size of the file cannot be determined.
+    /// The size cannot be determined.
     fn size(&self) -> Result<u64, ImageError>;
 
     /// Determines the size again.
@@ -53,7 +53,8 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
     /// Returns the block size: offsets and lengths must be multiples of it.
     fn block_bytes(&self) -> u64;
 
-    /// Returns the range to read for a range: whole blocks, and more if a cache can use it.
+    /// Returns the range to read from the source for a read of `range`: whole blocks, and more if a
+    /// cache can use it.
     fn span(&self, range: &Range<u64>) -> Range<u64> {
         let align = self.block_bytes();
         range.start / align * align..range.end.next_multiple_of(align)
@@ -86,11 +87,11 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
     /// `EOPNOTSUPP`: the source cannot do that.
     fn zero(&self, range: Range<u64>, zeroing: Zeroing, fast: bool) -> Result<(), Errno>;
 
-    /// Returns the extents from `at` on, as far as one question finds them: the end of each, and
+    /// Returns the extents from `at` on, as far as one query finds them: the end of each, and
     /// `true` if it holds data. There is at least one, and the last may end behind `end`.
     ///
     /// # Errors
-    /// The server does not describe extents.
+    /// They cannot be determined.
     fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno>;
 
     /// Makes earlier writes durable.
@@ -99,7 +100,7 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
     /// Some of them could not be made durable.
     fn sync_data(&self) -> Result<(), Errno>;
 
-    /// Makes all writes durable when serving ends; an image on a store is closed.
+    /// Makes all writes durable when serving ends, and closes an image in an object store.
     ///
     /// # Errors
     /// One line that says why some of them could not be made durable.
@@ -131,7 +132,8 @@ pub trait Messages: fmt::Debug {
     /// Reads into all of `chunk`; the end comes into `mailbox`.
     fn read(&self, chunk: Chunk, at: u64, tag: Tag, mailbox: &Arc<Mailbox>);
 
-    /// Writes all of `chunk`; the end comes into `mailbox`. Holds `blocks` until then.
+    /// Writes all of `chunk`; the end comes into `mailbox`. The write keeps its stripes, `blocks`,
+    /// locked until then.
     fn write(
         &self,
         chunk: Chunk,
@@ -141,7 +143,8 @@ pub trait Messages: fmt::Debug {
         mailbox: &Arc<Mailbox>,
     );
 
-    /// Makes writes durable that were answered before; the end comes into `mailbox`.
+    /// Makes the writes durable that ended before this call; the end of the flush comes into
+    /// `mailbox`.
     fn flush(&self, tag: Tag, mailbox: &Arc<Mailbox>);
 }
 

@@ -17,7 +17,7 @@ pub enum Kind {
     Discard,
     /// Zeroing.
     Zero,
-    /// Requests for extents, and announcements of reads.
+    /// Queries for extents, and prefetches.
     Other,
 }
 
@@ -45,7 +45,7 @@ pub struct Stats {
     kinds: [OfKind; Kind::ALL.len()],
     in_flight: AtomicU64,
     connections: AtomicU64,
-    /// The eventfd to signal when the last client has gone.
+    /// The eventfd to signal when the last client has disconnected.
     last_gone: OnceLock<Arc<EventFd>>,
 }
 
@@ -86,7 +86,7 @@ impl Stats {
         self.in_flight.fetch_sub(1, Relaxed);
     }
 
-    /// Uncounts a request that will not end, because its client has gone.
+    /// Subtracts a request from those in flight, because its client has gone and it will not end.
     pub fn forget(&self) {
         self.in_flight.fetch_sub(1, Relaxed);
     }
@@ -103,7 +103,8 @@ impl Stats {
         }
     }
 
-    /// Signals `bell` each time the last client has gone. Only the first call has an effect.
+    /// Makes the image signal `bell` each time its last client disconnects. Only the first call has
+    /// an effect.
     pub fn tell_when_last_gone(&self, bell: Arc<EventFd>) {
         let _ = self.last_gone.set(bell);
     }
@@ -130,7 +131,7 @@ impl Stats {
     }
 }
 
-/// The number of buckets for each power of two: the error is an eighth at most.
+/// The number of buckets for each power of two: a quantile is too large by an eighth at most.
 const STEPS: usize = 8;
 const BUCKETS: usize = 40 * STEPS;
 

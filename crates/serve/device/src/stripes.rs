@@ -6,7 +6,7 @@
 //! is taken, the write becomes a blocking task, which may wait.
 //!
 //! ```text
-//!  word of a stripe    31 ALONE: a request has it exclusively, or waits until none shares it
+//!  word of a stripe    31 ALONE: a request has the stripe, or waits until none shares it
 //!                      30-0      number of requests that share it
 //! ```
 //! The bytes of a file fall into stripes of 256 KiB, and every 64th stripe has the same lock. A
@@ -26,7 +26,6 @@ const COUNT: u64 = u64::BITS as u64;
 const STRIPE_BYTES: u64 = 256 << 10;
 const ALONE: u32 = 1 << 31;
 
-/// The stripes of one image.
 #[derive(Debug)]
 pub(crate) struct Stripes {
     words: [AtomicU32; COUNT as usize],
@@ -111,7 +110,8 @@ impl Stripes {
 
     /// Wakes all waiting threads, after a change of a stripe's word.
     fn tell(&self) {
-        // Any thread that has checked and found no change waits by now.
+        // A thread that checked the word before the change holds the gate until it waits. So it
+        // waits now.
         drop(self.gate.lock());
         self.freed.notify_all();
     }

@@ -101,7 +101,7 @@ fn without_block_status_the_whole_range_is_data() {
     thread.join().unwrap();
 }
 
-/// The chunks come in any order, and those of the next request between them.
+/// The chunks of two requests come in any order, and mixed.
 #[test]
 fn a_read_comes_in_chunks() {
     let (_folder, socket, thread) = telling(|mut client| {
@@ -176,7 +176,7 @@ fn a_chunk_says_why_a_request_has_failed() {
     thread.join().unwrap();
 }
 
-/// Each of them ends the connection.
+/// Each chunk that breaks the protocol ends the connection.
 #[test]
 fn chunks_against_the_protocol_end_all_requests() {
     const COOKIE: [u8; 8] = [0; 8];
@@ -357,7 +357,7 @@ fn a_server_that_loses_block_status_is_another_one() {
         heard(&mut let_in(client, (greeting_with_status(), ASKED_FOR_STATUS_BYTES)));
         let (client, _) = listener.accept().unwrap();
         let mut client = let_in(client, (greeting(), ASKED_BYTES));
-        // The client sends it no request.
+        // The client sends no request on the second connection.
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
     });
     let long = Duration::from_secs(50);
@@ -368,7 +368,7 @@ fn a_server_that_loses_block_status_is_another_one() {
     thread.join().unwrap();
 }
 
-/// QEMU's server, and one whose blocks are larger than the requests.
+/// The servers are QEMU's, and nbdkit with blocks larger than the requests.
 #[test]
 fn servers_of_other_projects_report_extents() {
     let policy = ["blocksize-minimum=4096", "blocksize-error-policy=error"];

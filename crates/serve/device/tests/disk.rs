@@ -27,7 +27,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// An image of random bytes in the middle of a file.
+    /// Opens an image in the middle of a file.
     fn new(cache: Cache) -> Rig {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("image");
@@ -52,7 +52,6 @@ impl Rig {
         Rig { disk, epoll, image, folder }
     }
 
-    /// Waits for the end of a request.
     fn end(&mut self) -> RequestEnd {
         let mut ready = Vec::with_capacity(4);
         loop {
@@ -271,7 +270,8 @@ fn options_that_do_not_fit_are_refused_with_a_reason() {
     }
 }
 
-/// Writes of parts read, change and write a block; whole blocks acknowledged meanwhile stay.
+/// A write of a part of a block reads, changes and writes the block: it must keep whole blocks that
+/// were written meanwhile.
 #[test]
 fn a_write_of_whole_blocks_is_not_undone_by_one_of_parts_of_them() {
     const BLOCK: usize = 4096;

@@ -71,11 +71,11 @@ fn reply(error: u32, cookie: [u8; 8], read: &[u8]) -> Vec<u8> {
         .concat()
 }
 
-/// A disk with a cache that forgets.
+/// A disk whose cache may lose data that was not flushed.
 struct Storage {
     cached: Vec<u8>,
     durable: Vec<u8>,
-    /// The ranges where the two differ.
+    /// The ranges where `cached` and `durable` differ.
     unflushed: Vec<Range<usize>>,
 }
 
@@ -157,7 +157,7 @@ impl Faulty {
         let mut at_hand = Vec::new();
         while let Some(heard) = hear(&mut client) {
             at_hand.push(heard);
-            // A request waits only while another one is to be carried out before it.
+            // Gather up to six requests that have arrived, and then carry them out in any order.
             let more = at_hand.len() < 6 && is_readable(&client) && self.numbers.below(4) > 0;
             while !more && !at_hand.is_empty() {
                 let next = self.numbers.below(at_hand.len() as u64) as usize;
@@ -175,7 +175,7 @@ impl Faulty {
         let fault = self.is_at_fault().then(|| self.numbers.below(6));
         let mut said = match fault {
             Some(0) => return Err(Cut),
-            // The server is shutting down, and does nothing more.
+            // The server says that it is shutting down, and does nothing more.
             Some(1) => reply(108, heard.cookie, &[]),
             _ => {
                 let read = self.storage.apply(heard);
@@ -270,7 +270,7 @@ fn ask_for_some(rig: &mut Rig, numbers: &mut Numbers, model: &mut [u8], step: &m
 /// changes were repeated, and how many reads the cache answered.
 fn survives(seed: u64, cache_bytes: u64) -> [u64; 3] {
     let server = Served::start(Faulty::new(seed), Faulty::serve);
-    // Only the first connection is not retried.
+    // The client does not retry the first connection.
     let mut rig = (0..30)
         .find_map(|_| support::open_with(&cached(&server.socket(), LONG, cache_bytes)).ok())
         .map(|(nowait, image)| Rig::of(&nowait, image))
@@ -342,7 +342,7 @@ fn reads_of_cached_data_do_not_wait_for_the_server() {
     });
     let mut rig = Rig::with(&cached(&server.socket(), LONG, SIZE));
     assert_eq!(rig.write(0, &[1; 8192], false), Ok(()));
-    // The server never answers this one.
+    // The server never answers this read.
     let chunk = rig.disk.pool().take(4096);
     rig.disk.read(&rig.image, chunk, 8192, Tag { slot: 1, ..TAG });
     assert_eq!(rig.read(4096..8192), Ok(vec![1; 4096]));
@@ -465,7 +465,7 @@ fn all_requests_fail_when_a_server_stays_away_for_too_long() {
 #[test]
 fn a_server_that_has_gone_for_good_fails_all_requests() {
     let server = Served::start(Storage::new(), |storage, client| {
-        // The server ends with the first read.
+        // The server closes the connection at the first read.
         let mut until = client.try_clone().unwrap();
         let mut reads = false;
         let ended = serve_until(storage, client, (SIZE, CAN), |heard| {
@@ -598,7 +598,7 @@ fn flushes_bound_the_size_of_the_journal() {
     assert!(flushes >= 2, "{flushes}");
 }
 
-/// No client has asked for that flush, so none would learn of its failure.
+/// No client has asked for the flush, so none would learn of its failure.
 #[test]
 fn a_failed_flush_for_journal_room_fails_all_requests() {
     let server = Served::start((), |(), mut client| {

@@ -27,7 +27,8 @@ fn agrees_with_a_model(server: &Server, seed: u64) {
     image_agrees_with_a_model(server, Rig::with(&options), seed);
 }
 
-/// Runs through a cache that has no room for all of the image; returns how many reads it answered.
+/// Compares an image with a model, through a cache that has no room for all of the image; returns
+/// how many reads the cache answered.
 fn cached_agrees_with_a_model(server: &Server, seed: u64) -> u64 {
     let options = cached(&server.socket(), Patience::default(), SIZE * 3 / 4);
     image_agrees_with_a_model(server, Rig::with(&options), seed)
@@ -213,7 +214,8 @@ fn two_images_of_one_export_may_lie_side_by_side_only() {
     Image::open_all(&nowait, &[read(window(0)), read(window(4096))]).unwrap();
 }
 
-/// Sends more than a socket holds: reads, writes, durable ones, and a flush; returns how many.
+/// Sends reads, writes, durable writes and a flush, more than a socket holds; returns the number of
+/// requests.
 fn ask_for_much(rig: &mut Rig) -> u32 {
     const COUNT: u32 = 65;
     for slot in 0..COUNT {
@@ -249,7 +251,8 @@ fn all_end(disk: &mut Disk, epoll: &Epoll, count: u32) {
 
 #[test]
 fn each_request_in_flight_ends_once_when_the_server_goes() {
-    // The server goes before the first request, in the middle of one, and after some.
+    // The server closes the connection before the first request, in the middle of one, or after
+    // some.
     for bytes in [0, 10, 28, 28 + 28 + 1000, 1 << 20] {
         let (_folder, socket, thread) = scripted(move |mut client| {
             client.read_exact(&mut vec![0; bytes]).unwrap();
@@ -275,8 +278,8 @@ fn each_request_in_flight_ends_once_when_the_image_goes() {
     thread.join().unwrap();
 }
 
-/// The server is there and answers nothing: without a limit for outages the client waits for it,
-/// but not at the end.
+/// Without a limit for outages the client waits for a server that answers nothing, but not at the
+/// end.
 #[test]
 fn the_last_flush_to_a_stalled_server_ends_in_time() {
     let (_folder, socket, thread) = scripted(|client| wait_until_left(&client));
@@ -288,7 +291,7 @@ fn the_last_flush_to_a_stalled_server_ends_in_time() {
     thread.join().unwrap();
 }
 
-/// The client says goodbye, so a server does not report a broken connection.
+/// The client sends a disconnect request, so a server does not report a broken connection.
 #[test]
 fn the_client_says_goodbye_to_a_server() {
     let (_folder, socket, thread) = scripted(|mut client| {
@@ -319,7 +322,8 @@ fn a_read_that_began_before_a_write_brings_no_old_bytes_into_the_cache() {
     let mut rig = Rig::with(&cached(&socket, Patience::default(), 1 << 20));
     let read = rig.disk.pool().take(4096);
     rig.disk.read(&rig.image, read, 0, Tag { slot: 0, ..TAG });
-    // A whole page would enter the cache by the write itself.
+    // The write covers only a part of a page: if it covered a whole page, it would itself put the
+    // page into the cache.
     let mut write = rig.disk.pool().take(512);
     write.data_mut().fill(2);
     rig.disk.write(&rig.image, write, 0, false, Tag { slot: 1, ..TAG });

@@ -67,12 +67,12 @@ impl Bases {
         (base.map(|base| Arc::clone(&base.path)), base.map_or(image, |base| base.image))
     }
 
-    /// Returns the place behind the last segment of a base.
+    /// Returns the place behind the last segment of the newest base.
     pub(crate) fn end(&self) -> u64 {
         self.last().map_or(0, |base| base.end)
     }
 
-    /// Returns the last epoch of a base.
+    /// Returns the last epoch of the newest base.
     pub(crate) fn epoch(&self) -> u64 {
         self.last().map_or(0, |base| base.epoch)
     }

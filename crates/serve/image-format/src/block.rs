@@ -40,7 +40,7 @@ impl BlockCodec<'_> {
     /// Copies the data of a stored block, which fills `to`.
     ///
     /// # Errors
-    /// The block is another one, or damaged. After an error `to` has no data.
+    /// `stored` is another block, or damaged. After an error `to` does not hold the block.
     pub fn copy(&self, to: &mut [u8], stored: &[u8], block: u64) -> Result<(), Damage> {
         let (data, tag) = self.parted(stored, block)?;
         if data.len() != to.len() {
@@ -53,7 +53,7 @@ impl BlockCodec<'_> {
     /// Appends the data of a stored block.
     ///
     /// # Errors
-    /// The block is another one, or damaged. After an error nothing is appended.
+    /// `stored` is another block, or damaged. After an error nothing is appended.
     pub fn append(&self, to: &mut Vec<u8>, stored: &[u8], block: u64) -> Result<(), Damage> {
         let (data, tag) = self.parted(stored, block)?;
         let start = to.len();
@@ -65,7 +65,7 @@ impl BlockCodec<'_> {
     /// Verifies a stored block.
     ///
     /// # Errors
-    /// The block is another one, or damaged.
+    /// `stored` is another block, or damaged.
     pub fn check(&self, stored: &[u8], block: u64) -> Result<(), Damage> {
         match self.cipher {
             None => stored_block(stored, block, self.sequence).map(drop),
@@ -108,7 +108,7 @@ type Parted<'a> = (&'a [u8], Option<&'a [u8; TAG_BYTES]>);
 /// ciphertext.
 ///
 /// # Errors
-/// The block is another one, or damaged.
+/// `stored` is another block, or damaged.
 fn stored_block(stored: &[u8], block: u64, sequence: u64) -> Result<&[u8], Damage> {
     match stored.split_last_chunk::<CHECKSUM_BYTES>() {
         Some((data, sum)) if *sum == block_sum(data, block, sequence).to_le_bytes() => Ok(data),

@@ -70,7 +70,7 @@ impl fmt::Debug for ImageKey {
 /// The encryption of an image, as stored in its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Encryption {
-    /// Random bytes of the image; its clones have the same ones.
+    /// Random bytes of the image; its clones have the same bytes.
     pub salt: [u8; SALT_BYTES],
     /// Bytes derived from the key, by which a wrong key is found.
     pub check: [u8; CHECK_BYTES],
@@ -85,7 +85,8 @@ impl Encryption {
     /// Returns the cipher of an image's blocks; `None` if they are not encrypted.
     ///
     /// # Errors
-    /// The key is not that of the image, or one of both is missing.
+    /// The key is not that of the image; the image is encrypted and there is no key, or the
+    /// reverse.
     pub fn cipher(
         encryption: Option<&Encryption>,
         key: Option<&ImageKey>,
@@ -159,7 +160,7 @@ impl Cipher {
     /// Decrypts a block in place.
     ///
     /// # Errors
-    /// The block is another one, or was changed: it stays as it is.
+    /// The block is another one, or was changed: `data` stays encrypted.
     pub(crate) fn decrypt(
         &self,
         data: &mut [u8],

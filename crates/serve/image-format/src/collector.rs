@@ -23,7 +23,7 @@ use std::ops::Range;
 /// How many runs of blocks are read at the same time.
 const READS_MAX: usize = 4;
 
-/// The most dead blocks between live ones that one GET reads along.
+/// The most dead blocks that one GET reads between two live blocks.
 const GAP_BLOCKS_MAX: u32 = 16;
 
 /// The most blocks of one GET.
@@ -32,15 +32,15 @@ const RUN_BLOCKS_MAX: u32 = 256;
 /// The most bytes of moved blocks in one segment; more when garbage piles up.
 const MOVED_BYTES_MAX: usize = 1 << 20;
 
-/// How many segments are collected at the same time. The first blocks of a segment arrive after two
-/// GETs, and a small segment may be put again and again in that time.
+/// How many segments are collected at the same time. The first blocks of a segment arrive only
+/// after two GETs; meanwhile clients may put many small segments.
 const VICTIMS_MAX: usize = 16;
 
-/// Percentages of the allowed garbage. For each one that the garbage exceeds, the collector moves
-/// twice as much.
+/// Percentages of the allowed garbage. For each of them that the garbage exceeds, the collector
+/// moves twice as many blocks.
 const PRESSURE: [u64; 4] = [103, 106, 109, 112];
 
-/// The share of the segments that become candidates: one in this many.
+/// One in this many segments becomes a candidate.
 const CANDIDATES_SHARE: usize = 64;
 
 /// A block that was read, and its index in the segment being collected.
@@ -66,7 +66,6 @@ pub(crate) struct Victim {
     is_known: bool,
 }
 
-/// The segments being collected.
 #[derive(Debug)]
 pub(crate) struct Collector {
     /// The most garbage, as a percentage of the blocks in segments.
@@ -74,11 +73,11 @@ pub(crate) struct Collector {
     /// The segments with the fewest live blocks, the emptiest last.
     candidates: Vec<u64>,
     pub(crate) victims: Vec<Victim>,
-    /// Segments with damaged blocks: they stay.
+    /// Segments with damaged blocks, which the collector leaves alone.
     damaged: Vec<u64>,
     /// The number of segments to seal before the next search for candidates.
     rest: usize,
-    /// The last segment with moved blocks, and their number.
+    /// The last segment with moved blocks, and the number of these blocks.
     pub(crate) moved_into: u64,
     pub(crate) moved_blocks: usize,
 }
@@ -101,14 +100,13 @@ impl Collector {
         self.rest = self.rest.saturating_sub(1);
     }
 
-    /// Returns `true` if the garbage exceeds `percent` percent of the allowed garbage.
     fn exceeds(&self, map: &Map, percent: u64) -> bool {
         let (held, live) = map.held_and_live();
         u128::from(held - live) * 10_000
             > u128::from(held) * u128::from(self.garbage_percent * percent)
     }
 
-    /// Returns the factor by which more than usual is moved.
+    /// Returns how many times as many blocks as usual the collector moves.
     pub(crate) fn pressure(&self, map: &Map) -> usize {
         1 << PRESSURE.iter().filter(|percent| self.exceeds(map, **percent)).count()
     }
@@ -122,8 +120,7 @@ impl Collector {
                 && all <= geometry.segment_blocks_max()
     }
 
-    /// Returns the next segment to collect, among those from `pinned` to `durable`, and the offset
-    /// of its data.
+    /// Returns the next segment to collect in this part of the log, and the offset of its data.
     pub(crate) fn begin(
         &mut self,
         map: &Map,
@@ -172,7 +169,7 @@ impl Collector {
         self.candidates = all.into_iter().map(|(_, sequence)| sequence).collect();
     }
 
-    /// Returns `true` if a segment is being collected, or cannot be.
+    /// Returns `true` if a segment is being collected, or is damaged.
     fn is_known(&self, sequence: u64) -> bool {
         self.damaged.contains(&sequence) || self.victims.iter().any(|it| it.sequence == sequence)
     }
@@ -250,7 +247,6 @@ impl Victim {
         Some(run)
     }
 
-    /// Takes blocks that were read.
     pub(crate) fn take_blocks(&mut self, blocks: Vec<Moved>) {
         self.reads -= 1;
         self.ready.extend(blocks);

@@ -33,8 +33,8 @@ const READS_MAX: u64 = 64;
 pub enum Edit {
     /// Adds a snapshot with a name. The snapshot has all data that is durable now.
     Snapshot(String),
-    /// Removes snapshots. The snapshots must have no clones except the listed ones, which the
-    /// caller has found not to exist.
+    /// Removes snapshots, unless one has a clone that is not listed here. The caller has found that
+    /// the listed clones do not exist.
     Remove(Vec<Snapshot>),
     /// Makes the image larger, for the writers that open it from now on. Only the writer makes it
     /// smaller ([`crate::Request::Shrink`]).
@@ -60,7 +60,7 @@ pub struct Editor {
     edit: Edit,
     out: Outbox,
     head: Option<(Head, Tag)>,
-    /// The scan of the log, which begins with the head.
+    /// The scan of the log; `None` until the head was read.
     scan: Option<Scan>,
     /// The editor waits for a list of the objects behind the end of the log.
     is_at_end: bool,
@@ -120,7 +120,7 @@ impl Editor {
                 }
                 self.go_on();
             }
-            // The store may err, so the editor asks again.
+            // The store may be wrong, so the editor asks again.
             (_, Answer::Missing) if errand.damaged < MISSED_READS_MAX => {
                 self.out.errands.reread(errand, now_ns);
             }
@@ -128,7 +128,7 @@ impl Editor {
                 self.end(Err("no such image"));
             }
             (Purpose::Judge(why), Answer::Got { bytes, tag, .. }) => match Head::parse(&bytes) {
-                // The objects behind an older head may have been deleted since.
+                // The objects that an older head needs may have been deleted since.
                 Ok(head) if self.head.as_ref().is_none_or(|it| it.0.revision != head.revision) => {
                     self.take_head(head, tag);
                 }
@@ -199,13 +199,13 @@ impl Editor {
         }
     }
 
-    /// Returns `true` if the store has one of the heads that were sent.
+    /// Returns `true` if the head in the store has the edit, because an earlier PUT succeeded.
     fn is_done(&self, head: &Head) -> bool {
         match &self.edit {
             Edit::Snapshot(name) => head.snapshot(name).is_some_and(|it| {
                 self.sent.iter().filter_map(|sent| sent.snapshot(name)).any(|sent| sent.is(it))
             }),
-            // A new snapshot of the same name may have been made since.
+            // Another snapshot may have got the same name after the removal.
             Edit::Remove(gone) => !self.sent.is_empty() && left(gone, head).is_empty(),
             Edit::Grow(size) => !self.sent.is_empty() && head.geometry.size_bytes == *size,
             Edit::Clone { clone, .. } => clones(head).any(|it| it.image == clone.image),
@@ -274,13 +274,13 @@ fn clones(head: &Head) -> impl Iterator<Item = &CloneOf> {
     head.snapshots.iter().flat_map(|it| &it.clones)
 }
 
-/// Returns the snapshots that the head still has, with its clones of them.
+/// Returns those of `snapshots` that the head still has, with the clones that the head lists.
 fn left(snapshots: &[Snapshot], head: &Head) -> Vec<Snapshot> {
     let is_one = |there: &&Snapshot| snapshots.iter().any(|it| it.is(there));
     head.snapshots.iter().filter(is_one).cloned().collect()
 }
 
-/// Checks that an edit can be made.
+/// Returns the reason if the edit cannot be made.
 fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
     match edit {
         Edit::Snapshot(name) if name.is_empty() || name.len() > NAME_BYTES_MAX => {

@@ -9,7 +9,6 @@ const BACK_OFF_NS: u64 = 50_000_000;
 /// The longest pause.
 const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
 
-/// An operation and its purpose.
 #[derive(Debug)]
 pub(crate) struct Errand<P> {
     pub(crate) purpose: P,

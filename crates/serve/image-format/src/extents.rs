@@ -8,7 +8,7 @@ use std::ops::Range;
 pub struct Extent {
     /// The number of blocks.
     pub blocks: u32,
-    /// The index of the first one among the data blocks of its segment.
+    /// The index of the first block among the data blocks of its segment.
     pub index: u32,
     /// The place of the segment in the log.
     pub sequence: u64,
@@ -28,7 +28,7 @@ impl Extent {
     }
 }
 
-/// Blocks of the image and their place; without an extent they are zeroes.
+/// Blocks of the image and their place; blocks without an extent are zeroes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The first block.
@@ -114,7 +114,7 @@ impl Extents {
     }
 
     /// Returns the runs of stored and of zero blocks in a range: the end of each, and `true` if it
-    /// is stored. At most the first `max` runs.
+    /// is stored. Returns at most `max` runs.
     pub fn runs(&self, range: Range<u64>, max: usize) -> Vec<(u64, bool)> {
         let mut runs: Vec<(u64, bool)> = Vec::new();
         let mut at = range.start;
@@ -212,7 +212,7 @@ mod tests {
         gone.extend((0..extent.blocks).map(|skip| (extent.sequence, extent.index + skip)));
     }
 
-    /// Applies `op` to both; returns the blocks that each has lost.
+    /// Applies `op` to the extents and to the model; returns the places that each has lost.
     fn apply(op: &Op, extents: &mut Extents, model: &mut Model) -> [Vec<(u64, u32)>; 2] {
         let mut gone = Vec::new();
         let range = match *op {

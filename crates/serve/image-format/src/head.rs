@@ -1,6 +1,6 @@
 //! The head of an image: the object that names its writer and its map.
 //!
-//! A PUT with a condition replaces it as a whole, and no two revisions are the same bytes.
+//! A conditional PUT replaces the head as a whole, and no two revisions are the same bytes.
 
 use crate::base::{BASES_MAX, Base, Bases, PATH_BYTES_MAX};
 use crate::block::BlockCodec;
@@ -30,7 +30,8 @@ pub const RETIRED_MAX: usize = 4096;
 pub const EDITED_BYTES_MAX: usize =
     HEAD_BYTES_MAX - NAME_BYTES_MAX - RETIRED_MAX * CHECKPOINT_BYTES;
 
-/// The largest position, epoch or revision: each of them is counted.
+/// The largest valid position, epoch or revision. They count up by small steps, so a larger number
+/// is damage.
 pub const COUNT_MAX: u64 = 1 << 62;
 
 /// The writer of an image: a number drawn when it opens the image, and a name for people.
@@ -66,8 +67,8 @@ impl Checkpoint {
         (self.epoch, self.nth)
     }
 
-    /// Returns the number of the next checkpoint of the writer of `epoch`, if this is the newest
-    /// one.
+    /// Returns the number of the next checkpoint of the writer of `epoch`, if this checkpoint is
+    /// the newest one.
     pub fn next_nth(&self, epoch: u64) -> u32 {
         if self.epoch == epoch { self.nth.saturating_add(1) } else { 1 }
     }
@@ -84,8 +85,8 @@ pub struct Snapshot {
     pub end: u64,
     /// The size of the image at that moment.
     pub size_bytes: u64,
-    /// The clones of the snapshot, existing or about to be made: while there is one, the snapshot
-    /// stays.
+    /// The clones of the snapshot, made or about to be made. The snapshot stays while one of them
+    /// exists.
     pub clones: Vec<CloneOf>,
 }
 
@@ -96,12 +97,12 @@ pub struct CloneOf {
     pub image: ImageId,
     /// The path of the clone in the store.
     pub path: String,
-    /// The clone exists. Before that the snapshot may be removed, and then the clone is not made.
+    /// The clone was made. If the snapshot is removed before this is set, the clone is not made.
     pub is_made: bool,
 }
 
 impl Snapshot {
-    /// Returns `true` if it is the same snapshot, though its clones may have changed.
+    /// Returns `true` if both are the same snapshot; their clones may differ.
     pub fn is(&self, other: &Snapshot) -> bool {
         let what = |it: &Snapshot| (it.checkpoint, it.end, it.size_bytes);
         self.name == other.name && what(self) == what(other)
@@ -184,7 +185,7 @@ impl Head {
         Ok(Head { image, revision: 1, writer, bases, ..self.as_of(snapshot) })
     }
 
-    /// Returns the image that has an object, by the object's name.
+    /// Returns the number of the image that has an object.
     pub fn image_of(&self, key: Key) -> ImageId {
         self.bases.of(key).map_or(self.image, |base| base.image)
     }
@@ -203,7 +204,8 @@ impl Head {
         head
     }
 
-    /// Notes that the image no longer needs a map; a snapshot may.
+    /// Adds a checkpoint that the image no longer needs to the retired ones, unless a snapshot
+    /// needs it.
     pub(crate) fn retire(&mut self, checkpoint: Checkpoint) {
         let is_own = checkpoint.epoch > self.bases.epoch();
         let is_known = self.needs(&checkpoint) || self.retired.contains(&checkpoint);

@@ -35,7 +35,7 @@ pub enum Status {
     Serving {
         /// The epoch of the writer.
         epoch: u64,
-        /// The blocks of the image.
+        /// The block size, size and encryption of the image.
         geometry: Geometry,
     },
     /// The writer does not have the image any more: all requests fail.
@@ -66,7 +66,7 @@ impl Image {
         }
     }
 
-    /// Returns the operations so far.
+    /// Returns the counts of the operations so far.
     pub fn costs(&self) -> Costs {
         self.out.errands.costs
     }
@@ -190,7 +190,7 @@ impl Image {
         self.phase = Phase::Serving(serving);
     }
 
-    /// Fails all requests.
+    /// Ends the image: fails all requests.
     fn end(&mut self, over: Over) {
         self.out.errands.forget(|_| true);
         let mut ids: Vec<RequestId> = self.early.drain(..).map(|(id, _)| id).collect();

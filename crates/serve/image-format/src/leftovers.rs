@@ -14,7 +14,7 @@ use crate::stamp::STAMP_BYTES;
 use crate::store::Key;
 use std::ops::Range;
 
-/// The leftovers of so many earlier writers and fences are deleted.
+/// The number of earlier writers, and of fences, whose leftovers are deleted.
 pub const WRITERS_MAX: u64 = 16;
 
 /// A checkpoint that a writer may have begun.
@@ -57,7 +57,7 @@ impl Leftovers {
         Leftovers { known, begun: begun.collect() }
     }
 
-    /// Requests objects that may exist; returns those to delete.
+    /// Checks which parts exist; returns objects to delete.
     pub(crate) fn go_on(&mut self, out: &mut Outbox) -> Vec<Key> {
         let mut keys = core::mem::take(&mut self.known);
         // Check one checkpoint after the other: there is no hurry.
@@ -81,7 +81,7 @@ impl Leftovers {
         keys
     }
 
-    /// Notes that a part exists, or not.
+    /// Notes whether a part exists.
     pub(crate) fn looked(&mut self, epoch: u64, number: u32, is_there: bool) {
         let Some(begun) = self.begun.last_mut().filter(|it| it.epoch == epoch) else { return };
         begun.unanswered -= 1;

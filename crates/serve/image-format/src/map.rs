@@ -91,7 +91,8 @@ impl Map {
         }
     }
 
-    /// Notes that blocks are the next data of a segment, from the extent's index on.
+    /// Records that a segment has new data: the blocks of the image from `block` on, at the place
+    /// `extent`.
     pub fn write(&mut self, block: u64, extent: Extent) {
         let Map { extents, segments, held, live, dead } = self;
         let by = extent.sequence;

@@ -42,7 +42,7 @@ pub enum Mistake {
     OverwriteEdits,
     /// The checkpoint of a smaller image contains the blocks that were cut off.
     CutLater,
-    /// Cut blocks are dead since the last segment, where a snapshot that has them may end.
+    /// Cut blocks count as dead since the last segment, at which a snapshot that has them may end.
     CutInPlace,
     /// Changes continue while an image becomes smaller.
     ChangeMeanwhile,

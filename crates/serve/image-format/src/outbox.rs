@@ -11,7 +11,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The purpose of an operation of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     // Purposes while the image is being opened.
@@ -35,8 +34,8 @@ pub(crate) enum Purpose {
     LookAtHead,
     CloseHead,
     ProveHead,
-    /// Reads the head, because a segment that a read needs is missing: is the image still this
-    /// writer's?
+    /// Reads the head, to learn if the image is still this writer's: a segment that a read needs is
+    /// missing.
     ProveLoss {
         read: u64,
         sequence: u64,
@@ -66,7 +65,8 @@ pub(crate) enum Purpose {
         nth: u32,
     },
     DeleteLeftover,
-    /// Reads the head, because an object is not as this writer left it: is the image still its own?
+    /// Reads the head, to learn if the image is still this writer's: an object is not as this
+    /// writer left it.
     Judge(&'static str),
 }
 
@@ -94,12 +94,11 @@ pub enum Over {
     Closed,
 }
 
-/// The output of an image.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     pub(crate) errands: Errands<Purpose>,
     pub(crate) ends: VecDeque<RequestEnd>,
-    /// The number of the image, once known, and its bases, whose objects it reads.
+    /// The number and the bases of the image, once its head was read.
     pub(crate) image: ImageId,
     pub(crate) bases: Bases,
     /// Segments with lost data, each once, and what is wrong with them.

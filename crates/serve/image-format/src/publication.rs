@@ -5,7 +5,7 @@
 //!     ─▶ the head that names it is put ─▶ the previous checkpoint is deleted, and segments that
 //!        have no live block in this one, unless a snapshot needs them
 //! ```
-//! If the head was edited meanwhile (`edit`), the checkpoint goes into the edited one.
+//! If the head was edited meanwhile (`edit`), the writer adds the checkpoint to the edited head.
 
 use crate::Part;
 use crate::head::{Checkpoint, Head, PARTS_MAX, RETIRED_MAX};
@@ -24,8 +24,8 @@ pub(crate) const IN_FLIGHT_MAX: usize = 4;
 /// The bytes of an extent in memory and in a checkpoint.
 const EXTENT_BYTES: u64 = 24;
 
-/// The bytes of segments between two checkpoints, for each byte of a checkpoint. The checkpoints
-/// add this fraction to the bytes that are put.
+/// The bytes of segments between two checkpoints, for each byte of a checkpoint. So checkpoints add
+/// about a 24th to the bytes that are put.
 const MAP_SHARE: u64 = 24;
 
 /// A checkpoint in progress.
@@ -41,7 +41,7 @@ struct Draft {
     sent: BTreeSet<u32>,
     /// The head that names the checkpoint, once it was sent.
     head: Option<Head>,
-    /// The smaller size that the image gets with this checkpoint.
+    /// The size that the image gets with this checkpoint, if it becomes smaller.
     size_bytes: Option<u64>,
     /// Segments without live blocks in this map, and the segment since which each has none. While
     /// this is the newest checkpoint, segments that lose their last live block later are still
@@ -59,7 +59,6 @@ struct Retirement {
     left: u32,
 }
 
-/// The checkpoints of an image.
 #[derive(Debug)]
 pub(crate) struct Publication {
     draft: Option<Draft>,
@@ -97,7 +96,6 @@ impl Publication {
         publication
     }
 
-    /// Counts a segment.
     pub(crate) fn count(&mut self, bytes: usize) {
         self.segments += 1;
         self.bytes += bytes as u64;
@@ -195,14 +193,14 @@ impl Publication {
         }
     }
 
-    /// Notes that the head was sent and not put.
+    /// Notes that the store has refused the head that was sent.
     pub(crate) fn head_is_not_put(&mut self) {
         if let Some(draft) = &mut self.draft {
             draft.head = None;
         }
     }
 
-    /// Returns the head that was sent, now that it was put.
+    /// Returns the head that was sent, which names the checkpoint.
     pub(crate) fn sent_head(&self) -> Option<Head> {
         self.draft.as_ref().and_then(|draft| draft.head.clone())
     }
@@ -220,7 +218,7 @@ impl Publication {
         self.delete(dead.map(|(sequence, _)| sequence).collect());
     }
 
-    /// Deletes the checkpoints that the head lists as no longer needed.
+    /// Begins to delete the checkpoints that the head lists as no longer needed.
     fn retire(&mut self, head: &Head) {
         self.retirements.retain(|it| head.retired.contains(&it.checkpoint));
         for checkpoint in &head.retired {
@@ -231,12 +229,12 @@ impl Publication {
         }
     }
 
-    /// Deletes objects that an earlier writer has left.
+    /// Queues the deletion of objects that an earlier writer has left.
     pub(crate) fn clean(&mut self, keys: impl IntoIterator<Item = Key>) {
         self.deletions.extend(keys.into_iter().map(|key| (Purpose::DeleteLeftover, key)));
     }
 
-    /// Deletes segments that no map needs; a base deletes its own.
+    /// Queues the deletion of segments that no map needs, but not of a base's segments.
     pub(crate) fn delete(&mut self, dead: Vec<u64>) {
         for sequence in dead {
             if sequence >= self.own_from && self.doomed.insert(sequence) {
@@ -277,8 +275,8 @@ impl Draft {
         Checkpoint { position, parts, epoch, nth }
     }
 
-    /// Returns the head that names the checkpoint. Apart from a smaller size it equals the previous
-    /// one.
+    /// Returns the head that names the checkpoint, with the smaller size if the image becomes
+    /// smaller.
     fn advance(&self, before: &Head, durable: u64) -> Head {
         let mut head = before.advanced(self.checkpoint(), durable);
         head.geometry.size_bytes = self.size_bytes.unwrap_or(before.geometry.size_bytes);

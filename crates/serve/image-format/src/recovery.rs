@@ -9,9 +9,9 @@
 //! If the image cannot be opened, the writer puts the head back as it was: the next attempt finds
 //! the same state.
 //!
-//! The fence decides. If the earlier writer puts a segment at its place first, that segment is part
-//! of the log, and the fence goes behind it. Once the fence is there, no segment can become durable
-//! before it.
+//! The PUT of the fence ends the earlier writer's log. If the earlier writer puts a segment at the
+//! fence's place first, that segment is part of the log, and the fence goes behind it. Once the
+//! fence is in the store, no segment can become durable before it.
 
 use crate::Part;
 use crate::base::Bases;
@@ -53,7 +53,7 @@ pub enum Origin {
     Create {
         /// The random number of the image, which no other has.
         image: ImageId,
-        /// The blocks; encrypted if the settings have a key.
+        /// The block size and the size. The blocks are encrypted if the settings have a key.
         geometry: Geometry,
     },
     /// The writer takes over an existing image.
@@ -93,7 +93,7 @@ pub(crate) struct Recovery {
     map: Map,
     /// The map contains the checkpoint and the replayed segments.
     is_mapped: bool,
-    /// The scan of the log, which begins with the head.
+    /// The scan of the log; `None` until the head was read.
     scan: Option<Scan>,
     replayed: u64,
     /// The epoch of the last segment: no segment of an earlier epoch follows.
@@ -143,7 +143,7 @@ impl Recovery {
         Ok(recovery)
     }
 
-    /// Checks the key against that of the image.
+    /// Checks the writer's key against the check in the head.
     fn unlock(&mut self, geometry: Geometry) -> Result<(), Over> {
         match Encryption::cipher(geometry.encryption.as_ref(), self.key.as_ref()) {
             Ok(cipher) => self.cipher = cipher,
@@ -212,7 +212,7 @@ impl Recovery {
                 Ok(None)
             }
             (Purpose::PutFence(_), Answer::Refused) => {
-                // Objects behind this place may have been read before this one was put.
+                // Read again: the scan may have read the next places before this object was put.
                 self.read_again(out);
                 Ok(None)
             }
@@ -224,7 +224,7 @@ impl Recovery {
                 self.replay(out);
                 Ok(None)
             }
-            // The store may err, so the writer asks again.
+            // The store may be wrong, so the writer asks again.
             (_, Answer::Missing) if errand.damaged < MISSED_READS_MAX => {
                 out.errands.reread(errand, out.now_ns);
                 Ok(None)
@@ -346,7 +346,7 @@ impl Recovery {
         Ok(None)
     }
 
-    /// Returns the head, which is read before anything behind it.
+    /// Returns the head, which is read before all else.
     fn head(&self) -> &Head {
         self.head.as_ref().expect("the head comes first")
     }
@@ -410,7 +410,6 @@ impl Recovery {
         }
     }
 
-    /// Applies a segment.
     fn follow(
         &mut self,
         header: Header,
@@ -453,8 +452,8 @@ impl Recovery {
         self.scan.iter_mut().for_each(|scan| scan.skip(resume));
     }
 
-    /// Judges an apparent end of the log, for which it first needs a list of the objects behind it.
-    /// Puts the fence if the log ends there.
+    /// Judges an apparent end of the log, for which the writer first needs a list of the objects
+    /// behind it. Puts the fence if the log has ended.
     fn judge_end(&mut self, out: &mut Outbox) {
         let Some(scan) = &mut self.scan else { return };
         if mistake::makes(Mistake::GapIsEnd) {
@@ -480,8 +479,8 @@ impl Recovery {
         self.replay(out);
     }
 
-    /// Gives the image up, unless a later writer has it: that one may have deleted the missing
-    /// object, or put the one that looks damaged after the image has grown.
+    /// Gives the image up, unless a later writer has it: that writer may have deleted the missing
+    /// object, or may have put, after the image has grown, the object that looks damaged.
     fn give_up(&mut self, why: &'static str, out: &mut Outbox) {
         self.is_fencing = true;
         judge(why, out);

@@ -36,19 +36,19 @@ pub enum Request {
     },
     /// Zeroes bytes, which then take no space.
     Discard {
-        /// The first.
+        /// The first byte.
         offset: u64,
         /// The number of bytes.
         len: u64,
     },
-    /// Makes the requests durable that ended before.
+    /// Makes the changes durable that ended before.
     Flush,
-    /// Makes all changes durable and ends the writer: the head names the end of the log. Once it
-    /// has succeeded, all other requests fail; changes that come after it fail at once.
+    /// Makes all changes durable and ends the writer: the head names the end of the log. Changes
+    /// that come after this request fail at once; when it has succeeded, all requests fail.
     Close,
     /// Makes the image smaller. The bytes behind the new end are all gone when the request ends,
     /// and none of them before; changes that come meanwhile wait. If the image grows again, it has
-    /// zeroes there.
+    /// zeroes behind the old end.
     Shrink {
         /// The new size, which is not larger than the present one.
         size_bytes: u64,

@@ -28,13 +28,13 @@ pub(crate) enum Next {
     Unknown,
     /// No segment: the log ends before this place.
     End,
-    /// No segment, and there was one.
+    /// The segment is missing, but it existed.
     Lost,
     /// A damaged segment.
     Damaged,
 }
 
-/// The judgement of a list about the end of the log.
+/// The judgement about an apparent end of the log, by a list of the objects behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
     /// The log ends there.
@@ -53,15 +53,13 @@ enum Entry {
     Damaged,
 }
 
-/// A scan of the log.
 #[derive(Debug)]
 pub(crate) struct Scan {
     /// The first segment that was not returned.
     next: u64,
     /// The first segment that was not requested.
     asked: u64,
-    /// How many segments to request at the same time: the more segments the log has, the more, up
-    /// to a limit.
+    /// How many segments to request ahead; it grows with each segment that is found.
     ahead: u64,
     ahead_max: u64,
     /// The log reaches at least `known`, and at most `end`.
@@ -71,7 +69,7 @@ pub(crate) struct Scan {
     /// How often the next segment was requested again.
     missed: u32,
     /// The objects that were listed when the scan first met an end. The same list judges each later
-    /// end of a growing log: making a list takes longer than a segment.
+    /// end of a growing log: a list takes longer than the PUT of a segment.
     listed: Option<Vec<u64>>,
     /// The end that was read again because of the list.
     reread: u64,
@@ -208,7 +206,7 @@ impl Scan {
         }
     }
 
-    /// Requests the next segment again, which has existed; returns `false` if it was requested too
+    /// Requests the next segment again, because it existed; returns `false` if it was requested too
     /// often.
     pub(crate) fn doubt(&mut self, out: &mut Outbox) -> bool {
         if self.missed == MISSED_READS_MAX {

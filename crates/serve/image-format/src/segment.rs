@@ -18,7 +18,6 @@ use crate::wire::{CHECKSUM_BYTES, Damage, Fields, checked, put_count, put_text, 
 /// The most records of one segment.
 pub const RECORDS_MAX: usize = 4096;
 
-/// The bytes of a record.
 const RECORD_BYTES: usize = 16;
 
 /// The longest name of the writer in a fence, in bytes.
@@ -60,7 +59,7 @@ pub enum Content {
     Fence {
         /// The place where the log continues.
         resume: u64,
-        /// The name of that writer.
+        /// The name of the new writer.
         writer: String,
     },
 }
@@ -72,7 +71,7 @@ pub struct Header {
     pub image: ImageId,
     /// The epoch of the writer.
     pub epoch: u64,
-    /// The number of the writer.
+    /// The number of the writer that put the segment.
     pub writer: Nonce,
     /// The place in the log.
     pub sequence: u64,
@@ -128,8 +127,8 @@ impl Header {
         self.durable > place || self.sequence >= place.saturating_add(WINDOW)
     }
 
-    /// Parses the header of an object of `object_bytes`, which begins with `front`. Returns its
-    /// length too: the data begins there.
+    /// Parses the header of an object of `object_bytes`, which begins with `front`. Also returns
+    /// the length of the header, behind which the data begins.
     ///
     /// # Errors
     /// The object is not a whole segment of an image with this geometry.

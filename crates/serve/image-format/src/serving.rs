@@ -33,10 +33,10 @@ use shrinking::Shrink;
 /// How long a proof that the writer has the image holds.
 pub const PROOF_NS: u64 = 60_000_000_000;
 
-/// How long a flush waits for other flushes, until as many wait as the last PUT ended and left
-/// waiting. Clients that each wait for their flush come back one by one: without this pause the
-/// first would get a PUT of its own, and the others would wait for two. The precision is that of
-/// the thread's timer.
+/// The longest time that a flush waits for other flushes. A flush waits only while there are fewer
+/// flushes than when the last PUT ended; the flushes that the PUT completed count as well. Clients
+/// that each wait for their flush come back one by one: without this pause the first would get a
+/// PUT of its own, and the others would wait for two.
 const GATHER_NS: u64 = 500_000;
 
 /// The reason why a writer ends when its objects are gone.
@@ -48,7 +48,6 @@ pub(crate) struct Serving {
     settings: Settings,
     head: Head,
     tag: Tag,
-    /// The cipher of an encrypted image.
     cipher: Option<Cipher>,
     map: Map,
     /// The place of this writer's first segment in the log.
@@ -56,13 +55,13 @@ pub(crate) struct Serving {
     tail: Tail,
     /// Flushes: the place before which all segments must be durable, and the time of the request.
     flushes: VecDeque<(u64, u64, RequestId)>,
-    /// A flush has ended that covers all segments before this place.
+    /// A flush has ended that covers all segments before this place of the log.
     promised: u64,
-    /// The number of flushes that the last PUT ended plus those that still waited, and the time
-    /// when that PUT ended.
+    /// The number of flushes when the last PUT ended, including the flushes that the PUT completed;
+    /// and the time of its end.
     crowd: usize,
     served_ns: u64,
-    /// Changes that wait for memory, or for a smaller size, in their order.
+    /// Changes that wait for memory, or until the image has become smaller, in their order.
     parked: VecDeque<(RequestId, Request)>,
     shrink: Option<Shrink>,
     reads: BTreeMap<u64, Read>,
@@ -73,7 +72,7 @@ pub(crate) struct Serving {
     /// The time of the last request that proved that the writer has the image.
     proof_ns: u64,
     /// The place before which all segments were durable when the current proof began; and the place
-    /// before which a segment of a replaced writer cannot lie behind a fence.
+    /// before which this writer may put segments without a newer proof.
     durable_then: u64,
     proven_until: u64,
     /// Before this time an earlier writer may not know that it was replaced.
@@ -139,7 +138,6 @@ impl Serving {
         Usage { live_bytes: live * bytes, held_bytes: held * bytes }
     }
 
-    /// Begins a request.
     pub(crate) fn submit(&mut self, id: RequestId, request: Request, out: &mut Outbox) {
         match self.judge_request(&request) {
             None => out.end(id, Err(Failure::Invalid)),
@@ -179,7 +177,7 @@ impl Serving {
         whole.then_some(offset / size..end / size)
     }
 
-    /// Returns `true` if a change must wait for memory, or for a smaller size.
+    /// Returns `true` if a change must wait for memory, or until the image has become smaller.
     fn must_wait(&self, request: &Request) -> bool {
         if self.keeps_waiting(request) {
             return true;
@@ -212,7 +210,7 @@ impl Serving {
         }
     }
 
-    /// Zeroes blocks that are not zeroes.
+    /// Zeroes the blocks of a range that are not zeroes yet.
     fn discard(&mut self, mut blocks: Range<u64>, out: &mut Outbox) {
         while !self.map.extents().is_empty_in(blocks.clone()) {
             self.make_room();
@@ -231,7 +229,7 @@ impl Serving {
 
     fn flush(&mut self, id: RequestId, out: &mut Outbox) {
         let end = self.tail.next() + u64::from(!self.tail.open_is_empty());
-        // A proof requested now arrives about when the segment is put.
+        // Request the proof now, so that it arrives about when the segment is put.
         let is_kept = end <= self.promised || (self.is_proven(out) && end <= self.tail.durable());
         if !is_kept {
             return self.flushes.push_back((end, out.now_ns, id));
@@ -300,8 +298,8 @@ impl Serving {
         }
     }
 
-    /// Returns `true` if it is time to seal. One PUT serves all flushes that came during the
-    /// previous one, and soon after.
+    /// Returns `true` if it is time to seal the open segment. One PUT serves all flushes that came
+    /// during the previous PUT, or soon after it.
     fn is_seal_due(&self, now_ns: u64) -> bool {
         let is_wanted = !self.parked.is_empty()
             || self.closing.is_some()
@@ -325,13 +323,12 @@ impl Serving {
         self.tail.open_since_ns().map(|since_ns| since_ns + self.settings.linger_ns)
     }
 
-    /// Returns when there is something to do.
+    /// Returns when to call [`Serving::go_on`], if nothing else happens before.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         let gathered_ns = self.gathered_ns().filter(|_| self.tail.nothing_is_sealed());
         self.seal_ns().into_iter().chain(gathered_ns).min()
     }
 
-    /// Continues with an answer of the store.
     pub(crate) fn answer(
         &mut self,
         errand: Errand<Purpose>,
@@ -353,7 +350,7 @@ impl Serving {
             (Purpose::LookForPart { epoch, number }, Answer::Missing) => {
                 self.leftovers.looked(epoch, number, false);
             }
-            // The store may err, so the writer asks again.
+            // The store may be wrong, so the writer asks again.
             (_, Answer::Missing) if errand.damaged < MISSED_READS_MAX => {
                 out.errands.reread(errand, out.now_ns);
             }
@@ -375,7 +372,7 @@ impl Serving {
         match (errand.purpose, answer) {
             (Purpose::PutSegment(sequence), Answer::Put(_)) => self.segment_is_put(sequence),
             (Purpose::PutSegment(sequence), Answer::Refused) => {
-                // An earlier PUT had succeeded, or another writer's segment is there.
+                // An earlier PUT had succeeded, or another writer's segment is at this place.
                 if mistake::makes(Mistake::TrustRefusal) {
                     self.segment_is_put(sequence);
                 } else {
@@ -408,7 +405,6 @@ impl Serving {
         }
     }
 
-    /// Continues with an answer about the head.
     fn head_answered(
         &mut self,
         errand: Errand<Purpose>,
@@ -469,7 +465,7 @@ impl Serving {
         }
     }
 
-    /// Notes that this head is in the store, and names the new checkpoint.
+    /// Notes that the store has `head`, which names the new checkpoint.
     fn head_is_put(&mut self, head: Head, tag: Tag, out: &mut Outbox) {
         let has_fences = out.now_ns >= self.alone_ns;
         self.publication.head_is_put(&head, &self.map, has_fences);
@@ -482,7 +478,6 @@ impl Serving {
         }
     }
 
-    /// Continues with the head in the store.
     fn head_is_read(
         &mut self,
         errand: Errand<Purpose>,
@@ -510,7 +505,7 @@ impl Serving {
             Purpose::LookAtHead if self.publication.checkpoint() == Some(head.checkpoint) => {
                 self.head_is_put(head, tag, out);
             }
-            // The head was edited: the checkpoint goes into the edited one.
+            // The head was edited: the next PUT adds the checkpoint to the edited head.
             Purpose::LookAtHead => {
                 self.tag = tag;
                 if !mistake::makes(Mistake::OverwriteEdits) {

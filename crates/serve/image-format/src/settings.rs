@@ -16,7 +16,8 @@ pub struct Settings {
     pub segment_blocks: u32,
     /// The time that a write stays only in memory when no flush comes.
     pub linger_ns: u64,
-    /// A checkpoint is made after this many bytes of segments, or after 24 times the map's size.
+    /// A checkpoint is made after this many bytes of segments, or after 24 times the map's bytes if
+    /// that is more.
     pub checkpoint_bytes: u64,
     /// A checkpoint is made after this many segments.
     pub checkpoint_segments: u64,

@@ -46,13 +46,13 @@ pub struct Stamp {
     pub kind: Kind,
     /// The blocks of the image are encrypted. Parts of a checkpoint do not have this flag.
     pub is_encrypted: bool,
-    /// The image that it belongs to.
+    /// The image that the object belongs to.
     pub image: ImageId,
-    /// The epoch of the writer that put it.
+    /// The epoch of the writer that put the object.
     pub epoch: u64,
     /// The revision of a head, the place of a segment in the log, or the position of a checkpoint.
     pub number: u64,
-    /// The writer that put it.
+    /// The writer that put the object.
     pub writer: Nonce,
 }
 
@@ -105,7 +105,7 @@ impl Stamp {
         Ok(Stamp { kind, is_encrypted, image, epoch, number, writer })
     }
 
-    /// Parses the stamp of an object of this kind; returns the fields behind it too.
+    /// Parses the stamp of an object of this kind; also returns the fields behind the stamp.
     pub(crate) fn begin(object: &[u8], kind: Kind) -> Result<(Stamp, Fields<'_>), Damage> {
         let stamp = Stamp::parse(object)?;
         match stamp.kind == kind {

@@ -17,7 +17,7 @@ pub enum Key {
     Part {
         /// The epoch of the writer.
         epoch: u64,
-        /// The number of the checkpoint among all of this writer.
+        /// The number of the checkpoint among the checkpoints of this writer.
         nth: u32,
         /// The number of the part.
         number: u32,
@@ -113,7 +113,7 @@ pub enum Operation {
         /// The first place of the log to list.
         from: u64,
     },
-    /// Delete an object.
+    /// Deletes an object.
     Delete {
         /// The image of the object.
         image: ImageId,
@@ -148,7 +148,8 @@ pub enum Answer {
         /// The tag of the object.
         tag: Tag,
     },
-    /// The places of existing segments: some of the first, in any order.
+    /// The places of existing segments, in any order. If there are many segments, only the places
+    /// of the first ones.
     Listed(Vec<u64>),
     /// The object does not exist.
     Missing,

@@ -20,7 +20,7 @@ struct Open {
     /// The image block of each data block.
     blocks: Vec<u64>,
     data: Vec<u8>,
-    /// The time of its first write.
+    /// The time of the first write.
     since_ns: u64,
 }
 
@@ -81,7 +81,7 @@ impl Tail {
         self.sealed.first_key_value().map_or(self.next, |(sequence, _)| *sequence)
     }
 
-    /// Returns the bytes in memory.
+    /// Returns the bytes of data in memory.
     pub(crate) fn bytes(&self) -> usize {
         self.open.data.len() + self.sealed_bytes
     }
@@ -158,7 +158,8 @@ impl Tail {
         }
     }
 
-    /// Seals the open segment, which is not empty, and opens the next one. Returns its bytes.
+    /// Seals the open segment, which is not empty, and opens the next one. Returns the length of
+    /// the sealed one in bytes.
     pub(crate) fn seal(&mut self, map: &mut Map) -> usize {
         let Open { records, blocks, data, .. } = core::mem::take(&mut self.open);
         let (image, epoch, writer, sequence) = (self.image, self.epoch, self.writer, self.next);
@@ -197,7 +198,7 @@ impl Tail {
         near.find(|(_, sealed)| !sealed.is_sent).map(|(sequence, _)| *sequence)
     }
 
-    /// Returns a segment to put now.
+    /// Returns the next segment to put, if one may be put now.
     pub(crate) fn take_unsent(&mut self) -> Option<(u64, Arc<Vec<u8>>)> {
         let end = self.durable() + WINDOW;
         let mut unsent = self.sealed.range_mut(..end).filter(|(_, sealed)| !sealed.is_sent);

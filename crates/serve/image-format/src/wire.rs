@@ -116,7 +116,6 @@ pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str, len_max: usize) {
     bytes.extend(text.as_bytes());
 }
 
-/// Appends a count of entries.
 pub(crate) fn put_count(bytes: &mut Vec<u8>, count: usize) {
     bytes.extend((count as u32).to_le_bytes());
 }

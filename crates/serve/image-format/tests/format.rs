@@ -37,7 +37,8 @@ fn snapshots() -> impl Strategy<Value = Vec<Snapshot>> {
     })
 }
 
-/// Returns a clone, of a clone up to `depth`, of an image.
+/// Returns the head of an image, or of a clone at the end of a chain of at most `depth` clones of
+/// it.
 fn clone_of(head: &Head, depth: usize) -> Head {
     let Some(snapshot) = head.snapshots.first().filter(|_| depth > 0) else { return head.clone() };
     let image = [depth as u8; 16];
@@ -106,12 +107,10 @@ fn data_bytes(header: &Header, geometry: Geometry) -> u64 {
     data.map(|record| u64::from(record.blocks) * geometry.stored_bytes() as u64).sum()
 }
 
-/// Returns a header of an image, by its epoch and its place.
 fn header(epoch: u64, sequence: u64, content: Content) -> Header {
     Header { image: [1; 16], epoch, writer: [3; 16], sequence, durable: 1, content }
 }
 
-/// Returns the head of an image, by its epoch.
 fn head_of(epoch: u64) -> Head {
     Head {
         image: [1; 16],
@@ -291,7 +290,7 @@ fn two_extents_of_the_same_data_are_damage() {
     assert_eq!(read(&part), Ok(map));
     let beyond = with(&part, second_index, 2);
     assert!(read(&beyond).is_err());
-    // Two blocks of a segment that has one.
+    // Claim two blocks for a segment that has one.
     let blocks_at = STAMP_BYTES + 4 + 4 + 12;
     assert!(read(&with(&part, blocks_at, 1)).is_err());
 }
@@ -318,7 +317,7 @@ fn snapshot(checkpoint: Checkpoint, end: u64) -> Snapshot {
     Snapshot { name: String::from("s"), checkpoint, end, size_bytes: 4096, clones: Vec::new() }
 }
 
-/// Returns `true` if a snapshot needs a segment that has no live block since another one.
+/// Returns `true` if a snapshot needs a segment that has no live block since segment `dead_since`.
 fn needs(snapshot: &Snapshot, sequence: u64, dead_since: u64) -> bool {
     let follows = sequence >= snapshot.checkpoint.position;
     sequence < snapshot.end && (dead_since >= snapshot.end || follows)

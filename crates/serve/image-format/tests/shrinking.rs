@@ -31,7 +31,8 @@ fn write(block: u64, byte: u8, durable: bool) -> Request {
     Request::Write { offset: block * BLOCK_BYTES, data, durable }
 }
 
-/// Makes an image each of whose blocks has its number; each segment has blocks of both ends.
+/// Makes an image each of whose blocks has its number; each segment has blocks of both ends of the
+/// image.
 fn full(store: &mut Memory, settings: Settings) -> Image {
     let settings = Settings { segment_blocks: 4, ..settings };
     let mut image = image(store, settings, BLOCKS * BLOCK_BYTES);
@@ -216,7 +217,7 @@ fn nothing_is_put_behind_the_place_that_is_left_out_before_the_head() {
     image.submit(3, beyond, store.now_ns);
     assert_eq!(image.pop_end().map(|end| (end.id, end.result)), Some((3, Err(Failure::Invalid))));
     let mut head = None;
-    // Time enough for a segment that no flush needs.
+    // This time is enough for the PUT of a segment that no flush needs.
     for now_ns in [0, 5_000_000_000, 10_000_000_000] {
         image.turn(now_ns);
         while let Some((ticket, operation)) = image.pop_operation() {

@@ -1,4 +1,5 @@
-//! Snapshots on a store without errors: the objects that they keep, and that these go with them.
+//! Snapshots on a store without errors: they keep objects, which are deleted when the snapshots are
+//! removed.
 
 #[path = "support/memory.rs"]
 mod memory;
@@ -44,13 +45,13 @@ fn a_snapshot_keeps_overwritten_blocks_until_it_is_removed() {
     for round in 3..6 {
         write_all(&mut store, &mut image, round);
     }
-    // The store holds all blocks once more, however often they were overwritten since.
+    // The snapshot adds the bytes of all blocks once, however often they were overwritten since.
     let with_one = store.bytes();
     assert!(with_one > alone + alone * 8 / 10 && with_one < alone + alone * 13 / 10);
     store.edit(Edit::Snapshot(String::from("two"))).expect("a snapshot");
     write_all(&mut store, &mut image, 6);
     assert!(store.bytes() > with_one + alone * 8 / 10);
-    // Only the first one goes: segments that only it needs are deleted, though the second one
+    // Only the first snapshot goes: segments that only it needs are deleted, though the second one
     // exists.
     let gone = kept(&store, "one");
     store.edit(gone).expect("it is there");

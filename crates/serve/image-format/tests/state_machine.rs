@@ -64,7 +64,7 @@ fn flushes_that_come_meanwhile_share_the_next_put() {
     assert_eq!(third.len(), 1);
     put(&mut image, third[0].0, 600_000);
     assert_eq!(ends(&mut image), [19]);
-    // The client is alone now, and waits for no other.
+    // The client's flush is the only one now, and waits for no other.
     image.submit(20, write(20 * 4096, true), 600_001);
     assert_eq!(operations(&mut image).len(), 1);
 }
@@ -159,8 +159,8 @@ fn errors_of_the_store_are_not_taken_for_damage() {
     }
 }
 
-/// Lets a writer find a segment that does not belong to its image. Then the head is `another`, or
-/// still the writer's own.
+/// Lets a writer find a segment that does not belong to its image. When the writer then reads the
+/// head, that is `another`, or still the writer's own.
 fn opened_with_a_strange_segment(another: Option<&[u8]>) -> Status {
     let (_, mut head) = image(1 << 30);
     let mut image = take_over();
@@ -223,7 +223,8 @@ fn deleted_by_the_next_writer(parts: &[u32]) -> Vec<Key> {
             }
         };
         image.answer(ticket, answer, 0);
-        // Operations without a delay, and those that wait only for a change.
+        // Let the image send the operations that need no pause, and those that wait only for a
+        // change.
         image.turn(0);
     }
     assert!(matches!(image.status(), Status::Serving { epoch: 2, .. }), "{:?}", image.status());

@@ -39,16 +39,17 @@ pub const PAGE_BYTES: u64 = 16 << 10;
 /// reads from a folder. A block of 4 KiB with its checksum lies in two parts.
 const PART_BYTES: usize = 4 << 10;
 
-/// The parts of a page.
+/// The number of parts of a page.
 const PARTS: usize = PAGE_BYTES as usize / PART_BYTES;
 
 /// The pages read from a folder at the same time for one request.
 const READS_AT_ONCE: usize = 8;
 
-/// How long a folder may take to read a page, before the store is asked instead.
+/// How long a folder may take to read a page, before the cache asks the store instead.
 const READ_MAX: Duration = Duration::from_secs(1);
 
-/// How long the cache then leaves a folder unused, and longer while its disk has reads to answer.
+/// The least time for which the cache does not use a folder after that. It uses the folder again
+/// only when the disk has answered all pending reads.
 const ASIDE: Duration = Duration::from_secs(10);
 
 /// The most pages being written to a folder; the cache does not store more.
@@ -67,7 +68,6 @@ pub(crate) fn origin(image: ImageId, store: &str, path: &str) -> Origin {
     name.digest128().to_le_bytes()
 }
 
-/// A segment of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Segment {
     /// The log of the image whose writer put the segment.
@@ -87,11 +87,9 @@ impl Segment {
     }
 }
 
-/// The key of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct PageKey {
     segment: Segment,
-    /// The number of the page in the segment.
     number: u32,
 }
 
@@ -162,8 +160,8 @@ impl Cache {
         Cache { state, folder: None, say: None, fetched: Notify::new() }
     }
 
-    /// Writes pending pages to the disk, and accepts no more, as dropping does. Blocks, for some
-    /// seconds at most.
+    /// Writes pending pages to the disk, and accepts no more. Dropping the cache does the same. The
+    /// call blocks for some seconds at most.
     pub fn end(&self) {
         self.folder.iter().for_each(|(_, writer)| writer.end());
     }
@@ -209,7 +207,8 @@ impl Cache {
         has_all && self.asks()
     }
 
-    /// Returns `true` if the folder may be used, also again after its disk has answered all reads.
+    /// Returns `true` if the folder may be used. After a pause, reports that its disk answers
+    /// again.
     fn asks(&self) -> bool {
         let mut state = self.state.lock();
         if self.is_aside_in(&state) {
@@ -223,7 +222,7 @@ impl Cache {
     }
 
     /// Returns `true` if the folder is not used because its disk did not answer. The pending reads
-    /// occupy memory until it does.
+    /// occupy memory until the disk answers.
     pub(crate) fn is_aside(&self) -> bool {
         self.is_aside_in(&self.state.lock())
     }
@@ -281,7 +280,6 @@ impl Cache {
         bytes.filter(|_| is_there)
     }
 
-    /// Returns the segments with cached pages.
     #[cfg(test)]
     pub(crate) fn segments(&self) -> HashSet<Segment> {
         let state = self.state.lock();
@@ -352,7 +350,7 @@ impl Cache {
     fn wants(&self, key: &PageKey, anew: bool) -> bool {
         let mut state = self.state.lock();
         if anew {
-            // The old page goes even if the new one is not stored.
+            // Remove the old page even if the new one is not stored.
             state.pages.remove(key);
         }
         let is_full = self.folder.is_some() && state.writes.len() >= WRITES_MAX;
@@ -390,12 +388,10 @@ fn parts(range: &Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
     })
 }
 
-/// Returns the whole pages that contain a range.
 pub(crate) fn pages_of(range: &Range<u64>) -> Range<u64> {
     range.start / PAGE_BYTES * PAGE_BYTES..range.end.next_multiple_of(PAGE_BYTES)
 }
 
-/// Returns the checksums of the parts of a page.
 fn sums(key: &PageKey, bytes: &[u8]) -> Sums {
     let mut sums = [0; PARTS];
     for (number, part) in bytes.chunks(PART_BYTES).enumerate() {

@@ -75,13 +75,13 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// Removes an image; returns the number of its objects. The head is deleted first: objects left by
-/// an interruption open no more, and the next call removes them. If it is a clone, the image of its
-/// snapshot forgets it. Blocks.
+/// Removes an image; returns the number of its objects. The head is deleted first: if the call is
+/// interrupted, no writer can open the rest, and the next call removes it. If the image is a clone,
+/// the image of its snapshot forgets it. Blocks.
 ///
 /// The call replaces the image's writer. If an earlier writer may not know that yet, the call runs
-/// `wait`, which must not return before that writer has noticed ([`NOTICED_WITHIN`]), unless it is
-/// certainly dead. Until then it may acknowledge data that is then removed.
+/// `wait`, which must return only when that writer has noticed ([`NOTICED_WITHIN`]) or has
+/// certainly ended. Until then that writer may acknowledge data that the removal deletes.
 ///
 /// # Errors
 /// One line: there is no image, it has clones, or not all objects could be deleted.
@@ -142,7 +142,6 @@ fn release(
     }
 }
 
-/// Deletes all objects of an image.
 async fn delete_all(client: &Client) -> Result<u64, String> {
     let mut gone = 0;
     for _ in 0..ROUNDS_MAX {
@@ -164,8 +163,8 @@ async fn delete_all(client: &Client) -> Result<u64, String> {
     Err("the server of this image still writes: stop that server first".to_owned())
 }
 
-/// Returns `true` if an object below the path of an image belongs to it; another image may be
-/// there.
+/// Returns `true` if an object below the path of an image belongs to this image, and not to another
+/// one below that path.
 fn is_own(name: &str) -> bool {
     let is_number = |text: &str| {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')

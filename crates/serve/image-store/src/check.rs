@@ -36,9 +36,9 @@ pub struct Finding {
     pub what: &'static str,
     /// The affected bytes, in ascending order.
     pub ranges: Vec<Range<u64>>,
-    /// The image itself has such bytes.
+    /// The image itself has affected bytes.
     pub is_of_image: bool,
-    /// The snapshots that have such bytes.
+    /// The snapshots that have affected bytes.
     pub snapshots: Vec<String>,
 }
 
@@ -66,8 +66,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
 }
 
-/// Reads all live data of an image and its snapshots. It verifies the checksums of an encrypted
-/// image, and with a key also the data. Blocks.
+/// Reads all live data of an image and its snapshots. The check verifies the checksums of an
+/// encrypted image, and with a key also the data. Blocks.
 ///
 /// # Errors
 /// One line: there is no image, its head is damaged, the key is wrong, or the store cannot be used.
@@ -122,7 +122,7 @@ fn moments(head: &Head) -> Vec<Moment> {
     std::iter::once(image).chain(head.snapshots.iter().map(then)).collect()
 }
 
-/// Adds the extents that a map has in each segment; a segment needed by several is read once.
+/// Adds the extents that a map has in each segment; a segment that several maps need is read once.
 fn add(wanted: &mut Wanted, map: &Map) {
     let mut own: BTreeMap<u64, Extents> = BTreeMap::new();
     for (block, extent) in map.extents().iter() {
@@ -207,7 +207,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Adds to the findings whether the image has the bytes, and which snapshots.
+    /// Adds to each finding if the image has the affected bytes, and which snapshots have them.
     async fn say_which(
         &self,
         moment: &Moment,

@@ -23,7 +23,8 @@ pub struct Client {
     place: Place,
     timeout: Duration,
     last_error: Arc<Mutex<Option<LastError>>>,
-    /// GETs, and the bytes they requested; reads of data that the cache answered, and did not.
+    /// The counts of GETs, of the bytes that they requested, of reads that the cache answered, and
+    /// of reads that it did not answer.
     asked: Arc<[AtomicU64; 4]>,
     cache: Option<Arc<Cache>>,
     /// A text that identifies the store.
@@ -73,7 +74,7 @@ impl Client {
         Segment { origin: origin(image, &self.store, path), sequence }
     }
 
-    /// Lets the cache forget this image from a segment on.
+    /// Removes the pages of this image from the cache, from a segment on.
     pub(crate) fn forget(&self, image: ImageId, sequence: u64) {
         if let Some(cache) = &self.cache {
             cache.forget(self.segment(image, None, sequence));
@@ -111,7 +112,6 @@ impl Client {
         (gets.load(Relaxed), bytes.load(Relaxed))
     }
 
-    /// Returns the counters of the cache.
     pub(crate) fn cache_figures(&self) -> CacheFigures {
         let [.., hits, misses] = &*self.asked;
         CacheFigures { hits: hits.load(Relaxed), misses: misses.load(Relaxed) }
@@ -213,7 +213,7 @@ impl Client {
         else {
             return self.failed(&format!("no answer of the store within {:?}", self.timeout));
         };
-        // Another read may have cached it meanwhile.
+        // Another read may have cached the data meanwhile.
         if let Some(bytes) = cached().await {
             return hit(bytes);
         }
@@ -382,7 +382,7 @@ fn body_of(body: &Arc<Vec<u8>>) -> PutPayload {
     PutPayload::from_bytes(bytes::Bytes::from_owner(Whole(Arc::clone(body))))
 }
 
-/// A tag contains both, because some stores compare one and some the other.
+/// Returns a tag of the ETag and the version, because some stores compare one and some the other.
 fn tag_of(e_tag: Option<String>, version: Option<String>) -> Option<Tag> {
     if e_tag.is_none() && version.is_none() {
         return None;
@@ -400,8 +400,8 @@ pub(crate) fn update(tag: &Tag) -> PutMode {
     PutMode::Update(version_of(tag))
 }
 
-/// S3 answers 409 while it carries out another request for the same object. Azure also answers 409
-/// if the object exists, which is an answer and not a conflict.
+/// Returns `true` if the store refused because of another request for the same object: S3 answers
+/// 409 then. Azure also answers 409 if the object exists, which is no conflict.
 fn is_conflict(error: &Error) -> bool {
     let Error::AlreadyExists { source, .. } = error else { return false };
     let text = source.to_string();

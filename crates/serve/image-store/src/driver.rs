@@ -30,7 +30,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError};
 /// The most operations in flight.
 const OPERATIONS_MAX: usize = 32;
 
-/// The commands taken from the queue before the store gets its turn.
+/// The most commands taken from the queue before the thread handles the store's answers.
 const COMMANDS_MAX: usize = 256;
 
 /// A PUT into a folder that has taken this many time limits belongs to a killed process.
@@ -142,7 +142,7 @@ struct Driver {
     opens_until: Instant,
     failures: u64,
     trouble: Trouble,
-    /// GETs, and their bytes, before there was a machine.
+    /// The GETs and their bytes before the state machine was made.
     asked_before: (u64, u64),
 }
 
@@ -176,7 +176,7 @@ impl Driver {
         boot_ns() - self.begin_ns
     }
 
-    /// Returns when the owner has dropped the image, or the image was not open in time.
+    /// Serves until the owner drops the image, or the image was not open in time.
     async fn serve(&mut self, commands: &mut Commands) {
         loop {
             self.image.turn(self.now_ns());
@@ -249,8 +249,8 @@ impl Driver {
         self.image.submit(self.requests, request, self.now_ns());
     }
 
-    /// Takes the other waiting commands, so that the state machine handles them together. Returns
-    /// `true` if one of them is the end.
+    /// Submits the other waiting commands, so that the state machine handles them together. Returns
+    /// `true` if one of them ends the thread.
     fn submit_more(&mut self, commands: &mut Commands) -> bool {
         for _ in 1..COMMANDS_MAX {
             match commands.try_recv() {
@@ -278,7 +278,7 @@ impl Driver {
         }
     }
 
-    /// Lets the cache forget segments behind the log of this image: the store may have been put
+    /// Removes from the cache segments behind the log of this image: the store may have been put
     /// back to an older state.
     fn forget_others(&mut self) {
         if !self.has_forgotten
@@ -317,8 +317,8 @@ impl Driver {
             nowait_image_format::Status::Over(Over::Failed(why)) => Status::Failed(why.to_owned()),
             nowait_image_format::Status::Over(Over::Closed) => Status::Closed,
         };
-        // The state machine does not know which requests the cache has answered, nor that GETs read
-        // whole pages.
+        // Only the client knows which requests the cache has answered, and that a GET reads whole
+        // pages.
         let (asked, before) = (self.client.asked(), self.asked_before);
         let (gets, bytes_got) = (asked.0 - before.0, asked.1 - before.1);
         let costs = Costs { gets, bytes_got, ..self.image.costs() };

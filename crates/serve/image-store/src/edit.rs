@@ -14,8 +14,8 @@ use nowait_image_format::{Answer, CloneOf, Edit, Editor, Head, Key, Snapshot};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Edits an image; its writer continues, and need not agree. Blocks, for the time limit for opening
-/// an image at most.
+/// Edits an image while its writer continues. Blocks, for the time limit for opening an image at
+/// most.
 ///
 /// # Errors
 /// One line: the edit is not possible, there is no image, it is damaged, or the store cannot be
@@ -73,7 +73,7 @@ pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Resul
     }
     // A process that did not see the clone may have removed the snapshot.
     if let Err(error) = edit_on(url, &client, options.open_timeout, Edit::Made(clone.image)) {
-        // No writer has opened it.
+        // No writer has opened the clone.
         catalog::remove(to, options, |_| {})?;
         return Err(error);
     }

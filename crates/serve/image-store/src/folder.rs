@@ -1,4 +1,5 @@
-//! A folder as a store: the one of `object_store`, with the conditional PUT that it lacks.
+//! A folder as a store: the folder store of the crate `object_store`, with the conditional PUT that
+//! it lacks.
 //!
 //! A PUT replaces an object under a lock of its folder (`flock`), which all processes of one
 //! machine see. The store refuses file systems that other machines share without sharing the lock,
@@ -102,7 +103,7 @@ async fn replace_locked(
     let then = modified().map_err(|error| generic("look", &error))?;
     let result = inner.put(location, payload).await?;
     // The tag contains the time in steps of the kernel's clock, and no two revisions may have the
-    // same.
+    // same tag.
     if modified().map_err(|error| generic("look", &error))? > then {
         return Ok(result);
     }

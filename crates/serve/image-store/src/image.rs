@@ -16,10 +16,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// The minimum timeout of a close for writing the head, even if the flush has used up the limit.
+/// The least time for putting the head at a close, even if the flush has used up the limit.
 const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 
-/// The time beyond the limit for opening, which the thread itself watches.
+/// How much longer than the limit for opening a caller waits: the thread itself observes that
+/// limit.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// An image on a store, opened by a writer or a reader. Dropping it loses data that was not
@@ -226,7 +227,7 @@ impl StoredImage {
     }
 
     /// Makes all writes durable and stores the end of the log in the head, within `limit`, so that
-    /// a later loss is not taken for the end. Blocks.
+    /// a later writer cannot take lost segments for the end. Blocks.
     ///
     /// # Errors
     /// Not all writes could be made durable.

@@ -32,7 +32,7 @@ pub fn read_key(path: &Path) -> io::Result<ImageKey> {
         let mut file = File::open(path)?;
         let about = file.metadata()?;
         let (mode, owner) = (about.permissions().mode(), about.uid());
-        // Enough room that the vector does not reallocate and leave copies of the key.
+        // Reserve enough room: a reallocation would leave a copy of the key.
         let mut bytes = Zeroizing::new(Vec::with_capacity(2 * DIGITS));
         (&mut file).take(DIGITS as u64 + 2).read_to_end(&mut bytes)?;
         Ok((mode, owner, bytes))

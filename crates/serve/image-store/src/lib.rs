@@ -19,7 +19,7 @@
 //!   and for views
 //!
 //! All I/O of an image is on one thread, with a runtime of its own. A caller puts its request into
-//! a queue, and the thread calls back at its end.
+//! a queue, and the thread calls back when the request has ended.
 
 pub mod cache;
 pub mod catalog;

@@ -27,7 +27,7 @@ pub struct StoreOptions {
     pub cache: Option<Arc<Cache>>,
     /// The key of an encrypted image, existing or new. Calls that do not touch data need no key.
     pub key: Option<ImageKey>,
-    /// Reports, in one line each, lost data, and that the store accepts nothing, or does so again.
+    /// Gets one line of text about lost data, and when the store begins or ceases to fail.
     pub say: Option<fn(&str)>,
 }
 
@@ -51,7 +51,6 @@ pub struct Place {
     pub store: Arc<dyn ObjectStore>,
     /// The path below which the image's objects are.
     pub prefix: Path,
-    /// The store, if it is a folder.
     folder: Option<Arc<Folder>>,
 }
 
@@ -90,7 +89,8 @@ impl Place {
         Place { store, prefix: prefix.into(), folder: None }
     }
 
-    /// Removes temporary files of killed PUTs that are at least this old.
+    /// Removes temporary files that are at least as old as `older`, of PUTs whose process was
+    /// killed.
     pub(crate) async fn sweep(&self, older: Duration) {
         let Some(folder) = self.folder.clone() else { return };
         let prefix = self.prefix.clone();
@@ -112,7 +112,6 @@ impl Place {
         Ok(self.at(prefix))
     }
 
-    /// Returns the place of the image at `prefix` in the store.
     pub(crate) fn at(&self, prefix: Path) -> Place {
         Place { prefix, ..self.clone() }
     }
@@ -138,7 +137,8 @@ fn retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-/// Returns the client's own time-out, which is longer than ours.
+/// Returns the time-out of the crate `object_store`: longer than `request_timeout`, which applies
+/// first.
 fn timeout(options: &StoreOptions) -> String {
     format!("{} seconds", options.request_timeout.as_secs() + 2)
 }

@@ -18,8 +18,8 @@ pub enum Verdict {
 
 /// Tries conditional PUTs on objects whose names contain `nonce`, and deletes them.
 ///
-/// A refusal may be the answer to a repeated request whose first answer was lost. It is evidence
-/// about the store only if each of a few objects is refused.
+/// A refusal may be the answer to a repeated request whose first answer was lost. A refusal is
+/// evidence about the store only if each of a few objects is refused.
 pub async fn probe(client: &Client, nonce: &str) -> Verdict {
     const OBJECTS: usize = 4;
     let mut refusal = "";

@@ -18,7 +18,7 @@ use std::time::Duration;
 /// How often an object that does not come, or looks damaged, is requested.
 pub(crate) const READS_MAX: u32 = 5;
 
-/// How often the store must say that an object is missing: it may err.
+/// How often the store must say that an object is missing: the store may be wrong.
 const MISSES_MAX: u32 = 3;
 
 /// The pause before the first repetition; each further pause is twice as long.
@@ -27,7 +27,6 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The parts of the map, or headers of segments, that are read at the same time.
 const READS_AHEAD: usize = 16;
 
-/// The end of a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LogEnd<'a> {
     /// The log ends where no segment follows. The listed segments are in the store, but may not
@@ -46,12 +45,11 @@ impl LogEnd<'_> {
     }
 }
 
-/// Reads an image.
 pub(crate) struct Reader<'a> {
     pub(crate) client: &'a Client,
 }
 
-/// The environment variables that also identify a store.
+/// The environment variables that identify a store, besides the options.
 const ENDPOINTS: [&str; 8] = [
     "AWS_ENDPOINT_URL_S3",
     "AWS_ENDPOINT_URL",
@@ -63,7 +61,6 @@ const ENDPOINTS: [&str; 8] = [
     "GOOGLE_BASE_URL",
 ];
 
-/// Makes a client for an image.
 pub(crate) fn client(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     let place = Place::new(url, options).map_err(io::Error::other)?;
     let said = ENDPOINTS.map(|name| std::env::var(name).unwrap_or_default());
@@ -72,7 +69,7 @@ pub(crate) fn client(url: &StoreUrl, options: &StoreOptions) -> io::Result<Clien
     Ok(client.telling(options.say))
 }
 
-/// Runs work with a store to its end; names the image in its error.
+/// Waits until `work` has ended; adds the address of the image to its error.
 pub(crate) fn blocking<T>(
     url: &StoreUrl,
     work: impl Future<Output = Result<T, String>>,
@@ -126,7 +123,6 @@ impl Reader<'_> {
         self.read(of, Key::Head, HEAD_BYTES_MAX, parse).await
     }
 
-    /// Returns the head of the image.
     pub(crate) async fn head(&self) -> Result<Head, String> {
         match self.look().await? {
             Read::Good(head) => Ok(head),
@@ -136,7 +132,7 @@ impl Reader<'_> {
     }
 
     /// Returns the map of an image from head and log, and the objects that could not be read.
-    /// `None`: not even the map of the checkpoint.
+    /// `None`: the map of the checkpoint cannot be read.
     pub(crate) async fn recovered(
         &self,
         head: &Head,
@@ -150,7 +146,7 @@ impl Reader<'_> {
         Ok((map, hits))
     }
 
-    /// Returns the map of the checkpoint; `None`: it cannot be read.
+    /// Returns the map of the checkpoint; `None`: the map cannot be read.
     pub(crate) async fn map(
         &self,
         head: &Head,
@@ -192,7 +188,7 @@ impl Reader<'_> {
         let reads = (next..end_at).map(|sequence| self.header(head, sequence));
         let mut reads = futures_util::stream::iter(reads).buffered(READS_AHEAD);
         while let Some((sequence, header)) = reads.next().await {
-            // The log continues farther on behind a fence.
+            // This segment lies behind a fence, and the log continues farther on.
             if sequence < next {
                 continue;
             }
@@ -230,7 +226,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns `true` if the list shows that a missing segment is not the end of the log.
+    /// Returns `true` if the list shows that the segment at `at`, which is missing, has existed.
     pub(crate) async fn is_lost(
         &self,
         head: &Head,
@@ -251,7 +247,6 @@ impl Reader<'_> {
         Ok(false)
     }
 
-    /// Reads a part of the map.
     async fn part(&self, head: &Head, number: u32) -> (Key, Result<Read<Part>, String>) {
         let key = head.checkpoint.key(number);
         let read = self.read((&head.bases, head.image), key, PART_BYTES_MAX, |bytes, _| {
@@ -279,7 +274,7 @@ impl Reader<'_> {
     }
 
     /// Reads an object of at most `len` bytes, and repeats that if it does not come or is damaged.
-    /// The bases of the image tell which image has it.
+    /// The bases of the image tell which image has the object.
     pub(crate) async fn read<T>(
         &self,
         of: (&Bases, ImageId),
@@ -344,7 +339,6 @@ pub(crate) enum Read<T> {
 }
 
 impl<T> Read<T> {
-    /// Returns the word for the result.
     pub(crate) fn what(&self) -> &'static str {
         match self {
             Read::Good(_) => "good",

@@ -7,7 +7,7 @@
 //! ```
 //! A writer takes the image over and waits until the earlier writer must have noticed. It then puts
 //! a checkpoint behind all existing segments, and closes the image. Only a later writer deletes
-//! objects. A repair that is killed half-way has changed nothing but the writer.
+//! objects. A repair that is killed half-way has changed no data.
 
 use crate::client::Client;
 use crate::image::writer;
@@ -40,11 +40,12 @@ pub struct Loss {
     pub what: &'static str,
     /// How many segments of the log are lost; their contents are unknown.
     pub lost: u64,
-    /// How many segments exist before them, behind the last checkpoint.
+    /// How many segments exist before the lost ones, behind the last checkpoint.
     pub before: u64,
-    /// How many segments exist behind them.
+    /// How many segments exist behind the lost ones.
     pub behind: u64,
-    /// The bytes of the image that these have changed, in ascending order.
+    /// The bytes of the image that the segments behind the lost ones have changed, in ascending
+    /// order.
     pub ranges: Vec<Range<u64>>,
 }
 
@@ -129,7 +130,8 @@ async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Resul
     let reader = Reader { client };
     let at = fence(client, &taken).await?;
     let position = at + WINDOW;
-    // The earlier writer puts nothing more. The fence itself proves nothing about earlier places.
+    // The earlier writer puts nothing more. Leave the fence out: it must not count as proof that
+    // earlier places were durable.
     let mut listed = segments(&reader.list().await?, taken.image);
     listed.retain(|sequence| *sequence < at);
     let Log { mut map, epoch: last, .. } = reader.followed(&taken, &listed, way, at).await?;
@@ -156,7 +158,7 @@ async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Resul
 }
 
 impl Reader<'_> {
-    /// Follows the log behind the map, and over its lost segments, to `end` at most.
+    /// Follows the log behind the map, and over its lost segments, up to `until`.
     async fn followed(
         &self,
         head: &Head,
@@ -235,7 +237,8 @@ impl Reader<'_> {
         if of <= epoch || durable != sequence {
             return Ok(false);
         }
-        // Segments behind a fence were in flight when it took its place, so none proves it durable.
+        // Segments behind a fence were in flight when the fence was put, so none of them shows that
+        // its place was durable.
         for sequence in at + 1..at + WINDOW {
             if let Read::Good((header, _)) = self.header(head, sequence).await.1?
                 && header.proves(at)
@@ -283,7 +286,7 @@ async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
     Err("the server of this image still writes: stop that server first".to_owned())
 }
 
-/// Puts an object if none exists; returns `true` if it is there now.
+/// Puts an object if none exists; returns `true` if the object is there now.
 pub(crate) async fn put_if_absent(
     client: &Client,
     image: ImageId,

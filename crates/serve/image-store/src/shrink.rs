@@ -15,7 +15,8 @@ const CLEANS_WITHIN: Duration = Duration::from_mins(1);
 
 /// Makes an image smaller: the data behind its new end is gone, except in snapshots. The call takes
 /// the image over, so the present writer fails; if the image has the size already, nothing changes.
-/// Returns the head before. Blocks for at most twice the time limit for opening, and a minute.
+/// Returns the earlier head. The call blocks for at most twice the time limit for opening, plus a
+/// minute.
 ///
 /// # Errors
 /// One line: the size is not possible or larger, there is no image, it is damaged, the key is

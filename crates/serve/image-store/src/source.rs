@@ -86,7 +86,6 @@ impl Notice {
     }
 }
 
-/// Returns the settings of the writer.
 fn settings(options: &ObjectOptions) -> io::Result<Settings> {
     let mut settings = Settings::new(writer()?);
     if let Durability::Interval(time) = options.durability {

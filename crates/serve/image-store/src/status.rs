@@ -26,12 +26,12 @@ pub enum Status {
     },
     /// Another writer has taken the image over: all requests fail.
     Fenced {
-        /// The epoch of that writer.
+        /// The epoch of the writer that has the image now.
         epoch: u64,
-        /// The host and process of that writer.
+        /// The host and process of the writer that has the image now.
         writer: String,
     },
-    /// A description of the failure: all requests fail. If the image is only read, just the
+    /// A description of the failure: all requests fail. If the image is only read, only the
     /// requests for deleted data fail.
     Failed(String),
     /// This writer has closed the image.

@@ -4,9 +4,10 @@
 //!   import   file, device or NBD server ── data, without zeroes ──▶ image on a store
 //!   export   image on a store ── stored data ──▶ file (holes between), device or NBD server
 //! ```
-//! Both can be interrupted, and resumed later. An import resumes with the blocks that the image
-//! lacks, an export behind the part of the file that is known to be durable. Until that file is
-//! complete, its name contains a word for the state of the image: another state gives another file.
+//! An import or export can be interrupted, and resumed later. An import resumes with the blocks
+//! that the image lacks, an export behind the part of the file that is known to be durable. Until
+//! that file is complete, its name contains a word for the state of the image: another state gives
+//! another file.
 
 use crate::view::RUN_BYTES_MAX;
 use crate::{Request, StoreOptions, StoreUrl, StoredImage, View};
@@ -257,9 +258,9 @@ pub fn export(
     Ok(Copied { size_bytes, written_bytes })
 }
 
-/// The destination of an export.
 enum Target {
-    /// A new file, in which unwritten bytes are zeroes. It has the first name until it is complete.
+    /// A new file, in which unwritten bytes are zeroes. The file has the first name until it is
+    /// complete.
     File(File, PathBuf, PathBuf),
     /// A device or server that may have had other contents.
     Disk(Box<Image>),
@@ -318,8 +319,8 @@ fn file(path: PathBuf, resume: bool, view: &View) -> Result<(Target, u64), Image
     Ok((Target::File(file, part, path), start))
 }
 
-/// Returns up to where a file of length `len` is durable: an export syncs the file before it
-/// becomes longer than `SYNC_BYTES` and a run behind the place of the last sync.
+/// Returns the offset up to which a file of length `len` is durable: an export syncs the file
+/// before it becomes longer than `SYNC_BYTES` and a run behind the place of the last sync.
 fn resumed_at(len: u64) -> u64 {
     len.saturating_sub(SYNC_BYTES + RUN_BYTES_MAX) / SYNC_BYTES * SYNC_BYTES
 }

@@ -17,7 +17,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind of an operation.
     pub(crate) fn of(operation: &Operation) -> Kind {
         match operation {
             Operation::PutIfAbsent { .. }
@@ -43,7 +42,6 @@ struct State {
     is_said: bool,
 }
 
-/// The trouble with the store of an image.
 #[derive(Debug)]
 pub(crate) struct Trouble {
     shown: String,
@@ -57,7 +55,6 @@ impl Trouble {
         Trouble { shown, puts: State::default(), gets: State::default() }
     }
 
-    /// Notes an answer of the store.
     pub(crate) fn note(&mut self, kind: Kind, answer: &Answer, now_ns: u64, client: &Client) {
         let (shown, verb) = (&self.shown, kind.verb());
         let state = if kind == Kind::Put { &mut self.puts } else { &mut self.gets };

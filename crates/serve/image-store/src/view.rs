@@ -37,7 +37,6 @@ pub struct View {
     url: StoreUrl,
     client: Client,
     head: Head,
-    /// The cipher of an encrypted image.
     cipher: Option<Cipher>,
     map: Map,
 }
@@ -85,7 +84,6 @@ impl View {
         self.client.asked()
     }
 
-    /// Returns the counters of the cache.
     pub(crate) fn cache_figures(&self) -> CacheFigures {
         self.client.cache_figures()
     }
@@ -95,8 +93,8 @@ impl View {
         self.head.geometry
     }
 
-    /// Returns a word for the state of the image: it changes when a writer has written, and with
-    /// the size.
+    /// Returns a text that identifies the state of the image: it changes when a writer has written,
+    /// and with the size.
     pub fn state(&self) -> String {
         let mut sum = crc32c::crc32c(&self.head.geometry.size_bytes.to_le_bytes());
         for (block, Extent { sequence, index, blocks }) in self.map.extents().iter() {
@@ -166,7 +164,7 @@ impl View {
         refused.map_or(read, Err)
     }
 
-    /// Returns `true` if no writer has written to the image since. Blocks.
+    /// Returns `true` if no writer has written to the image since the view was opened. Blocks.
     ///
     /// # Errors
     /// As for [`View::open`].

@@ -1,8 +1,8 @@
 //! The thread of an image that is only read: it has a view, and reads for its callers.
 //!
-//! While a store does not answer, it repeats its requests without a limit, as a writer's thread
-//! does. If the writer has deleted objects that the view needs, reads of those objects fail and
-//! others succeed.
+//! While the store does not answer, the thread repeats its requests without a limit, as a writer's
+//! thread does. If the writer has deleted objects that the view needs, reads of those objects fail
+//! and others succeed.
 
 use crate::client::Client;
 use crate::driver::{Callback, Command, Commands, refuse};
@@ -26,7 +26,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 type Running = Pin<Box<dyn Future<Output = (RequestId, Result<Vec<u8>, String>)>>>;
 
-/// The parameters of the thread.
 pub(crate) struct Plan {
     pub(crate) url: StoreUrl,
     pub(crate) client: Client,

@@ -70,7 +70,8 @@ fn write(image: &StoredImage, offset: u64, data: Vec<u8>) {
 fn a_file_is_imported_and_exported_with_its_holes() {
     let folder = tempfile::tempdir().unwrap();
     let (source, back) = (folder.path().join("a"), folder.path().join("b"));
-    // At the beginning, across the edge of a piece and of a block, and at an end inside a block.
+    // The data lies at the beginning, across the edges of a piece and of a block, and at an end
+    // inside a block.
     let size = 40 * MIB + 1000;
     sparse(&source, size, &[0, 3 * MIB - 5000, 20 * MIB + 77, size - 10_000]);
     let copied = imported(&transfer("memory://both/vm", &source)).unwrap();

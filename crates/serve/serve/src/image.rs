@@ -19,7 +19,6 @@ use std::time::Duration;
 /// How long a new image may take to be durable.
 const CLOSES_WITHIN: Duration = Duration::from_mins(1);
 
-/// Runs a command.
 pub(crate) fn image(command: &ImageCommand) -> Result<ExitCode> {
     match command {
         ImageCommand::Create { url, size, block_size, key, store } => {
@@ -62,7 +61,6 @@ fn failed(error: &io::Error) -> Failure {
     Failure::new(error.to_string())
 }
 
-/// Adds a key to the options of a store.
 fn keyed(key: &KeyFile, store: StoreOptions) -> Result<StoreOptions> {
     key.with(store).map_err(|error| failed(&error))
 }
@@ -110,7 +108,6 @@ struct Info {
     snapshots: Vec<SnapshotInfo>,
 }
 
-/// A snapshot, as JSON.
 #[derive(Serialize)]
 struct SnapshotInfo {
     name: String,
@@ -162,7 +159,6 @@ fn described(snapshot: Snapshot) -> SnapshotInfo {
     SnapshotInfo { name, size_bytes, clones: clones.into_iter().map(|it| it.path).collect() }
 }
 
-/// Makes a snapshot.
 fn keep(url: &StoreUrl, options: &StoreOptions) -> Result<ExitCode> {
     let Some(name) = &url.snapshot else {
         return Err(Failure::usage(format!("{url}: expected @NAME of a snapshot at the end")));
@@ -197,7 +193,6 @@ fn cut_off(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode
     print(text.as_bytes())
 }
 
-/// The result of a check, as JSON.
 #[derive(Serialize)]
 struct Checked {
     url: String,
@@ -216,7 +211,7 @@ struct Found {
     what: &'static str,
     /// The first byte of each range, and the byte behind its last.
     ranges: Vec<[u64; 2]>,
-    /// The image itself has such bytes, and so do these snapshots.
+    /// The image itself has affected bytes, and so do these snapshots.
     is_of_image: bool,
     snapshots: Vec<String>,
 }

@@ -21,7 +21,6 @@ pub(crate) fn import_into(transfer: &Transfer, block_bytes: u32) -> Result<ExitC
     print(format!("{}: {size}, of which {written} were written\n", transfer.url).as_bytes())
 }
 
-/// Exports an image.
 pub(crate) fn export_from(transfer: &Transfer) -> Result<ExitCode> {
     let copied = with_bar("export", |engine, progress| export(engine, transfer, progress))?;
     let (size, written) = (shown(copied.size_bytes), shown(copied.written_bytes));

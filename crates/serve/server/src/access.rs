@@ -10,7 +10,8 @@ use rustls::{
 };
 use std::sync::Arc;
 
-/// Grants an export, or all of them: `[EXPORT=]uid:N`, `net:ADDRESS[/BITS]` or `tls:NAME`.
+/// A rule that grants an export, or all exports, to clients: `[EXPORT=]uid:N`, `net:ADDRESS[/BITS]`
+/// or `tls:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// `None`: all exports.

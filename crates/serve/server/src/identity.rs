@@ -1,4 +1,5 @@
-//! Files that the server has made, so that it does not remove another one that has such a name.
+//! Identifies files that the server has made, so that it never removes another file of the same
+//! name.
 
 use std::{
     fs, io,
@@ -28,7 +29,6 @@ impl OwnName {
         Ok(OwnName { path: path.to_owned(), file: identity(path)? })
     }
 
-    /// Returns the path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }

@@ -2,7 +2,6 @@
 
 use std::{ffi::OsStr, os::unix::ffi::OsStrExt};
 
-/// Splits `text` at the first `separator`.
 pub(crate) fn split_once(text: &OsStr, separator: u8) -> Option<(&OsStr, &OsStr)> {
     let place = text.as_bytes().iter().position(|byte| *byte == separator)?;
     Some(around(text, place))
@@ -19,7 +18,6 @@ fn around(text: &OsStr, place: usize) -> (&OsStr, &OsStr) {
     (OsStr::from_bytes(before), OsStr::from_bytes(&rest[1..]))
 }
 
-/// Returns the rest of `text` behind `prefix`.
 pub(crate) fn strip_prefix<'a>(text: &'a OsStr, prefix: &str) -> Option<&'a OsStr> {
     text.as_bytes().strip_prefix(prefix.as_bytes()).map(OsStr::from_bytes)
 }

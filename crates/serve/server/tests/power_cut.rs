@@ -258,7 +258,8 @@ fn nothing_is_lost(seeds: core::ops::Range<u64>, cache: Cache, faults: impl Fn(u
     }
 }
 
-/// Any faults but lies, and writes that end inside a sector: the oracle knows only whole sectors.
+/// Returns any faults except lies and writes that end inside a sector: the oracle knows only whole
+/// sectors.
 fn swarm(seed: u64) -> Faults {
     Faults { short_odd_ppm: 0, ..Faults::swarm(&mut Prng::new(seed)) }
 }

@@ -1,5 +1,5 @@
-//! The kernel reports data that it could not write to one flush or durable write only. With
-//! `--cache host` all that the loss concerns fail anyway.
+//! If the kernel could not write data, only one flush or durable write returns an error. With
+//! `--cache host` all flushes and durable writes that the loss concerns fail anyway.
 //!
 //! The workers' durable writes and flushes go to a model of the kernel's page cache (errseq,
 //! mm/filemap.c) instead of the kernel.

@@ -363,7 +363,7 @@ fn the_next_server_completes_requests_in_flight_at_a_crash() {
     device.medium.holds = true;
     let lost = [2u8, 3, 4].map(|byte| device.guest.give(OUT, byte.into(), &[byte; 512]));
     device.run();
-    // The last of them is answered before the others; then the server dies.
+    // The last request is answered before the others; then the server dies.
     let ended = device.medium.ended.pop_back().unwrap();
     device.ring.end(ended, &mut device.medium, 1);
     let mut after = Device::new(16, FEATURES, false);

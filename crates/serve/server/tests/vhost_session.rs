@@ -298,7 +298,7 @@ fn vmms_that_violate_the_protocol_are_disconnected_and_the_next_is_served() {
     let nonsense: [&[u8]; 4] = [b"", b"GET / HTTP/1.1\r\n\r\n", &[0; 12], &[0xff; 300]];
     for bytes in nonsense {
         let mut stream = UnixStream::connect(&host.socket).unwrap();
-        // The server may disconnect before it has read all of it.
+        // The server may disconnect before it has read all bytes.
         let _ = stream.write_all(bytes);
         drop(stream);
     }

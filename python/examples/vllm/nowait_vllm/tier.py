@@ -76,7 +76,7 @@ logger = logging.getLogger(__name__)
 
 QUEUE_SECONDS = "vllm:kv_offload_nowait_queue_seconds"
 IN_FLIGHT_BYTES = 64 << 20
-# Log lines that are remembered, so that a block that fails again is named once.
+# Most log lines that the tier remembers, to log each line only once.
 TOLD_MAX = 4096
 
 
@@ -210,8 +210,8 @@ class NowaitTier(SecondaryTierManager):  # type: ignore[misc]
             if keys and not failures:
                 self._add_event(keys, removed=False)
         elif failures:
-            # Like vLLM's own tier: blocks before the first failed one remain, because a request
-            # continues from there.
+            # Like vLLM's own tier: only the blocks before the first failed one count as loaded,
+            # because vLLM computes the request from that block on.
             keys, first = self._load_job_keys.pop(job_id), failures[0][0]
             self._lookup_manager.mark_miss(keys[first:])
             successful = tuple(keys[:first]) or None

@@ -1,7 +1,7 @@
 //! The module `nowait_vllm._blocks`: a folder of blocks in the memory of a Python object.
 //!
-//! Calls that take jobs in and hand results out keep the interpreter's lock: they take less time
-//! than getting it back. Those that wait for the disk give it up.
+//! Methods that submit jobs or return results keep the interpreter's lock, because they take less
+//! time than acquiring the lock again would. Methods that wait for the disk release the lock.
 
 use core::time::Duration;
 use nowait::{BackendChoice, Builder, Nowait};
@@ -16,19 +16,19 @@ use pyo3::{
 };
 use std::path::PathBuf;
 
-/// Time that a wait lasts before it checks for signals.
+/// Time after which a wait checks for signals.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Blocks in files, stored from and loaded into slots of a buffer.
 #[pyclass(frozen, module = "nowait_vllm._blocks")]
 struct BlockFolder {
     folder: Folder,
-    /// Keeps the memory in place until the folder is closed.
+    /// Keeps the buffer's memory in place until the folder is closed.
     memory: Mutex<Option<PyUntypedBuffer>>,
 }
 
-/// A finished job: its number, `True` for a load, bytes, seconds of the transfer and before it, and
-/// the failed blocks with their reasons.
+/// A finished job: its number, `True` for a load, its bytes, the seconds of its transfer, the
+/// seconds before the transfer began, and the failed blocks with the reason of each.
 type FinishedJob = (i64, bool, u64, f64, f64, Vec<(usize, String)>);
 
 #[pymethods]
@@ -66,7 +66,8 @@ impl BlockFolder {
         Ok(BlockFolder { folder, memory: Mutex::new(Some(view)) })
     }
 
-    /// Submits a job: the block of each key, from or into its slot.
+    /// Submits a job, which loads the block of each key into its slot of the buffer, or stores it
+    /// from there.
     fn submit(
         &self,
         job: i64,
@@ -95,7 +96,8 @@ impl BlockFolder {
         Ok(all.collect())
     }
 
-    /// Returns `True` for each key whose block is stored. Blocks, without the interpreter's lock.
+    /// Returns `True` for each key whose block is stored. Reads the disk, without the interpreter's
+    /// lock.
     fn contains(&self, py: Python<'_>, keys: &Bound<'_, PyAny>) -> PyResult<Vec<bool>> {
         let keys = bytes_of(keys)?;
         Ok(py.detach(|| self.folder.contains(&keys)))
@@ -106,7 +108,7 @@ impl BlockFolder {
         Some(self.folder.file_of(key)?.to_string_lossy().into_owned())
     }
 
-    /// Notes that blocks were used, for the order of evictions.
+    /// Records that blocks were used now, for the order of evictions.
     fn touch(&self, keys: &Bound<'_, PyAny>) -> PyResult<()> {
         self.here()?.touch(bytes_of(keys)?.into_iter());
         Ok(())
@@ -127,14 +129,14 @@ impl BlockFolder {
         Ok(())
     }
 
-    /// Fails the jobs that wait, waits for the blocks in flight, and gives the buffer back.
+    /// Fails the jobs that wait, waits for the blocks in flight, and releases the buffer.
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.folder.close());
         let memory = self.memory.lock().take();
         drop(memory); // runs the code of the buffer's owner
     }
 
-    /// Is `True` if blocks bypass the page cache.
+    /// Is `True` if the files of blocks bypass the page cache.
     #[getter]
     fn is_direct(&self) -> bool {
         self.folder.is_direct()
@@ -142,10 +144,10 @@ impl BlockFolder {
 }
 
 impl BlockFolder {
-    /// Returns the folder for calls that lock something.
+    /// Returns the folder, for calls that take a lock.
     ///
     /// # Errors
-    /// This is a forked child: the lock may be one that a thread of the parent held.
+    /// `RuntimeError` in a forked child: a thread of the parent may have held the lock at the fork.
     fn here(&self) -> PyResult<&Folder> {
         if self.folder.is_the_parents() {
             let text = "the folder of blocks belongs to the process that has opened it";
@@ -157,18 +159,19 @@ impl BlockFolder {
 
 impl Drop for BlockFolder {
     fn drop(&mut self) {
-        // Before the buffer: the folder's threads use its memory.
+        // The folder closes before the buffer is released, because its threads use the buffer's
+        // memory.
         self.folder.close();
     }
 }
 
-/// Copies the keys of an iterable.
+/// Returns copies of the keys that an iterable yields.
 fn bytes_of(keys: &Bound<'_, PyAny>) -> PyResult<Vec<Vec<u8>>> {
     keys.try_iter()?.map(|key| Ok(key?.cast::<PyBytes>()?.as_bytes().to_vec())).collect()
 }
 
-/// Starts an engine with the options from the environment, with another backend if the one asked
-/// for does not work. The threads of a folder end it.
+/// Starts an engine with the options from the environment. If the chosen backend does not work, the
+/// engine uses another. The threads of a folder hold the engine, and it ends with them.
 fn start() -> Result<Nowait, nowait::Error> {
     let options = Options::from_env();
     let say = |line: &str| stderr::say(&format!("nowait: {line}\n"));
@@ -183,7 +186,7 @@ fn start() -> Result<Nowait, nowait::Error> {
     })
 }
 
-/// The module.
+/// The Python module.
 #[pymodule(gil_used = false)]
 mod _blocks {
     #[pymodule_export]

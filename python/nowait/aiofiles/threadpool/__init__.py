@@ -71,7 +71,7 @@ async def _open(
     await file._open()
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
-    # A pipe or a terminal has no offsets. It is not opened again: its peer would see that.
+    # A pipe or a terminal has no offsets, so use its descriptor: its peer would see a second open.
     try:
         plain = builtins.open(os.dup(file.fileno()), mode, buffering, *text)
     finally:

@@ -12,10 +12,11 @@ use nowait_file::{Kind, Link, Links};
 use nowait_sys::{Errno, time::Deadline};
 use std::{collections::HashMap, os::fd::BorrowedFd};
 
-/// State that few queues need; empty for the others.
+/// State of event descriptor, links and time limits, which few queues use.
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// A thread polls the eventfd of the queue's context.
+    /// The program has asked for the event descriptor, so a thread polls the eventfd of the queue's
+    /// context.
     has_event: bool,
     /// Links of the prepared requests, by key.
     links: HashMap<u64, Links>,
@@ -36,7 +37,6 @@ impl Control {
         self.links.get(&key).cloned().unwrap_or_default()
     }
 
-    /// Forgets a request that has ended.
     #[inline]
     pub(super) fn forget(&mut self, key: u64, nowait: &Nowait) {
         if !self.timers.is_empty()
@@ -54,7 +54,7 @@ impl Control {
 }
 
 impl<T, B> Queue<T, B> {
-    /// Asks for an early end of a request; returns `true` if it was not over. Never waits.
+    /// Asks for an early end of a request; returns `true` if the request was not over. Never waits.
     ///
     /// The request comes back as every other. If it had not begun, or waits for another request,
     /// for readiness or for its turn, it ends with `ECANCELED`; else, for example if the device
@@ -72,13 +72,13 @@ impl<T, B> Queue<T, B> {
             return false;
         }
         request.is_cancelled = true;
-        // The only error is that the request is over already, with its event on the way.
+        // The call fails only if the request is over already; its event then comes.
         self.context.cancel(key).is_ok()
     }
 
     /// Takes back a request that is not submitted yet, with its tag and its memory, as if the
-    /// program had never prepared it. Requests linked to it end with `ECANCELED`. `None`: it was
-    /// submitted, or is over.
+    /// program had never prepared it. Requests linked to it end with `ECANCELED`. `None`: the
+    /// request was submitted, or is over.
     pub fn take_back(&mut self, id: RequestId) -> Option<(T, Buffers<B>)> {
         let RequestId(key) = id;
         let place = self.prepared.iter().position(|(other, _)| *other == key)?;
@@ -90,16 +90,16 @@ impl<T, B> Queue<T, B> {
         self.requests.remove(key).map(|request| (request.tag, request.buffers))
     }
 
-    /// Returns the name of a request whose tag `is` accepts, until it is popped; looks at every
-    /// request.
+    /// Returns the name of a request whose tag `is` accepts, if the request is not popped yet. The
+    /// search looks at every request.
     #[doc(hidden)]
     pub fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<RequestId> {
         self.requests.find(|request| is(&request.tag)).map(RequestId)
     }
 
-    /// Cancels a request if it is not over `after` this call: it then ends with `ETIMEDOUT`, as far
-    /// as [`Queue::cancel`] can stop it. A later call replaces an earlier one. A thread of the
-    /// engine keeps the time, so no thread has to wait in the queue.
+    /// Cancels a request if it is not over `after` this call: it then ends with `ETIMEDOUT`, if
+    /// [`Queue::cancel`] can stop it. A later call for the same request replaces the earlier limit.
+    /// A thread of the engine keeps the time, so no thread has to wait in the queue.
     ///
     /// # Errors
     /// `EINVAL`: no such request. `EAGAIN`: no thread could be started.
@@ -123,14 +123,12 @@ impl<T, B> Queue<T, B> {
         Ok(())
     }
 
-    /// Lets `then` begin when `first` has succeeded: a sync after its write, for example. If
-    /// `first` fails, is short or is cancelled, `then` ends with `ECANCELED`. Chains are possible,
-    /// and several requests after one.
+    /// Both requests must be prepared and not submitted, `first` before `then`.
     ///
     /// Both must be prepared and not submitted, `first` before `then`.
     /// # Errors
-    /// `EINVAL`: they are not, or `then` has a link already. `EOPNOTSUPP`: `then` transfers to or
-    /// from a stream.
+    /// `EINVAL`: the requests are not prepared in this order, or `then` has a link already.
+    /// `EOPNOTSUPP`: `then` transfers to or from a stream.
     pub fn link(&mut self, first: RequestId, then: RequestId) -> Result<(), Error> {
         let failed = |errno, why: &str| Err(Error::new(errno, "link of two requests").because(why));
         let place = |id: RequestId| self.prepared.iter().position(|(key, _)| *key == id.0);
@@ -154,8 +152,8 @@ impl<T, B> Queue<T, B> {
     }
 
     /// Returns a descriptor for epoll(7) and similar calls, readable when requests have ended since
-    /// the last [`Queue::wait`]: call that with `min` 0, and pop until nothing is left. Only poll
-    /// the descriptor. The descriptor may be readable although nothing has ended.
+    /// the last [`Queue::wait`]: call `wait` with `min` 0, and pop until nothing is left. Use the
+    /// descriptor only for polling. The descriptor may be readable although nothing has ended.
     ///
     /// From the first call on, the engine's threads reap requests instead of the waiting thread,
     /// which costs a thread switch for each request that is not over at once; requests in flight
@@ -207,13 +205,13 @@ impl<T, B> Queue<T, B> {
         late.into_iter().for_each(|(key, _)| self.end_early(key));
     }
 
-    /// After a submission the engine has the links: clears them, and starts the time limits.
+    /// Clears the links, which the engine has after a submission, and starts the time limits.
     pub(super) fn after_submit(&mut self) {
         self.control.links.clear();
         for key in core::mem::take(&mut self.control.limited) {
             let deadline = self.requests.get(key).and_then(|request| request.deadline.ns());
             let timer = self.nowait.timer();
-            // If no thread can be started for it, the request has no time limit.
+            // If the timer's thread cannot be started, the request has no time limit.
             if let Some(Ok(id)) = deadline.map(|at_ns| timer.add(at_ns, &self.context, key)) {
                 self.control.timers.insert(key, id);
             }

@@ -7,14 +7,14 @@ use std::{path::Path, sync::Mutex};
 #[allow(dead_code, reason = "not every test file counts in blocks")]
 pub(crate) const BLOCK: usize = 4096;
 
-/// Small, so that files do not fit into the cache.
+/// Size of the page cache; small, so that the tests' files do not fit into it.
 const CACHE_BYTES: u64 = 4 << 20;
 
-/// Miri has no rings.
+/// Miri supports neither kind of ring.
 #[cfg(miri)]
 pub(crate) const BACKENDS: [BackendChoice; 1] = [BackendChoice::Threads];
-/// io_uring last: the kernel ends a ring after its close, which interrupts threads that used it
-/// wherever they sleep (`io_ring_exit_work`).
+/// io_uring is last: the kernel ends a ring after its close, and so interrupts threads that used
+/// the ring in whatever call they wait (`io_ring_exit_work`).
 #[cfg(not(miri))]
 pub(crate) const BACKENDS: [BackendChoice; 3] =
     [BackendChoice::Kaio, BackendChoice::Threads, BackendChoice::Uring];
@@ -36,7 +36,7 @@ pub(crate) fn on_every_engine(claim: impl Fn(&Nowait)) {
 /// Runs a claim on every backend and submit mode that works here, in all cache modes.
 #[allow(dead_code, reason = "not every test file is about files")]
 pub(crate) fn everywhere(claim: impl Fn(&Nowait, CacheMode)) {
-    // Miri has no direct I/O, on which the page cache depends, too.
+    // Miri has no direct I/O, which the page cache needs too.
     let modes: &[CacheMode] = match cfg!(miri) {
         true => &[CacheMode::Host],
         false => &[CacheMode::User, CacheMode::Host, CacheMode::Direct],

@@ -29,8 +29,8 @@ pub(super) fn render(report: &Report, program: &ProgramReport) -> String {
     answer(program, &machine).join("\n") + "\n"
 }
 
-/// Says if nowait helps, how, by which backend, and what happens to the program's own io_uring
-/// requests.
+/// Returns the lines that say if nowait helps, how, by which backend, and what happens to the
+/// program's own io_uring requests.
 fn answer(program: &ProgramReport, machine: &Machine<'_>) -> Vec<String> {
     let run_by = program.interpreter.as_ref().map_or(String::new(), |by| format!(" (run by {by})"));
     let verdict = match program.helps {

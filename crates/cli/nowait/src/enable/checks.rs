@@ -13,13 +13,12 @@ pub(super) use programs::{Judged, setting};
 use std::fs;
 use std::path::Path;
 
-/// The results of the checks.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) programs: Vec<Judged>,
-    /// Reasons why it will not work, each with the remedy in one line.
+    /// Reasons why nowait will not work in the service, each with the remedy in one line.
     pub(super) refusals: Vec<String>,
-    /// Reasons why it may not work, or not as well as it could.
+    /// Reasons why nowait may not work, or not as well as it could.
     pub(super) warnings: Vec<String>,
 }
 
@@ -120,7 +119,7 @@ fn filtered(plan: &Plan, found: &mut Findings) {
 
 /// Linux charged the memory of rings to RLIMIT_MEMLOCK before this version.
 const UNCHARGED_RINGS: (u32, u32) = (5, 12);
-/// Enough for the rings of some contexts.
+/// The least limit, in bytes, that is enough for the rings of some contexts.
 const MEMLOCK_BYTES_MIN: u64 = 8 << 20;
 /// Number of threads that nowait starts besides its workers.
 const OTHER_THREADS: u64 = 2;

@@ -7,11 +7,11 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// Its name. It sorts after an administrator's files (`systemctl edit` makes `override.conf`), so
-/// that none of them replaces its settings.
+/// The name of the drop-in. It sorts after an administrator's files (`systemctl edit` makes
+/// `override.conf`), so that none of them replaces its settings.
 pub(crate) const NAME: &str = "zz-nowait.conf";
 
-/// The beginning of its text.
+/// The beginning of the drop-in's text.
 const HEADER: &str = "# Written by `nowait enable`";
 
 /// Returns the path of a unit's drop-in inside the root.
@@ -29,7 +29,7 @@ pub(crate) fn is_our_text(text: &str) -> bool {
     text.starts_with(HEADER)
 }
 
-/// The end of its first line if `nowait enable` has also made its folder.
+/// The end of the drop-in's first line, if `nowait enable` has also made its folder.
 const WITH_FOLDER: &str = "removes it and its folder.";
 
 /// Makes the text; a value may have specifiers of systemd.
@@ -43,7 +43,7 @@ pub(crate) fn text(unit: &UnitName, found: &Found, variables: &[(&str, String)])
     format!("{HEADER} {version}; `nowait disable {unit}` {removes}\n[Service]\n{lines}")
 }
 
-/// The state of the path.
+/// The state of the drop-in's path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Neither the file nor its folder exists.
@@ -65,7 +65,7 @@ impl Found {
     }
 }
 
-/// Reads the state of the path.
+/// Reads the state of the drop-in's path.
 ///
 /// # Errors
 /// A file of another author or, through a link, of another unit; a link, or a file that cannot be
@@ -146,7 +146,7 @@ pub(crate) fn write(place: &Place, path: &Path, text: &str) -> Result<()> {
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let folder = folder_of(file);
     let is_new = make_folder(folder)?;
-    // systemd reads only what ends with `.conf`.
+    // systemd reads only files whose names end with `.conf`.
     let new = folder.join(format!(".{NAME}.{}", std::process::id()));
     let replaced = write_new(&new, text).and_then(|()| fs::rename(&new, file));
     if replaced.is_err() {

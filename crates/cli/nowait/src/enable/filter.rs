@@ -4,7 +4,7 @@
 use crate::systemd::Unit;
 use std::collections::BTreeMap;
 
-/// The effect on a call.
+/// The effect of a filter on a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,
@@ -51,7 +51,6 @@ pub(crate) const CALLS: &[(&str, Part, &[&str])] = &[
     ("io_destroy", Part::Kaio, &["@aio", "@system-service"]),
 ];
 
-/// The filter of a unit.
 #[derive(Debug)]
 pub(crate) struct Filter {
     /// Calls that are not listed are allowed.
@@ -118,7 +117,7 @@ mod tests {
     use nowait_block::conformance::note_skip_here;
     use std::process::Command;
 
-    /// The groups are those of systemd 252; a later version may add calls to them.
+    /// The groups are those of systemd 252; a later version may add calls to a group.
     #[test]
     fn groups_hold_the_calls_that_systemd_says() {
         let Ok(output) = Command::new("systemd-analyze").arg("syscall-filter").output() else {

@@ -7,7 +7,6 @@ use nowait_terminal::{Result, print_json};
 use serde::Serialize;
 use std::fmt::Write as _;
 
-/// The JSON of `nowait enable --json`.
 #[derive(Debug, Serialize)]
 pub(super) struct Enabled {
     pub(super) schema: u32,
@@ -25,7 +24,6 @@ pub(super) struct Enabled {
     pub(super) next: Vec<String>,
 }
 
-/// The JSON of `nowait disable --json`.
 #[derive(Debug, Serialize)]
 pub(super) struct Disabled {
     pub(super) schema: u32,
@@ -36,7 +34,7 @@ pub(super) struct Disabled {
     pub(super) next: Vec<String>,
 }
 
-/// A report with a form for people.
+/// A report that also has a text for people.
 pub(super) trait Said: Serialize {
     fn text(&self) -> String;
 }

@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) program: String,
-    /// The service that it belongs to.
+    /// The service that the process belongs to.
     pub(super) unit: Option<String>,
-    /// The path as the process sees it.
+    /// The path of the library as the process sees it.
     pub(super) library: String,
     pub(super) version: Option<String>,
-    /// The file of the library has been replaced since.
+    /// The file of the library was replaced after the process had loaded it.
     pub(super) is_replaced: bool,
     /// `uring`, `kaio` or `threads`: from the report, or else from the threads and descriptors that
     /// exist. `threads` also appears until a ring or a native context is needed; null: no request
@@ -97,7 +97,7 @@ fn version(
     versions.entry(real).or_insert_with_key(|file| libraries::version(file)).clone()
 }
 
-/// Source: cgroups(7), /proc/PID/cgroup; the innermost service.
+/// Returns the innermost service of /proc/PID/cgroup. Source: cgroups(7).
 fn unit_of(cgroup: &str) -> Option<String> {
     let parts = cgroup.lines().flat_map(|line| line.rsplit('/'));
     parts.into_iter().find(|part| part.ends_with(".service")).map(str::to_owned)

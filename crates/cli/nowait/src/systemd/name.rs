@@ -56,13 +56,12 @@ impl UnitName {
         name.ends_with(".service").then(|| UnitName::new(name).ok()).flatten()
     }
 
-    /// Returns the template of an instance.
     pub(crate) fn template(&self) -> Option<UnitName> {
         let instance = self.instance.as_ref().filter(|instance| !instance.is_empty());
         instance.map(|_| UnitName { instance: Some(String::new()), ..self.clone() })
     }
 
-    /// Returns `true` if it names a template, and so all its instances.
+    /// Returns `true` if this is the name of a template, and so of all its instances.
     pub(crate) fn is_template(&self) -> bool {
         self.instance.as_ref().is_some_and(String::is_empty)
     }

@@ -113,12 +113,14 @@ impl Place {
         main.into_iter().chain(drop_ins.into_values()).collect()
     }
 
-    /// Returns the path for this process of `path` in that system; does not follow links in it.
+    /// Returns the path by which this process reaches `path` in the system below the root; does not
+    /// follow links.
     pub(crate) fn outside(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Returns the file to which `path` leads in that system: absolute links stay below its root.
+    /// Returns the file to which `path` leads in the system below the root: absolute links stay
+    /// below that root.
     pub(crate) fn follow(&self, path: &Path) -> PathBuf {
         let parts = |path: &Path| -> Vec<OsString> {
             path.components().rev().map(|part| part.as_os_str().to_owned()).collect()

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// A service: a unit file and the drop-ins that change it.
 #[derive(Debug)]
 pub(crate) struct Unit {
-    /// Its own name, also if it was requested by an alias.
+    /// The unit's own name, also if it was requested by an alias.
     pub(crate) name: UnitName,
     /// The files in force, in systemd's reading order: the unit file first.
     pub(crate) sources: Vec<Source>,
@@ -44,7 +44,7 @@ impl Source {
         self.assignments.iter().filter(wanted).map(|it| it.value.as_str())
     }
 
-    /// Returns the variables of its own `Environment=`, with unresolved specifiers.
+    /// Returns the variables of the file's own `Environment=`, with unresolved specifiers.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
         variables(self.values("Environment"))
     }
@@ -124,7 +124,7 @@ fn variables<'a>(lines: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, S
 /// Finds the unit file, through links to other names if necessary.
 fn find(place: &Place, asked: &UnitName) -> Result<(UnitName, PathBuf), String> {
     let mut name = asked.clone();
-    // About as many links as systemd follows; this also ends a circle.
+    // About as many links as systemd follows; the limit also ends a circle of links.
     for _ in 0..8 {
         let names = [Some(name.clone()), name.template()];
         let Some(path) = names.into_iter().flatten().find_map(|name| lie(place, &name)) else {

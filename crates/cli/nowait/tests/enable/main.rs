@@ -1,4 +1,4 @@
-//! `nowait enable` and `nowait disable` on a system below a folder.
+//! `nowait enable` and `nowait disable` on a system whose root is a folder of the test.
 
 mod oracle;
 mod others;

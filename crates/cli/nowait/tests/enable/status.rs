@@ -1,4 +1,4 @@
-//! `nowait status` on systems below a folder.
+//! `nowait status` on systems whose root is a folder of the test.
 
 use crate::system::{ETC, LIB, LIBRARY, System};
 use serde_json::{Value, json};

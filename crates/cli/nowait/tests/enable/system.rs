@@ -1,4 +1,5 @@
-//! A system below a folder: unit files, programs, and a place for the libraries.
+//! A system whose root is a folder of the test: unit files, programs, and a place for the
+//! libraries.
 
 use crate::support::{nowait, outcome};
 use std::collections::BTreeMap;
@@ -68,7 +69,6 @@ impl System {
         fs::read_to_string(self.path(path)).unwrap()
     }
 
-    /// Runs `nowait` on this system.
     pub(crate) fn nowait(&self, args: &[&str]) -> (i32, String, String) {
         let mut command = nowait(args);
         command.arg("--root").arg(self.root.path()).env("NOWAIT_LIBDIR", "/usr/lib/nowait");

@@ -5,10 +5,10 @@
 //!              └ no ─▶ the server reads whole pages ──▶ cached, unless changed meanwhile
 //!   a change begins ──▶ its pages are dropped ──▶ the server does it ──▶ written data is cached
 //! ```
-//! The cache holds only what the server holds. So it holds no page while a change of the page is in
-//! flight: the server's contents are unknown then, and the data of a read then, or of an earlier
-//! read, may be older. Nor does the cache take a write that another change has overlapped: the
-//! server may have done either first. A change that fails leaves nothing in the cache.
+//! The cache holds only data that the server holds. So it holds no page while a change of the page
+//! is in flight: the server's contents are unknown meanwhile, and a read may return older data. Nor
+//! does the cache take a write that another change has overlapped: the server may have done either
+//! first. A change that fails leaves nothing in the cache.
 
 use super::{
     changes::Changes,
@@ -36,7 +36,6 @@ struct State {
     pages: Pages<PageKey>,
     /// The bytes of the slots.
     memory: Vec<Box<[u8; PAGE_BYTES as usize]>>,
-    /// The changes of each image.
     changes: Vec<Changes>,
 }
 
@@ -108,7 +107,7 @@ impl ImageCache {
         is_hit
     }
 
-    /// Notes a request to the server, unless it concerns no page.
+    /// Begins a request to the server; `None`: it neither reads nor changes pages.
     pub(super) fn begin(self: &Arc<ImageCache>, command: &Command) -> Option<Visit> {
         if !(command.reads() || command.changes()) {
             return None;
@@ -129,7 +128,7 @@ impl ImageCache {
         Some(Visit { image: self.clone(), command: *command, pages, mark })
     }
 
-    /// Forgets all pages: no data may be read any more.
+    /// Removes all pages of the image, because no read may succeed any more.
     pub(super) fn end(&self) {
         self.cache.state.lock().pages.forget(|key| key.image == self.image);
     }
@@ -141,7 +140,8 @@ pub(super) struct Visit {
     image: Arc<ImageCache>,
     command: Command,
     pages: Range<u64>,
-    /// The value of [`Changes::mark`] when the request began.
+    /// The value of [`Changes::begun`] when the request began; `None`: another change was in
+    /// flight.
     mark: Option<u64>,
 }
 
@@ -153,7 +153,7 @@ impl Visit {
         }
         let ImageCache { cache, image, end, .. } = &*self.image;
         let mut state = cache.state.lock();
-        // Other changes have begun since, or were in flight at the beginning.
+        // Other changes were in flight at the beginning of the request, or have begun since.
         if self.mark != Some(state.changes[*image as usize].begun(&self.pages)) {
             return;
         }
@@ -306,7 +306,8 @@ mod tests {
             })
         }
 
-        /// Checks that the cache holds only what the server holds and will hold.
+        /// Checks that the cache holds only data that the server holds and that is not being
+        /// changed.
         fn check(&self) {
             for (image, cached) in self.images.iter().enumerate() {
                 for start in (0..SIZE).step_by(PAGE as usize) {

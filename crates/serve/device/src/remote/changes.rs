@@ -1,5 +1,5 @@
-//! Counts the changes of an image's pages, in flight and in all: data that a server reads during a
-//! change may be older than the change, or not.
+//! Counts the changes of an image's pages, in flight and in all. Data that a server reads during a
+//! change may be from before or after it.
 
 use core::ops::Range;
 
@@ -7,7 +7,6 @@ use core::ops::Range;
 /// the other out of the cache as well.
 const COUNTERS: u64 = 4096;
 
-/// The changes of one image.
 #[derive(Debug)]
 pub(super) struct Changes {
     counters: Box<[Counter]>,

@@ -24,21 +24,22 @@ pub(super) struct Export {
     pub(super) block_bytes: u32,
     /// The most bytes of one transfer.
     pub(super) payload_max: u32,
-    /// The agreements for the rest of this connection.
+    /// The features that the client and the server negotiated for this connection.
     pub(super) talk: Talk,
 }
 
-/// The agreements for a connection.
+/// The features that the client and the server negotiated for a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Talk {
     /// The server may reply in chunks.
     pub(super) chunks: bool,
-    /// The number of the context that describes data and holes, if the server supports it.
+    /// The number of the metadata context that describes data and holes, if the server supports it.
     pub(super) allocation: Option<u32>,
 }
 
 impl Export {
-    /// Describes the first difference from `before`: the server must still have the same image.
+    /// Returns a description of the first difference from `before`, because the server must still
+    /// have the same image.
     pub(super) fn differs(&self, before: &Export) -> Option<String> {
         if self.size != before.size {
             return Some(format!(
@@ -110,8 +111,8 @@ fn start_tls(stream: &mut Stream) -> io::Result<()> {
     }
 }
 
-/// Negotiates the server's other abilities. A server that wants TLS first says so again when the
-/// client chooses an export.
+/// Negotiates replies in chunks and the description of holes. A server that refuses because it
+/// wants TLS says so again when the client chooses an export.
 fn agree(stream: &mut Stream, name: &str) -> io::Result<Talk> {
     ask(stream, option::STRUCTURED_REPLY, &[])?;
     let chunks = match answer_to(stream, option::STRUCTURED_REPLY)? {
@@ -217,7 +218,8 @@ fn note(export: &mut Export, body: &[u8]) -> io::Result<()> {
 }
 
 fn checked(export: Export) -> io::Result<Export> {
-    /// The least that a server must accept in one transfer, in bytes: one chunk.
+    /// The least that a server must accept in one transfer, in bytes: a chunk of this program's
+    /// memory.
     const PAYLOAD_LEAST: u32 = 512 << 10;
     if export.flags & flags::HAS_FLAGS == 0 {
         return Err(against("the NBD server does not send the export's flags"));

@@ -43,7 +43,6 @@ impl Journal {
         Journal { bytes_max, ..Journal::default() }
     }
 
-    /// Returns `true` if the journal keeps changes.
     pub(super) fn keeps(&self) -> bool {
         self.bytes_max > 0
     }
@@ -57,7 +56,7 @@ impl Journal {
         self.bytes + more <= self.bytes_max
     }
 
-    /// Returns `true` if it is time for a flush that no client has asked for.
+    /// Returns `true` if the client should flush to make room.
     pub(super) fn is_half_full(&self) -> bool {
         self.bytes > self.bytes_max / 2
     }
@@ -67,12 +66,13 @@ impl Journal {
         self.changes.push_back(change);
     }
 
-    /// Returns the number of the change that follows the last one that a flush sent now covers.
+    /// Returns the number of the next change. A flush sent now covers all changes with lower
+    /// numbers.
     pub(super) fn end(&self) -> u64 {
         self.gone + self.changes.len() as u64
     }
 
-    /// Forgets the changes that a flush has covered.
+    /// Removes the changes with numbers below `end`, which a flush has made durable.
     pub(super) fn forget(&mut self, end: u64) {
         while self.gone < end
             && let Some(change) = self.changes.pop_front()
@@ -82,8 +82,8 @@ impl Journal {
         }
     }
 
-    /// Repeats all changes, overlapping ones one after the other; returns how many there are. A
-    /// reply may come in `chunks`.
+    /// Repeats all changes, overlapping ones one after the other; returns how many there are. With
+    /// `chunks`, a reply may come in chunks.
     ///
     /// # Errors
     /// `Passing`: the connection ends. `Final`: the server refuses a change.

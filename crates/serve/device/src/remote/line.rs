@@ -39,30 +39,29 @@ pub(super) struct Line {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// Cookies of requests to be sent, in this order.
+    /// Cookies of requests to be sent, in the order of sending.
     unsent: VecDeque<u64>,
-    /// All requests by their cookies, which ascend.
+    /// All requests without an answer, by their cookies, which ascend.
     requests: BTreeMap<u64, Request>,
     next_cookie: u64,
     /// Ranges that are being changed: the end of each by its beginning. No two overlap.
     changing: BTreeMap<u64, u64>,
-    /// Bytes that the changes in flight will take in the journal.
+    /// The bytes that the changes in flight will need in the journal.
     changing_bytes: usize,
     journal: Journal,
-    /// A flush that makes room in the journal is in flight.
+    /// A flush that the client sent to make room in the journal is in flight.
     makes_room: bool,
     /// The time of the server's last answer, while it has requests.
     silent_since: Option<Instant>,
-    /// The time when requests began to wait for another connection, until it has answered
-    /// something.
+    /// The time since which requests have waited for a connection that answers.
     waits_since: Option<Instant>,
     /// The current connection, or else the last one, has answered something.
     has_answered: bool,
-    /// The reason why no other connection can help.
+    /// The reason why reconnecting cannot help.
     verdict: Option<String>,
     /// The connection, so that any thread can shut it down.
     stream: Option<Stream>,
-    /// The agreements for the connection.
+    /// The features that were negotiated for the connection.
     talk: Talk,
 }
 
@@ -109,7 +108,7 @@ impl Line {
         Line { state: Mutex::new(state), news: Condvar::new(), keeps }
     }
 
-    /// Queues a request to the server, which visits a cache if there is one. Does not wait.
+    /// Queues a request to the server. Does not wait.
     pub(super) fn ask(&self, command: Command, memory: Memory, visit: Option<Visit>, end: End) {
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Closing | Phase::Over) {
@@ -140,7 +139,8 @@ impl Line {
         }
     }
 
-    /// Takes back the memory of a request that was sent: the server may have answered it already.
+    /// Takes back the memory of a request that was sent. If the server has answered already, ends
+    /// the request.
     ///
     /// # Errors
     /// As for [`Line::answer`].
@@ -194,7 +194,8 @@ impl Line {
         self.finish(cookie, outcome.ok_or_else(wire::strange)?, None::<&mut io::Empty>)
     }
 
-    /// Ends a request that was answered; the data of a read comes from `data`, or came before.
+    /// Ends a request that was answered. The data of a read comes from `data`, unless it came in
+    /// chunks before.
     fn finish(&self, cookie: u64, result: Done, data: Option<&mut impl Read>) -> io::Result<()> {
         if self.keeps && result == Err(Errno::SHUTDOWN) {
             // The next connection repeats the request.
@@ -256,8 +257,8 @@ impl Line {
         let command = state.requests.get(&cookie).ok_or_else(wire::strange)?.command;
         let keeps = self.keeps && command.changes() && result.is_ok();
         let change = if keeps {
-            // Copies the bytes without the lock; no overlapping request is sent until this one is
-            // removed.
+            // Copies the bytes without the lock; no overlapping change is sent until this change is
+            // removed from the line.
             drop(state);
             let bytes = memory.bytes().to_vec();
             state = self.state.lock();
@@ -289,7 +290,7 @@ impl Line {
         state.phase == Phase::Down
     }
 
-    /// Begins to send on a connection with these agreements.
+    /// Begins to send on a connection for which `talk` was negotiated.
     pub(super) fn open(&self, talk: Talk) {
         let mut state = self.state.lock();
         (state.talk, state.has_answered) = (talk, false);
@@ -313,11 +314,11 @@ impl Line {
         self.news.notify_all();
     }
 
-    /// Makes all requests that were not answered unsent again. No thread uses a connection
-    /// meanwhile.
+    /// Queues all requests without an answer to be sent again. The caller must have ended the
+    /// threads of the connection.
     ///
     /// # Errors
-    /// The reason why no other connection can help.
+    /// The reason why reconnecting cannot help.
     pub(super) fn regroup(&self) -> Result<(), String> {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -364,10 +365,10 @@ impl Line {
         (state.journal.bytes(), state.phase == Phase::Up)
     }
 
-    /// Begins to close the image.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
-        // A server that still has requests may accept no more bytes.
+        // A server that still has requests may accept no more bytes: then the sending thread must
+        // be woken.
         let idle = state.phase == Phase::Up && state.requests.is_empty();
         state.phase = Phase::Closing;
         if let Some(stream) = state.stream.as_ref().filter(|_| !idle) {
@@ -382,7 +383,8 @@ impl Line {
         self.state.lock().phase == Phase::Closing
     }
 
-    /// Ends all requests with `EIO`, later ones too. No thread uses a connection any more.
+    /// Ends all requests with `EIO`, later ones too. The caller must have ended the threads of the
+    /// connection.
     pub(super) fn give_up(&self) {
         let mut state = self.state.lock();
         state.phase = Phase::Over;
@@ -406,7 +408,7 @@ impl State {
         cookie
     }
 
-    /// Begins a flush before the journal is full, so that no change has to wait for one.
+    /// Begins a flush when the journal is half full, so that changes need not wait for room.
     fn make_room(&mut self) -> Option<Sending> {
         if self.makes_room || !self.journal.is_half_full() {
             return None;
@@ -447,7 +449,7 @@ impl State {
         Some(Sending { cookie, header, memory })
     }
 
-    /// Returns a request that a server may answer.
+    /// Returns the request with this cookie if it was sent, so that the server may answer it.
     fn sent(&mut self, cookie: u64) -> io::Result<&mut Request> {
         let request = self.requests.get_mut(&cookie).filter(|request| request.is_sent);
         request.ok_or_else(wire::strange)
@@ -455,7 +457,8 @@ impl State {
 
     /// Notes that a chunk has reported an error.
     fn fail(&mut self, cookie: u64, errno: Errno) -> io::Result<()> {
-        /// A server that never stops sending errors would never count as silent.
+        /// The limit ends a connection whose server only sends errors, because such a server does
+        /// not count as silent.
         const FAILURES_MAX: u32 = 64;
         let so_far = &mut self.sent(cookie)?.so_far;
         so_far.failure.get_or_insert(errno);
@@ -463,7 +466,7 @@ impl State {
         if so_far.failures > FAILURES_MAX { Err(wire::strange()) } else { Ok(()) }
     }
 
-    /// Stores the extents that a server reports for a request; a second report is an error.
+    /// Stores the extents that a server reports for a request; a second report breaks the protocol.
     fn put_extents(
         &mut self,
         cookie: u64,
@@ -477,7 +480,7 @@ impl State {
         Ok(())
     }
 
-    /// Lends the memory of a read, and returns the range in it for a part of the image.
+    /// Lends the memory of a read, and returns the place in the memory of `part` of the image.
     fn lend(&mut self, cookie: u64, part: &Range<u64>) -> io::Result<(Memory, Range<usize>)> {
         let request = self.sent(cookie)?;
         let (whole, so_far) = (request.command.range(), &mut request.so_far);
@@ -500,7 +503,7 @@ impl State {
     /// Notes the end of a request that was in flight.
     ///
     /// # Errors
-    /// The line's own flush has failed, for which no client waits.
+    /// A flush has failed that the client sent to make room in the journal.
     fn note(&mut self, request: &Request, result: Done, change: Option<Change>) -> io::Result<()> {
         (self.waits_since, self.has_answered) = (None, true);
         let in_flight = self.requests.len() > self.unsent.len();
@@ -519,7 +522,8 @@ impl State {
         if let End::Room = request.end {
             self.makes_room = false;
             if let Err(errno) = result {
-                // No client would learn that acknowledged data may be lost.
+                // No client waits for this flush, so none would learn that acknowledged data may be
+                // lost.
                 let reason = format!("the NBD server cannot make written data durable: {errno}");
                 self.verdict = Some(reason.clone());
                 return Err(io::Error::other(reason));
@@ -577,7 +581,7 @@ mod tests {
         assert_eq!(line.condition(), (WRITE as usize + 128, true));
     }
 
-    /// Overlapping changes do not wait for its end either.
+    /// Overlapping changes do not wait for the end of an empty one either.
     #[test]
     fn an_empty_change_waits_for_no_other() {
         let line = Line::new(1 << 20);

@@ -48,7 +48,7 @@ fn longer(pause: Duration) -> Duration {
 }
 
 impl Link {
-    /// Keeps the connection up as long as the image is open and that is possible. Then fails all
+    /// Serves requests until the image is closed or no connection is possible, and then fails all
     /// requests.
     pub(super) fn run(self, stream: Stream) {
         let talk = self.export.talk;
@@ -74,7 +74,8 @@ impl Link {
             if self.patience.outage.is_zero() {
                 return Err(format!("the connection is lost: {reason}"));
             }
-            // A server that accepts and hangs up again and again gets time, and is reported once.
+            // If the server accepts and closes connections again and again, pause between them, and
+            // report only the first loss.
             is_said &= !self.line.has_answered();
             let pause = if is_said { PAUSE } else { Duration::ZERO };
             if !is_said {
@@ -115,7 +116,7 @@ impl Link {
             let named = thread::Builder::new().name("nowait-nbd-out".to_owned());
             let sender = named.spawn_scoped(scope, move || {
                 let sent = self.nowait.caught("on a connection", || self.send(&mut sends));
-                // The sending thread ends with the connection.
+                // Shut the connection, so that the receiving thread ends as well.
                 sends.shut();
                 sent
             });
@@ -135,7 +136,7 @@ impl Link {
         })
     }
 
-    /// Prepares the stream, and returns a second handle to send by.
+    /// Prepares the stream, and returns a second handle for the sending thread.
     fn prepare(&self, stream: &Stream) -> io::Result<Stream> {
         // The read timeout lets the receiving thread notice a silent server.
         let look = self.patience.silence.max(PAUSE) / 4;
@@ -176,7 +177,7 @@ impl Link {
     /// Connects, after a pause, until it succeeds or requests have waited for too long.
     fn connect_again(&self, mut pause: Duration) -> Result<(Stream, Talk), String> {
         let mut reason = "no answer in time".to_owned();
-        // A server that accepts and never answers comes here again and again.
+        // A server that accepts connections but never answers uses up the time limit of the outage.
         while !self.line.has_waited(self.patience.outage) && self.line.pause(pause) {
             reason = match self.connect() {
                 Ok(connected) => return Ok(connected),

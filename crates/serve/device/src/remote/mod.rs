@@ -64,16 +64,17 @@ pub struct ConnectionCounts {
     pub reconnects: u64,
     /// How many changes were repeated after reconnects.
     pub repeated: u64,
-    /// Bytes kept of changes that are not durable.
+    /// Bytes of changes in the journal.
     pub kept_bytes: u64,
     /// The counters of the cache, if there is one.
     pub cache: CacheCounts,
 }
 
-/// The most bytes kept of changes that are not durable; the client flushes before that.
+/// The size of the journal in bytes. The client flushes when it is half full.
 const JOURNAL_BYTES: usize = 64 << 20;
 
-/// The longest range for which the client asks for extents at once, in bytes: it may take long.
+/// The longest range for which the client asks for extents at once, in bytes: the server may take
+/// long to find them.
 const STATUS_BYTES_MAX: u64 = 1 << 30;
 
 /// An image on an NBD server.
@@ -88,13 +89,13 @@ pub struct Remote {
     reconnects: Arc<AtomicU64>,
     repeated: Arc<AtomicU64>,
     thread: Option<thread::JoinHandle<()>>,
-    /// How long the flush at the end may take.
+    /// How long the flush may take when the image is closed.
     end: Duration,
 }
 
 impl Remote {
-    /// Connects to `address`, which users see as `shown`; its data may be cached. Blocks for some
-    /// seconds at most.
+    /// Connects to `address`, which users see as `shown`, and caches its data in `cache`. Blocks
+    /// for some seconds at most.
     ///
     /// # Errors
     /// The server cannot be reached, refuses, or does not speak NBD.
@@ -151,7 +152,6 @@ impl Remote {
         }
     }
 
-    /// Returns `true` if the server can flush.
     pub(crate) fn flushes(&self) -> bool {
         self.can(flags::FLUSH)
     }
@@ -168,8 +168,8 @@ impl Remote {
         }
     }
 
-    /// Returns the command for a read. A short read asks for one chunk if the server supports that,
-    /// because the server then need not look for holes.
+    /// Returns the command for a read. A read of few bytes asks for one chunk if the server
+    /// supports that, because the server then need not look for holes.
     fn read_of(&self, len: u64) -> (Kind, u16) {
         const ALWAYS_ONE_BYTES: u64 = 64 << 10;
         let in_one = self.can(flags::DONT_FRAGMENT) && len <= ALWAYS_ONE_BYTES;
@@ -219,7 +219,7 @@ impl Source for Remote {
         Err(ImageError::new(format!("{}: {reason}", self.shown)))
     }
 
-    /// Users can write one address in several ways.
+    /// The parsed address is the identity, because users can write one address in several ways.
     fn identity(&self) -> String {
         format!("{:?}", self.address)
     }
@@ -286,7 +286,7 @@ impl Source for Remote {
 
     fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno> {
         if self.export.talk.allocation.is_none() {
-            // The server does not describe extents: all of it may be data.
+            // The server does not describe extents, so the whole range may be data.
             return Ok(vec![(end, true)]);
         }
         let block = self.block_bytes();
@@ -358,7 +358,7 @@ impl Messages for Remote {
         if self.flushes() {
             self.ask((Kind::Flush, 0), 0, 0, Memory::Nothing, end);
         } else {
-            // An image whose server cannot flush is only read.
+            // The image is read-only if its server cannot flush.
             end.tell(Ok(()), Memory::Nothing);
         }
     }

@@ -5,15 +5,16 @@ use core::time::Duration;
 /// How long an image waits for a server that cannot be reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// The time from the last answer until all requests fail. Zero: no waiting.
+    /// How long requests wait for an answer, over all connections, until all fail. Zero: they fail
+    /// when the connection is lost.
     pub outage: Duration,
     /// The time after which the client reconnects to a server that has requests and answers
     /// nothing.
     pub silence: Duration,
-    /// The time that the flush at the end may take in addition to `outage`, also if `outage` has no
-    /// limit.
+    /// How long the flush at the end of serving may take in addition to `outage`, also if `outage`
+    /// has no limit.
     pub end: Duration,
-    /// Reports each event of a connection, in one line.
+    /// Gets one line of text about each event of a connection.
     pub say: Option<fn(&str)>,
 }
 

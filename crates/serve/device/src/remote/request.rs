@@ -11,7 +11,7 @@ use std::sync::{Arc, mpsc};
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) command: Command,
-    /// `None`: the memory is being sent, or filled.
+    /// `None`: a thread is sending the memory, or filling it.
     pub(super) memory: Option<Memory>,
     /// The request was sent, or is being sent.
     pub(super) is_sent: bool,
@@ -19,14 +19,14 @@ pub(super) struct Request {
     pub(super) answer: Option<Result<(), Errno>>,
     /// For a flush: the number of changes answered when it was sent.
     pub(super) covers: u64,
-    /// The part received of a reply in chunks.
+    /// The part of the reply that has arrived.
     pub(super) so_far: SoFar,
     /// The visit to the pages of a cache, if there is one.
     pub(super) visit: Option<Visit>,
     pub(super) end: End,
 }
 
-/// The part received of a reply whose last chunk is missing.
+/// The chunks that have arrived of an incomplete reply.
 #[derive(Debug, Default)]
 pub(super) struct SoFar {
     /// The bytes received of a read.
@@ -43,7 +43,7 @@ impl Request {
         Request { command, memory, is_sent, answer, covers, so_far, visit, end }
     }
 
-    /// Resets the request to one that was not sent.
+    /// Resets the request to the state before it was sent.
     pub(super) fn forget_answer(&mut self) {
         self.is_sent = false;
         self.so_far = SoFar::default();
@@ -118,7 +118,7 @@ impl End {
                 let chunk = if let Memory::Chunk(chunk) = memory { Some(chunk) } else { None };
                 mailbox.put(RequestEnd { tag, result, chunk, extents: Vec::new() });
             }
-            // The caller waits for it.
+            // A caller that has waited too long has dropped its receiver.
             End::Call(sender) => _ = sender.send((result, memory)),
             End::Room => {}
         }

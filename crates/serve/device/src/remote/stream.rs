@@ -33,8 +33,8 @@ pub(super) struct Socket {
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Stream {
-    /// Connects to `server`. Connecting and all reads and writes until [`Stream::limit`] must
-    /// finish within [`PATIENCE`].
+    /// Connects to `server`. Connecting and all reads and writes until the call of
+    /// [`Stream::limit`] must finish within [`PATIENCE`].
     pub(super) fn to(server: &NbdServer) -> io::Result<Stream> {
         let until_ns = now_ns() + PATIENCE.as_nanos() as u64;
         let socket = match server {
@@ -48,7 +48,7 @@ impl Stream {
         Ok(Stream::Plain(Socket { socket, until_ns: AtomicU64::new(until_ns) }))
     }
 
-    /// Lets each read and write fail that takes longer, from now on.
+    /// Sets how long each further read and write may take, and lifts the deadline of the handshake.
     pub(super) fn limit(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
         let socket = self.socket();
         socket.until_ns.store(0, Relaxed);
@@ -75,7 +75,7 @@ impl Stream {
         let _ = self.socket().socket.shutdown(Shutdown::Both);
     }
 
-    /// With TLS, sends the notice that nothing more follows.
+    /// Sends `close_notify` if the connection uses TLS.
     pub(super) fn finish(&self) -> io::Result<()> {
         match self {
             Stream::Tls(channel) => channel.finish(),
@@ -169,7 +169,8 @@ fn tcp(host: &str, port: u16, until_ns: u64) -> io::Result<TcpStream> {
     let mut failure = io::Error::other("the host name has no address");
     let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();
     for (place, address) in addresses.iter().enumerate() {
-        // Each address gets an equal part of the time left, so that the ones behind it are tried.
+        // Each address gets an equal part of the time left, so that the client also tries the later
+        // ones.
         let left = left_until(until_ns)? / (addresses.len() - place) as u32;
         match TcpStream::connect_timeout(address, left) {
             Ok(stream) => {
@@ -210,7 +211,7 @@ mod tests {
             ends.store(true, Relaxed);
             assert_eq!(error.to_string(), "the NBD server does not answer within 10 s");
         });
-        // After the handshake there is no limit, and then one for each read.
+        // After the handshake there is no limit, or one for each read.
         stream.limit(None, None).unwrap();
         (&stream).read_exact(&mut [0]).unwrap();
         let (near, _far) = UnixStream::pair().unwrap();

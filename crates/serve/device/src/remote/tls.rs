@@ -63,7 +63,7 @@ fn authorities(path: &Path) -> io::Result<RootCertStore> {
 
 fn authorities_of_the_system() -> io::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    // Some systems have expired or malformed certificates.
+    // Skip expired or malformed certificates, which some systems have.
     let (good, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if good == 0 {
         let missing = "no certificate authorities in this system: name a folder, \
@@ -141,14 +141,14 @@ impl Channel {
         &self.socket
     }
 
-    /// Reads bytes from the server. `Ok(0)`: nothing more comes.
+    /// Reads bytes from the server. `Ok(0)`: the server has ended the stream.
     pub(super) fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             if let Some(outcome) = self.state.lock().read(bytes) {
                 return outcome;
             }
-            // This thread does not hold the lock while it reads from the socket, so the other
-            // one can write.
+            // Release the lock while this thread reads from the socket, so that the other one can
+            // write.
             let mut piece = [0; PIECE_BYTES];
             let len = (&self.socket).read(&mut piece)?;
             if len == 0 {
@@ -164,7 +164,7 @@ impl Channel {
         self.send(|connection| connection.writer().write(taken))
     }
 
-    /// Sends the notice that nothing more follows.
+    /// Sends `close_notify`.
     pub(super) fn finish(&self) -> io::Result<()> {
         self.send(|connection| {
             connection.send_close_notify();
@@ -187,8 +187,8 @@ impl Channel {
 }
 
 impl State {
-    /// Reads bytes that have arrived; `None`: more must arrive first. The protocol's own replies go
-    /// out with the next write.
+    /// Reads bytes that have arrived; `None`: more must arrive first. Replies of the TLS protocol
+    /// itself go out with the next write.
     fn read(&mut self, bytes: &mut [u8]) -> Option<io::Result<usize>> {
         loop {
             match self.connection.reader().read(bytes) {

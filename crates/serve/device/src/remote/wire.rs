@@ -7,7 +7,6 @@ use core::ops::Range;
 use nowait::Errno;
 use std::io::{self, Read};
 
-/// A request to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Command {
     pub(super) kind: Kind,
@@ -55,7 +54,6 @@ impl Command {
         self.kind == Kind::Read
     }
 
-    /// Returns `true` if the command changes the image.
     pub(super) fn changes(&self) -> bool {
         self.len > 0 && matches!(self.kind, Kind::Write | Kind::Trim | Kind::WriteZeroes)
     }
@@ -85,17 +83,17 @@ pub(super) struct Reply {
 pub(super) enum Part {
     /// A simple reply: the result. The data of a read follows.
     All(Result<(), Errno>),
-    /// Offset and length: so many bytes of the image follow.
+    /// The offset and the length of a piece of the image, whose bytes follow.
     Data(u64, u32),
-    /// Offset and length: so many bytes of the image are zeroes.
+    /// The offset and the length of a piece of the image that reads as zeroes.
     Hole(u64, u32),
-    /// A context's number and a count: so many extents follow.
+    /// The number of a metadata context, and the number of extents that follow.
     Extents(u32, u32),
     Failed(Errno),
     Nothing,
 }
 
-/// Reads the next reply; with `chunks`, possibly a part of a reply.
+/// Reads the next reply; with `chunks`, possibly only a chunk of it.
 ///
 /// # Errors
 /// The connection ends, or the bytes are not a reply.
@@ -120,7 +118,7 @@ pub(super) fn reply(stream: &mut impl Read, chunks: bool) -> io::Result<Reply> {
 }
 
 fn part(stream: &mut impl Read, kind: u16) -> io::Result<Part> {
-    // The fixed part of each kind is read in one call.
+    // The fixed part of each kind of chunk is read in one call.
     match kind {
         chunk::NONE => match u32::from_be_bytes(bytes(stream)?) {
             0 => Ok(Part::Nothing),
@@ -143,7 +141,7 @@ fn part(stream: &mut impl Read, kind: u16) -> io::Result<Part> {
         },
         _ if kind & chunk::ERROR_BIT != 0 => match length_and_number(stream)? {
             (len @ 6..=ERROR_BYTES_MAX, number) => {
-                // The text of an error is for people.
+                // Nothing shows the text of the error.
                 stream.read_exact(&mut vec![0; len as usize - 4])?;
                 Ok(Part::Failed(errno(number)))
             }

@@ -25,7 +25,7 @@ pub(crate) use servers::{
 
 pub(crate) const SIZE: u64 = 1 << 20;
 pub(crate) const TAG: Tag = Tag { owner: 3, slot: 5, part: 7 };
-/// A server that takes longer hangs.
+/// A test fails if a server takes longer than this many nanoseconds.
 pub(crate) const HANG_NS: u64 = 60_000_000_000;
 
 pub(crate) struct Rig {
@@ -34,7 +34,6 @@ pub(crate) struct Rig {
     pub(crate) image: Arc<Image>,
 }
 
-/// Returns the options for an image of a server.
 pub(crate) fn options(socket: &Path, patience: Patience) -> ImageOptions {
     let path = PathBuf::from(format!("nbd+unix:///vm?socket={}", socket.display()));
     ImageOptions { path, patience, ..ImageOptions::default() }
@@ -129,7 +128,6 @@ impl Rig {
         self.end().result
     }
 
-    /// Returns the extents of a range of the image.
     pub(crate) fn extents(&mut self, range: Range<u64>) -> Result<Vec<Extent>, Errno> {
         self.disk.run(&self.image, BlockingTask::Extents { range, max: 100 }, TAG);
         let ended = self.end();

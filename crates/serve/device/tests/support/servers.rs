@@ -40,9 +40,9 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts `program`, whose words may contain `{image}`, an image of `size` bytes. It takes
-    /// clients from a socket that exists before it starts, as systemd passes it, so no client waits
-    /// for it. `None`: the program is not installed.
+    /// Starts `program` with `words`, in which `{image}` stands for an image of `size` bytes. The
+    /// server takes clients from a socket that exists before it starts, as systemd passes it, so no
+    /// client waits for it. `None`: the program is not installed.
     pub(crate) fn start(program: &str, words: &[&str], size: u64) -> Option<Server> {
         if Command::new(program).arg("--version").stdout(Stdio::null()).status().is_err() {
             note_skip(program);
@@ -138,7 +138,7 @@ pub(crate) fn said(error: u32, cookie: [u8; 8], read: &[u8]) -> Vec<u8> {
         .concat()
 }
 
-/// Reads nothing until the client has gone.
+/// Waits, without reading, until the client closes its end.
 pub(crate) fn wait_until_left(client: &UnixStream) {
     let mut events = Vec::with_capacity(1);
     let epoll = Epoll::new().unwrap();

@@ -5,7 +5,6 @@ use crate::head::Head;
 use crate::outbox::{Outbox, Over, Purpose};
 use crate::request::{Failure, RequestId};
 
-/// The closing of an image.
 #[derive(Debug)]
 pub(super) struct Closing {
     id: RequestId,
@@ -47,7 +46,7 @@ impl Serving {
         out.put_head(Purpose::CloseHead, head.encode(), &self.tag);
     }
 
-    /// Notes that the last head was put; returns the end of the image.
+    /// Ends the request to close, because the last head was put.
     pub(super) fn closed(&mut self, out: &mut Outbox) -> Over {
         if let Some(closing) = self.closing.take() {
             out.end(closing.id, Ok(Vec::new()));

@@ -61,8 +61,8 @@ impl Serving {
     }
 
     /// Puts blocks that were read into the open segment, if their place in the map is unchanged.
-    /// While flushes wait, the segment gets only a few, so that its PUT takes no longer. No further
-    /// segment gets any before this one is durable.
+    /// While flushes wait, the segment gets only a few blocks, so that its PUT takes no longer. No
+    /// further segment gets moved blocks before this segment is durable.
     fn move_blocks(&mut self, out: &mut Outbox) {
         // The moved blocks would lie in a segment behind the place that is left out of the log.
         if self.shrink.is_some() || self.closing.is_some() {
@@ -119,7 +119,7 @@ impl Serving {
             }
             _ => return,
         };
-        // The collection of the segment was given up.
+        // The collector may have given the segment up.
         let Some(victim) = self.collector.victim(sequence) else { return };
         match answer {
             Answer::Got { bytes, object_bytes, .. } => {
@@ -148,7 +148,7 @@ impl Serving {
                     }
                 }
             }
-            // Newer writes may have replaced all of it since, and the segment was deleted.
+            // Newer writes may have replaced all of its blocks, so that the segment was deleted.
             Answer::Missing => {
                 let segment = self.map.segments().get(&sequence);
                 if segment.is_none_or(|it| it.live == 0) {

@@ -1,13 +1,13 @@
 //! Proofs that the writer still has the image.
 //!
-//! A replaced writer finds the fence in its way, unless that was deleted since, which the next
-//! writer does a minute later at the earliest. A writer whose image was removed finds nothing in
-//! its way. So flushes and reads end only within a minute after the head named this writer.
+//! The fence stops a replaced writer until the next writer deletes it, a minute after the takeover
+//! at the earliest. Nothing stops a writer whose image was removed. So flushes and reads end only
+//! within a minute after a head in the store named this writer.
 //!
-//! After that time the writer also sends no segments but those before a fence of a next writer.
-//! Such a fence is not before the place up to which all was durable at the last proof, and segments
-//! reach at most `WINDOW` places farther. Behind a fence that was deleted, a late segment would lie
-//! in a log that has gone on.
+//! After that minute the writer puts only segments less than `WINDOW` places behind the first one
+//! that was not durable at the last proof. The fence of the next writer is not before that place,
+//! and the next writer's log continues `WINDOW` places behind the fence. So no late segment can
+//! enter that log, even if the fence was deleted.
 
 use super::{PROOF_NS, Serving};
 use crate::head::HEAD_BYTES_MAX;
@@ -17,8 +17,8 @@ use crate::segment::WINDOW;
 use crate::store::Key;
 
 impl Serving {
-    /// Notes that the writer had the image at a time, when all segments before a place were
-    /// durable.
+    /// Notes that the writer had the image at `proof_ns`, and that all segments before `durable`
+    /// were durable then.
     pub(super) fn note_proof(&mut self, proof_ns: u64, durable: u64) {
         self.proof_ns = self.proof_ns.max(proof_ns);
         self.proven_until = self.proven_until.max(durable.saturating_add(WINDOW));

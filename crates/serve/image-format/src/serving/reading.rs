@@ -19,7 +19,6 @@ pub(super) struct Read {
     id: RequestId,
     blocks: Range<u64>,
     data: Vec<u8>,
-    /// The number of GETs in flight.
     gets: usize,
 }
 
@@ -45,7 +44,7 @@ impl Serving {
         }
     }
 
-    /// Copies an extent from memory, if it is there.
+    /// Copies an extent from memory; returns `false` if it is not in memory.
     fn copy(&self, block: u64, extent: Extent, to: &mut [u8]) -> bool {
         let size = self.head.geometry.block_bytes as usize;
         let places = (extent.index..).map(|index| (extent.sequence, index)).zip(block..);
@@ -71,7 +70,7 @@ impl Serving {
         out: &mut Outbox,
     ) {
         let Purpose::ReadData { read: number, block, extent } = errand.purpose else { return };
-        // The read has failed by another of its GETs.
+        // The read has ended if another of its GETs has failed.
         let Some(read) = self.reads.get_mut(&number) else { return };
         let geometry = self.head.geometry;
         let codec = self.head.codec(self.cipher.as_ref(), extent.sequence);
@@ -91,7 +90,7 @@ impl Serving {
             }
             Answer::Got { .. } => out.errands.reread(errand, out.now_ns),
             Answer::Missing => {
-                // A newer write may have replaced the block since, and the segment was deleted.
+                // A newer write may have replaced the block, so that the segment was deleted.
                 let is_there = self.map.extents().place(block);
                 if is_there == Some((extent.sequence, extent.index)) {
                     Self::missed(errand, out);

@@ -11,9 +11,9 @@
 //! know that the image was larger.
 //!
 //! The cut blocks count as dead since a place of the log that the writer leaves out. A snapshot
-//! that enters the head before ends there at the latest, and keeps them; a later one ends behind
-//! it, and does not. Until the head is put, the writer puts no segment behind that place: the next
-//! writer would take it for the end.
+//! made before the head is put ends at that place at the latest, and keeps the cut blocks; a later
+//! snapshot ends behind that place, and does not keep them. Until the head is put, the writer puts
+//! no segment behind that place: the next writer would take it for the end.
 
 use super::Serving;
 use crate::mistake::{self, Mistake};

@@ -1,5 +1,5 @@
-//! A store that obeys or not, and answers anything, as a tape of bytes decides. When the tape is
-//! over, the store works, and every request must end.
+//! A store that carries out operations or not, and answers anything: a tape of bytes decides. When
+//! the tape is over, the store works, and every request must end.
 
 use crate::memory::{BLOCK_BYTES, Memory, image, settings};
 use crate::strangers::seal;
@@ -117,7 +117,6 @@ impl World<'_> {
         self.reads.clear();
     }
 
-    /// Runs an edit for a while.
     fn edit(&mut self, edit: Edit) {
         let mut editor = Editor::new(edit, self.now_ns);
         while let Some((ticket, operation)) = editor.pop_operation() {

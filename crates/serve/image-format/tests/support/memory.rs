@@ -20,7 +20,6 @@ pub(crate) struct Memory {
     pub(crate) keeps_all: bool,
 }
 
-/// Returns the settings of a writer.
 pub(crate) fn settings() -> Settings {
     Settings::new(Writer { nonce: [1; 16], name: String::from("a writer") })
 }
@@ -35,7 +34,6 @@ pub(crate) fn image(store: &mut Memory, settings: Settings, size_bytes: u64) -> 
 }
 
 impl Memory {
-    /// Returns the bytes of all objects.
     #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn bytes(&self) -> u64 {
         self.objects.values().map(|(body, _)| body.len() as u64).sum()
@@ -82,13 +80,11 @@ impl Memory {
         self.objects.keys().filter(|key| matches!(key, Key::Part { .. })).count()
     }
 
-    /// Returns all objects.
     #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn bodies(&self) -> impl Iterator<Item = &[u8]> {
         self.objects.values().map(|(body, _)| &body[..])
     }
 
-    /// Returns the head of the image.
     #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn head(&self) -> Head {
         Head::parse(&self.objects[&Key::Head].0).expect("a head")

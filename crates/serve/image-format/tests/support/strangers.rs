@@ -3,12 +3,10 @@
 
 use nowait_image_format::{Encryption, Geometry, Head, Header, Part, checkpoint};
 
-/// Returns the geometry for parsing objects.
 pub(crate) fn geometry() -> Geometry {
     Geometry::checked(4096, 1 << 30).expect("an image of 1 GiB")
 }
 
-/// Returns the geometry of an encrypted image.
 pub(crate) fn encrypted() -> Geometry {
     let encryption = Some(Encryption { salt: [3; 16], check: [4; 16] });
     Geometry { encryption, ..geometry() }
@@ -48,7 +46,7 @@ pub(crate) fn object(input: &[u8]) {
     read(&sealed);
 }
 
-/// Puts the checksum of all bytes before `at` there.
+/// Puts the checksum of the bytes before `at` behind them.
 pub(crate) fn seal(bytes: &mut [u8], at: usize) {
     if let Some((front, rest)) = bytes.split_at_mut_checked(at)
         && let Some(sum) = rest.first_chunk_mut()

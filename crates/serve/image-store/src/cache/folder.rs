@@ -6,11 +6,11 @@
 //!             │ checksums of the parts of the page 4 × 4 │ checksum of the row 4 │ zeroes
 //!   pages     a slot each
 //! ```
-//! The cache makes nothing durable. It writes a page before its row, but a crash may leave either
-//! one alone. The checksum of each part covers the page's key too, so it shows which page a slot
-//! holds: a read verifies each part, and the reader of a block verifies the block's own checksum.
-//! The parts do not use CRC32C: the CRC32C of data that ends with its own CRC32C, as segments do,
-//! depends only on the length.
+//! The cache makes nothing durable. The cache writes a page before the row of the page, but a crash
+//! may leave either one alone. The checksum of each part covers the page's key too, so it shows
+//! which page a slot holds: a read verifies each part, and the reader of a block verifies the
+//! block's own checksum. The parts do not use CRC32C: the CRC32C of data that ends with its own
+//! CRC32C, as segments do, depends only on the length.
 
 use super::{PAGE_BYTES, PART_BYTES, PARTS, Page, PageKey, Pages, Segment, part_sum};
 use bytes::Bytes;
@@ -31,15 +31,15 @@ const NAME: &str = "nowait-cache";
 const MAGIC: &[u8; 8] = b"nwcache3";
 const BLOCK_BYTES: usize = 4096;
 const ROW_BYTES: usize = 64;
-/// The offsets in a row of the page's checksums, and of the row's own.
+/// The offsets in a row: of the checksums of the page's parts, and of the checksum of the row
+/// itself.
 const SUMS_START: usize = 32;
 const ROW_SUM_START: usize = SUMS_START + 4 * PARTS;
-/// The rows of a block.
+/// The number of rows in a block of the table.
 pub(super) const ROWS: u32 = (BLOCK_BYTES / ROW_BYTES) as u32;
 /// The blocks of the table that are read at a time.
 const BLOCKS_AT_ONCE: u32 = 256;
 
-/// The file of a cache.
 #[derive(Debug)]
 pub(super) struct Folder {
     file: AsyncFile,
@@ -177,7 +177,6 @@ impl Folder {
         Arc::strong_count(&self.reads) > 1
     }
 
-    /// Writes the bytes of a page.
     pub(super) async fn write(&self, slot: u32, bytes: &[u8]) -> Result<(), nowait::Error> {
         let mut buffer = AlignedBuffer::zeroed(PAGE_BYTES as usize);
         buffer[..bytes.len()].copy_from_slice(bytes);
@@ -189,7 +188,6 @@ impl Folder {
         let _ = self.file.sync_data().await;
     }
 
-    /// Returns a block of the table for the current pages.
     pub(super) fn block(number: u32, pages: &Pages) -> AlignedBuffer {
         let mut block = AlignedBuffer::zeroed(BLOCK_BYTES);
         let rows = block.as_chunks_mut::<ROW_BYTES>().0;
@@ -199,7 +197,8 @@ impl Folder {
         block
     }
 
-    /// Writes a block of the table. If that fails, a later run does not find its pages.
+    /// Writes a block of the table. If that fails, a later run of the program does not find the
+    /// pages of the block's rows.
     pub(super) async fn write_block(&self, number: u32, block: AlignedBuffer) {
         let _ = self.file.write_all_at(block, table_block(number)).await;
     }

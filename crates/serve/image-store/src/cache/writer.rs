@@ -43,7 +43,7 @@ enum Order {
     End,
 }
 
-/// How long the disk may take at the end.
+/// How long the disk may take to write the pending pages at the end.
 const END: Duration = Duration::from_secs(5);
 
 impl Writer {
@@ -88,7 +88,8 @@ struct Tasks {
     folder: Arc<Folder>,
     state: Arc<Mutex<State>>,
     say: Option<fn(&str)>,
-    /// `true` once a page that could not be stored, and a full disk, were reported.
+    /// `true` for each of two events that was reported: a page that could not be stored, and a full
+    /// disk.
     is_said: [bool; 2],
     /// Blocks of the table that differ from the current pages.
     changed: BTreeSet<u32>,
@@ -121,7 +122,8 @@ impl Tasks {
                 },
                 else => {
                     self.write_rows().await;
-                    // Pages that are only in the user-space page cache would be lost.
+                    // Without a sync, pages that are only in the user-space page cache would be
+                    // lost.
                     return self.folder.sync().await;
                 }
             }
@@ -134,7 +136,7 @@ impl Tasks {
         written: &Result<(), nowait::Error>,
     ) {
         let mut state = self.state.lock();
-        // A newer version of the page may have come meanwhile; reads use that one.
+        // A newer version of the page may have come meanwhile; reads use the newer version.
         let is_latest = |now: &Bytes| now.as_ptr() == bytes.as_ptr();
         if !state.writes.get(&page.key).is_some_and(is_latest) {
             return state.pages.give_up(slot);

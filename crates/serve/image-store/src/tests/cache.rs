@@ -51,7 +51,7 @@ enum Step {
     Read { segment: Segment, start: u64, len: u64 },
 }
 
-/// Longer than three pages, and no multiple of a page.
+/// The length of a segment: more than three pages, and no multiple of a page.
 const SEGMENT_BYTES: u64 = 3 * PAGE_BYTES + 4100;
 
 fn step() -> impl Strategy<Value = Step> {

@@ -112,7 +112,7 @@ fn build() -> Built {
     Built { objects: objects(STORE), older, images }
 }
 
-/// Damages an object of a copy of all of them.
+/// Returns a copy of all objects, one of them damaged.
 fn damaged(built: &Built, path: &Path, damage: Damage) -> Objects {
     let mut objects = built.objects.clone();
     let mut bytes = objects.remove(path).unwrap();
@@ -153,8 +153,7 @@ fn read(url: &StoreUrl, expected: &[u8]) -> bool {
     read.is_ok()
 }
 
-/// The result of a damage: how many images could not be read, and for how many of these a check
-/// named the loss.
+/// Returns how many images could not be read, and for how many of these a check named the loss.
 fn judge(built: &Built, number: usize, path: &Path, damage: Damage) -> (usize, usize) {
     let store = format!("damages-{number}");
     plant(&store, &damaged(built, path, damage));

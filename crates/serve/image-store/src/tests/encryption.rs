@@ -34,7 +34,7 @@ fn url(folder: &TempDir, image: &str) -> StoreUrl {
     format!("file://{}/{image}", folder.path().display()).parse().unwrap()
 }
 
-/// Returns options with a key of such bytes; 0: without a key.
+/// Returns options with a key all of whose bytes are `byte`; for 0, without a key.
 fn with_key(byte: u8) -> StoreOptions {
     let key = (byte > 0).then(|| ImageKey::new([byte; 32]));
     StoreOptions { key, ..StoreOptions::default() }

@@ -16,7 +16,7 @@ mod wrong;
 use crate::{Request, StoredImage};
 use std::io;
 
-/// The verbs of an image, each until its end.
+/// The requests of an image as blocking calls.
 impl StoredImage {
     /// Reads whole blocks. Blocks.
     pub(crate) fn read_at(&self, offset: u64, len: u64) -> io::Result<Vec<u8>> {

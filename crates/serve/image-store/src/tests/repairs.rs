@@ -46,7 +46,7 @@ fn fill(image: &StoredImage, blocks: Range<u64>, what: u8) {
 }
 
 /// Makes an image with segments 1 to 20 of the first writer, a fence at 21, and segments 37 to 39
-/// of the second writer. Neither has closed the image.
+/// of the second writer. Neither writer has closed the image.
 fn built(name: &str) -> StoreUrl {
     let (url, image) = created(name);
     fill(&image, 0..20, 7);

@@ -199,7 +199,7 @@ fn a_clone_that_was_begun_and_never_made_does_not_keep_its_snapshot() {
     let clone = CloneOf { image: [7; 16], path: "never".to_owned(), is_made: false };
     edit(&url, &options(), Edit::Clone { snapshot: "golden".to_owned(), clone }).unwrap();
     remove(&golden, &options()).unwrap();
-    // The process that makes the clone gets an error, and removes it.
+    // The process that makes the clone gets an error, and removes the clone.
     let late = edit(&url, &options(), Edit::Made([7; 16])).unwrap_err().to_string();
     assert_eq!(late, "memory://begun/vm: the snapshot was removed meanwhile");
 }

@@ -7,8 +7,8 @@ use std::{env, process};
 /// The number of the first descriptor that systemd passes.
 const FIRST: i32 = 3;
 
-/// Takes over the listening sockets passed to this process, if there are any. Nothing may be open
-/// above standard error yet.
+/// Takes over the listening sockets passed to this process, if there are any. The process must not
+/// have opened a file yet, because its descriptor could be taken for a socket.
 ///
 /// # Errors
 /// A descriptor is not a listening stream socket.

@@ -2,7 +2,8 @@
 //!
 //! The option may name a file of another owner by mistake: an image, a device, a link. The server
 //! replaces an existing file only if it is an empty regular file, or contains the number of a
-//! process that has ended. It removes the file only if it is still the one that it made.
+//! process that has ended. The server removes the file only if it is still the file that the server
+//! made.
 
 use crate::{ServeError, identity::OwnName};
 use std::{
@@ -88,8 +89,8 @@ impl PidFile {
     }
 }
 
-/// Gives the file `new` the name `path`, if the existing file may go; returns the kind of the
-/// existing file.
+/// Gives the file `new` the name `path`, if the existing file may be replaced; returns the kind of
+/// the existing file.
 ///
 /// # Errors
 /// The errors of link(2) and rename(2).
@@ -99,7 +100,7 @@ fn place(new: &Path, path: &Path) -> io::Result<Found> {
         match found {
             Found::Stale => fs::rename(new, path)?,
             Found::Nothing => match fs::hard_link(new, path) {
-                // Another process was faster: look again.
+                // Another process has just made a file at `path`: look again.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 linked => linked?,
             },
@@ -111,7 +112,7 @@ fn place(new: &Path, path: &Path) -> io::Result<Found> {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Another file may have got the inode's number.
+        // Compare the contents too: another file may have got the inode's number.
         if fs::read(self.0.path()).is_ok_and(|text| text == number_text().as_bytes()) {
             self.0.remove();
         }
@@ -166,7 +167,7 @@ mod tests {
         assert!(other.ends_with(&format!("process {} uses this file", process::id())), "{other}");
         drop(made);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        // Another file has the name by the end.
+        // When the server ends, the path names another file.
         let made = PidFile::new(&path).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another").unwrap();

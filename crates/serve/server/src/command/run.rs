@@ -103,11 +103,10 @@ fn tls_files(args: &ServeArgs) -> Option<TlsFiles> {
     Some(TlsFiles { certificate, key, client_authority: args.tls_client_ca.clone() })
 }
 
-/// Returns the cache for images on stores.
 fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> {
     if !has_any(args, |path| matches!(StoreUrl::of_path(path), Ok(Some(_)))) {
         return match args.cache_dir {
-            // Others may have written to an image on a server before the next server starts.
+            // Other clients may write to an export of an NBD server before the next server starts.
             Some(_) if has_any(args, is_on_server) => {
                 let reason = "--cache-dir works with object stores only, since others can change \
                               an NBD export between two starts: use --cache user";
@@ -129,8 +128,9 @@ fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> 
     match (&args.cache_dir, args.cache) {
         (Some(folder), _) => {
             // The cache has an engine of its own, so that requests to a stalled disk occupy no
-            // worker of other images. An image's thread must not wait for the disk either:
-            // submitting would, once the disk has as many requests as it takes.
+            // worker of other images. Workers also make the first attempt at each request, because
+            // a submit waits when the disk has as many requests as it takes, and an image's thread
+            // must not wait.
             let engine = Nowait::builder().cache_bytes(args.cache_size);
             let nowait = engine.submit(SubmitMode::Offload).build()?;
             StoreCache::in_folder(&nowait, folder, args.cache_dir_size, mode, say)
@@ -142,7 +142,6 @@ fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> 
     }
 }
 
-/// Returns the cache for images on NBD servers.
 fn server_cache(args: &ServeArgs) -> Option<Arc<ServerCache>> {
     let is_used = args.cache == CacheArg::User && has_any(args, is_on_server);
     is_used.then(|| ServerCache::new(args.cache_size))
@@ -226,7 +225,6 @@ fn bind(address: &Address, start: &Start<'_>) -> Result<Listener, Failure> {
     })
 }
 
-/// Listens for virtual machines.
 fn listen_for_machines(
     args: &ServeArgs,
     start: &Start<'_>,
@@ -280,7 +278,7 @@ fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), 
 /// not count as served; nothing was written.
 struct Unserved(Option<View>);
 
-/// The time limit for closing them.
+/// The time limit for closing images that were never served.
 const CLOSE_NS: u64 = 500_000_000;
 
 impl Drop for Unserved {
@@ -300,7 +298,6 @@ fn wait(task: Task<()>, limit_ns: u64) -> Result<(), ServeError> {
     })
 }
 
-/// The signals that end a server.
 const ENDS: &[i32] = &[signalfd::TERM, signalfd::INT];
 
 /// Listeners that belong to threads which end with the process. Dropping this removes their names.
@@ -326,20 +323,19 @@ struct Main {
     drives: Vec<Drive>,
     front: Option<Front>,
     tls: Option<TlsFiles>,
-    /// Signals the departure of the last client, if that ends the server.
+    /// Signalled when the last client goes, if that ends the server.
     last: Option<Arc<EventFd>>,
     ends: Signals,
     /// The signals that reload files.
     hang_ups: Signals,
     started: Instant,
-    /// The listeners for status requests.
     status_listeners: StatusListeners,
     cache: Option<Arc<StoreCache>>,
     /// Removed at the end.
     pid_file: Option<PidFile>,
 }
 
-/// The tokens of the epoll set: signals have this one, listeners their index, mounts an index from
+/// The tokens of the epoll set: signals have `SIGNALS`, listeners their index, mounts an index from
 /// [`MOUNTS`] on, and block devices from [`DRIVES`] on.
 const SIGNALS: u64 = u64::MAX;
 const LAST: u64 = u64::MAX - 1;
@@ -492,7 +488,7 @@ impl Main {
         }
     }
 
-    /// Returns `true` if a client can come, or is there.
+    /// Returns `true` if a client is connected, or can still connect.
     fn has_clients(&self) -> bool {
         !self.listeners.is_empty()
             || self.front.is_some()

@@ -1,5 +1,5 @@
 //! Work that something else may delay: a disk, a store, a host name. It runs on a thread of its
-//! own, and the server waits for it only as long as it wants to.
+//! own, and the server waits for the work only as long as it wants to.
 
 use crate::ServeError;
 use std::{
@@ -11,7 +11,7 @@ use std::{
 /// Running work. A thread that was given up ends with the process.
 pub(super) struct Task<T>(mpsc::Receiver<Result<T, ServeError>>);
 
-/// The time between two looks whether the work is still wanted.
+/// The time between two checks whether the work is still wanted.
 const BETWEEN: Duration = Duration::from_millis(10);
 
 impl<T: Send + 'static> Task<T> {

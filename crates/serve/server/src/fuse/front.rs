@@ -31,7 +31,8 @@ pub(crate) type Ask = Box<dyn Fn(Arc<ImageFile<AnySource>>, FuseRequest) + Send 
 /// The longest data of a request, in bytes: one transfer of the image. The kernel divides longer
 /// ones.
 const DATA_BYTES_MAX: u32 = PIECE_BYTES as u32;
-/// The most requests in the kernel without a waiting thread: readahead and asynchronous direct I/O.
+/// The most requests that the kernel has in flight while no thread waits for them: readahead and
+/// asynchronous direct I/O.
 const BACKGROUND_MAX: u16 = 512;
 const PAGE_BYTES: u32 = 4096;
 /// How long the kernel may cache attributes: not at all, because the size may change.
@@ -233,7 +234,7 @@ impl Filesystem for Front {
             if range.is_empty() {
                 return reply.ok();
             }
-            // If the file system below cannot do it, the caller gets that error.
+            // If the file system below cannot zero a range, the caller gets that error.
             self.ask(FuseRequest::Zero { reply, range, allocated });
         });
     }

@@ -15,7 +15,7 @@ pub struct Rights {
     pub user: u32,
     /// The group that owns the file.
     pub group: u32,
-    /// The users that may open it; empty: the kernel admits only the user that serves it.
+    /// The users that may open the file; empty: the kernel admits only the user that serves it.
     pub users: Vec<u32>,
 }
 
@@ -59,7 +59,6 @@ impl<F> ImageFile<F> {
         may
     }
 
-    /// Counts a closed file.
     pub(crate) fn close(&self) {
         let closed = self.opened.fetch_update(Relaxed, Relaxed, |opened| opened.checked_sub(1));
         if closed.is_ok() {
@@ -67,7 +66,6 @@ impl<F> ImageFile<F> {
         }
     }
 
-    /// Notes that the contents change.
     pub(crate) fn change(&self) {
         self.set_changed(since_1970_ns(SystemTime::now()));
     }

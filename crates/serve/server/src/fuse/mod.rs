@@ -9,9 +9,9 @@
 //!    └─────────────────── fuser's reply ◀───────────────┘
 //!  image_file  the state of the file that they share
 //! ```
-//! The crate fuser mounts, negotiates, and encodes the messages. Its thread passes a request to a
-//! serving thread, which answers when the device has completed it; a request in flight occupies no
-//! thread.
+//! The crate fuser mounts, negotiates, and encodes the messages. The thread of fuser passes a
+//! request to a serving thread, which answers when the device has completed it; a request in flight
+//! occupies no thread.
 
 mod front;
 mod image_file;

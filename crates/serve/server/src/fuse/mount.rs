@@ -68,7 +68,7 @@ impl Mount {
         let lost = self.lost.clone();
         let named = thread::Builder::new().name("nowait-fuse".to_owned());
         let run = move || {
-            // The session ends with the mount.
+            // This call returns when the file is unmounted.
             let _ = session.run();
             lost.signal();
         };
@@ -87,7 +87,7 @@ impl Mount {
         self.lost.raw()
     }
 
-    /// Returns `true` while no unmount is known.
+    /// Returns `true` until this program has unmounted the file, or knows that another one has.
     pub fn is_up(&self) -> bool {
         self.mounted
     }

@@ -20,18 +20,18 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct MountPoint {
     path: PathBuf,
-    /// The file below, if this server has made it.
+    /// The file under the mount, if this server has made it.
     made: Option<OwnName>,
 }
 
-/// The source of our mounts in the kernel's table. In mounts that the helper made it is also in the
-/// type, behind `fuse.`.
+/// The name of nowait's mounts in the kernel's table: the source, and with the helper also the
+/// type, `fuse.nowait`.
 pub(super) const NAME: &str = "nowait";
 const HELPER: &str = "fusermount3";
 
 impl MountPoint {
     /// Unmounts the mount of a killed server on `path`, and reports that on standard error. Called
-    /// before the image is opened, which may be the file below.
+    /// before the image is opened, because the image may be the file under that mount.
     ///
     /// # Errors
     /// Another file system is mounted there; there is no such folder.

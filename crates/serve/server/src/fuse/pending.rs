@@ -7,7 +7,7 @@ use super::{
 use nowait_device::{AnySource, BlockingTask, Disk, Kind, Medium, RequestEnd, Tag};
 use std::{collections::VecDeque, sync::Arc};
 
-/// The owner in the tags of all of them.
+/// The owner in the tags of all requests for files.
 const OWNER: u64 = 0b11 << 62;
 
 /// Returns `true` if `token` belongs to a request of a file.
@@ -42,7 +42,8 @@ impl RequestTable {
         self.active.len() - self.free.len()
     }
 
-    /// Answers all requests with `EIO`, because their disk is gone. Dropping a reply does that.
+    /// Answers all requests with `EIO`, because the thread has dropped its disk. Dropping a reply
+    /// answers the request.
     pub(crate) fn give_up(&mut self) {
         for active in core::mem::take(self).active.into_iter().flatten() {
             active.file.image().stats().forget();
@@ -66,14 +67,13 @@ impl RequestTable {
         }
     }
 
-    /// Continues with requests that wait for memory, if there is some now.
+    /// Continues with requests that wait for memory, if there is memory now.
     pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
         for (file, request) in core::mem::take(&mut self.waiting) {
             self.ask(file, request, disk, now_ns);
         }
     }
 
-    /// Begins a request.
     pub(crate) fn ask(
         &mut self,
         file: Arc<ImageFile<AnySource>>,
@@ -148,7 +148,6 @@ impl RequestTable {
         Tag { owner: OWNER, slot, part: 0 }
     }
 
-    /// Answers a request that has ended.
     pub(crate) fn end(&mut self, ended: RequestEnd, disk: &mut Disk, now_ns: u64) {
         let RequestEnd { tag, result, chunk, extents } = ended;
         let Some(active) = self.active.get_mut(tag.slot as usize).and_then(Option::take) else {

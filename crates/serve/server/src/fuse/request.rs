@@ -99,8 +99,8 @@ impl Buffers {
         Buffers { pool: Mutex::new(Pool::new(bound).shared_by(images)), room: Condvar::new() }
     }
 
-    /// Copies `data` into a chunk for an image; returns it and its part of the memory. Waits for
-    /// memory.
+    /// Copies `data` into a chunk for an image; returns the chunk and its part of the memory. Waits
+    /// for memory.
     pub(super) fn filled(self: &Arc<Buffers>, image: usize, data: &[u8]) -> (Chunk, Space) {
         let mut pool = self.pool.lock();
         while pool.used_by(image) > 0 && !pool.has_room(image, data.len()) {

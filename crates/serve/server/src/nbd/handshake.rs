@@ -332,7 +332,7 @@ fn list<F>(data: &[u8], exports: &Exports<F>, out: &mut Vec<u8>) {
     reply(out, number, answer::ACK, &[]);
 }
 
-/// Parses the name and the requested information.
+/// Parses the name of the export and the requested information.
 fn parse_go(data: &[u8]) -> Option<(&[u8], Vec<u16>)> {
     let mut reader = Reader(data);
     let name = reader.string().filter(|name| name.len() <= NAME_BYTES_MAX)?;
@@ -341,7 +341,7 @@ fn parse_go(data: &[u8]) -> Option<(&[u8], Vec<u16>)> {
     asked.filter(|_| reader.0.is_empty()).map(|asked| (name, asked))
 }
 
-/// Parses the name and the queries.
+/// Parses the name of the export and the queries for metadata contexts.
 fn parse_contexts(data: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
     let mut reader = Reader(data);
     let name = reader.string().filter(|name| name.len() <= NAME_BYTES_MAX)?;

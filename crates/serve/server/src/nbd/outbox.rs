@@ -32,9 +32,9 @@ impl Part {
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     parts: VecDeque<Part>,
-    /// The bytes sent of the first part.
+    /// The bytes of the first part that were sent.
     sent: usize,
-    /// The image whose memory the pool counts.
+    /// The image for which the pool counts memory.
     image: ImageNumber,
 }
 
@@ -44,14 +44,12 @@ impl Outbox {
         self.image = image;
     }
 
-    /// Adds the head of a reply.
     pub(crate) fn head(&mut self, bytes: &[u8]) {
         let mut head = [0; HEAD_BYTES_MAX];
         head[..bytes.len()].copy_from_slice(bytes);
         self.parts.push_back(Part::Head(head, bytes.len() as u8));
     }
 
-    /// Adds the data of a read.
     pub(crate) fn data(&mut self, chunk: Chunk) {
         self.parts.push_back(Part::Data(chunk));
     }
@@ -73,12 +71,10 @@ impl Outbox {
         self.parts.is_empty()
     }
 
-    /// Returns the number of parts.
     pub(crate) fn len(&self) -> usize {
         self.parts.len()
     }
 
-    /// Returns the bytes of all parts.
     pub(crate) fn bytes(&self) -> usize {
         self.parts.iter().map(|part| part.bytes().len()).sum()
     }

@@ -72,8 +72,8 @@ pub(crate) fn failed(out: &mut Outbox, agreed: Agreement, request: RequestRef, e
     }
 }
 
-/// Returns the most memory for a question of up to `max` extents: a vector of results, which grows
-/// by doubling, and the reply.
+/// Returns the most memory for a query of up to `max` extents: a vector of results, which grows by
+/// doubling, and the reply.
 pub(crate) const fn extents_bytes(max: usize) -> usize {
     2 * max * size_of::<Extent>() + STATUS_HEAD_BYTES + max * STATUS_BYTES_MAX
 }
@@ -81,7 +81,7 @@ pub(crate) const fn extents_bytes(max: usize) -> usize {
 const STATUS_HEAD_BYTES: usize = 8;
 const STATUS_BYTES_MAX: usize = 16;
 
-/// Adds the reply to a question for extents; returns how many of its bytes count in the pool.
+/// Adds the reply to a query for extents; returns how many of its bytes count in the pool.
 pub(crate) fn extents(
     out: &mut Outbox,
     agreed: Agreement,

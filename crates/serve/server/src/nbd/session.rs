@@ -8,7 +8,6 @@ use super::{
 use nowait_device::{Image, Medium, RequestEnd};
 use std::{io::IoSlice, sync::Arc};
 
-/// The phase of a connection.
 #[derive(Debug)]
 enum Phase<F> {
     Options(Handshake),
@@ -96,8 +95,8 @@ impl<F> Session<F> {
     }
 
     /// Returns `true` if the data of a write has come and waits for memory, so that the client
-    /// cannot continue. `false` for a client that takes no replies: those hold the memory, so it
-    /// could continue.
+    /// cannot continue. `false` for a client that takes no replies: the replies hold the memory, so
+    /// the client could continue.
     pub fn waits_for_memory(&self) -> bool {
         matches!(&self.phase, Phase::Requests(transmission) if transmission.is_short())
             && !self.carry.is_empty()
@@ -161,7 +160,7 @@ impl<F> Session<F> {
         let mut carry = core::mem::take(&mut self.carry);
         let taken = self.take(&carry, medium, now_ns);
         carry.drain(..taken);
-        // Many clients may have had much unhandled input once.
+        // Free the memory, because many clients may have had much unhandled input once.
         if carry.is_empty() && carry.capacity() > CARRY_KEPT_BYTES {
             carry = Vec::new();
         }
@@ -262,7 +261,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Notes that nothing more has arrived. This ends a stopped session, if all replies are in its
+    /// Notes that nothing more has arrived. A stopped session ends, if all replies are in its
     /// output.
     pub fn quiet(&mut self) {
         if let Phase::Requests(transmission) = &self.phase

@@ -5,11 +5,11 @@
 //!                   ├─ Write: data ─▶ chunks ─▶ medium, as each is full ─┐
 //!                   └─ others ────────────────▶ medium ──────────────────┴─▶ end ─▶ reply
 //! ```
-//! **Bounds.** A client has [`Limits`] of requests and bytes. Beyond them, or while the pool is
-//! used up, its next request and all bytes after it stay unread. The data of a write gets memory
-//! one chunk at a time, as it arrives. A client without memory may always take one small chunk: its
-//! write or read (`ChunkedRead`) continues with that, slowly, whatever others hold. The result of a
-//! question for extents, and its reply, count as such memory, too.
+//! **Bounds.** A client has [`Limits`] of requests and bytes. Beyond these limits, or while the
+//! pool is used up, the client's next request and all bytes after it stay unread. The data of a
+//! write gets memory one chunk at a time, as it arrives. A client without memory may always take
+//! one small chunk: its write or read (`ChunkedRead`) continues with this chunk, slowly, whatever
+//! others hold. The result of a query for extents, and its reply, count as such memory, too.
 
 mod chunked_read;
 
@@ -43,7 +43,6 @@ impl Default for Limits {
     }
 }
 
-/// A request in flight.
 #[derive(Debug)]
 struct Active {
     header: Header,
@@ -56,7 +55,7 @@ struct Active {
     failed: Option<Errno>,
     /// The chunks of a read, in order.
     chunks: Vec<Option<Chunk>>,
-    /// The bytes that the pool counts for the result of a question for extents, and for its reply.
+    /// The bytes that the pool counts for the result of a query for extents, and for its reply.
     reserved: usize,
 }
 
@@ -73,7 +72,7 @@ enum Receive {
         chunk: Option<(Chunk, usize)>,
     },
     /// Data of a refused request, `left` bytes. The reply follows it: a client that has not sent
-    /// all of its request does not expect one yet.
+    /// all of its request does not expect a reply yet.
     Skip {
         left: u64,
         header: Header,
@@ -99,7 +98,7 @@ pub(crate) struct Transmission<F> {
     pub(crate) broken: bool,
     /// The client has sent a disconnect.
     pub(crate) leaving: bool,
-    /// The server ends: requests that have not begun are refused.
+    /// The server ends: the client gets errors for requests that have not begun.
     stopping: bool,
 }
 
@@ -151,7 +150,8 @@ impl<F> Transmission<F> {
         !matches!(self.receive, Receive::Header)
     }
 
-    /// Begins no further requests. Those in flight continue, also a write whose data still arrives.
+    /// Begins no further requests. Requests in flight continue, also a write whose data still
+    /// arrives.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
     }
@@ -346,7 +346,6 @@ impl<F> Transmission<F> {
         HeaderOutcome::Yes
     }
 
-    /// Checks that a request is possible.
     fn check(&self, header: &Header) -> Result<(), Errno> {
         if self.stopping {
             return Err(Errno::SHUTDOWN);
@@ -369,7 +368,8 @@ impl<F> Transmission<F> {
         if header.len == 0 || (moves && header.len > u64::from(wire::PAYLOAD_MAX)) {
             return Err(Errno::INVAL);
         }
-        // The server offers this only with a cache, so a client must not send it otherwise.
+        // The server offers this command only for an image with a cache, so a client must not send
+        // it for another.
         if header.command == command::CACHE && !self.image.properties().caches {
             return Err(Errno::INVAL);
         }

@@ -40,7 +40,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) flags: u16,

@@ -18,7 +18,6 @@ use std::{
     sync::Arc,
 };
 
-/// The fate of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Stays,
@@ -41,12 +40,12 @@ pub(crate) struct Client {
     pub(crate) session: Session<AnySource>,
     choice: ExportChoice,
     key: u64,
-    /// The events that the epoll set reports for it; 0: it is not in the set.
+    /// The events of the socket that the epoll set reports; 0: the socket is not in the set.
     interest: u32,
     pub(crate) came_ns: u64,
     /// The time when bytes last came or went, or a request ended.
     pub(crate) moved_ns: u64,
-    /// The socket took less than it was given.
+    /// The socket has taken only a part of the output.
     stuck: bool,
     /// Reading stopped before all was read, and the epoll set will not report the rest.
     unread: bool,
@@ -79,14 +78,14 @@ impl Client {
         }
     }
 
-    /// Reads the bytes that have arrived. If some are left, [`Client::is_unread`] or the epoll set
-    /// tells.
+    /// Reads the bytes that have arrived. If some are left, [`Client::is_unread`] returns `true`,
+    /// or the epoll set reports them.
     pub(crate) fn read(&mut self, scratch: &mut [u8], disk: &mut Disk, now_ns: u64) -> Fate {
         #[cfg(test)]
         self.inject(At::Read);
         let mut reads = 0;
-        // All bytes that TLS has decrypted must be read, because the epoll set does not know them.
-        // Nor does it report that a socket has become empty, which ends a stopped session.
+        // The epoll set does not report bytes that TLS has decrypted, nor a socket that has become
+        // empty, which ends a stopped session. In both cases read to the end.
         let to_the_end = self.tls.is_some() || self.session.is_stopping();
         self.unread = false;
         loop {
@@ -212,7 +211,8 @@ impl Client {
             return Fate::Stays;
         }
         let fd = self.socket.as_raw_fd();
-        // Remove it from the set while no event is wanted: the set cannot ignore a hang-up.
+        // Remove the socket from the epoll set while no event is wanted: the set cannot ignore a
+        // hang-up.
         let done = match (self.interest, wanted) {
             (0, _) => epoll.add(fd, wanted, self.key),
             (_, 0) => epoll.remove(fd),
@@ -245,8 +245,9 @@ impl Client {
         self.session.is_handshake() || self.session.is_mid_message() || self.stuck
     }
 
-    /// Returns `true` if the client cannot continue before the server does, and is still there. A
-    /// client that waits for memory is not in the epoll set, which would report a hang-up.
+    /// Returns `true` if the client cannot continue before the server does, and if the client is
+    /// still connected. A client that waits for memory is not in the epoll set, which would report
+    /// a hang-up.
     pub(crate) fn waits_for_us(&self) -> bool {
         self.session.waits_for_memory()
             && !self.stuck

@@ -31,7 +31,7 @@ fn watched_disk(shared: &Shared, epoll: &Epoll, memory_bytes: usize) -> Result<D
     Ok(disk)
 }
 
-/// The tokens that every thread uses. Tokens of its clients and queues have bit 63 clear, or
+/// The tokens that every thread uses. Tokens of a thread's clients and queues have bit 63 clear, or
 /// further bits set.
 pub(crate) const INBOX: u64 = 1 << 63;
 pub(crate) const DISK: u64 = 1 << 63 | 1;
@@ -54,8 +54,8 @@ impl EventLoop {
         Ok(EventLoop { disk, epoll, ready: Vec::with_capacity(READY_MAX), memory_bytes })
     }
 
-    /// Replaces the disk: requests to the old one are not reported. Waits until those in flight are
-    /// over, so that nothing uses lent memory any more.
+    /// Replaces the disk: requests to the old one are not reported. Waits until the requests in
+    /// flight are over, so that nothing uses lent memory any more.
     ///
     /// # Errors
     /// No descriptors or memory left.

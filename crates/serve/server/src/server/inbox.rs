@@ -1,4 +1,4 @@
-//! The orders of the accepting thread to the serving threads.
+//! The orders that other threads give to serving threads.
 
 use crate::{
     fuse::{FuseRequest, ImageFile},
@@ -13,7 +13,6 @@ use nowait_sys::mutex::Mutex;
 use socket2::Socket;
 use std::sync::Arc;
 
-/// An order to a serving thread.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// Serve this client.

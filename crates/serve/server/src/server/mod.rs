@@ -60,8 +60,8 @@ pub struct Config {
     pub threads: usize,
     /// The most clients at once.
     pub clients_max: usize,
-    /// The bytes for the transfers of all clients together. Each client may have 4 KiB beyond, and
-    /// writes to files have as much again.
+    /// The bytes for the transfers of all clients together. Each client may have 4 KiB beyond;
+    /// writes to FUSE files have a pool of the same size.
     pub memory_bytes: usize,
     /// The limits of one client.
     pub limits: Limits,
@@ -100,7 +100,6 @@ impl View {
         choice::name(self.0.nowait.backend())
     }
 
-    /// Returns the shared state.
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0
     }
@@ -120,7 +119,7 @@ impl View {
         self.0.nowait.cache_counts()
     }
 
-    /// Returns the files that show `image`.
+    /// Returns the paths of the files and devices that show `image`.
     pub fn files_of(&self, image: &Arc<Image>) -> Vec<PathBuf> {
         let files = self.0.files.lock();
         let its = files.iter().filter(|(shown, _)| Arc::ptr_eq(shown, image));
@@ -158,7 +157,7 @@ impl View {
 
 type ThreadHandle = thread::JoinHandle<Result<(), ServeError>>;
 
-/// Images being served. The server must be stopped, or its threads continue.
+/// Images being served. The threads of the server run until [`Server::stop`].
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
@@ -277,7 +276,8 @@ impl Server {
         self.shared.files.lock().push((image.clone(), path.to_owned()));
     }
 
-    /// Serves the queues of a block device: each queue on a thread of its own, if there are enough.
+    /// Serves the queues of a block device: each queue on a thread of its own, if there are enough
+    /// threads.
     ///
     /// # Errors
     /// A queue takes no requests.

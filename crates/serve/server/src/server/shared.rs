@@ -16,7 +16,6 @@ pub(crate) struct Shared {
     pub(crate) exports: Arc<[Arc<Image>]>,
     pub(crate) tasks: Arc<BlockingTasks>,
     pub(crate) clients: Clients,
-    /// The files that show images.
     pub(crate) files: Mutex<Vec<(Arc<Image>, PathBuf)>>,
     pub(crate) limits: Limits,
     /// The TLS settings for new clients.
@@ -37,7 +36,6 @@ impl Shared {
         caught(&self.nowait, doing, work)
     }
 
-    /// Notes that the server ends.
     pub(crate) fn ends(&self) {
         if !mistake::makes(Mistake::EndWithAll) {
             self.tasks.end_at(now_ns() + TASKS_NS);

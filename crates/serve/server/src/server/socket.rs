@@ -86,7 +86,7 @@ impl Listener {
         Ok(Listener { socket, name })
     }
 
-    /// Takes over a socket if it listens for streams by TCP or is a Unix socket that does.
+    /// Takes over a socket if it is a TCP or Unix stream socket that listens.
     pub(crate) fn passed(socket: Socket) -> Option<Listener> {
         // A descriptor without a type is not a socket.
         let is_stream = socket.r#type().is_ok_and(|kind| kind == Type::STREAM);
@@ -103,7 +103,6 @@ impl Listener {
         self.name.iter().for_each(OwnName::remove);
     }
 
-    /// Returns the address by TCP, by which every client may come.
     fn tcp_address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()?.as_socket()
     }
@@ -125,7 +124,7 @@ impl Listener {
     pub fn accept(&self) -> io::Result<Socket> {
         let (socket, address) = self.socket.accept()?;
         if !address.is_unix() {
-            // Replies are sent in batches already.
+            // The server sends replies in batches, so the kernel must not delay them.
             socket.set_tcp_nodelay(true)?;
             socket.set_tcp_keepalive(&keepalive())?;
         }

@@ -43,9 +43,9 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Locks the folder against other servers; `None`: it cannot be locked, or stays locked.
+/// Locks the folder against other servers; `None`: the folder cannot be locked, or stays locked.
 fn lock(folder: &Path, patience: Duration) -> Option<File> {
-    // Opening another kind of file might wait or have an effect: a pipe, a device.
+    // Opening a pipe or a device might wait or have an effect.
     if !folder.is_dir() {
         return None;
     }

@@ -80,7 +80,6 @@ impl Tls {
         Ok(Tls(Arc::new(config.map_err(|error| about(&files.certificate, &error))?)))
     }
 
-    /// Begins TLS with a client.
     pub(crate) fn begin(&self) -> Option<Stream> {
         let mut connection = ServerConnection::new(self.0.clone()).ok()?;
         connection.set_buffer_limit(Some(BUFFER_BYTES));
@@ -133,7 +132,7 @@ impl Stream {
             }
             self.ended = self.connection.read_tls(socket)? == 0;
             if let Err(error) = self.connection.process_new_packets() {
-                // Send the alert that tells the reason.
+                // Send the alert that states the reason.
                 let _ = self.connection.write_tls(socket);
                 return Err(io::Error::new(io::ErrorKind::InvalidData, error));
             }

@@ -40,13 +40,13 @@ pub(crate) struct Worker {
     queues: ublk::Queues,
     /// Clients with events in this round.
     touched: Vec<u64>,
-    /// Clients with more to read, which others should not have to wait for.
+    /// Clients with more to read: others have their turn first.
     unread: Vec<u64>,
     scratch: Vec<u8>,
     /// A client waits for memory.
     lacks_memory: bool,
     stopping: Option<u64>,
-    /// The time to end everything in flight.
+    /// The time at which the ending server gives up requests in flight.
     ends_ns: u64,
     swept_ns: u64,
 }
@@ -342,7 +342,7 @@ fn settle(
 ) -> Fate {
     let EventLoop { disk, epoll, .. } = event_loop;
     let mut fate = client.settle(disk, epoll, tls, now_ns);
-    // The sent bytes have made room.
+    // The sent bytes have freed memory for unhandled input.
     while fate == Fate::Stays && client.session.retry(disk, now_ns) {
         fate = client.settle(disk, epoll, tls, now_ns);
     }

@@ -91,14 +91,13 @@ fn stream(socket: Socket) -> io::Result<Box<dyn Stream>> {
     })
 }
 
-/// The source of the answers.
 struct Answers<S> {
     shared: Arc<Shared>,
     status: S,
 }
 
 impl<S: Fn() -> Status> Answers<S> {
-    /// Reads the question of a client, and answers it.
+    /// Reads the request of a client, and answers it.
     ///
     /// # Errors
     /// The client has gone.

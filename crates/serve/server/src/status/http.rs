@@ -3,15 +3,15 @@
 use super::metrics;
 use nowait_status::Status;
 
-/// The longest question, in bytes.
+/// The longest request, in bytes.
 const QUESTION_BYTES_MAX: usize = 8192;
 
-/// Returns `true` if a question is complete, or too long.
+/// Returns `true` if a request is complete, or too long.
 pub(super) fn is_whole(question: &[u8]) -> bool {
     question.windows(4).any(|end| end == b"\r\n\r\n") || question.len() > QUESTION_BYTES_MAX
 }
 
-/// Answers a question with the result of `status`.
+/// Answers a request with the result of `status`.
 pub(super) fn answer(question: &[u8], status: impl Fn() -> Status) -> Vec<u8> {
     let text = String::from_utf8_lossy(question);
     let mut words = text.split_whitespace();

@@ -111,7 +111,7 @@ fn connections(text: &mut String, status: &Status) {
     each_export(text, status, &rows, |export| export.connection.as_ref());
 }
 
-/// Writes rows for the exports that have such figures.
+/// Writes the rows for each export for which `of` returns counters.
 fn each_export<T>(
     text: &mut String,
     status: &Status,

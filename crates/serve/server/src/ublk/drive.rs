@@ -42,7 +42,7 @@ pub struct Drive {
     control: Control,
     image: Arc<Image>,
     info: DeviceInfo,
-    /// The device on which requests are answered, until all queues have it.
+    /// The open character device of the queues, until all queues have it.
     device: Option<Arc<OwnedFd>>,
     path: PathBuf,
     /// The size in sectors of 512 bytes.
@@ -169,7 +169,8 @@ impl Drive {
         self.lost.raw()
     }
 
-    /// Returns `true` while no stop is known.
+    /// Returns `true` until this program has removed the device, or knows that another one has
+    /// stopped it.
     pub fn is_up(&self) -> bool {
         self.up
     }
@@ -271,7 +272,8 @@ fn unavailable(errno: Errno) -> ServeError {
     })
 }
 
-/// Returns the sector size of the disk; an image in a page cache has none.
+/// Returns the sector size of the disk. An image in a page cache takes requests of any size, but a
+/// disk has sectors of at least 512 bytes.
 fn sector_of(properties: Properties) -> u32 {
     properties.sector_bytes.max(SECTOR_BYTES as u32)
 }
@@ -377,7 +379,7 @@ fn mark_of(image: &Image) -> Result<u64, ServeError> {
 /// Returns `true` if a process exists and is not a zombie. Source: proc_pid_stat(5).
 fn is_alive(process: i32) -> bool {
     let about = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name in front may contain anything.
+    // The process's name in front may contain anything.
     let state = about.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }

@@ -19,7 +19,6 @@ pub(crate) struct Setup {
     pub(crate) image: Arc<Image>,
     pub(crate) device: Arc<OwnedFd>,
     pub(crate) info: DeviceInfo,
-    /// The number of the queue.
     pub(crate) queue: u16,
     /// Signalled when the disk was stopped, so that no more requests come.
     pub(crate) lost: Arc<EventFd>,
@@ -27,7 +26,6 @@ pub(crate) struct Setup {
     pub(crate) answer: SyncSender<Result<(), Errno>>,
 }
 
-/// A queue being served.
 #[derive(Debug)]
 struct ActiveQueue {
     queue: Queue,
@@ -55,7 +53,6 @@ impl Kernel for Queue {
 const MARK: u64 = 0b101 << 61;
 const MASK: u64 = 0b111 << 61;
 
-/// Returns `true` if `token` belongs to a queue.
 pub(crate) fn is_queue(token: u64) -> bool {
     token & MASK == MARK
 }
@@ -79,8 +76,8 @@ impl Queues {
         let _ = answer.send(made);
     }
 
-    /// Takes the requests that have come. Checks for them without a system call, and even if the
-    /// epoll set reports nothing, because work of the ring interrupts its wait.
+    /// Takes the requests that have come. Looks at the ring itself, even if the epoll set reports
+    /// nothing, because the ring's work in the kernel interrupts the wait for events.
     pub(crate) fn read(&mut self, disk: &mut Disk, now_ns: u64) {
         for served in self.0.iter_mut().flatten() {
             while let Some(next) = served.queue.next() {
@@ -94,7 +91,6 @@ impl Queues {
         }
     }
 
-    /// Handles the end of a request.
     pub(crate) fn end(&mut self, ended: &RequestEnd, now_ns: u64) {
         let place = (ended.tag.owner & !MASK) as usize;
         if let Some(Some(ActiveQueue { queue, session, .. })) = self.0.get_mut(place) {
@@ -102,7 +98,8 @@ impl Queues {
         }
     }
 
-    /// Hands the results over, takes requests that come by that, and forgets queues that are over.
+    /// Hands the results to the kernel, takes the requests that it returns, and drops queues that
+    /// have ended.
     pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
         for place in &mut self.0 {
             if let Some(served) = place {
@@ -114,7 +111,7 @@ impl Queues {
         self.read(disk, now_ns);
     }
 
-    /// Answers all requests in flight with `EIO`, because their disk is gone.
+    /// Answers all requests in flight with `EIO`, because the thread has dropped its disk.
     pub(crate) fn give_up(&mut self, now_ns: u64) {
         for ActiveQueue { queue, session, .. } in self.0.iter_mut().flatten() {
             session.give_up(queue, now_ns);

@@ -20,7 +20,6 @@ pub trait Kernel {
     fn commit(&mut self, tag: u16, result: i32);
 }
 
-/// A request in flight.
 #[derive(Clone, Copy, Debug)]
 struct Active {
     kind: Kind,

@@ -9,15 +9,15 @@ use nowait_sys::{poll, socket};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     Nothing,
-    /// A part of it.
+    /// A part of the message.
     Begun,
-    /// The whole message, or all that comes, because the VMM has gone.
+    /// The whole message, or, if the VMM has gone, all that has come.
     Whole,
 }
 
-/// Request, flags, and the size of the rest, four bytes each.
+/// The length of a message's head: request, flags, and the size of the rest, four bytes each.
 const HEAD_BYTES: usize = 12;
-/// The longest rest; a longer one is refused by its head.
+/// The longest rest of a message; the head of a longer one is enough to refuse it.
 const REST_BYTES_MAX: usize = 4096;
 
 /// Examines the bytes at the socket `raw`, and leaves them there.
@@ -29,7 +29,8 @@ pub(super) fn look(raw: i32) -> Arrival {
     let seen = if unread < HEAD_BYTES { 0 } else { socket::peek(raw, &mut head).unwrap_or(0) };
     let [.., a, b, c, d] = head;
     let rest = match u32::from_ne_bytes([a, b, c, d]) as usize {
-        // The head has come in two parts, the first with files: the rest is known when it is read.
+        // The head came in two parts, the first with files: the size of the rest is not visible
+        // yet.
         _ if seen < HEAD_BYTES => 0,
         rest if rest > REST_BYTES_MAX => 0,
         rest => rest,

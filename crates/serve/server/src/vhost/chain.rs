@@ -55,7 +55,7 @@ pub struct Request {
 /// An invalid request, by a fault of the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedRequest {
-    /// An address for a status, if there is one.
+    /// The address of the status byte, if the request has one.
     pub status: Option<GuestAddress>,
 }
 

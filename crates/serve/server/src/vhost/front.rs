@@ -100,7 +100,7 @@ struct Control {
 
 /// How long a VMM may take to complete a message, and to make room for an answer.
 const STALL: Duration = Duration::from_secs(10);
-/// How long a read may wait for bytes that have arrived, in case they are missing.
+/// The time limit of a read for bytes that have arrived.
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// The pause after accept(2) has failed for lack of descriptors or memory.
@@ -195,7 +195,7 @@ impl Front {
         Ok(())
     }
 
-    /// Tells VMMs that images have new sizes.
+    /// Lets the listener threads tell their VMMs that images have new sizes.
     pub fn resized(&self) {
         for listener in &self.listeners {
             listener.control.resized.store(true, Relaxed);
@@ -203,8 +203,8 @@ impl Front {
         }
     }
 
-    /// Lets requests in flight end, and closes all connections. Blocking tasks that the memory of a
-    /// VMM records are left to the next server.
+    /// Lets requests in flight end, and closes all connections. Blocking tasks recorded in an
+    /// in-flight region are left to the next server.
     ///
     /// # Errors
     /// A thread has failed.
@@ -320,7 +320,7 @@ impl Acceptor {
         let watched = self.epoll.add(raw, epoll::IN | epoll::OUT | epoll::EDGE, STREAM);
         watched.map_err(|errno| broken(io::Error::from_raw_os_error(errno.raw())))?;
         while self.expect_message(raw, announcer.as_ref())? {
-            // The crate `vhost` has no such message of its own.
+            // Keep the channel: the crate `vhost` does not send messages of this kind.
             if let Some(channel) = channel(raw) {
                 announcer = Some(channel);
             }
@@ -362,7 +362,7 @@ fn user(peer: &Peer) -> String {
     peer.user.map_or_else(|| "its user is unknown".to_owned(), |user| format!("its user is {user}"))
 }
 
-/// Tells the VMM that the configuration has changed; the message has no answer.
+/// Sends the message that the configuration has changed, which has no answer.
 fn announce(channel: &UnixStream) {
     use std::io::Write;
     const CONFIG_CHANGE: u32 = 2;

@@ -143,7 +143,6 @@ impl Inflight {
         Some(UnfinishedRequests { heads })
     }
 
-    /// Notes that a request begins.
     pub(super) fn begin(&mut self, head: u16) {
         let counter = self.counter;
         self.counter = counter.wrapping_add(1);

@@ -11,7 +11,7 @@ use vhost::vhost_user::Error;
 /// `true` once the number was reported: a refused VMM connects again every second.
 static SAID: AtomicBool = AtomicBool::new(false);
 
-/// The questions of one VMM for the number.
+/// The questions of one VMM for the number of queues.
 #[derive(Debug)]
 pub(super) struct QueueCount {
     count: usize,

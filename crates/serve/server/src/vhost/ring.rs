@@ -62,7 +62,7 @@ pub struct Setup<F> {
     pub call: Option<Counter>,
     /// Signalled when the ring is broken.
     pub error: Option<Counter>,
-    /// The record of requests in flight, and the requests of an earlier record.
+    /// The record of requests in flight, and the first descriptors of requests to repeat.
     pub inflight: Option<(Inflight, Vec<u16>)>,
 }
 
@@ -83,7 +83,7 @@ pub struct Ring<F> {
     again: Vec<u16>,
     requests: Vec<Option<Active>>,
     free: Vec<u32>,
-    /// The bytes of chunks at the medium.
+    /// The bytes that the pool counts for requests at the medium.
     held_bytes: usize,
     /// The device has used descriptors that the driver was not told of.
     unsignalled: bool,
@@ -91,7 +91,6 @@ pub struct Ring<F> {
     broken: bool,
 }
 
-/// A request in flight.
 #[derive(Debug)]
 struct Active {
     head: u16,
@@ -102,7 +101,7 @@ struct Active {
     failed: bool,
     /// The request was given up because the server ends.
     given_up: bool,
-    /// The bytes that the pool counts for its description.
+    /// The bytes that the pool counts for the description of the request.
     reserved: usize,
     /// The guest's memory for a read by chunks.
     target: Spans,
@@ -127,13 +126,12 @@ const SEGMENT_COST_BYTES: usize = 128;
 /// The bytes that a range to discard or zero occupies while it waits for a thread.
 const RANGE_COST_BYTES: usize = 256;
 
-/// The fate of a request.
 enum Fate {
     /// The request is at the medium.
     Begun,
     /// The request has its answer: a status, and the bytes written.
     Answered(u32, u32),
-    /// There is no memory for it now.
+    /// There is no memory for the request now.
     Later,
 }
 
@@ -204,7 +202,7 @@ impl<F> Ring<F> {
         self.stopped = true;
     }
 
-    /// Returns its eventfds, with which it can start again.
+    /// Returns the ring's eventfds, with which it can be started again.
     pub fn into_counters(self) -> (Option<Counter>, Option<Counter>) {
         (self.call, self.error)
     }
@@ -230,8 +228,8 @@ impl<F> Ring<F> {
                     }
                 }
                 Ok(None) => match self.queue.enable_notification(&*self.memory) {
-                    // More came. The count bounds the loop, because a driver may claim this without
-                    // end.
+                    // More requests came. The count bounds the loop, because a driver may claim
+                    // this without end.
                     Ok(true) => left -= 1,
                     Ok(false) => return TakeOutcome::All,
                     Err(_) => return self.break_off(),
@@ -263,8 +261,8 @@ impl<F> Ring<F> {
         TakeOutcome::Waits
     }
 
-    /// Begins a request, or answers it at once. Returns `false` if it and those behind it must
-    /// wait.
+    /// Begins a request, or answers it at once. Returns `false` if the request and those behind it
+    /// must wait.
     fn begin<M: Medium<File = F>>(&mut self, head: u16, medium: &mut M, now_ns: u64) -> bool {
         let table = Table { start: GuestAddress(self.queue.desc_table()), len: self.queue.size() };
         if let Some(inflight) = &mut self.inflight {
@@ -282,7 +280,7 @@ impl<F> Ring<F> {
             }
         };
         let fate = catch_unwind(AssertUnwindSafe(start)).unwrap_or_else(|cause| {
-            // A request in flight is given up with all others.
+            // If the request is in flight, the worker gives it up with all others.
             if !self.requests.iter().flatten().any(|active| active.head == head) {
                 self.answer(head, status, VIRTIO_BLK_S_IOERR, 0);
             }
@@ -405,7 +403,9 @@ impl<F> Ring<F> {
     fn has_room<M: Medium>(&self, len: usize, cost: usize, medium: &mut M) -> bool {
         let (pool, image) = (medium.pool(), self.image.number());
         let room = pool.has_room_beside(image, cost, len);
-        // A ring that holds nothing makes progress in the end, because others return their chunks.
+        // A ring that holds nothing may take one chunk beyond the bound, and an image that holds
+        // nothing one request. So each request gets memory once other requests have returned
+        // theirs.
         room || (self.held_bytes == 0 && len <= PIECE_BYTES) || pool.used_by(image) == 0
     }
 
@@ -447,7 +447,6 @@ impl<F> Ring<F> {
         }
     }
 
-    /// Discards or zeroes ranges.
     fn change_ranges<M: Medium<File = F>>(
         &mut self,
         head: u16,
@@ -597,7 +596,7 @@ impl<F> Ring<F> {
             self.image.stats().end(kind, bytes, now_ns.saturating_sub(began_ns), true);
             self.answer(head, Some(status), VIRTIO_BLK_S_IOERR, 0);
         }
-        // The medium had the memory of these chunks.
+        // The medium has dropped the chunks.
         self.held_bytes = 0;
     }
 

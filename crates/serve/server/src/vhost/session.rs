@@ -38,7 +38,6 @@ pub(super) struct Session {
     count: QueueCount,
 }
 
-/// The state of a queue.
 #[derive(Debug, Default)]
 struct QueueState {
     size: u16,
@@ -61,7 +60,6 @@ fn unsupported<T>() -> Result<T> {
 }
 
 impl Session {
-    /// Makes a session with a device of `queues` queues.
     pub(super) fn new(image: Arc<Image>, workers: Arc<Workers>, queues: u16) -> Session {
         image.stats().connect();
         Session {
@@ -190,7 +188,7 @@ impl VhostUserBackendReqHandlerMut for Session {
         }
         self.change_all(|session| {
             session.features = features;
-            // Without the protocol's features the VMM cannot enable queues.
+            // A VMM without protocol features cannot enable queues, so they are enabled at once.
             if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
                 session.queues.iter_mut().for_each(|queue| queue.enabled = true);
             }

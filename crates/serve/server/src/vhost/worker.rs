@@ -117,7 +117,7 @@ impl Workers {
     /// Ends the threads, when no rings are left.
     ///
     /// # Errors
-    /// One of them has failed.
+    /// A thread has failed.
     pub(crate) fn quit(&self) -> Result<(), ServeError> {
         self.inboxes.iter().for_each(|inbox| inbox.put(Order::Quit));
         let ended = |thread: ThreadHandle| {
@@ -145,7 +145,7 @@ struct Worker {
     rings: Slab<ActiveRing>,
     /// Rings with events in this round.
     touched: Vec<u64>,
-    /// Rings that gave others their turn.
+    /// Rings with requests left that let other rings have their turn.
     waiting: Vec<u64>,
     /// A ring waits for memory.
     lacks_memory: bool,
@@ -311,7 +311,7 @@ impl Worker {
         self.lacks_memory |= self.event_loop.disk.pool().take_refused();
     }
 
-    /// Releases a ring, and answers the thread that wants it.
+    /// Releases a ring, and answers the thread that stops it.
     fn release(&mut self, key: u64) {
         let Some(ActiveRing { ring, kick, stopping }) = self.rings.remove(key) else { return };
         let _ = self.event_loop.epoll.remove(kick.raw());

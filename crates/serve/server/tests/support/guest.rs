@@ -38,7 +38,7 @@ pub(crate) struct Guest {
     pub(crate) size: u16,
     /// The number of requests that the driver made available.
     pub(crate) available: u16,
-    /// The number of used entries that it has seen.
+    /// The number of used entries that the driver has seen.
     pub(crate) seen: u16,
     next_descriptor: u16,
     next_buffer: u64,
@@ -62,7 +62,6 @@ impl Guest {
         Guest::over(Arc::new(memory), size)
     }
 
-    /// Makes a guest on existing memory.
     pub(crate) fn over(memory: Arc<GuestMemoryMmap>, size: u16) -> Guest {
         let next_buffer = BUFFERS;
         Guest { memory, size, available: 0, seen: 0, next_descriptor: 0, next_buffer }
@@ -252,7 +251,7 @@ pub(crate) fn counter() -> (Counter, nowait_sys::eventfd::EventFd) {
     (Counter::new(theirs.into()).unwrap(), ours)
 }
 
-/// Plays a driver as `input` says, which may be anything, on a device.
+/// Plays a driver on a device; the bytes of `input`, which may be any, decide its actions.
 ///
 /// The first bytes choose the queue and the medium. Then come steps of one byte, each with
 /// parameters.

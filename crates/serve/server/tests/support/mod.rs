@@ -12,9 +12,9 @@ use std::{collections::VecDeque, io::IoSlice, sync::Arc};
 
 pub(crate) const SIZE: usize = 8 << 20;
 
-/// The size of a fuzzer's image, in bytes: a little more than one piece of a transfer. It allows
-/// dozens of reads of the whole image by an input of some hundred bytes; with a larger image a
-/// fuzzer would only clear and copy megabytes.
+/// The size of a fuzzer's image, in bytes: a little more than one piece of a transfer. This size
+/// allows dozens of reads of the whole image by an input of some hundred bytes; with a larger image
+/// a fuzzer would only clear and copy megabytes.
 pub(crate) const SMALL_SIZE: usize = 272 << 10;
 
 /// Bytes in memory; requests end when the test wants.
@@ -191,7 +191,6 @@ impl Client {
         client
     }
 
-    /// Chooses the export `name`.
     pub(crate) fn choose(&mut self, name: &str, structured: bool) {
         self.say(&3u32.to_be_bytes());
         if structured {
@@ -245,7 +244,6 @@ impl Client {
         }
     }
 
-    /// Takes the output.
     pub(crate) fn take(&mut self) {
         while !self.session.is_sent() {
             let mut slices = [IoSlice::new(&[]); 8];

@@ -1,9 +1,9 @@
-//! Which blocks may start: loads before stores, within the bound of bytes in flight.
+//! The rules by which blocks may start: loads before stores, and a bound on the bytes in flight.
 
-/// The way of a block.
+/// The direction in which a block moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From its file into memory.
+    /// From the block's file into memory.
     Load,
     /// From memory into a new file.
     Store,
@@ -12,7 +12,7 @@ pub enum Direction {
 /// Most blocks in flight of one direction: each has an open file.
 pub(crate) const IN_FLIGHT_MAX: usize = 256;
 
-/// Numbers of blocks.
+/// Numbers of blocks in flight, and of loads that wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
     pub(crate) loads: usize,
@@ -20,7 +20,7 @@ pub(crate) struct Traffic {
     pub(crate) loads_waiting: usize,
 }
 
-/// Returns the number of blocks that may be in flight together: at least one each way.
+/// Returns the number of blocks that may be in flight together: at least one in each direction.
 pub(crate) fn limit(in_flight_bytes: u64, block_bytes: usize) -> usize {
     let blocks = in_flight_bytes / block_bytes.max(1) as u64;
     blocks.clamp(2, IN_FLIGHT_MAX as u64) as usize
@@ -28,8 +28,8 @@ pub(crate) fn limit(in_flight_bytes: u64, block_bytes: usize) -> usize {
 
 /// Returns `true` if one more block may start.
 ///
-/// Loads leave room for one store, so that stores always proceed. Stores take at most half of the
-/// limit, and only one while loads wait, so that a load starts at once.
+/// Loads leave room for one store, so that some store can always start. Stores take at most half of
+/// the limit, and only one while loads wait, so that a load starts at once.
 pub(crate) fn may_start(direction: Direction, now: Traffic, limit: usize) -> bool {
     let has_room = now.loads + now.stores < limit;
     match direction {
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn the_first_block_of_a_direction_always_starts() {
         for limit in 2..20 {
-            // The fullest that the other direction makes it, by the rules themselves.
+            // Starts as many blocks of the other direction as the rules allow.
             let fill = |direction, mut now: Traffic, count: fn(&mut Traffic) -> &mut usize| {
                 while may_start(direction, now, limit) {
                     *count(&mut now) += 1;

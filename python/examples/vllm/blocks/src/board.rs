@@ -1,4 +1,4 @@
-//! The jobs: blocks that wait, blocks in flight, and what is over.
+//! The table of jobs: blocks that wait, blocks in flight, and jobs that are over.
 
 use crate::admission::{self, Direction, Traffic};
 use nowait_sys::mutex::{Condvar, Mutex};
@@ -11,15 +11,15 @@ use std::{
 /// A job that is over.
 #[derive(Debug)]
 pub struct Finished {
-    /// The number that the program gave it.
+    /// The number that the program gave the job.
     pub job: i64,
-    /// The way of its blocks.
+    /// The direction of the job's blocks.
     pub direction: Direction,
-    /// Blocks that were not transferred, in the order of the job.
+    /// Blocks that were not transferred, in the order of the job's keys.
     pub failures: Vec<BlockFailure>,
-    /// Bytes read or written: none for blocks that were stored before.
+    /// Bytes read or written: 0 for blocks that were stored before.
     pub bytes: u64,
-    /// Time from the start of the first block to the end of the last.
+    /// Time from the start of the first block to the end of the last block.
     pub transfer: Duration,
     /// Time before the first block started.
     pub queued: Duration,
@@ -40,7 +40,7 @@ pub(crate) struct Task {
     pub(crate) job: u64,
     pub(crate) index: usize,
     pub(crate) key: Vec<u8>,
-    /// Offset in memory.
+    /// Offset of the block's slot in the memory.
     pub(crate) offset: usize,
 }
 
@@ -74,9 +74,9 @@ pub(crate) struct Board {
     loads: Condvar,
     /// Wakes the thread of the stores.
     stores: Condvar,
-    /// Wakes those that wait until no job is left.
+    /// Wakes the callers that wait until no job is left.
     idle: Condvar,
-    /// Most blocks in flight.
+    /// Most blocks in flight in both directions together.
     limit: usize,
 }
 
@@ -98,8 +98,8 @@ impl Board {
         }
     }
 
-    /// Takes a job in; some of its blocks may have failed already. Its tasks get their number from
-    /// it.
+    /// Adds a job, some of whose blocks may have failed already. Sets the job's key in each of its
+    /// tasks.
     pub(crate) fn submit(
         &self,
         number: i64,
@@ -123,8 +123,9 @@ impl Board {
         }
     }
 
-    /// Returns the tasks that may start, none if `is_busy` and none may; otherwise waits for one.
-    /// `None`: the board closes, and the thread has nothing in flight.
+    /// Returns the tasks that may start. If there are none, returns an empty list to a thread with
+    /// blocks in flight (`is_busy`); any other thread waits for a task. `None`: the board closes,
+    /// and the thread has nothing in flight.
     pub(crate) fn next(&self, direction: Direction, is_busy: bool) -> Option<Vec<Task>> {
         let mut state = self.state.lock();
         loop {
@@ -139,7 +140,8 @@ impl Board {
         }
     }
 
-    /// Ends a task that [`Board::next`] has returned; a failed one with its reason.
+    /// Ends a task that [`Board::next`] has returned; `result` has the bytes, or the reason of a
+    /// failure.
     pub(crate) fn end(&self, direction: Direction, task: &Task, result: Result<u64, String>) {
         let mut state = self.state.lock();
         match direction {
@@ -147,8 +149,8 @@ impl Board {
             Direction::Store => state.traffic.stores -= 1,
         }
         state.end(task, result);
-        // The other thread needs no wake-up: it sleeps only if nothing waits for it, because its
-        // first block always has room.
+        // The thread of the other direction needs no wake-up: it sleeps only if no block waits for
+        // it, because its first block may always start.
         if state.jobs.is_empty() {
             self.idle.notify_all();
         }
@@ -159,7 +161,8 @@ impl Board {
         mem::take(&mut self.state.lock().finished)
     }
 
-    /// Waits until no job is waiting or in flight, for `timeout` at most. Returns `true` if so.
+    /// Waits at most `timeout` until no job is waiting or in flight; returns `true` if no job is
+    /// left.
     pub(crate) fn wait_idle(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut state = self.state.lock();
@@ -173,7 +176,7 @@ impl Board {
         true
     }
 
-    /// Fails the tasks that wait, and ends the threads when nothing is in flight.
+    /// Fails the tasks that wait; the threads end when they have nothing in flight.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closing = true;
@@ -194,7 +197,7 @@ impl State {
         }
     }
 
-    /// Takes the tasks that may start.
+    /// Takes the tasks that may start out of the queue.
     fn start(&mut self, direction: Direction, limit: usize) -> Vec<Task> {
         let mut tasks = Vec::new();
         loop {

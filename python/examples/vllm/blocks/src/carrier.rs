@@ -1,5 +1,5 @@
-//! The threads that carry blocks, one for each direction: a load never waits for the file system's
-//! work on names, which stores need.
+//! The two threads that transfer blocks, one for each direction. So a load never waits while the
+//! file system makes, renames or removes files for stores.
 
 use crate::{
     admission::Direction,
@@ -22,10 +22,10 @@ use std::{
 /// Attempts to make the folder of a new file: an eviction may remove the empty folder again.
 const FOLDER_TRIES: usize = 4;
 
-/// The queue of a thread.
+/// The queue of one of the two threads.
 pub(crate) type BlockQueue = Queue<Started, Slot>;
 
-/// The state of one of the threads.
+/// The state of one of the two threads.
 pub(crate) struct Carrier {
     pub(crate) direction: Direction,
     pub(crate) nowait: Nowait,
@@ -43,7 +43,7 @@ pub(crate) struct Carrier {
 pub(crate) struct Started {
     task: Task,
     path: PathBuf,
-    /// The name of a new file until it is whole.
+    /// The temporary name of a new file; `None` for a load.
     temporary: Option<PathBuf>,
 }
 
@@ -77,7 +77,7 @@ unsafe impl IoBufferMut for Slot {
 }
 
 impl Carrier {
-    /// The thread.
+    /// Runs one of the two threads until the board closes.
     pub(crate) fn run(mut self) {
         while let Some(tasks) = self.board.next(self.direction, !self.queue.is_empty()) {
             for task in tasks {
@@ -145,7 +145,7 @@ impl Carrier {
         }
     }
 
-    /// Makes a file with a temporary name beside `path`, and its folders.
+    /// Makes a file with a temporary name beside `path`, and the folders that it needs.
     fn create(&self, path: &Path) -> Result<(File, PathBuf), String> {
         let temporary = temporary(path);
         let mut options = OpenOptions::new().write(true).create_new(true);
@@ -155,7 +155,7 @@ impl Carrier {
             if !made.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
                 break;
             }
-            // If it fails, so does the next open.
+            // If the folder cannot be made, the next open fails too.
             let _ = path.parent().map(make_private);
             made = options.open(&self.nowait, &temporary);
         }
@@ -168,8 +168,9 @@ impl Carrier {
         Ok((file, temporary))
     }
 
-    /// Allocates a new file for direct I/O: a direct write that extends its file would occupy a
-    /// worker. In the page cache, a power cut could then leave a file of zeroes.
+    /// Allocates the blocks of a new file for direct I/O, because a direct write that extends its
+    /// file would occupy a worker thread. Does nothing in the page cache: after a power cut an
+    /// allocated file could have its full size and only zeroes.
     fn allocate(&self, file: &File) -> Result<(), Errno> {
         if self.cache != CacheMode::Direct {
             return Ok(());
@@ -189,7 +190,8 @@ impl Carrier {
                 self.end(&task, Ok(bytes as u64));
             }
             (None, Ok(bytes)) => {
-                // Stores are atomic: the file was damaged, and would fail each load.
+                // A store makes a file appear with its whole content. So this file was damaged, and
+                // every load of it would fail.
                 let _ = fs::remove_file(&path);
                 self.end(&task, Err(too_short(&path, bytes, whole)));
             }
@@ -208,7 +210,7 @@ impl Carrier {
         }
     }
 
-    /// Removes a new file, and returns its bytes to the folder.
+    /// Removes a new file, and gives its reserved bytes back.
     fn discard(&self, temporary: &Path) {
         if fs::remove_file(temporary).is_ok() {
             self.evictor.give_back();
@@ -220,17 +222,17 @@ impl Carrier {
     }
 }
 
-/// Returns `true` if a block is stored in its file.
+/// Returns `true` if the file at `path` holds a whole block.
 pub(crate) fn is_whole(path: &Path, block_bytes: usize) -> bool {
     fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == block_bytes as u64)
 }
 
-/// Gives a whole file its name.
+/// Renames a complete file from its temporary name to `path`.
 fn publish(temporary: &Path, path: &Path) -> Result<(), String> {
     match fs::rename(temporary, path) {
         Ok(()) => Ok(()),
-        // Some shared file systems do not replace a file. The one there has the same content,
-        // because its name is the content's hash.
+        // Some shared file systems do not replace a file. The existing file has the same content,
+        // because its name is the hash of the content.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
             let _ = fs::remove_file(temporary);
             Ok(())

@@ -1,4 +1,4 @@
-//! The thread that keeps the folder within its bytes: it notes last uses and evicts blocks.
+//! The thread that keeps the folder within its capacity: it records last uses and evicts blocks.
 
 use crate::{
     names::file_of,
@@ -13,16 +13,19 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// Uses within this time of the noted last use are not noted.
+/// A use is recorded only if the recorded last use is older than this.
 const USE_NOTED_AFTER: Duration = Duration::from_mins(1);
-/// Time between attempts to sweep while another process does. Its lock wakes no thread.
+/// Time between attempts to sweep while another process sweeps. The end of that sweep wakes no
+/// thread here.
 const TRY_AGAIN_AFTER: Duration = Duration::from_millis(20);
-/// Sweeps that a block waits for: other processes may have taken the room of the first ones.
+/// Most sweeps that the store of a block waits for: other processes may have taken the room that a
+/// sweep made.
 const SWEEPS_MAX: usize = 4;
-/// Uses that wait to be noted; more are dropped, because they are hints.
+/// Most uses that wait to be recorded; further uses are dropped, because they only improve the
+/// order of evictions.
 const USES_MAX: usize = 1 << 16;
 
-/// The state that the thread shares with those that store and load.
+/// The state that the evictor's thread shares with the threads that store and load.
 #[derive(Debug)]
 pub(crate) struct Evictor {
     root: PathBuf,
@@ -31,7 +34,7 @@ pub(crate) struct Evictor {
     block_bytes: u64,
     /// `None`: the folder may have any size.
     usage: Option<Usage>,
-    /// Evicted blocks are kept for [`Evictor::take_evicted`].
+    /// `true` keeps the names of evicted files for [`Evictor::take_evicted`].
     tells_evictions: bool,
     book: Mutex<Book>,
     changed: Condvar,
@@ -42,7 +45,7 @@ struct Book {
     used: Vec<Vec<u8>>,
     evicted: Vec<PathBuf>,
     is_sweep_wanted: bool,
-    /// Sweeps that have ended.
+    /// Number of sweeps that have ended.
     sweeps: u64,
     is_closing: bool,
 }
@@ -66,7 +69,7 @@ impl Evictor {
         }
     }
 
-    /// Notes that blocks were used.
+    /// Records that blocks were used now; the evictor's thread writes the times later.
     pub(crate) fn note(&self, keys: impl Iterator<Item = Vec<u8>>) {
         if self.usage.is_none() {
             return;
@@ -101,7 +104,7 @@ impl Evictor {
     /// Waits until a sweep that begins now has ended, or the evictor closes.
     fn wait_for_sweep(&self) {
         let mut book = self.book.lock();
-        // A sweep may be running, which has passed files already: wait for the one after it.
+        // A sweep that runs now may have passed files already: then wait for the sweep after it.
         let after = book.sweeps + if book.is_sweep_wanted { 1 } else { 2 };
         while book.sweeps < after && !book.is_closing {
             book.is_sweep_wanted = true;
@@ -113,23 +116,23 @@ impl Evictor {
     /// Gives back the bytes of a block that was not stored.
     pub(crate) fn give_back(&self) {
         if let Some(usage) = &self.usage {
-            // If it fails, the count is too high until the next sweep.
+            // If this fails, the count is too high until the next sweep.
             let _ = usage.give_back(self.block_bytes);
         }
     }
 
-    /// Returns the evicted blocks since the last call, if the evictor was asked to tell them.
+    /// Returns the files of the blocks evicted since the last call, if `tells_evictions` is set.
     pub(crate) fn take_evicted(&self) -> Vec<PathBuf> {
         mem::take(&mut self.book.lock().evicted)
     }
 
-    /// Ends the thread; a sweep ends early.
+    /// Ends the evictor's thread, and a running sweep early.
     pub(crate) fn close(&self) {
         self.book.lock().is_closing = true;
         self.changed.notify_all();
     }
 
-    /// The thread.
+    /// Runs on the evictor's thread until the evictor closes.
     pub(crate) fn run(&self) {
         let mut is_first = true;
         while let Some((sweeps, used)) = self.next() {
@@ -148,7 +151,8 @@ impl Evictor {
         }
     }
 
-    /// Waits for work. `None`: the thread ends.
+    /// Waits for work, and returns `true` if a sweep is wanted, and the keys of used blocks.
+    /// `None`: the thread ends.
     fn next(&self) -> Option<(bool, Vec<Vec<u8>>)> {
         let mut book = self.book.lock();
         loop {
@@ -167,7 +171,8 @@ impl Evictor {
         !self.book.lock().is_closing
     }
 
-    /// Measures the folder and removes blocks until it is at its low mark.
+    /// Measures the folder and removes blocks until at most [`Usage::low_mark`] bytes are left.
+    /// Returns the removed files.
     fn sweep(&self, is_first: bool) -> io::Result<Vec<PathBuf>> {
         let Some(usage) = &self.usage else {
             Found::abandoned(&self.root, || self.goes_on())?.shrink(u64::MAX);
@@ -187,7 +192,8 @@ impl Evictor {
         Ok(removed)
     }
 
-    /// Waits until no other process sweeps. `None`: the evictor closes.
+    /// Waits until no other process sweeps, and keeps others from sweeping. `None`: the evictor
+    /// closes.
     fn lock_sweep<'a>(&self, usage: &'a Usage) -> io::Result<Option<SweepLock<'a>>> {
         loop {
             if let Some(lock) = usage.try_lock_sweep()? {
@@ -201,7 +207,8 @@ impl Evictor {
         }
     }
 
-    /// Sets the access time of a block to now. Mounts differ in when they do so themselves.
+    /// Sets the access time of a block's file to now. A read does not always do so: it depends on
+    /// the mount options.
     fn note_use(&self, key: &[u8]) {
         let noted = || -> Option<()> {
             let file = File::open(file_of(&self.folder, key)?).ok()?;
@@ -210,7 +217,7 @@ impl Evictor {
             let is_old = now.duration_since(accessed).is_ok_and(|age| age > USE_NOTED_AFTER);
             is_old.then(|| file.set_times(FileTimes::new().set_accessed(now)).ok())?
         };
-        // A block that is gone has no last use.
+        // The file may have been evicted meanwhile: then there is no use to record.
         let _ = noted();
     }
 }

@@ -1,4 +1,5 @@
-//! The folder: takes jobs and hands finished ones out. None of these calls waits for the disk.
+//! A folder of blocks, which takes jobs and returns finished ones. A submit and a look at results
+//! never wait for the disk.
 
 use crate::{
     admission::{self, Direction, IN_FLIGHT_MAX},
@@ -23,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-/// Memory that blocks are loaded into and stored from.
+/// The memory that blocks are loaded into and stored from.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
     at: *mut u8,
@@ -36,7 +37,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Names the memory of `len` bytes at `at`.
+    /// Makes a region of the `len` bytes at `at`.
     ///
     /// # Safety
     /// The memory may be read and written, and stays in place until the [`BlockFolder`] is closed
@@ -50,10 +51,10 @@ impl Region {
     }
 }
 
-/// How a folder of blocks is used.
+/// The settings of a folder of blocks.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The folder that `capacity_bytes` bounds.
+    /// The folder whose blocks together have at most `capacity_bytes`.
     pub root: PathBuf,
     /// The folder of the files of blocks, inside the root.
     pub folder: PathBuf,
@@ -63,7 +64,7 @@ pub struct Config {
     pub capacity_bytes: Option<u64>,
     /// Most bytes read and written at a time.
     pub in_flight_bytes: u64,
-    /// Keeps the keys of evicted blocks for [`BlockFolder::take_evicted`].
+    /// `true` keeps the keys of evicted blocks for [`BlockFolder::take_evicted`].
     pub tells_evictions: bool,
 }
 
@@ -75,7 +76,8 @@ pub struct BlockFolder {
     is_direct: bool,
     board: Arc<Board>,
     evictor: Arc<Evictor>,
-    /// Locked while a caller of [`BlockFolder::close`] waits for them, so that all callers wait.
+    /// The threads of the folder. A caller of [`BlockFolder::close`] holds the lock while it waits
+    /// for them, so other callers wait too.
     threads: Mutex<Vec<OwnHandle>>,
     mark: ForkMark,
 }
@@ -140,7 +142,7 @@ impl BlockFolder {
 
     fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let work = || {
-            // The scheduler's thread, which wakes it, goes on.
+            // The thread must not preempt vLLM's scheduler thread when that one wakes it.
             thread::yield_to_wakers();
             work();
         };
@@ -155,15 +157,16 @@ impl BlockFolder {
         self.is_direct
     }
 
-    /// Returns `true` in a child that was forked after the folder was opened: it may only drop it,
-    /// because the fork may have copied locks that a thread of the parent held.
+    /// Returns `true` in a child that was forked after the folder was opened: the child may only
+    /// drop the folder, because a thread of the parent may have held its locks at the fork.
     pub fn is_the_parents(&self) -> bool {
         !self.mark.is_here()
     }
 
-    /// Submits a job: the block of each key, from or into the memory of its slot. Never waits.
+    /// Submits a job, which loads the block of each key into the memory of its slot, or stores it
+    /// from there. Never waits.
     ///
-    /// A block whose slot is outside the memory fails alone.
+    /// If a slot is outside the memory, only its block fails.
     pub fn submit(&self, job: i64, direction: Direction, blocks: Vec<(Vec<u8>, i64)>) {
         let (mut tasks, mut failures) = (Vec::with_capacity(blocks.len()), Vec::new());
         for (index, (key, slot)) in blocks.into_iter().enumerate() {
@@ -192,7 +195,7 @@ impl BlockFolder {
         evicted.iter().filter_map(|file| names::key_of(&self.config.folder, file)).collect()
     }
 
-    /// Notes that blocks were used, for the order of evictions. Never waits.
+    /// Records that blocks were used now, for the order of evictions. Never waits.
     pub fn touch(&self, keys: impl Iterator<Item = Vec<u8>>) {
         self.evictor.note(keys);
     }
@@ -202,7 +205,7 @@ impl BlockFolder {
         names::file_of(&self.config.folder, key)
     }
 
-    /// Returns `true` for each key whose block is stored. Blocks, as stat(2) does.
+    /// Returns `true` for each key whose block is stored. Waits for the disk, as stat(2) does.
     pub fn contains(&self, keys: &[Vec<u8>]) -> Vec<bool> {
         let is_stored = |key: &Vec<u8>| {
             self.file_of(key).is_some_and(|path| is_whole(&path, self.config.block_bytes))
@@ -210,7 +213,7 @@ impl BlockFolder {
         keys.iter().map(is_stored).collect()
     }
 
-    /// Waits until all submitted jobs have ended, for `timeout` at most. Returns `true` if so.
+    /// Waits at most `timeout` until all submitted jobs have ended; returns `true` if all have.
     pub fn wait_idle(&self, timeout: Duration) -> bool {
         self.board.wait_idle(timeout)
     }
@@ -243,10 +246,10 @@ fn no_slot(slot: i64) -> String {
     format!("cannot transfer a block: there is no slot {slot} in the memory")
 }
 
-/// Returns the cache mode for the folder's files: direct if the file system can, and if memory and
-/// size of blocks are aligned as it needs them.
+/// Returns the cache mode for the folder's files: direct if the file system has direct I/O, and if
+/// its alignment fits the memory and the size of a block.
 fn suitable_cache(nowait: &Nowait, config: &Config, memory: Region) -> io::Result<CacheMode> {
-    // Named like a block, so that a sweep removes it after a crash.
+    // The file is named like a block, so that a sweep removes it after a crash.
     let folder = config.folder.join("000/00_g0");
     make_private(&folder)?;
     let path = names::temporary(&folder.join("000000.bin"));
@@ -260,7 +263,8 @@ fn suitable_cache(nowait: &Nowait, config: &Config, memory: Region) -> io::Resul
             memory.at.addr().is_multiple_of(alignment.memory)
                 && config.block_bytes.is_multiple_of(alignment.memory.max(alignment.offset))
         });
-        // Some file systems refuse the transfer instead of the open. A full one can do it later.
+        // Some file systems refuse the transfer instead of the open. If the write fails because the
+        // file system is full, direct I/O may still work later.
         let written = file.write_all_at(&AlignedBuffer::zeroed(PROBE_BYTES), 0);
         fits && !written.is_err_and(|error| REFUSALS.contains(&error.errno()))
     });
@@ -274,7 +278,7 @@ fn suitable_cache(nowait: &Nowait, config: &Config, memory: Region) -> io::Resul
 }
 
 const REFUSALS: [Errno; 2] = [Errno::INVAL, Errno::OPNOTSUPP];
-/// A multiple of every device's block.
+/// A multiple of the block size of every device.
 const PROBE_BYTES: usize = 4096;
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -13,11 +13,12 @@
 //!  names.rs     keys as names of files
 //! ```
 //!
-//! **A reader never sees half a block.** A store writes to a temporary name and renames it.
+//! **A reader never sees half a block.** A store writes a file with a temporary name, and renames
+//! it when it is complete.
 //!
-//! **A crash leaves no wrong block.** The folder is its own index: a process that ends leaves
-//! temporary files, which a later sweep removes, and a count of bytes that is too high, which the
-//! next sweep corrects.
+//! **A crash leaves no wrong block.** No index exists beside the files. A process that crashes
+//! leaves only temporary files, which a later sweep removes, and a count of bytes that is too high,
+//! which the next sweep corrects.
 
 mod admission;
 mod board;

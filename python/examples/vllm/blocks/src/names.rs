@@ -1,4 +1,4 @@
-//! Keys of blocks as names of files: those of vLLM's own file system tier.
+//! Names of files for keys of blocks, equal to those of vLLM's own file system tier.
 //!
 //! ```text
 //!  key    <hash> <4 bytes, big endian: number of the group of layers>
@@ -32,7 +32,7 @@ pub(crate) fn file_of(folder: &Path, key: &[u8]) -> Option<PathBuf> {
     Some(folder.join(format!("{first}/{second}_g{group}/{hex}.bin")))
 }
 
-/// Returns the key of a file below `folder`. `None`: it is not the file of a block.
+/// Returns the key of a file below `folder`. `None`: `file` is not the file of a block.
 pub(crate) fn key_of(folder: &Path, file: &Path) -> Option<Vec<u8>> {
     let inside = file.strip_prefix(folder).ok()?.to_str()?;
     let [_, middle, name] = inside.split('/').collect::<Vec<_>>()[..] else { return None };
@@ -43,8 +43,8 @@ pub(crate) fn key_of(folder: &Path, file: &Path) -> Option<Vec<u8>> {
     Some([&hash?[..], &group.to_be_bytes()].concat())
 }
 
-/// Returns a name for the content of `file` until it is whole. No other process gets the same one:
-/// neither in another container, where its number may be the same, nor a forked child.
+/// Returns a temporary name for `file`. No other process gets the same name: neither one in another
+/// container, which may have the same process number, nor a forked child.
 pub(crate) fn temporary(file: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let mut random = RandomState::new().build_hasher();
@@ -56,7 +56,6 @@ pub(crate) fn temporary(file: &Path) -> PathBuf {
     name.into()
 }
 
-/// The kinds of files in the folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileKind {
     /// A block.
@@ -67,8 +66,8 @@ pub(crate) enum FileKind {
     Other,
 }
 
-/// Returns the kind of a file by its name and those of the two folders above it: the files of other
-/// programs, which may have the name of a block, are not removed.
+/// Returns the kind of a file by its name and the names of the two folders above it. The folders
+/// matter because another program's file, which must not be removed, may be named like a block.
 pub(crate) fn kind_of(file: &Path) -> FileKind {
     let mut names = file.ancestors().map(|it| it.file_name().and_then(OsStr::to_str));
     let mut name = || names.next().flatten();

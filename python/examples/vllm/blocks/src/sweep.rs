@@ -14,10 +14,11 @@ use std::{
 };
 use walkdir::WalkDir;
 
-/// Age of a temporary file that no process writes any more. If one does, only its store fails.
+/// Age at which a temporary file counts as abandoned. If a process still writes the file, its store
+/// fails and nothing else.
 const ABANDONED_AFTER: Duration = Duration::from_mins(10);
 
-/// A block in its file.
+/// The file of a block.
 #[derive(Debug)]
 pub(crate) struct Block {
     /// Time of the last use, in nanoseconds.
@@ -36,13 +37,14 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// Reads the folder. Files that vanish meanwhile, and folders of other users, are left out.
+    /// Reads the folder and sums its files up. Leaves out files that vanish meanwhile and folders
+    /// of other users.
     ///
     /// `goes_on` returns `false` to end early.
     ///
     /// # Errors
-    /// A folder cannot be read, because there is no free descriptor for example: its files would
-    /// be missing in the sum.
+    /// A folder cannot be read, for example because there is no free descriptor: the sum would lack
+    /// its files.
     pub(crate) fn read(root: &Path, goes_on: impl Fn() -> bool) -> io::Result<Found> {
         Found::read_kinds(root, goes_on, |kind| kind != FileKind::Other)
     }
@@ -50,7 +52,7 @@ impl Found {
     /// Reads the temporary files of the folder alone, without a system call for each block.
     ///
     /// # Errors
-    /// As of [`Found::read`].
+    /// The errors of [`Found::read`].
     pub(crate) fn abandoned(root: &Path, goes_on: impl Fn() -> bool) -> io::Result<Found> {
         Found::read_kinds(root, goes_on, |kind| kind == FileKind::Temporary)
     }
@@ -107,7 +109,7 @@ impl Found {
     }
 }
 
-/// Returns `None` for an entry that has vanished or belongs to another user.
+/// Returns the entry, or `None` if it has vanished or belongs to another user.
 fn readable<T>(entry: Result<T, walkdir::Error>) -> io::Result<Option<T>> {
     let is_left_out = |error: &io::Error| {
         matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
@@ -118,8 +120,8 @@ fn readable<T>(entry: Result<T, walkdir::Error>) -> io::Result<Option<T>> {
     }
 }
 
-/// Removes a file of the folder, and the two folders above it if they are empty then: there may be
-/// a million, whose space no capacity bounds.
+/// Removes a file, and the two folders above it if they are then empty: there may be a million such
+/// folders, and no capacity bounds their space.
 fn remove(path: &Path) -> bool {
     let is_removed = fs::remove_file(path).is_ok();
     if is_removed {
@@ -140,7 +142,8 @@ fn is_abandoned(metadata: &fs::Metadata) -> bool {
     age.is_some_and(|age| age > ABANDONED_AFTER)
 }
 
-/// Takes out the blocks to remove: those with the oldest last use, `excess` bytes or more.
+/// Takes out of `blocks` the ones to remove: those with the oldest last use, until their sum is at
+/// least `excess` bytes.
 fn oldest(blocks: &mut Vec<Block>, excess: u64) -> Vec<Block> {
     blocks.sort_unstable_by_key(|block| block.used_at);
     let mut bytes = 0;
@@ -200,7 +203,7 @@ mod tests {
         aged(&at("abcdef03.bin_5.tmp"), 100, 700);
         aged(&at("abcdef04.bin_5.tmp"), 100, 5);
         aged(&at("config.json"), 100, 9000);
-        // Files of another program.
+        // These are files of another program.
         aged(&folder.path().join("abcdef06.bin"), 100, 9000);
         aged(&folder.path().join("photos/abc/abcdef07.bin"), 100, 9000);
         aged(&folder.path().join("model_r0/fff/de_g0/abcdef08.bin"), 100, 9000);
@@ -240,7 +243,7 @@ mod tests {
     fn a_folder_that_cannot_be_read_is_an_error_unless_it_is_gone() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(Found::read(&root.path().join("gone"), || true).unwrap().bytes, 0);
-        // A link to itself: ELOOP, for root too.
+        // The link points to itself, so reading it fails with ELOOP, for root too.
         let link = root.path().join("link");
         std::os::unix::fs::symlink(&link, &link).unwrap();
         assert!(Found::read(&link, || true).is_err());

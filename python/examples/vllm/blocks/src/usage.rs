@@ -1,7 +1,7 @@
-//! The bytes of a folder, counted by all processes that share it.
+//! The bytes of a folder's files, counted by all processes that share the folder.
 //!
-//! A process adds the bytes of a block before it makes the file. The count may so be too high,
-//! after a crash for example; the next sweep measures the folder and corrects it.
+//! A process adds the bytes of a block before it makes the file. So after a crash, for example, the
+//! count may be too high; the next sweep measures the folder and corrects it.
 
 use nowait_sys::mutex::Mutex;
 use std::{
@@ -14,12 +14,12 @@ use std::{
 /// The folder of the files that processes share, inside the root.
 pub(crate) const OWN_FOLDER: &str = ".nowait";
 
-/// The count, in a file of 8 bytes.
+/// The count of bytes, in a file of 8 bytes that processes share.
 #[derive(Debug)]
 pub(crate) struct Usage {
-    /// flock(2) excludes other processes, the mutex other threads.
+    /// The file of the count. flock(2) excludes other processes, the mutex other threads.
     count: Mutex<File>,
-    /// Locked by the process that sweeps.
+    /// A file that a sweeping process locks.
     sweep: File,
     limit: u64,
 }
@@ -29,15 +29,15 @@ pub(crate) struct Usage {
 pub(crate) enum Reserved {
     /// The bytes are reserved.
     Yes,
-    /// The bytes are reserved, and the folder is nearly full: time for a sweep.
+    /// The bytes are reserved, and the folder is nearly full, so the caller should start a sweep.
     NearlyFull,
     /// The bytes are not reserved.
     Full,
 }
 
 impl Usage {
-    /// Opens the count of `root`, which may have `limit` bytes. A new count says that the folder is
-    /// full, until a sweep has measured it.
+    /// Opens the count of `root`, whose files may have `limit` bytes in all. A new count is
+    /// `limit`, until a sweep has measured the folder.
     pub(crate) fn open(root: &Path, limit: u64) -> io::Result<Usage> {
         let own = root.join(OWN_FOLDER);
         make_private(&own)?;
@@ -64,18 +64,17 @@ impl Usage {
         })
     }
 
-    /// Gives back what was reserved for a file that does not exist.
+    /// Subtracts the bytes that were reserved for a file that was not made.
     pub(crate) fn give_back(&self, bytes: u64) -> io::Result<()> {
         self.change(|used| (used.unwrap_or(self.limit).saturating_sub(bytes), ()))
     }
 
-    /// Returns the count.
     pub(crate) fn used(&self) -> io::Result<u64> {
         self.change(|used| (used.unwrap_or(self.limit), used.unwrap_or(self.limit)))
     }
 
-    /// Corrects the count: the folder has `bytes`, and the count was `before` when the measurement
-    /// began. Reservations made since then stay.
+    /// Corrects the count after a measurement, which found `bytes`. The count was `before` when the
+    /// measurement began; reservations made since then stay.
     pub(crate) fn measured(&self, before: u64, bytes: u64) -> io::Result<()> {
         self.change(|used| {
             let since = used.unwrap_or(before).saturating_sub(before);
@@ -83,12 +82,13 @@ impl Usage {
         })
     }
 
-    /// Returns the bytes that a sweep leaves.
+    /// Returns the number of bytes at which a sweep stops removing blocks.
     pub(crate) fn low_mark(&self) -> u64 {
         self.limit - self.limit / 8
     }
 
-    /// Keeps other processes from sweeping until the result is dropped. `None`: one sweeps.
+    /// Keeps other processes from sweeping until the result is dropped. `None`: another process
+    /// sweeps now.
     pub(crate) fn try_lock_sweep(&self) -> io::Result<Option<SweepLock<'_>>> {
         match self.sweep.try_lock() {
             Ok(()) => Ok(Some(SweepLock(&self.sweep))),
@@ -97,7 +97,7 @@ impl Usage {
         }
     }
 
-    /// Replaces the count. It is unknown in a new file.
+    /// Replaces the count by the result of `change`, which gets `None` if the file is new.
     fn change<T>(&self, change: impl FnOnce(Option<u64>) -> (u64, T)) -> io::Result<T> {
         let file = self.count.lock();
         file.lock()?;
@@ -120,8 +120,8 @@ impl Usage {
     }
 }
 
-/// Returns the bytes that may be reserved of a capacity. A measurement may miss blocks that are in
-/// flight when it begins: the rest is for those.
+/// Returns the bytes of a capacity that may be reserved. The rest is for blocks that are in flight
+/// when a measurement begins, because it may miss them.
 pub(crate) fn reservable(capacity_bytes: u64, in_flight_bytes: u64) -> u64 {
     capacity_bytes - in_flight_bytes.min(capacity_bytes / 4)
 }
@@ -137,7 +137,7 @@ impl Drop for SweepLock<'_> {
     }
 }
 
-/// Makes a folder, and those above it, for the user alone. Existing ones stay as they are.
+/// Makes a folder, and the folders above it, for the user alone. Existing folders stay as they are.
 pub(crate) fn make_private(folder: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }

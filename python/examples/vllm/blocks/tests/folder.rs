@@ -15,7 +15,7 @@ use walkdir::WalkDir;
 const BLOCK: usize = 16 << 10;
 const SLOTS: usize = 32;
 
-/// A folder of blocks on memory that is dropped after it.
+/// A folder of blocks, and its memory, which is dropped after the folder.
 struct Tier {
     folder: BlockFolder,
     memory: Box<[Page]>,
@@ -44,7 +44,6 @@ impl Tier {
         Tier { folder, memory }
     }
 
-    /// Fills a slot with a pattern; 0 clears it.
     fn fill(&mut self, slot: usize, seed: u8) {
         let pages = &mut self.memory[slot * BLOCK / 4096..(slot + 1) * BLOCK / 4096];
         pages.iter_mut().for_each(|page| page.0.fill(seed));
@@ -85,7 +84,7 @@ fn reasons(finished: &Finished) -> Vec<(usize, &str)> {
     finished.failures.iter().map(|it| (it.index, it.reason.as_str())).collect()
 }
 
-/// Returns the bytes of the files below `root`, but those that the processes share.
+/// Returns the sum of the sizes of the files of blocks below `root`.
 fn bytes_below(root: &Path) -> u64 {
     let entries = WalkDir::new(root.join("model_r0")).into_iter().flatten();
     entries.filter(|it| it.file_type().is_file()).map(|it| it.metadata().unwrap().len()).sum()
@@ -186,7 +185,7 @@ fn a_closed_folder_fails_what_waits_and_uses_no_memory() {
 fn every_caller_of_close_waits_for_the_blocks_in_flight() {
     let root = tempfile::tempdir_in("/var/tmp").unwrap();
     let tier = Tier::open(root.path(), Some(1 << 20), 0);
-    // A store waits for another process that holds the count.
+    // A store waits while another process holds the lock of the count.
     let count = File::open(root.path().join(".nowait/usage")).unwrap();
     count.lock().unwrap();
     tier.folder.submit(1, Direction::Store, vec![(key(1), 0)]);
@@ -199,7 +198,7 @@ fn every_caller_of_close_waits_for_the_blocks_in_flight() {
                 closed.send(()).unwrap();
             });
         }
-        // The first one to come back would give the memory up.
+        // The caller of `close` that returns first would release the memory.
         let early = ends.recv_timeout(Duration::from_millis(100));
         count.unlock().unwrap();
         assert_eq!(early, Err(RecvTimeoutError::Timeout));
@@ -223,7 +222,7 @@ fn no_signal_handler_of_the_program_runs_on_the_threads_of_a_folder() {
     }
 }
 
-/// Returns the status of each thread with a name (proc_pid_status(5)).
+/// Returns the status (proc_pid_status(5)) of each thread with this name.
 fn statuses(name: &str) -> impl Iterator<Item = String> {
     let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
     let statuses = threads.filter_map(|it| fs::read_to_string(it.path().join("status")).ok());
@@ -242,7 +241,7 @@ fn two_folders_share_a_capacity_and_evict_what_was_used_last() {
         let times = FileTimes::new().set_accessed(then).set_modified(then);
         File::options().write(true).open(one.path(number)).unwrap().set_times(times).unwrap();
     }
-    // The oldest one is used again: it stays.
+    // The block with the oldest last use is used again, so it must stay.
     one.folder.touch(std::iter::once(key(1)));
     let is_noted = || {
         let used = fs::metadata(one.path(1)).unwrap().accessed().unwrap();
@@ -251,7 +250,7 @@ fn two_folders_share_a_capacity_and_evict_what_was_used_last() {
     while !is_noted() {
         thread::yield_now();
     }
-    // Fewer than the blocks that were not used again.
+    // These stores evict some of the blocks that were not used again, but not all of them.
     for number in 0..3 {
         one.store(20 + number..21 + number);
         other.store(40 + number..41 + number);
