@@ -1,4 +1,5 @@
-//! Builds the C parts of the frontends for simulations, and what observes atomic operations.
+//! Builds the C parts of the frontends for simulations, and the functions that observe atomic
+//! operations.
 
 use std::{env, path::PathBuf, process::Command};
 

@@ -390,7 +390,7 @@ impl<'m> Runner<'m> {
             self.sync_errors += u64::from(is_promise(&event.op));
         }
         if self.is_off() {
-            // The process is gone, too.
+            // The power cut has ended the process, too: nobody sees the result.
             return Ok(());
         }
         match (result, &event.op) {
@@ -413,7 +413,8 @@ impl<'m> Runner<'m> {
             return Err(format!("{bytes} of {} bytes written", data.len()));
         }
         self.model.write(offset, &data[..bytes]);
-        // A write that had to begin again, and failed then, has copied more the first time.
+        // A write that failed after it had begun again may have copied more bytes in its first
+        // attempt.
         self.doubt(offset + bytes as u64, &data[bytes..]);
         Ok(())
     }

@@ -80,7 +80,7 @@ fn read(engine: &Arc<Engine>, number: u32, rounds: u64) {
 /// Returns the number of system calls per read, over all of the engine's threads: the difference to
 /// a run with twice as many reads.
 fn calls_a_read(backend: BackendChoice, threads: u32) -> f64 {
-    // With fewer, chance alone would change the figure by a tenth.
+    // With fewer seeds, chance alone would change the figure by a tenth.
     let is_large = threads * DEPTH as u32 > TAGS;
     let seeds = number("GROWTH_SEEDS", if is_large { 3 } else { 12 });
     let calls = |rounds| -> u64 {

@@ -23,17 +23,18 @@ impl Planted {
     }
 
     fn all() -> Vec<Planted> {
-        // `cores.rs` finds what makes threads slow only.
+        // `cores.rs` finds CountTogether, which makes threads slow and no result wrong.
         let engine = Mistake::ALL.into_iter().filter(|it| *it != Mistake::CountTogether);
         let engine = engine.map(Planted::Engine);
-        // `simulator/src/neighbours.rs` has the sick devices, where the cache is simulated alone.
+        // `simulator/src/neighbours.rs`, which simulates the cache alone, has the sick devices that
+        // ShareWithSick needs.
         let cache = InCache::ALL.into_iter().filter(|it| *it != InCache::ShareWithSick);
         engine.chain(cache.map(Planted::Cache)).collect()
     }
 }
 
-/// The mistakes that the program with contexts finds; the program with files finds the ones not
-/// listed.
+/// The mistakes that the program with contexts finds; the program with files finds those that no
+/// list names.
 const BY_CONTEXTS: [Mistake; 5] = [
     Mistake::RegisterTooLate,
     Mistake::CommitForOthers,
