@@ -1,4 +1,4 @@
-//! A bar with the time left on stderr when that is a terminal, and silence otherwise.
+//! A progress bar with the remaining time on stderr, if stderr is a terminal.
 
 use std::time::Duration;
 
@@ -33,14 +33,14 @@ impl Progress {
         self.0.set_message(format!("writing the test file: {written} of {size}"));
     }
 
-    /// Shows the time left of so many runs from now on: what came before was none.
+    /// Shows the remaining time of `count` runs from now on; earlier work does not count.
     pub fn start_runs(&self, count: usize) {
         self.0.set_length(count as u64);
         set_template(&self.0, DURING);
         self.0.reset_eta();
     }
 
-    /// Tells which run starts.
+    /// Shows the name of the run that starts.
     pub fn start(&self, case: &str, subject: &str, round: usize) {
         self.0.set_message(format!("case {case}, round {}: {subject}", round + 1));
     }

@@ -39,7 +39,7 @@ const PARITY: Defaults = Defaults {
     least_bytes: CELL_BYTES_MIN,
 };
 
-/// The smallest files that say anything.
+/// The smallest files with useful figures.
 const SIZE_BYTES_MIN: u64 = 4 << 20;
 const CELL_BYTES_MIN: u64 = 16 << 20;
 
@@ -89,7 +89,7 @@ pub(crate) fn run_parity(args: &ParityArgs) -> Result<Option<Measurement>> {
     })
 }
 
-/// Returns the cases asked for, each with the ways asked for, if any were.
+/// Returns the requested cases, each with the requested ways, or with all.
 fn select(measure: &MeasureArgs, cases: Vec<FioCase>) -> Result<Vec<FioCase>> {
     let mut cases = measure.select(cases)?;
     let all = ways();

@@ -32,7 +32,7 @@ pub(crate) use limits::LIMITS;
 pub(crate) use paper::PAPER;
 pub(crate) use sources::{AIO_STRESS, RANDRW, RAWIO, VECTOR};
 
-/// The help of each.
+/// The help of each workload.
 pub(crate) mod examples {
     pub(crate) use super::cached::EXAMPLES as CACHED;
     pub(crate) use super::growth::EXAMPLES as GROWTH;

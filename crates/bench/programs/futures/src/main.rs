@@ -18,7 +18,7 @@ use std::{io, process::ExitCode};
 /// The job, as the only argument.
 #[derive(Debug, Deserialize)]
 struct Job {
-    /// Whose futures.
+    /// The crate whose futures read the file.
     way: Way,
     /// Each thread has an executor of its own.
     threads: usize,

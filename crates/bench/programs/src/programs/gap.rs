@@ -1,7 +1,8 @@
-//! How long a machine takes its processors away: the floor of every longest time measured on it.
+//! The longest time for which this machine stops its processors. No longest time measured on it
+//! means less than this.
 //!
-//! In a virtual machine a thread that has a processor for itself is still stopped now and then,
-//! when the host runs something else, and for longer the busier all processors are.
+//! In a virtual machine, a thread that has a processor for itself is still stopped when the host
+//! runs something else; the busier all processors are, the longer.
 
 use std::thread;
 use std::time::{Duration, Instant};
