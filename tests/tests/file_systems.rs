@@ -37,7 +37,8 @@ fn overlay(subject: Subject) {
     compare(subject, Mount::overlay());
 }
 
-/// Shared extents, holes, numbers that change: the results are those of the system's library.
+/// On shared extents and holes, and while descriptor numbers change, the results are those of the
+/// system's library.
 fn compare(subject: Subject, mount: Result<Mount, Skip>) {
     let Some(mount) = skip::unless(mount) else { return };
     let rows =
@@ -116,14 +117,15 @@ fn frozen(subject: Subject) {
     let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
     let thawing = Thawing(mount.path());
     for submit in [Submit::Auto, Submit::Offload] {
-        // Native AIO takes in a direct write by io_submit itself, which waits; with a ring as the
-        // backend it does so if the submitter sends the write itself.
+        // Native AIO begins a direct write inside io_submit, which then waits; so does the ring
+        // backend if the submitting thread enters the ring.
         let is_native = match subject.backend {
             Backend::Kaio => true,
             Backend::Threads => false,
             Backend::Auto | Backend::Uring => submit == Submit::Auto,
         };
-        // In `auto` a buffered write is made inside submit, and waits there as in the kernel's AIO.
+        // In `auto` mode io_submit carries out a buffered write, and waits in it as the kernel's
+        // AIO does.
         let modes = [("buffered", submit == Submit::Offload), ("direct", !is_native)];
         for (mode, _) in modes.into_iter().filter(|(_, is_tried)| *is_tried) {
             let program = subject.submit(submit).launch(PROGRAM).arg("frozen");
@@ -134,7 +136,7 @@ fn frozen(subject: Subject) {
     drop(thawing);
 }
 
-/// Thaws at the end: a program that failed may have left it frozen.
+/// Thaws a file system when dropped: a program that failed may have left it frozen.
 struct Thawing<'a>(&'a Path);
 
 impl Drop for Thawing<'_> {

@@ -71,7 +71,7 @@ fn result(context: &Context, request: Request) -> i64 {
     context.run(vec![request])[0].res
 }
 
-/// Shared extents, holes, and writes behind the end.
+/// Prints the rows: shared extents, holes, and writes beyond the end.
 fn rows(folder: &Path) {
     for mode in ["buffered", "direct"] {
         for what in ["clone", "hole", "extend", "unwritten"] {
