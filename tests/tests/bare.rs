@@ -148,8 +148,8 @@ fn when_it_is_interrupted_no_test_file_stays() {
     while !out.join("submit.txt").exists() {
         assert!(!running.ends_within(Duration::from_millis(50)), "{}", running.stderr());
     }
-    // Not SIGINT, which commands that a shell starts in the background ignore. SAFETY: takes
-    // numbers; the process is ours and has not been waited for.
+    // Not SIGINT, which commands that a shell starts in the background ignore.
+    // SAFETY: takes numbers; the process is a child that has not been waited for.
     unsafe { libc::kill(running.pid(), libc::SIGTERM) };
     let output = running.wait(DEADLINE);
     assert_eq!(output.status.code(), Some(130), "{output}");

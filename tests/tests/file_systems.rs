@@ -15,7 +15,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_file-systems");
 const FD_LIFETIME: &str = env!("CARGO_BIN_EXE_fd-lifetime");
 const DESCRIPTORS: &str = env!("CARGO_BIN_EXE_descriptors");
 
-/// Rows whose answers may differ from the kernel's; `descriptors.rs` has the same.
+/// Rows that may differ from the kernel's AIO, with the reasons; `descriptors.rs` has the same.
 const MAY_DIFFER: [(&str, &str); 2] = [
     ("close, for an event counter:", "ours writes to counters, which the kernel's AIO cannot"),
     ("raw, for an event counter:", "the same"),
@@ -45,7 +45,8 @@ fn compare(subject: Subject, mount: Result<Mount, Skip>) {
         |subject: Subject| subject.launch(PROGRAM).arg("rows").arg(mount.path()).succeed().stdout;
     let found = differences(&rows(Subject::SYSTEM), &rows(subject), &[]);
     assert!(found.is_empty(), "{subject}, row: system, ours\n{found}");
-    // A library that watches no close cannot see most of these changes.
+    // Only with libaio.so.1 alone, which is the harder case: it does not see that the program
+    // closes a descriptor.
     let modes: &[_] =
         if subject.library == Library::Preload { &[] } else { &["buffered", "direct"] };
     for mode in modes {

@@ -1,7 +1,7 @@
 //! Virtual machines: a Debian kernel, and the host's programs on it.
 //!
 //! No system is installed: `make setup` unpacks a kernel, and the first file system is an archive
-//! of busybox, the tools of the file systems and two scripts (`tests/guest/`). QEMU emulates the
+//! of busybox, the tools of the file systems and three scripts (`tests/guest/`). QEMU emulates the
 //! processor, as not every host has virtualization.
 
 use std::fs::{self, Permissions};
