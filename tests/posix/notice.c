@@ -94,7 +94,7 @@ CASE(aio_h, sigev_none_notifies_no_thread, CONFORMING)
 	CHECK(!is_pending(SIGRTMIN));
 }
 
-/* What the notification functions saw, for the main thread. */
+/* The values that the notification functions saw, for the main thread. */
 static struct seen {
 	pthread_mutex_t lock;
 	pthread_cond_t news;

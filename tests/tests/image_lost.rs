@@ -165,8 +165,8 @@ fn an_image_that_is_removed_below_its_server_harms_no_later_one() {
     done(&["create", &store.url, "--size", "64M"]);
     let new = store.serve(&second);
     Store::fill(&new);
-    // Whether or not the old server has noticed the removal, what it stores does not belong to the
-    // new image.
+    // The old server may not have noticed the removal. The objects that it stores do not belong to
+    // the new image.
     let written = ["write -P 99 0 1M", "flush"].map(str::to_owned);
     qemu_io(&old.uri("vm"), &written);
     assert_eq!(found(&new), vec![Some(true); BLOCKS]);

@@ -128,7 +128,7 @@ fn run_lane(lane: Lane) -> Result<Vec<Row>> {
 fn run_job((name, lane, minutes_max): Job, mode: Mode) -> Result<Row> {
     let (sh, is_beside) = (process::shell()?, lane == Lane::Beside && mode == Mode::OneOfAll);
     let (limit, mut words) = (format!("{minutes_max}m"), Vec::new());
-    // On a build machine nobody notices a hanging job, so a time limit ends it with all its
+    // On a build machine no person sees that a job hangs, so a time limit ends it with all its
     // children.
     if env::var_os("CI").is_some() {
         words.extend(["timeout", "--kill-after=20", &limit]);

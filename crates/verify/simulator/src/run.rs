@@ -390,7 +390,7 @@ impl<'m> Runner<'m> {
             self.sync_errors += u64::from(is_promise(&event.op));
         }
         if self.is_off() {
-            // The power cut has ended the process, too: nobody sees the result.
+            // The power cut has ended the process, too: no caller sees the result.
             return Ok(());
         }
         match (result, &event.op) {

@@ -120,7 +120,7 @@ impl Work {
     }
 }
 
-/// Makes the cells. Those of uncached reads also have fio's `io_uring` engine.
+/// Makes the cells. Cells of uncached reads also have fio's `io_uring` engine.
 pub(crate) fn cells() -> Vec<FioCase> {
     let (ways, columns) = (ways(), cases("submit")[0].columns);
     let cell = |(name, word, work): &(&'static str, &str, Work)| {
