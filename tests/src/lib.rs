@@ -5,7 +5,7 @@
 //!    │ Subject::launch                       │ Mount, Scratch        │ skip
 //!  program.rs   runs it, with a deadline   mount.rs  real file     skip.rs  counted,
 //!    │                                     systems on loop devices          never silent
-//!  report.rs    what the library says it did
+//!  report.rs    the library's report of what it did
 //! ```
 //!
 //! Environment:

@@ -177,7 +177,7 @@ h.add_meta_context("base:allocation")
 h.connect_uri(os.environ["URI"])
 size = h.get_size()
 h.pwrite(b"x" * 4096, 4096, nbd.CMD_FLAG_FUA)
-# What is not of whole sectors is read, changed and written.
+# Writes of parts of sectors: the server reads the sectors, changes and writes them.
 h.pwrite(b"hello", 5000)
 h.pwrite(b"y" * 3000, 8192 - 100)
 assert h.pread(10, 4998) == b"xxhelloxxx"

@@ -228,7 +228,7 @@ fn frozen(folder: &Path, mode: i32) {
     }
 }
 
-/// Returns `true` if the kernel knows that flag, by a write with it.
+/// Returns `true` if the kernel supports `RWF_NOAPPEND`, by a write with it.
 fn knows_no_append(path: &Path) -> bool {
     let (file, mut byte) = (open(path, 0), b'-');
     let part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };

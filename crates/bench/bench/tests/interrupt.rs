@@ -99,7 +99,7 @@ fn interrupted(
     Some(report)
 }
 
-/// The programs that a workload of fio starts: its version, three probes, and more.
+/// Interrupts after seven programs: fio for its version, three probes, and then runs.
 #[test]
 fn what_fio_has_measured_is_reported() {
     for (workload, engine) in [("submit", "system"), ("posix", "posixaio")] {

@@ -37,7 +37,8 @@ fn engines(document: &Value) -> BTreeSet<String> {
     rows.iter().filter_map(|row| Some(row["engine"].as_str()?.to_owned())).collect()
 }
 
-/// Runs a workload with its engines; `wanted` must be in the report unless a note says why not.
+/// Runs a workload with its engines; each of `wanted` must be in the report, or in a note with the
+/// reason.
 fn runs(arguments: &[&str], wanted: &[&str], cases: usize) {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
     let (document, output) = small(folder.path(), arguments);

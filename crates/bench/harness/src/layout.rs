@@ -85,7 +85,8 @@ impl TestFile {
     }
 }
 
-/// Writes so many bytes of the pattern, until `more` says to stop; returns how many.
+/// Writes up to `size_bytes` of the pattern, as long as `more` returns `true`; returns the number
+/// of bytes.
 ///
 /// # Errors
 /// A write failed, or the user asked to stop before all bytes were written.

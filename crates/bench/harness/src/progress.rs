@@ -27,7 +27,7 @@ impl Progress {
         Self(bar)
     }
 
-    /// Shows how much of the test file has been written.
+    /// Shows the number of bytes of the test file that have been written.
     pub fn laying_out(&self, written_bytes: u64, size_bytes: u64) {
         let [written, size] = [written_bytes, size_bytes].map(|it| units::bytes(it as f64));
         self.0.set_message(format!("writing the test file: {written} of {size}"));

@@ -35,7 +35,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a program, and waits until `is_there` says that it serves.
+    /// Starts a program, and waits until `is_there` returns `true`.
     ///
     /// # Errors
     /// The program cannot be started, ends, or does not serve within `patience`; the message has

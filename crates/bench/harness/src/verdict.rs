@@ -19,7 +19,7 @@ pub enum Outcome {
     Met,
     /// The whole interval lies on the wrong side.
     Missed,
-    /// The interval holds the target: these runs cannot tell.
+    /// The interval contains the target, so these runs do not decide.
     WithinNoise,
     /// Too few rounds for an interval.
     TooFewRounds,

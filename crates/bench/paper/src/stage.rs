@@ -71,8 +71,8 @@ impl Stage {
 
     fn user(&self, bytes: u64) -> User {
         let base = self.memory.as_ptr().cast::<u8>().cast_mut();
-        // SAFETY: operations live in tasks that hold a clone of the stage, and so its memory.
-        // All run in one thread, the bytes are not looked at, and no reference to them is made.
+        // SAFETY: operations live in tasks that hold a clone of the stage, and so its memory. All
+        // run in one thread, no code reads the bytes, and no reference to them exists.
         unsafe { User::new(Segments::One(IoVec { base, len: bytes as usize })) }
     }
 

@@ -47,7 +47,7 @@ fn transfer(engine: &EngineDef, job: &Job, work: &Transfer) -> Result<Outcome> {
         warm::kernel_cache(job, work.warm)?;
     }
     let run = transfer::Run::new(job, work)?;
-    // The figure of memory counts what the engine adds from here on.
+    // The figure of memory counts the growth from here on, which is that of the engine.
     memory::forget_peak();
     let before_bytes = memory::peak_bytes();
     let mut figures = engine.with(job, run)?;

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   at each end    reads against the model; no error without a fault; nothing hangs
-//!   a rival        what another process wrote stays, unless its page was written to here
+//!   a rival        the writes of another process stay, unless this one wrote to the page
 //!   at the end     a sync succeeds once the faults have stopped; the file on the device is the
 //!                  model's, and durable; accepted = ended; no frame and no node is left over
-//!   power cut      the oracle: what was promised is there, nothing but old or new content
+//!   power cut      the oracle: promised content is there, other content is old or new
 //! ```
 
 use crate::{

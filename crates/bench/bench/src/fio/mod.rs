@@ -2,9 +2,9 @@
 //! targets, `bench parity` on every kind of work, and `bench demo`.
 //!
 //! ```text
-//!  args ─► suite ─┬─ job       what fio does (submit.toml, posix.toml; cells), and the ways
+//!  args ─► suite ─┬─ job       the work of fio (submit.toml, posix.toml; cells), and the ways
 //!                 ├─ run       one run: its command line and environment, and its figures
-//!                 └─ verdict   parity: what the figures of a cell say
+//!                 └─ verdict   parity: the judgement of the figures of a cell
 //! ```
 
 mod args;

@@ -78,7 +78,7 @@ impl Fio {
         Ok(Self { program: program.to_owned(), version, preload })
     }
 
-    /// Checks that a subject really works here, and measures what its start-up costs.
+    /// Checks that a subject works on this machine, and measures the cost of its start.
     pub(crate) fn probe(&self, subject: &Subject<FioJob>, scratch: &Path) -> Result<Startup> {
         let (file, report) = (scratch.join("probe"), scratch.join("report"));
         fs::write(&file, vec![0x5a; 64 << 10]).context(|| format!("write {}", file.display()))?;

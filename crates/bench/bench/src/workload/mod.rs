@@ -7,7 +7,7 @@
 //!  limits    unavoidable work                       │  subjects
 //!  growth    ever more of everything               ─┘
 //!     │
-//!  suite ─► device     the files, laid out with bytes that tell their place
+//!  suite ─► device     the files, laid out with words that contain their offset
 //!     └───► program    the process of one run
 //! ```
 //!

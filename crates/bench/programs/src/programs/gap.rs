@@ -18,8 +18,9 @@ pub(crate) fn longest(period: Duration) -> Duration {
     })
 }
 
-/// Looks at the clock for `period`, from the first look on, and returns the longest time between
-/// two looks. With a common end, a thread that starts late would have nothing to measure.
+/// Reads the clock again and again for `period`, and returns the longest time between two reads.
+/// The period begins with the first read of each thread, as a thread that starts late would
+/// otherwise measure nothing.
 fn watch(period: Duration) -> Duration {
     let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
     let end = last + period;

@@ -3,11 +3,11 @@
 //! ```text
 //!  Table ─► measure ─► Programs ─┬─ need       what a case needs, and how to install it
 //!  cases.toml                    ├─ run        one run: its files, its preloads, its filter
-//!  kv::KV                        │   └─ qemu, mariadb, …  what each is asked, and how it answers
+//!  kv::KV                        │   └─ qemu, mariadb, …  each program's commands and results
 //!                                └─ overview   all cases as one table
 //!
-//!  drivers/               what is compiled or run here in other languages
-//!    submit_timer.c         the time inside io_submit of a program that does not tell it  ◄ timer
+//!  drivers/               programs in other languages, compiled or run here
+//!    submit_timer.c         the time inside io_submit, for programs that do not report it  ◄ timer
 //!    caio_reads.py          an asyncio program, and how late its event loop comes
 //!    nixl_transfers.py      transfers of NIXL's POSIX plugin
 //! ```

@@ -26,8 +26,8 @@ const COLUMNS: usize = 4;
 const HEADER: [&str; COLUMNS + 3] =
     ["case", "engine", "throughput", "× itself", "p99", "longest hold-up", "CPU per operation"];
 
-/// Returns the table: the first four columns of every case, with a row for each way. The notes say
-/// why ways were skipped.
+/// Returns the table: the first four columns of every case, with a row for each way. The notes
+/// below have the reasons why ways were skipped.
 pub(crate) fn text(cases: &[CaseResults], skipped: &[Skipped]) -> String {
     let mut table = new_table(&HEADER);
     for results in cases {

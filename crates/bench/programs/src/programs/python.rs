@@ -86,7 +86,7 @@ pub(crate) struct Packages {
     wheels: PathBuf,
     /// Install what is missing.
     install: bool,
-    /// The lack of each package that was looked for.
+    /// For each package that was needed so far, the reason why it cannot be used, if any.
     known: BTreeMap<&'static str, Option<Lack>>,
 }
 
@@ -102,9 +102,9 @@ impl Packages {
         Self { folder, wheels, install, known: BTreeMap::new() }
     }
 
-    /// Returns what keeps a package from being used, if anything; looks once for all cases.
-    /// Installs the package first if that is allowed. A wheel of nowait is always installed again,
-    /// because two builds of one version differ.
+    /// Returns the reason why a package cannot be used, if any; checks each package once. Installs
+    /// the package first if that is allowed. A wheel of nowait is always installed again, because
+    /// two builds of one version differ.
     pub(crate) fn lack(&mut self, package: Package) -> Option<Lack> {
         if let Some(known) = self.known.get(package.name) {
             return known.clone();

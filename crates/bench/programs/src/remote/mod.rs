@@ -4,9 +4,9 @@
 //!  cases.toml ─► RemoteSuite ─┬─ place     servers of an image, by their commands of the table
 //!                             │   └─ zerofs  settings of one of them, and the making of its device
 //!                             ├─ killed    blocks written before a server is killed, read after it
-//!                             ├─ peer      other crates on the store, in a program of their own
-//!                             ├─ store     the store: one that is started here
-//!                             └─ relay     between them: delays, and counts what is asked for
+//!                             ├─ peer      other crates on the store, in a separate program
+//!                             ├─ store     the store, which the suite starts
+//!                             └─ relay     between server and store: delays and counts requests
 //! ```
 
 mod client;

@@ -1,8 +1,8 @@
-//! Reads and writes blocks on an object store by another crate, as `nowait bench remote` asks, and
-//! prints what it cost as one line of JSON.
+//! Reads and writes blocks on an object store by another crate, for `nowait bench remote`, and
+//! prints the cost as one line of JSON.
 //!
 //! ```text
-//!  main ─► load    how many clients, until when; what was measured
+//!  main ─► load    the number of clients, the time of the end; the figures
 //!      ├─► slate   SlateDB with a key for each block
 //!      └─► plain   object_store by itself: ranges of one object
 //! ```

@@ -25,12 +25,12 @@ struct Line {
     code: u64,
 }
 
-/// How long processors have waited for a line.
+/// The waits of all processors for a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// The sum over all processors, in nanoseconds.
+    /// The sum of the waits, in nanoseconds.
     pub ns: u64,
-    /// The address of an instruction that has waited for it; 0: code of the kernel.
+    /// The address of an instruction that has waited for the line; 0: code of the kernel.
     pub code: u64,
 }
 

@@ -99,7 +99,7 @@ const RARE: [Planted; 1] = [Planted::Engine(Mistake::ForgetError)];
 /// Runs in which each mistake must be found, unless MISTAKE_SEEDS is larger.
 const SEEDS_MAX: u64 = 8_000;
 
-/// Three threads must be at one place in one order: one run of 20,000 finds this.
+/// Shows only if three threads run the same code in one certain order: about one run of 20,000.
 const NEEDS_MORE: Planted = Planted::Engine(Mistake::MissRefusal);
 
 /// Returns how many runs a mistake gets.
