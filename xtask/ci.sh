@@ -1,27 +1,26 @@
 #!/usr/bin/env bash
-# The commands of the jobs that `cargo x ci` runs (xtask/src/ci.rs). Usage: ci.sh JOB
-# QUICK: not empty for the short form: fewer interleavings, smaller files.
-# ALL: not empty in a run of all jobs: what the tests are made of is built, or will be.
-# X: the program of `cargo x`. FEATURES: what cargo builds the workspace with.
-# OWN: a folder for builds with other flags, which would else undo those of every day.
-# Exit 77: the job cannot run here, and said why.
+# The commands of the jobs that `cargo x ci` runs (xtask/src/ci.rs). Usage: ci.sh JOB QUICK: not
+# empty for the short form: fewer interleavings, smaller files. ALL: not empty in a run of all jobs,
+# which builds all crates of the tests anyway. X: the program of `cargo x`. FEATURES: what cargo
+# builds the workspace with. OWN: a folder for builds with other flags, which would otherwise
+# overwrite the usual builds. Exit 77: the job cannot run here, and said why.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Runs tests; if none ran, that fails too.
+# Runs tests; fails also if no test ran.
 tests() {
     "$@" 2>&1 | awk '{ print; fflush() } /test result: .* [1-9][0-9]* passed/ { ran = 1 }
         END { if (!ran) { print "no test ran"; exit 1 } }'
 }
 
-# Sets variables, unless this is the short form.
+# Sets variables, except in the short form.
 full() {
     # shellcheck disable=SC2163 # NAME=VALUE
     [ -n "$QUICK" ] || export "$@"
 }
 
-# Builds a part of the workspace; with all jobs, all of it, as the tests have built it: alone a part
-# has other features, and its dependencies would be built once more.
+# Builds a part of the workspace; in a run of all jobs, all of it, as the tests do. Alone, a part
+# has other features, so its dependencies would be built again.
 build() {
     if [ -n "$ALL" ]; then set -- --workspace --all-targets; fi
     cargo build --features "$FEATURES" "$@"
@@ -42,17 +41,18 @@ nightly() { rustup run nightly cargo "$@"; }
 # The target that the compiler builds for by default.
 host() { rustc -vV | sed -n 's/^host: //p'; }
 
-# One run of the simulator that no commit before had, and that can be repeated.
+# A seed from the hash of the commit, for a run of the simulator that is new for each commit and can
+# be repeated.
 of_commit() {
     local commit
     if commit=$(git rev-parse HEAD 2>/dev/null); then export SIM_COMMIT=$commit; fi
 }
 
-# Builds for the simulated machine, as its profile says, with atomic operations that it observes
-# (crates/verify/machine/src/cores.rs). Clippy is the compiler: to lint apart,
-# cargo would check all crates once more, which takes as long as to build them. It compiles the
-# crates of the workspace only; the others are those of all tests. It gets ARGUMENTS of
-# `cargo clippy -- ...` as CLIPPY_ARGS.
+# Builds for the simulated machine, with its profile, and with atomic operations that it observes
+# (crates/verify/machine/src/cores.rs). Clippy is the compiler, because a separate lint would check
+# all crates once more, which takes as long as the build. It compiles only the crates of the
+# workspace; the other crates are built as for all tests. CLIPPY_ARGS has the arguments that follow
+# `--` in `cargo clippy -- ...`.
 on_the_machine() {
     local args=(-Dwarnings --cfg simulated --cfg observed -Cpasses=tsan
         -Cllvm-args=-tsan-instrument-func-entry-exit=0)
@@ -83,9 +83,9 @@ job_clippy() {
     cargo clippy --workspace --all-targets --features "$FEATURES" -- -D warnings
 }
 
-# Not the programs: the tool's name is that of the facade, and its files would collide. With the
-# examples, because then dependencies have the features with which clippy has checked them.
-# What the pages show of the API is compared with its list.
+# Documents the libraries, not the programs: the tool has the same name as the crate `nowait`, so
+# their pages would collide. The examples are included, because then dependencies have the features
+# with which clippy has checked them. The API in the pages is compared with its list.
 job_doc() {
     RUSTDOCFLAGS="-D warnings" \
         cargo doc --workspace --no-deps --lib --examples --features "$FEATURES"
@@ -98,11 +98,11 @@ job_test() {
     tests cargo test --workspace --no-fail-fast --features "$FEATURES"
 }
 
-# Random operations on real files, which cargo leaves out of a run of all tests. Of the workspace,
-# so that dependencies have the features with which the other tests have built them.
+# Random operations on real files, which a run of all tests leaves out. `--workspace` gives
+# dependencies the features with which the other tests have built them.
 job_random() { tests cargo test --workspace --test random --features "$FEATURES"; }
 
-# Fails when the jobs above skipped more tests than a full machine may.
+# Fails if the other jobs skipped more tests than are allowed on a machine with all programs.
 job_skips() {
     local count allowed
     count=$(cat "${OWN%/*}"/skips-{test,random}.txt 2>/dev/null | tee /dev/stderr | wc -l) || true
@@ -121,7 +121,7 @@ job_examples() {
     tutorials
 }
 
-# Runs an example, which must say the text. Usage: example TEXT NAME ARGUMENT...
+# Runs an example, whose output must contain the text. Usage: example TEXT NAME ARGUMENT...
 example() {
     echo "$2:"
     "${OWN%/*}/debug/examples/$2" "${@:3}" | tee /dev/stderr | grep -F "$1" >/dev/null ||
@@ -141,7 +141,7 @@ examples() {
         cmp "$1/from" "$1/to"
     done
     example "Direct, pool" tokio_random "$1/from" 50
-    # The last line has no end.
+    # The last line of the file has no line end.
     example "$((2 * (lines + 1))) lines" smol_lines "$1/from" "$1/to"
     total=$((2 * bytes))
     for number in {0..99}; do
@@ -151,8 +151,8 @@ examples() {
     example "102 files, $total bytes" many_files "$1"
 }
 
-# Runs the tutorials word for word, each as a reader would, in a fresh folder on a disk: the blocks
-# of a page that are marked as `sh` are one script. A page that fails leaves no server behind.
+# Runs the commands of the tutorials, each page in a new folder on a disk: the blocks of a page that
+# are marked as `sh` are one script. A page that fails leaves no server behind.
 tutorials() {
     local page script folder
     export NOWAIT=$PWD CARGO_NET_OFFLINE=true CARGO_TARGET_DIR=${OWN%/*}/tutorials
@@ -174,7 +174,7 @@ job_python() {
     tests "$X" python
 }
 
-# With each interpreter that is here.
+# Tests the Python package with each installed interpreter.
 job_pythons() {
     full NOWAIT_FULL=1
     build -p nowait-python -p nowait-vllm -p nowait-tests --lib --bin seccomp-run
@@ -188,25 +188,26 @@ job_loom() {
         -p nowait-retry -p nowait-block -p nowait-cache --lib loom_
 }
 
-# The whole engine on a simulated machine. Of the workspace, so that dependencies have the features
-# with which the other tests have built them.
+# Tests the whole engine on a simulated machine. `--workspace` gives dependencies the features with
+# which the other tests have built them.
 job_simulated() {
     of_commit
     on_the_machine --workspace --features "$FEATURES" --test simulation --test machine
 }
 
-# Files and the time are the real ones, addresses pass through system calls as numbers, and no
-# transfer is cut short by chance.
+# Under Miri, files and the time are real, system calls take addresses as numbers, and transfers are
+# not shortened at random.
 job_miri() {
     needs_nightly miri
     export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-permissive-provenance \
         -Zmiri-no-short-fd-operations"
     export CARGO_TARGET_DIR=$OWN PROPTEST_CASES=4
     full PROPTEST_CASES=32
-    # Without those of safe code, which take millions of steps; quick, where frames change hands.
+    # Leaves out the tests of safe code, which take millions of steps; the quick form runs those in
+    # which frames change their owner.
     local cache=(--skip policy --skip readahead)
-    # Whole requests of futures on the workers' backend; quick, those whose buffers have two owners
-    # for a while.
+    # Whole requests of futures on the backend of threads; the quick form runs those whose buffers
+    # have two owners for a time.
     local vectors=()
     if [ -n "$QUICK" ]; then
         cache=(buddy frames page_wait lend mapping::tests::trunc threads)
@@ -222,30 +223,30 @@ job_asan() { sanitize address; }
 
 job_tsan() { sanitize thread; }
 
-# What runs under the sanitizers: all that shares memory with the kernel or between threads, and
-# the tests on the real backends. Not the preload library: its names are those that a sanitizer's
-# runtime takes the place of.
+# Runs tests under a sanitizer: of all crates that share memory with the kernel or between threads,
+# and on the real backends. The preload library is left out, because a sanitizer's runtime replaces
+# the same functions.
 sanitize() {
     needs_nightly rust-src
     local packages=(retry block cache file engine process posix) tests=(
         conformance threads interrupt system storm cancel engine in_memory streams user async_file
         stream_vectors cursor control event_loop queue vectored file advice random
     )
-    # A thread of the engine has descriptors of its own, and no standard error among them: what it
-    # wrote to number 2 would be lost, or go into another file.
+    # A thread of the engine has its own descriptors, without standard error: a report that it wrote
+    # to descriptor 2 would be lost, or go into another file. So reports go to files.
     rm -rf "$OWN/reports"
     mkdir -p "$OWN/reports"
     trap 'tail -v -n +1 "$OWN"/reports/* 2>/dev/null || true' EXIT
     export ASAN_OPTIONS="halt_on_error=1:log_path=$OWN/reports/report"
     export TSAN_OPTIONS="$ASAN_OPTIONS:suppressions=$PWD/xtask/thread.suppressions"
     export NOWAIT_SANITIZER=$1 CARGO_TARGET_DIR=$OWN NOWAIT_SEEDS=${NOWAIT_SEEDS:-4}
-    # The standard library is built with the sanitizer too, else its atomics look like races.
+    # The standard library is built with the sanitizer, too; otherwise its atomics look like races.
     RUSTFLAGS="-Zsanitizer=$1" tests nightly test -Zbuild-std --target "$(host)" --no-fail-fast \
         --lib --features "$FEATURES" -p nowait "${packages[@]/#/-pnowait-}" "${tests[@]/#/--test=}"
 }
 
-# Fuzzes each target for FUZZ_SECONDS from its corpus, which keeps what is new. The flags are those
-# that cargo-fuzz sets: edges counted, compared values seen, memory checked.
+# Fuzzes each target for FUZZ_SECONDS from its corpus, to which new inputs are added. The flags are
+# those of cargo-fuzz: they count edges, trace compared values, and check memory.
 job_fuzz() {
     needs_nightly rust-std
     local target
@@ -261,8 +262,8 @@ job_fuzz() {
     done
 }
 
-# Lints and builds a program with other crates, which nothing else builds, and runs it once.
-# Usage: peer NAME OPTION WORD...: its folder; the option that names it, the rest of `nowait bench`
+# Lints and builds a program with crates that no other job builds, and runs it once. Usage: peer
+# NAME OPTION WORD...: its folder; the option of `nowait bench` that names it; further words
 peer() {
     local manifest=crates/bench/programs/$1/Cargo.toml
     CARGO_TARGET_DIR=$OWN cargo clippy --release --locked --manifest-path "$manifest"
@@ -273,7 +274,7 @@ peer() {
 # The runtimes of other crates.
 job_futures() { peer futures --program futures --size 64M; }
 
-# SlateDB, and a plain client of object stores. The tool serves and edits the images of stores.
+# SlateDB, and a plain client of object stores. `nowait` serves and edits the images on the store.
 job_stores() {
     local store=.stamps/stores/versitygw
     [ -x "$store" ] || skip "$store is not there: setup builds it with go"
@@ -281,9 +282,9 @@ job_stores() {
         --case flush,flush-16,flush-64,read,read-16,sequential,killed
 }
 
-# Random operations on real files, 10,000 seeds on each backend; then as many of the programs on
-# the simulated machine, and all its mistakes that can be found; then many seeds of the simulator,
-# optimised, from one that the commit chooses.
+# Random operations on real files, 10,000 seeds on each backend; then as many seeds of the programs
+# on the simulated machine, and all deliberate mistakes that it can find; then many seeds of the
+# simulator, optimized, beginning with a seed from the commit's hash.
 job_soak() {
     NOWAIT_SEEDS=${NOWAIT_SEEDS:-10000} tests cargo test -p nowait --test random
     SEEDS=10000 MISTAKE_SEEDS=10000 on_the_machine -p nowait-machine

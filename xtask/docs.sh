@@ -4,8 +4,8 @@
 #   docs/, ARCHITECTURE.md, CONTRIBUTING.md -> target/book/src - mdbook -> dist/docs
 #   the crates ------------------------------------ cargo doc -----------> dist/docs/docs/api
 #
-# The documents beside docs/ are pages of the book too. All keep their places, so their links fit;
-# only the list of pages is written for the folder above.
+# The documents outside docs/ are pages of the book, too. All keep their relative places, so their
+# links work; only the list of pages is rewritten for the folder above.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mdbook=0.5.4 # the version that the book was tried with
@@ -28,7 +28,7 @@ mdbook build "$book" -d "$built"
 echo '<meta http-equiv="refresh" content="0; url=docs/README.html">' >"$built/index.html"
 cargo doc --workspace --no-deps --lib --features "$(cargo x features)"
 cp -r "$target/doc" "$built/docs/api"
-# No other check can tell if the page that leads to rustdoc does so.
+# No other check finds broken links from the page docs/api.md to rustdoc.
 for page in $(grep -o '](api/[^)]*' docs/api.md | cut -c3-); do
     [ -e "$built/docs/$page" ] || { echo "docs/api.md: there is no $page" >&2 && exit 1; }
 done

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs every system package and toolchain component that the other make targets need.
-# With `build`, `demo`, `bare`, `packages`, `arm64`, `musl`, `kernels`, `kernels-arm64` or `wheel
-# TARGET...`: what that needs alone. Does nothing when all is there.
-# Exit 2: something is missing and cannot be installed from here; `demo` only says so.
+# Installs every system package and toolchain component that the other make targets need. With
+# `build`, `demo`, `bare`, `packages`, `arm64`, `musl`, `kernels`, `kernels-arm64` or `wheel
+# TARGET...`, installs only the packages of that purpose. Does nothing if all are installed. Exit 2:
+# something is missing and cannot be installed by this script; with `demo` that is only a message.
 set -euo pipefail
 
-# Each entry: packages, then what they are for. "a|b": the first that the distribution has (the
-# names of Debian 12, then those of later ones).
+# Each entry: packages, then their purpose. "a|b": the first one that the distribution has (the name
+# in Debian 12, then that in later releases).
 build_packages=(
     "gcc libc6-dev: links programs and libraries"
 )
@@ -59,7 +59,8 @@ installed() {
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
-# Prints what is missing of the list, one package a line, alternatives kept; says what it is for.
+# Prints the missing packages of the list, one a line, with their alternatives; reports their
+# purpose.
 missing_packages() {
     local entry package name
     for entry in "${packages[@]}"; do
@@ -88,7 +89,7 @@ give_up() {
     exit 2
 }
 
-# Runs a command as root; fails where that is not possible.
+# Runs a command as root; fails if that is not possible.
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
@@ -99,7 +100,7 @@ can_be_root() {
     sudo -n true 2>/dev/null || { [ -t 0 ] && sudo -v; }
 }
 
-# A database server among the packages must not start: a policy of "no" for the time of the call.
+# A database server among the packages must not start, so a policy forbids services during the call.
 install() {
     local policy=/usr/sbin/policy-rc.d own_policy="" status=0
     if [ ! -e "$policy" ]; then
@@ -132,8 +133,8 @@ setup_packages() {
     install "${names[@]}" || give_up "apt-get install failed" "${names[*]}"
 }
 
-# What is missing for the demo is installed where that is possible, and else only named: it may be
-# there under another name, or from another place.
+# Installs the missing packages of the demo if that is possible, otherwise only names them: the
+# programs may have been installed under other names, or from elsewhere.
 setup_demo() {
     if command -v dpkg-query >/dev/null; then
         [ -n "$(missing_packages 2>/dev/null)" ] || return 0
@@ -161,7 +162,7 @@ setup_toolchain() {
     setup_nightly
 }
 
-# What nightly lacks is only said: the jobs that need it count as skipped.
+# A missing part of nightly is only reported: the jobs that need it count as skipped.
 setup_nightly() {
     command -v rustup >/dev/null || { say "no rustup: no nightly checks"; return; }
     rustup toolchain list | grep -q '^nightly' ||
@@ -175,7 +176,8 @@ setup_nightly() {
     done
 }
 
-# The kernel of the guests in the tests: unpacked, not installed. Without it those are skipped.
+# The kernel of the guests in the tests is unpacked, not installed. Without it, the tests with
+# guests are skipped.
 setup_kernel() {
     local folder name
     folder=$(dirname "$0")/../.stamps/guest-kernel
@@ -190,8 +192,8 @@ setup_kernel() {
     ) >&2 || say "no kernel for guests: their tests are skipped"
 }
 
-# A kernel with ublk for a guest, where the one above has none (Debian 12's): from the backports of
-# the same mirror, by package lists of its own.
+# A kernel with ublk for a guest, if the kernel above lacks it (Debian 12). It comes from the
+# backports of the same mirror, by separate package lists.
 setup_kernel_with_ublk() {
     local stamps folder codename mirror name
     stamps=$(cd "$(dirname "$0")/.." && pwd)/.stamps
@@ -221,10 +223,9 @@ CONF
     ) >&2 || say "no kernel with ublk for guests: their test is skipped"
 }
 
-# Servers of objects that others wrote, for the tests of images on an object store. S3: one in
-# Python, in memory, and one in Go, in files. Google's: one in Go. Azure's: one in JavaScript. Those
-# in Go are built where there is a go command, the last where there is npm. Without one its tests
-# are skipped.
+# Object-store servers of other projects, for the tests of images on an object store. S3: one in
+# Python, in memory, and one in Go, in files. Google: one in Go. Azure: one in JavaScript. The
+# servers in Go need a go command, the one in JavaScript npm. Tests of a missing server are skipped.
 moto=("moto[s3]==5.2.1" flask==3.1.3 flask-cors==6.0.2)
 go_stores=(
     github.com/versity/versitygw/cmd/versitygw@v1.8.0
@@ -232,8 +233,8 @@ go_stores=(
 )
 azurite=azurite@3.35.0               # the last for Node.js before 21
 
-# The linter of prose: built where there is a go command, which compares it with the checksum
-# database. Without it `make lint` skips the prose.
+# The linter of prose, built by the go command, which compares its sources with the checksum
+# database. Without the go command `make lint` skips the prose.
 vale=github.com/errata-ai/vale/v3/cmd/vale@v3.17.1
 
 setup_vale() {
@@ -285,19 +286,19 @@ setup_go_stores() {
         [ -x "$1/$name" ] && continue
         command -v go >/dev/null || { say "no go: no $name, its tests are skipped"; continue; }
         say "installing $module"
-        # Not optimized: it takes a third less to build.
+        # Without optimization the build takes a third less time.
         GOBIN=$1 go install -gcflags='all=-N -l' "$module" >&2 ||
             say "no $name: its tests are skipped"
     done
 }
 
-# The standard library of another machine; its C compiler is one of the packages.
+# The standard library of Rust for another machine. The C compiler for it is one of the packages.
 setup_target() {
     rustup target list --installed | grep -qx "$1" && return
     rustup target add "$1" >&2 || { say "missing: run rustup target add $1"; exit 2; }
 }
 
-# Where wheels of the Python package run: the same as in xtask/src/wheels.rs.
+# The targets of wheels of the Python package, as in xtask/src/wheels.rs.
 wheel_targets=({x86_64,aarch64}-unknown-linux-{gnu,musl})
 
 setup_wheels() {

@@ -77,7 +77,7 @@ class FileSystem(AsyncFileSystem, LocalFileSystem):  # type: ignore[misc]
     ) -> list[bytes | BaseException]:
         """Read ranges of many files concurrently: the ranges of one file in one submission."""
         if max_gap is not None:
-            raise NotImplementedError("max_gap")
+            raise NotImplementedError("max_gap is not supported")
         if not isinstance(paths, list):
             raise TypeError(f"paths must be a list, not {type(paths).__name__}")
         firsts = list(starts) if isinstance(starts, Iterable) else [starts] * len(paths)

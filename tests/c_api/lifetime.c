@@ -17,7 +17,8 @@
 
 static char memory[COUNT][BLOCK];
 
-/* Reads the file at `path`, whose blocks hold their numbers, after destroying all it can before. */
+/* Reads the file at `path`, whose blocks hold their numbers, with each handle destroyed as early as
+ * possible. */
 static void give_up_early(const char *path, int cache)
 {
 	nowait_engine *engine;

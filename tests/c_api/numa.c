@@ -21,7 +21,7 @@
 #define NODES 2
 #define PAGE 4096u
 #define CHUNK (64u << 10)
-/* Whole huge pages: those of two threads lie apart. */
+/* The part of each thread is whole huge pages, so that no huge page has memory of two threads. */
 #define PART (4u << 20)
 #define CHUNKS (PART / CHUNK)
 

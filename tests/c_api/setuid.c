@@ -47,7 +47,7 @@ static void change_with_requests_in_flight(const char *path, int cache)
 	CHECK(nowait_engine_create(NULL, &engine) == 0);
 	CHECK(nowait_file_open(engine, path, O_RDWR, 0, cache, &file) == 0);
 	CHECK(nowait_queue_create(engine, COUNT + 1, &queue) == 0);
-	/* This poll waits, and makes the timer's thread wait. */
+	/* This poll stays in flight; its timeout makes the engine's timer thread wait, too. */
 	nowait_prep_poll(&requests[COUNT], ends[0], 1 /* POLLIN */, COUNT);
 	requests[COUNT].timeout_ns = FAR_AWAY;
 	CHECK(nowait_submit(queue, &requests[COUNT], 1) == 1);

@@ -1,15 +1,15 @@
-# The actions of the guests of tests/tests/guest.rs on their disks. A disk has the name of its
-# image, which ends with its file system: nbd-ext4, vhost-xfs. Lines that begin with "guest:" are
-# for the test.
+# The actions of the guests of tests/tests/guest.rs on their disks. The serial number of a disk is
+# the name of its image, which ends with its file system: nbd-ext4, vhost-xfs. The test reads the
+# lines that begin with "guest:".
 
-# Prints the devices of disks, each with its name.
+# Prints the device and the name of each disk.
 disks() {
     for disk in /sys/block/vd*; do
         echo "/dev/${disk##*/} $(cat "$disk/serial")"
     done
 }
 
-# Prints the device of a disk.
+# Prints the device of the disk with this name.
 device() {
     disks | while read -r device name; do
         if [ "$name" = "$1" ]; then echo "$device"; fi
@@ -38,7 +38,7 @@ fill() {
     cp /tmp/sums sums
 }
 
-# Compares the tree in this folder with its list.
+# Compares the files in this folder with the checksums in `sums`.
 compare() {
     sha256sum -c sums >/tmp/compared
     echo "guest: $1 has $(wc -l <sums) files as they were"
@@ -61,7 +61,7 @@ write_all() {
         mkdir -p "/mnt/$name"
         mount "$device" "/mnt/$name"
         case $name in
-            # A guest can boot from this one.
+            # Another guest boots from this disk, so it needs the programs.
             *-ext4) cp -r /bin /sbin /lib /lib64 /task.sh /init "/mnt/$name/" ;;
         esac
         (cd "/mnt/$name" && fill)
@@ -85,7 +85,7 @@ check_all() { # the name of the root, or nothing
     done
 }
 
-# Prepares the disk for a boot: the first process continues from it.
+# Mounts the disk at /root, to which the first process then changes its root.
 boot_from() {
     check "$(device "$1")" "$1"
     mkdir -p /root
@@ -94,7 +94,7 @@ boot_from() {
     echo "guest: $1 is the root"
 }
 
-# Recovers after a guest was killed, as init systems do.
+# Repairs the file system on a disk of a killed guest, as init systems do at a boot.
 recover() {
     e2fsck -f -p "$(device "$1")" >/tmp/fsck 2>&1 || [ $? = 1 ] || { cat /tmp/fsck; return 1; }
     echo "guest: $1 is recovered"
@@ -118,7 +118,7 @@ endure() {
     done
 }
 
-# Prints on which NUMA nodes an engine's memory lies.
+# Prints on which NUMA nodes an engine's memory lies, by tests/c_api/numa.c.
 show_nodes() {
     mkfs.ext4 -q /dev/vda
     mount /dev/vda /mnt

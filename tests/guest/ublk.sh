@@ -1,9 +1,9 @@
-# The actions of the guest with ublk: nowait in the guest serves images on its disk as /dev/ublkb0.
-# A part of task.sh.
+# The actions of the guest with ublk: `nowait serve` in the guest serves images, which are files on
+# the guest's disk, as /dev/ublkb0. task.sh includes this file.
 
 drive=/dev/ublkb0
 
-# Serves the images that the arguments name, and waits until the disk is there.
+# Starts `nowait serve` with these arguments, and waits until /dev/ublkb0 exists.
 serve() {
     rm -f /tmp/said
     mkfifo /tmp/said
@@ -19,7 +19,7 @@ serve() {
     return 1
 }
 
-# Ends the server as an administrator would.
+# Ends the server by SIGTERM; /dev/ublkb0 must be gone then.
 stop() {
     kill -TERM "$server"
     wait "$server"
@@ -31,7 +31,7 @@ setting() { # NAME VALUE
     [ "$found" = "$2" ] || { echo "guest: $1 is $found, not $2"; return 1; }
 }
 
-# Demands that a command fails, with this text.
+# Checks that a command fails with this text in its output.
 refuses() { # TEXT COMMAND...
     expected=$1
     shift
@@ -65,7 +65,7 @@ keep_files() {
     stop
 }
 
-# A discard frees space, and unused blocks read as zeroes.
+# A discard frees space of the image, and the discarded blocks read as zeroes.
 give_back() {
     truncate -s 64M /data/raw
     serve /data/raw --ublk auto --sector-size 4096
@@ -77,7 +77,8 @@ give_back() {
     [ $((before - after)) -ge 24000 ] || { echo "guest: $before KiB, then $after"; return 1; }
     dd if="$drive" bs=1M skip=1 count=24 iflag=direct 2>/dev/null | tr -d '\0' >/tmp/rest
     [ ! -s /tmp/rest ]
-    # The server writes data that is only in its page cache when it ends.
+    # When the server ends, data that is only in the kernel's page cache of the disk reaches the
+    # image.
     dd if=/dev/urandom of=/tmp/data bs=64k count=16 2>/dev/null
     dd if=/tmp/data of="$drive" bs=64k conv=notrunc 2>/dev/null
     stop
@@ -104,7 +105,8 @@ grow() {
     stop
 }
 
-# The server is killed twice under a file system that is being written; the files are complete.
+# The server is killed twice while files are written to a file system on the disk; the next server
+# continues, and the files are complete.
 outlive() {
     truncate -s 128M /data/killed
     truncate -s 128M /data/other

@@ -1,4 +1,4 @@
-/* Puts a limit on any program, for LD_PRELOAD, before its main function.
+/* A library for LD_PRELOAD that sets a limit before the main function of any program.
  * NOWAIT_TEST_LIMIT=addresses is `ulimit -v` of 1 GiB, which children and executed programs keep;
  * NOWAIT_TEST_LIMIT=locked is mlockall(2) of all memory, now and later.
  */

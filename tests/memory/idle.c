@@ -14,7 +14,7 @@ static int print(const char *path)
 	return file == NULL;
 }
 
-/* smaps_rollup counts pages; the counts in status may be wrong by some hundred KiB. */
+/* The counts in /proc/self/status may be wrong by some hundred KiB; smaps_rollup counts pages. */
 int main(void)
 {
 	return print("/proc/self/status") + print("/proc/self/smaps_rollup");

@@ -24,7 +24,7 @@
 #define BLOCK 4096
 #define BLOCKS 64
 
-/* This program does not call malloc: its own shortage is not the subject. */
+/* This program does not call malloc, which would fail itself in a shortage. */
 static char memory[BATCH][BLOCK] __attribute__((aligned(BLOCK)));
 static struct iovec vectors[BATCH];
 static struct iocb blocks[BATCH];
@@ -48,7 +48,7 @@ static rlim_t in_use(void)
 	CHECK(read(status, text, sizeof text - 1) > 0);
 	close(status);
 	CHECK(sscanf(text, "%lu %*u %*u %*u %*u %lu", &size, &data) == 2);
-	/* With MCL_FUTURE all memory is locked. */
+	/* For RLIMIT_MEMLOCK all memory counts, because MCL_FUTURE locks it. */
 	return (rlim_t)(resource == RLIMIT_DATA ? data : size) * BLOCK;
 }
 

@@ -24,7 +24,7 @@ static void fill(void)
 	}
 }
 
-/* The pipe's end is closed: all reads see the end of file. */
+/* Closes the pipes' write ends, so that all reads see the end of file. */
 static void drain(void)
 {
 	for (int i = 0; i < PIPES; i++)
@@ -85,8 +85,8 @@ CASE(lio_listio, eagain_is_too_many_requests, NOWAIT)
 	EQUAL(value_at_end(&more[1]), 1);
 }
 
-/* One request has a slot and waits for its byte, the other has none: the list is over with the
- * first. */
+/* One request gets a slot and waits for its byte, the other gets none: the notice for the list
+ * comes when the first ends. */
 CASE(lio_listio, tells_when_those_that_had_room_are_over, NOWAIT)
 {
 	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN };
@@ -102,7 +102,8 @@ CASE(lio_listio, tells_when_those_that_had_room_are_over, NOWAIT)
 	fill();
 	EQUAL(write(ends[0][1], "x", 1), 1);
 	EQUAL(value_at_end(&blocks[0]), 1);
-	/* A slot is free a moment after its request has ended: until then neither request gets one. */
+	/* A slot is free a moment after its request has ended; until then neither request of the
+	 * list gets one. */
 	for (;;) {
 		FAILS(lio_listio(LIO_NOWAIT, list, 2, &event), EAGAIN);
 		EQUAL(aio_error(&more[1]), EAGAIN);
@@ -121,7 +122,8 @@ CASE(lio_listio, tells_when_those_that_had_room_are_over, NOWAIT)
 	drain();
 }
 
-/* EAGAIN: too few descriptors to start the library; glibc needs none. */
+/* The library starts at its first call, which fails with EAGAIN if there are too few descriptors;
+ * glibc needs none. */
 CASE(aio_read, works_when_there_are_descriptors_again, CONFORMING)
 {
 	struct aiocb block = transfer(new_file("file", 4096, 0), &byte, 1, 0);

@@ -180,8 +180,8 @@ CASE(lio_listio, with_requests_of_no_bytes_among_others, CONFORMING)
 	EQUAL(lseek(fd, 0, SEEK_END), MANY * BLOCK);
 }
 
-/* The number of segments of one vector, which is more than the standard's minimum of
- * AIO_LISTIO_MAX. */
+/* As many requests as one vector has segments (IOV_MAX); the standard's minimum of AIO_LISTIO_MAX
+ * is smaller. */
 CASE(lio_listio, of_a_thousand_and_twenty_four_requests, CONFORMING)
 {
 	enum { COUNT = 1024 };

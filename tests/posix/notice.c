@@ -94,7 +94,7 @@ CASE(aio_h, sigev_none_notifies_no_thread, CONFORMING)
 	CHECK(!is_pending(SIGRTMIN));
 }
 
-/* The values that a function saw, passed to the main thread. */
+/* The values that the notification functions saw, for the main thread. */
 static struct seen {
 	pthread_mutex_t lock;
 	pthread_cond_t news;
@@ -173,8 +173,8 @@ CASE(aio_h, sigev_thread_sees_the_descriptors_of_the_process, CONFORMING)
 CASE(aio_h, sigev_thread_uses_the_attributes, CONFORMING)
 {
 	struct aiocb block = read_of(new_file("file", BLOCK, 0), 0);
-	/* The thread that makes the notification's thread may still read the attributes when that calls
-	 * the function. */
+	/* The library's thread that starts the notification's thread may still read the attributes
+	 * while the notification's function runs. */
 	static pthread_attr_t attributes;
 
 	EQUAL(pthread_attr_init(&attributes), 0);
@@ -247,7 +247,7 @@ static void note_and_read_again(union sigval value)
 	note(value);
 }
 
-/* glibc 2.36 sometimes crashes in it. */
+/* glibc 2.36 sometimes crashes in this case. */
 CASE(aio_h, a_function_may_start_the_next_request, NOWAIT)
 {
 	struct aiocb block = read_of(new_file("file", BLOCK, 0), 0);
@@ -266,7 +266,7 @@ CASE(aio_h, threads_are_used_again, NOWAIT)
 		EQUAL(aio_read(&block), 0);
 		await_calls(i);
 	}
-	/* On a busy machine some threads do not come back in time. */
+	/* On a busy machine some threads are not free again in time for the next notification. */
 	CHECK(seen.tid_count <= 50);
 }
 
@@ -285,7 +285,7 @@ CASE(aio_h, many_notices_of_all_kinds_come_once_each, CONFORMING)
 	struct sigaction action = { .sa_handler = count, .sa_flags = SA_RESTART };
 	int fd = new_file("file", MANY * BLOCK, 0);
 
-	/* Any thread may run the handler: the functions run with no signal blocked. */
+	/* Any thread may run the handler, also those of the functions, which block no signal. */
 	EQUAL(sigaction(SIGRTMIN, &action, NULL), 0);
 	for (int round = 0; round < ROUNDS; round++) {
 		for (int i = 0; i < MANY; i++) {

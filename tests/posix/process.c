@@ -42,7 +42,7 @@ static void check_file(const char *name)
 
 static pid_t by_clone(void) { return (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }
 
-/* All but the first bypass the handlers of fork. */
+/* All but the first run no handlers of pthread_atfork(3). */
 static pid_t (*const forks[])(void) = { fork, _Fork, by_clone };
 
 static int run_child_of(pid_t (*make)(void), void (*child)(void))
@@ -120,7 +120,7 @@ static void uses_its_own(void)
 
 static struct aiocb pending;
 
-/* As with glibc, the parent's request stays in flight for ever in the child. */
+/* In the child, the parent's request stays in flight for ever, as with glibc. */
 static void looks_at_its_parents(void)
 {
 	const struct aiocb *list[] = { &pending };
@@ -141,7 +141,7 @@ static void makes_a_grandchild(void)
 	uses_its_own();
 }
 
-/* A child of glibc counts on the threads of its parent. */
+/* With glibc, a child waits for threads that only its parent has. */
 CASE(fork, leaves_requests_to_the_parent, NOWAIT)
 {
 	int fd = new_file("file", MANY * BLOCK, 0), ends[2];
@@ -218,14 +218,15 @@ static void has_a_read_on_the_stack(void)
 	EQUAL(aio_read(&block), 0);
 }
 
-/* The exit handlers run where the block was on the stack. */
+/* The exit handlers' stack frames overlap the former place of the block. */
 CASE(exit, may_come_after_the_return_of_the_function_with_the_block, CONFORMING)
 {
 	for (int i = 0; i < 20; i++)
 		has_a_read_on_the_stack();
 }
 
-/* Signals whose default action ends a process, for which the next program is not prepared. */
+/* The notices of the requests are signals whose default action ends a process, and the next
+ * program has no handlers. */
 static void becomes_another_with_signals_to_come(void)
 {
 	start_writes(thread_fd);
@@ -252,7 +253,7 @@ CASE(exec, suppresses_the_notices_of_what_completes_meanwhile, NOWAIT)
 		sigaddset(&set, SIGUSR1);
 		pid = fork();
 		if (pid == 0) {
-			/* The signals before the exec are handled. */
+			/* Signals that come before the exec are ignored. */
 			signal(SIGUSR1, SIG_IGN);
 			becomes_another_with_signals_to_come();
 		}

@@ -117,7 +117,7 @@ CASE(aio_suspend, a_time_far_away_is_a_long_wait, NOWAIT)
 }
 
 /* Ends reads of a pipe, each with a notice by a signal, and waits for each by `wait`: the signal
- * must have been sent when that returns. */
+ * must have been sent when `wait` returns. */
 static void await_with_notices(void (*wait)(struct aiocb *block))
 {
 	int ends[2];
@@ -151,8 +151,8 @@ static void look(struct aiocb *block)
 
 CASE(aio_error, shows_the_end_when_the_notice_was_sent, CONFORMING) { await_with_notices(look); }
 
-/* Interrupts the main thread until told to stop: a signal before the thread sleeps has no
- * effect. */
+/* Interrupts the main thread again and again until `stop`: a signal that comes before the main
+ * thread sleeps does not interrupt it. */
 static volatile bool stop;
 
 static void *interrupt(void *thread)
@@ -198,7 +198,7 @@ CASE(aio_suspend, is_a_cancellation_point, CONFORMING)
 	struct aiocb block = waiting_read(ends);
 
 	EQUAL(aio_read(&block), 0);
-	/* More waits than slots for waiters: each slot must be returned. */
+	/* More cancelled waits than the library has slots for waiters: each must free its slot. */
 	for (int i = 0; i < 100; i++) {
 		pthread_t thread = thread_of(suspended, &block);
 		void *result;
@@ -356,7 +356,7 @@ CASE(aio_return, a_block_may_be_freed_after_it, NOWAIT)
 		while (aio_error(block) == EINPROGRESS)
 			sched_yield();
 		EQUAL(aio_return(block), BLOCK);
-		/* A later access of the library would show. */
+		/* A later write of the library to the block would change a byte. */
 		memset(block, 0xff, sizeof *block);
 		for (size_t at = 0; at < sizeof *block; at++)
 			EQUAL(((unsigned char *)block)[at], 0xff);

@@ -18,7 +18,7 @@ static int threads(void)
 	return count - 2; /* the folder itself, and its parent */
 }
 
-/* glibc has up to 20, one for each descriptor. */
+/* glibc has up to 20 threads, one for each descriptor. */
 static void read_with_few(int flags)
 {
 	static struct aiocb blocks[MANY];

@@ -106,7 +106,7 @@ static const struct kind {
 	{ "clone with CLONE_VM and CLONE_FILES", with_descriptors, true },
 };
 
-/* --- what it does ------------------------------------------------------------------------- */
+/* --- actions of a child ------------------------------------------------------------------- */
 
 static int events_of(void *ctx, long min, long ns)
 {

@@ -8,11 +8,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Returns `true` if the files of `folder` can, by opening one: in memory (tmpfs) not every kernel
-/// supports it.
+/// Returns `true` if files of `folder` can be opened for direct I/O, by opening one: not every
+/// kernel supports it in memory (tmpfs).
 ///
 /// # Panics
-/// The folder is on a device and they cannot: that must not look like a kernel without support.
+/// The folder is on a device, and its files cannot be opened: that must not look like a kernel
+/// without support.
 pub fn is_known_in(folder: &Path) -> bool {
     let file = tempfile::NamedTempFile::new_in(folder).expect("a file to try");
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(file.path());

@@ -29,7 +29,7 @@ pub fn seed() -> Option<u64> {
 /// Returns the built object, to be preloaded before all others.
 ///
 /// # Panics
-/// There is no compiler: the program must not run undisturbed then.
+/// There is no compiler, and the program must not run undisturbed.
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<(PathBuf, Scratch)> = OnceLock::new();
     let (library, _) = BUILT.get_or_init(|| {

@@ -101,8 +101,8 @@ impl Harness {
             None => subject.launch(binary),
             Some((first, rest)) => subject.launch(first).args(rest).arg(binary),
         };
-        // Its cases do not handle EINTR when they wait for their children. On an emulated processor
-        // the hundred threads of case 18 take minutes.
+        // The cases of the harness do not handle EINTR when they wait for their children. On an
+        // emulated processor the hundred threads of case 18 take minutes.
         let program = program.env(disturber::RESTARTS, "1").dir(work.path());
         let program = program.deadline(Duration::from_mins(10));
         let (passed, detail) = match program.try_run() {

@@ -74,7 +74,7 @@ impl Message {
         Some(value)
     }
 
-    /// Gives a header only this value.
+    /// Sets a header to this value alone.
     pub fn set(&mut self, name: &str, value: &str) {
         self.remove(name);
         self.headers.push((name.to_owned(), value.to_owned()));

@@ -5,7 +5,7 @@
 //!    │ Subject::launch                       │ Mount, Scratch        │ skip
 //!  program.rs   runs it, with a deadline   mount.rs  real file     skip.rs  counted,
 //!    │                                     systems on loop devices          never silent
-//!  report.rs    what the library says it did
+//!  report.rs    the library's report of what it did
 //! ```
 //!
 //! Environment:
@@ -13,14 +13,14 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `NOWAIT_TEST_SUBJECT` | `system` runs every test against the system's libaio (which proves the tests), `libaio` or `preload` only those of that library |
-//! | `NOWAIT_TEST_BACKENDS` | which backends, default `uring,kaio,threads` |
-//! | `NOWAIT_DIST` | where the built files are, default `dist` of the workspace |
+//! | `NOWAIT_TEST_BACKENDS` | the backends, default `uring,kaio,threads` |
+//! | `NOWAIT_DIST` | the folder of the built files, default `dist` of the workspace |
 //! | `NOWAIT_SKIPS` | a file to which each skip is appended |
 //! | `NOWAIT_TEST_DISTURB` | a seed: a second thread disturbs every program, see `disturber.rs` |
 //! | `NOWAIT_TEST_LIMIT` | `addresses` (RLIMIT_AS of 1 GiB) or `locked` (mlockall): a limit on every program, see `limiter.rs` |
 //! | `NOWAIT_FULL` | `1` runs cross products and full-length cases |
 //! | `NOWAIT_SEED`, `NOWAIT_REQUESTS` | the first seed of `order`, and the requests of each run |
-//! | `NOWAIT_ROUNDS` | how many rounds each case of `borders` has, default few, 10,000 at full length |
+//! | `NOWAIT_ROUNDS` | the rounds of each case of `borders`; default few, 10,000 at full length |
 
 // Builders of a test support crate: a test shows a forgotten call at once.
 #![allow(clippy::return_self_not_must_use)]

@@ -47,7 +47,7 @@ impl Limit {
 /// Returns the built object, to be preloaded before all others.
 ///
 /// # Panics
-/// There is no compiler: the program must not run without its limit then.
+/// There is no compiler, and the program must not run without its limit.
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<(PathBuf, Scratch)> = OnceLock::new();
     let (library, _) = BUILT.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Waits until a server listens: the appearance of the socket wakes it, not a clock.
+//! Waits until a server listens. The appearance of the socket wakes the test; it does not poll.
 
 use std::fs::File;
 use std::io::{Error, Read};
@@ -13,7 +13,7 @@ use crate::program::Running;
 /// Time limit for the start of a server, recovery included.
 const DEADLINE: Duration = Duration::from_mins(1);
 
-/// Returns once `socket` takes a connection.
+/// Returns once `socket` accepts a connection.
 ///
 /// # Panics
 /// The server ended, or does not listen in time.
@@ -24,8 +24,8 @@ pub fn wait_for_socket(socket: &Path, server: &mut Running) {
         assert!(!server.ended(), "the server ended\n{}", server.stderr());
         assert!(start.elapsed() < DEADLINE, "no server listens\n{}", server.stderr());
         let mut poll = libc::pollfd { fd: watch.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // The time limit serves a server that dies, or listens a moment after making its socket.
-        // SAFETY: one live pollfd.
+        // The time limit is for a server that ends, or that listens some time after it has made its
+        // socket. SAFETY: one live pollfd.
         if unsafe { libc::poll(&raw mut poll, 1, 200) } == 1 {
             let _ = watch.read(&mut [0; 4096]);
         }

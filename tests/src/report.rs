@@ -15,7 +15,7 @@ impl Report {
         self.0["program"].as_str().unwrap_or_default()
     }
 
-    /// Returns the backend that served it.
+    /// Returns the backend that served the program.
     pub fn backend(&self) -> &str {
         self.0["backend"].as_str().unwrap_or_default()
     }

@@ -175,7 +175,7 @@ impl Context {
         done
     }
 
-    /// Submits all of them in one call, tagged 0, 1, 2...; returns the number of accepted ones, or
+    /// Submits all requests in one call, tagged 0, 1, 2...; returns the number of accepted ones, or
     /// an errno.
     pub fn submit(&self, requests: Vec<Request>) -> i32 {
         let tagged = requests.into_iter().enumerate();

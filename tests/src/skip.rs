@@ -23,14 +23,15 @@ pub fn unless<T>(needed: Result<T, Skip>) -> Option<T> {
 pub fn note(why: &str) {
     let thread = std::thread::current();
     let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("unnamed"));
-    // Straight to the descriptor: the test harness swallows `println!` of passing tests.
+    // Writes to the descriptor directly, because the test harness hides `println!` of passing
+    // tests.
     let _ = std::io::stderr().write_all(line.as_bytes());
     let Ok(file) = std::env::var("NOWAIT_SKIPS") else { return };
     let mut file = OpenOptions::new().create(true).append(true).open(&file).expect(&file);
     file.write_all(line.as_bytes()).expect("NOWAIT_SKIPS is writable");
 }
 
-/// Returns the one of `programs` that is not installed, if any.
+/// Fails if one of `programs` is not installed; the reason names it.
 pub fn missing_program(programs: &[&str]) -> Result<(), Skip> {
     match programs.iter().find(|program| !installed(program)) {
         Some(program) => Err(Skip(format!("{program} is not installed"))),

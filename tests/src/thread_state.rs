@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Generous: the thread only has to be scheduled once.
+/// A wide time limit: the thread only has to be scheduled once.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Runs `block` in a thread and returns once that thread sleeps in it (or has ended).

@@ -1,6 +1,6 @@
-//! Google's XML API before fake-gcs-server, which supports all that images need of it except PUTs.
-//! The proxy translates PUTs to the JSON API, where that server keeps their conditions. It changes
-//! nothing else.
+//! A proxy for Google's XML API before fake-gcs-server, which supports all operations of images
+//! except PUTs. The proxy translates PUTs to the JSON API, in which that server respects their
+//! conditions. It changes nothing else.
 
 use std::io::{self, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::http::Message;
 
-/// A running translator; dropping it ends it.
+/// A running proxy; dropping it ends it.
 #[derive(Debug)]
 pub struct XmlPuts {
     address: SocketAddr,
@@ -19,7 +19,7 @@ pub struct XmlPuts {
 }
 
 impl XmlPuts {
-    /// Starts a translator before the server at `store`.
+    /// Starts a proxy before the server at `store`.
     pub fn start(store: SocketAddr) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener.local_addr().expect("an address");

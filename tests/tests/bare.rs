@@ -1,4 +1,4 @@
-//! The archive of `make bare`: one command that measures a machine which has nothing else.
+//! The archive of `make bare`: one command that measures on a machine without any other programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -27,7 +27,7 @@ fn stage(folder: &Path) -> Result<(), Skip> {
     Ok(())
 }
 
-/// Demands the figures and pages of all parts, and no other file.
+/// Checks that `out` contains the figures and pages of all parts, and no other file.
 fn assert_whole(out: &Path, output: &Output) {
     let mut expected: Vec<String> = PARTS
         .iter()
@@ -56,7 +56,8 @@ fn subjects(out: &Path, part: &str) -> Vec<String> {
     names
 }
 
-/// A root file system with busybox, `/proc` and `/dev/null`, the archive, and a folder for all.
+/// A root file system with busybox, `/proc`, `/dev/null`, the archive, and a folder that all users
+/// may write.
 struct Root {
     scratch: Scratch,
 }
@@ -81,7 +82,7 @@ impl Root {
         Ok(Root { scratch })
     }
 
-    /// Runs a script of busybox there, as a user, under a seccomp filter.
+    /// Runs a script by busybox in this root, as `user`, under a seccomp filter.
     fn run(&self, user: &str, filter: &[&str], script: &str) -> Output {
         const ENTER: &str = "mount -t proc proc \"$1/proc\" && \
             mount --bind /dev/null \"$1/dev/null\" && \
@@ -123,7 +124,7 @@ fn it_measures_in_a_root_with_nothing_but_busybox_and_without_rights() {
     assert_eq!(subjects(&out("user"), "growth"), ["libaio", "nowait-kaio"], "{output}");
     let output = root.run("0:0", &[], "/nowait/measure --quick /dev/shm/out");
     assert_told(&output, "200 are needed");
-    // Programs that they start run on the same C library, too.
+    // Programs that the archive's tools start use the archive's C library, too.
     let fio = "cd /nowait && bin/nowait run --report bin/fio --name=x --ioengine=libaio --thread \
         --filename=/out/x --size=1M --rw=randread";
     let output = root.run("0:0", &[], fio);
@@ -147,8 +148,8 @@ fn when_it_is_interrupted_no_test_file_stays() {
     while !out.join("submit.txt").exists() {
         assert!(!running.ends_within(Duration::from_millis(50)), "{}", running.stderr());
     }
-    // Not SIGINT, which a shell has commands in the background ignore.
-    // SAFETY: takes numbers; the process is ours and has not been waited for.
+    // Not SIGINT, which commands that a shell starts in the background ignore.
+    // SAFETY: takes numbers; the process is a child that has not been waited for.
     unsafe { libc::kill(running.pid(), libc::SIGTERM) };
     let output = running.wait(DEADLINE);
     assert_eq!(output.status.code(), Some(130), "{output}");

@@ -1,6 +1,5 @@
-//! Requests that io_submit has accepted complete, whatever ends: the submitting thread, the
-//! context, or the process, in any way, also by a signal handler at any instruction; and nothing
-//! hangs.
+//! Requests that io_submit has accepted complete although the submitting thread, the context, or
+//! the process ends, in any way, also by a signal handler at any instruction; and nothing hangs.
 //!
 //! `NOWAIT_FULL=1` runs 10,000 rounds of each case, `NOWAIT_ROUNDS` the given number.
 
@@ -59,7 +58,8 @@ cases! {
     [preload] after_an_exec_that_fails_all_goes_on = "exec-fails", 20 rounds;
 }
 
-// A round of these takes one second: the time limit for requests that may never end.
+// A round of these cases takes one second, the library's time limit for requests that may never
+// end.
 for_each_subject!(
     a_fault_inside_a_call_may_end_the_process,
     |subject| runs(subject, "fault"),
@@ -82,7 +82,8 @@ for_each_subject!(
     [preload]
 );
 
-/// The report goes to a FIFO, whose open waits for a reader: until then the process is ending.
+/// Checks that a process that ends twice writes one report. The report goes to a FIFO: its open
+/// waits for a reader, so the process remains in its end until the test reads.
 fn reports_once(subject: Subject, case: &str) {
     if subject.is_system() {
         return;
@@ -122,9 +123,9 @@ fn reports_once(subject: Subject, case: &str) {
 
 /// Number of threads of an ending program in each state.
 struct End {
-    /// Threads that open the FIFO, to write the report.
+    /// Threads in the open of the FIFO, which will write the report.
     opens: usize,
-    /// Threads that wait until it is written, on a word that is 1 until then.
+    /// Threads that wait in futex(2) until the report is written, on a word that is 1 until then.
     waits: usize,
 }
 

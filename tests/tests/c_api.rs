@@ -62,7 +62,8 @@ impl Build {
         if self.is_static { program } else { program.env("LD_LIBRARY_PATH", libraries()) }
     }
 
-    /// Returns pkg-config's flags; for a static library from a folder without a shared one.
+    /// Returns pkg-config's flags. For a static build it reads a folder that contains only the
+    /// static library.
     fn flags(self, scratch: &Scratch) -> Vec<String> {
         let mut pkg_config = Program::new("pkg-config").args(["--cflags", "--libs", "nowait"]);
         let mut folder = libraries();
@@ -153,7 +154,7 @@ fn lend_gives_the_bytes_out() {
         let shell = Program::new("sh").args(["-c", script]).arg(scratch.file("program"));
         shell.arg(&path).arg(&out).env("LD_LIBRARY_PATH", libraries()).succeed();
         assert!(fs::read(out).unwrap() == bytes, "the bytes differ");
-        // Readahead has cached the next blocks: they are lent, not copied.
+        // Readahead has cached the next blocks, so the library lends its memory instead of copying.
         let numbers: Vec<u32> = stderr.split(' ').filter_map(|word| word.parse().ok()).collect();
         assert!(numbers[1] < numbers[0], "nothing was lent: {stderr}");
     });
@@ -211,7 +212,7 @@ fn links_counts_what_is_written_and_nothing_after_a_failure() {
         for (number, record) in bytes.chunks(4096).enumerate().skip(1) {
             assert!(record.iter().all(|byte| usize::from(*byte) == number), "{number}");
         }
-        // 24 blocks of 512 bytes: room for the mark's block and two records.
+        // The limit of 24 blocks of 512 bytes has room for the mark's block and two records.
         let script = "ulimit -f 24; trap '' XFSZ; exec \"$0\" \"$1\" 9";
         let shell = Program::new("sh").args(["-c", script]).arg(scratch.file("program"));
         let output = shell.arg(&log).env("LD_LIBRARY_PATH", libraries()).run();
@@ -257,7 +258,7 @@ fn a_shortage_is_not_for_ever() {
     });
 }
 
-/// Loaded by name: the program is not linked with it.
+/// The program is not linked with the library, but loads it by dlopen(3).
 #[test]
 fn the_library_may_go_and_come_with_requests_in_flight() {
     let Some(()) = skip::unless(skip::missing_program(&["cc"])) else { return };

@@ -13,7 +13,7 @@ const ORDER: &str = env!("CARGO_BIN_EXE_order");
 const RESERVED_BLOCKS: &str = env!("CARGO_BIN_EXE_reserved-blocks");
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 
-/// The wrong library, built.
+/// The compiled library with the mistakes.
 struct Canary {
     library: PathBuf,
     scratch: Scratch,
@@ -45,7 +45,7 @@ fn assert_noticed(output: &Output, what: &str) {
     assert!(output.stderr.contains(what), "noticed something else\n{output}");
 }
 
-/// Otherwise the other cases would fail for the wrong reason.
+/// If this failed, the other tests would fail for another reason than the mistakes.
 #[test]
 fn the_canary_serves_a_simple_program() {
     let Some(canary) = Canary::built() else { return };

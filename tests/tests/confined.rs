@@ -8,7 +8,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_confines-itself");
 /// The options with which libvirt starts QEMU.
 const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
 
-/// The filter forbids io_uring, too.
+/// The filter forbids io_uring, so native AIO serves the program.
 #[test]
 fn before_its_first_context_a_program_may_forbid_all_that_it_does_not_call() {
     for library in [Library::Libaio, Library::Preload] {
@@ -24,12 +24,13 @@ fn what_a_filter_allows_is_used() {
     if ring() {
         confine(Library::Preload, ["before", "seccomp", "some"], Backend::Uring);
     }
-    // The library has not seen this filter being installed, so it may forbid anything.
+    // The library does not see the installation of this filter, so it must assume that the filter
+    // forbids any call.
     confine(Library::Preload, ["before", "prctl", "some"], Backend::Kaio);
     confine(Library::Libaio, ["before", "seccomp", "some"], Backend::Kaio);
 }
 
-/// On all threads, also those of the engine.
+/// The program installs the filter on all threads, also those of the engine.
 #[test]
 fn a_filter_may_come_while_contexts_are_in_use() {
     confine(Library::Preload, ["after", "seccomp", "some"], Backend::Auto);

@@ -64,7 +64,7 @@ fn the_harness_passes_under_bare() {
     harness(bare());
 }
 
-/// Some profiles refuse `preadv2` with flags: that may only cost speed.
+/// Some profiles refuse `preadv2` with flags: nowait must work there, too, if more slowly.
 #[test]
 fn refused_rwf_nowait_is_survived() {
     for backend in Backend::selected() {
@@ -101,7 +101,7 @@ fn harness(container: Container) {
     }
 }
 
-/// fio with another engine and the system's libraries: shows that the filter works.
+/// Runs fio with another engine and the system's libraries, to show that the filter works.
 fn engine_under(container: Container, engine: &str) -> Output {
     let scratch = Scratch::new("engine");
     container

@@ -11,11 +11,11 @@ use nowait_tests::subject::{Subject, Submit};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_descriptors");
 
-/// On a device and in memory, because requests take different paths there.
+/// File systems on a device and in memory: requests take different paths there.
 const KINDS: [Kind; 2] = [Kind::Ext4, Kind::Tmpfs];
 const MODES: [&str; 2] = ["buffered", "direct"];
 
-/// Rows that may differ, with the reasons.
+/// Rows that may differ from the kernel's AIO, with the reasons.
 const MAY_DIFFER: [(&str, &str); 2] = [
     (
         "close, for an event counter:",
@@ -44,7 +44,7 @@ fn compare(subject: Subject) {
     }
 }
 
-/// Returns the system's results, computed once each.
+/// Returns the results of the system's library, computed once for each kind and mode.
 fn reference(kind: Kind, mode: &str) -> &'static str {
     static REFERENCES: [OnceLock<String>; 4] = [const { OnceLock::new() }; 4];
     let index = usize::from(kind == Kind::Tmpfs) * 2 + usize::from(mode == "direct");

@@ -10,7 +10,8 @@ use nowait_tests::subject::{Subject, Submit};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_differential");
 
 /// Cases whose results may differ, with the reasons. (A read of an empty *blocking* pipe is not in
-/// the table: the kernel's `io_submit` would block in it for ever, nowait's request waits.)
+/// the table: the kernel's `io_submit` would block in it for ever; nowait's returns, and the
+/// request waits.)
 const MAY_DIFFER: &[(&str, &str)] = &[
     #[cfg(target_arch = "aarch64")]
     ("bytes of the largest ssize_t:", "memory ends at 48 bits or at 52, and ours does not ask"),
@@ -42,7 +43,7 @@ fn check(subject: Subject) {
     }
 }
 
-/// Returns the system's results, computed once.
+/// Returns the results of the system's library, computed once.
 fn reference() -> &'static str {
     static REFERENCE: OnceLock<String> = OnceLock::new();
     REFERENCE.get_or_init(|| table(Subject::SYSTEM))

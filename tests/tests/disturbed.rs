@@ -17,7 +17,7 @@ const DIFFERENTIAL: &str = env!("CARGO_BIN_EXE_differential");
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 const SECCOMP_RUN: &str = env!("CARGO_BIN_EXE_seccomp-run");
 
-/// Results that may differ in a disturbed program, as with the kernel's AIO.
+/// Results that may differ in a disturbed program, as they do with the kernel's AIO.
 const ALLOWED: &[(&str, &str)] =
     &[("large read of /dev/", "the kernel ends a read of a device where a signal comes")];
 
@@ -26,7 +26,7 @@ for_each_subject!(contexts_live_and_die_as_ever_disturbed, lifecycle, [libaio, p
 for_each_subject!(answers_are_the_same_disturbed, answers, [libaio, preload]);
 for_each_subject!(posix_aio_conforms_disturbed, posix, [preload]);
 
-/// Disturbs by the seed of this run, or else by one of the backend's own.
+/// Disturbs the subject with the seed from the environment, or else with one for its backend.
 fn disturbed(subject: Subject) -> Subject {
     subject.disturb(disturber::seed().or(Some(subject.backend as u64 + 1)))
 }
@@ -41,7 +41,7 @@ fn programs_without_io_uring_and_native_aio_are_right_disturbed() {
     filtered(Container::bare(SECCOMP_RUN));
 }
 
-/// Lets the library choose its backend, and disturbs by that backend's seed.
+/// Lets the library choose its backend in a container, and disturbs with that backend's seed.
 fn filtered(container: Container) {
     for library in [Library::Libaio, Library::Preload] {
         let Some(subject) = container.subject(library) else { continue };

@@ -1,6 +1,6 @@
-//! io_uring as before Linux 6.7, by a filter on a newer kernel. Such rings cannot wait on a word of
-//! memory, so eventfds wake the threads that wait there; an eventfd has one number in the program's
-//! descriptor table and another in the engine's.
+//! io_uring as before Linux 6.7, simulated by a filter on a newer kernel. Such rings cannot wait on
+//! a word of memory, so the library wakes the threads that wait in a ring by eventfds; an eventfd
+//! has one number in the program's descriptor table and another in the engine's.
 
 use nowait_tests::contexts;
 use nowait_tests::program::Program;
@@ -15,7 +15,7 @@ const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 const SCARCE: &str = env!("CARGO_BIN_EXE_scarce");
 const SETXID: &str = env!("CARGO_BIN_EXE_setxid");
 
-/// Ways to end, the number of rounds, and `true` if only the preload library sees them.
+/// Ways to end a process, the rounds of each, and `true` if only the preload library sees it.
 const ENDINGS: &[(&str, u32, bool)] = &[
     ("exit", 6, false),
     ("destroy", 10, false),
@@ -95,14 +95,14 @@ fn a_wait_with_nothing_to_do_is_not_cut_into_slices() {
     subjects().for_each(|subject| lifecycle(subject, "idle"));
 }
 
-/// No thread of the library shares the table of a thread of the program.
+/// A program's thread may have a descriptor table of its own: no thread of the library shares it.
 #[test]
 fn a_table_of_descriptors_ends_with_its_thread() {
     subjects().for_each(|subject| lifecycle(subject, "own-table"));
 }
 
-/// Like `a_start_that_failed_is_not_for_ever` in `lifecycle.rs`, with one more descriptor that may
-/// be missing.
+/// Like `a_start_that_failed_is_not_for_ever` in `lifecycle.rs`; here the eventfd of the ring needs
+/// a descriptor, too, which may be the only one missing.
 #[test]
 fn a_start_that_lacks_the_counter_alone_is_served_by_threads() {
     for subject in subjects() {

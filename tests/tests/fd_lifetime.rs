@@ -9,7 +9,7 @@ use nowait_tests::subject::{Backend, Library, Subject, Submit};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fd-lifetime");
 const RESERVED_BLOCKS: &str = env!("CARGO_BIN_EXE_reserved-blocks");
 
-/// Ways and rounds; together 10,000 rounds.
+/// Ways to close or replace a descriptor, and the rounds of each; together 10,000.
 const WAYS: [(&str, u32); 5] =
     [("close", 3000), ("fclose", 2000), ("dup2", 3000), ("dup3", 1000), ("close_range", 1000)];
 
@@ -39,13 +39,13 @@ fn close_all(subject: Subject) {
     in_every_mode(subject, "close-all");
 }
 
-/// Never disturbed: a forked child has the eventfd, too, until it ends.
+/// Runs without the disturber, whose forked children keep the eventfd open until they end.
 fn event_counter(subject: Subject) {
     in_every_mode(subject.disturb(None), "event-counter");
 }
 
-/// Never disturbed: a forked child has the open file too, and with it the lock, until it ends; even
-/// a program without any AIO would not get the lock then.
+/// Runs without the disturber, whose forked children keep the open file, and with it the lock,
+/// until they end; even a program without any AIO would not get the lock then.
 fn flock(subject: Subject) {
     in_every_mode(subject.disturb(None), "flock");
 }
@@ -60,7 +60,7 @@ fn in_every_mode(subject: Subject, case: &str) {
     }
 }
 
-/// Files in memory: no read or write becomes a request, because submit copies them in each mode.
+/// Files in memory: reads and writes complete inside submit, which copies their data, in each mode.
 fn in_memory(subject: Subject) {
     for &submit in modes(subject) {
         let Some(mount) = skip::unless(Mount::new(Kind::Tmpfs)) else { return };
@@ -92,8 +92,8 @@ fn fsync(subject: Subject) {
     }
 }
 
-/// Never disturbed: a forked child has the open file too until it ends, and keeps the file system
-/// busy; even a program without any AIO could not unmount it then.
+/// Runs without the disturber, whose forked children keep the open file until they end, and with it
+/// the file system busy; even a program without any AIO could not unmount it then.
 fn umount(subject: Subject) {
     let subject = subject.disturb(None);
     let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
@@ -104,15 +104,15 @@ fn umount(subject: Subject) {
     subject.assert_served(&program.succeed());
 }
 
-/// The system's library has no modes: one run is enough.
+/// The system's library has no submit modes: one run is enough.
 fn modes(subject: Subject) -> &'static [Submit] {
     let all = &[Submit::Auto, Submit::Offload];
     if subject.is_system() { &all[..1] } else { all }
 }
 
-/// The kernel's threads for a ring share the descriptor table. A first number beyond the table's
-/// end would enlarge it, and every such enlargement then waits for all processors. fork gives a
-/// child a small table.
+/// The kernel's threads for a ring share the process's descriptor table. If it is shared, the
+/// kernel waits for all processors each time that it enlarges the table for a number beyond its
+/// end. A child of fork has a small table.
 #[test]
 fn the_table_of_a_child_has_room_before_a_ring_is_tried() {
     let Some(subject) = Subject::chosen(Library::Preload, Backend::Uring) else { return };
@@ -142,7 +142,7 @@ fn descriptors_in_turn_are_looked_at_once_in_each_call() {
     assert_eq!(calls.matches("F_GETFL").count(), 2, "one for each file\n{calls}");
 }
 
-/// Returns the lowest number that a traced call asks for a duplicate.
+/// Returns the lowest number that a traced call of fcntl(2) permits for a duplicate.
 fn lowest_number(call: &str) -> Option<u32> {
     let (_, floor) = call.split_once("F_DUPFD_CLOEXEC, ")?;
     floor.split(')').next()?.parse().ok()

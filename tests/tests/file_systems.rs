@@ -15,7 +15,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_file-systems");
 const FD_LIFETIME: &str = env!("CARGO_BIN_EXE_fd-lifetime");
 const DESCRIPTORS: &str = env!("CARGO_BIN_EXE_descriptors");
 
-/// Rows whose answers may differ from the kernel's; `descriptors.rs` has the same.
+/// Rows that may differ from the kernel's AIO, with the reasons; `descriptors.rs` has the same.
 const MAY_DIFFER: [(&str, &str); 2] = [
     ("close, for an event counter:", "ours writes to counters, which the kernel's AIO cannot"),
     ("raw, for an event counter:", "the same"),
@@ -37,14 +37,16 @@ fn overlay(subject: Subject) {
     compare(subject, Mount::overlay());
 }
 
-/// Shared extents, holes, numbers that change: the results are those of the system's library.
+/// On shared extents and holes, and while descriptor numbers change, the results are those of the
+/// system's library.
 fn compare(subject: Subject, mount: Result<Mount, Skip>) {
     let Some(mount) = skip::unless(mount) else { return };
     let rows =
         |subject: Subject| subject.launch(PROGRAM).arg("rows").arg(mount.path()).succeed().stdout;
     let found = differences(&rows(Subject::SYSTEM), &rows(subject), &[]);
     assert!(found.is_empty(), "{subject}, row: system, ours\n{found}");
-    // A library that watches no close cannot see most of these changes.
+    // Only with libaio.so.1 alone, which is the harder case: it does not see that the program
+    // closes a descriptor.
     let modes: &[_] =
         if subject.library == Library::Preload { &[] } else { &["buffered", "direct"] };
     for mode in modes {
@@ -116,14 +118,15 @@ fn frozen(subject: Subject) {
     let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
     let thawing = Thawing(mount.path());
     for submit in [Submit::Auto, Submit::Offload] {
-        // Native AIO takes in a direct write by io_submit itself, which waits; with a ring as the
-        // backend it does so if the submitter sends the write itself.
+        // Native AIO begins a direct write inside io_submit, which then waits; so does the ring
+        // backend if the submitting thread enters the ring.
         let is_native = match subject.backend {
             Backend::Kaio => true,
             Backend::Threads => false,
             Backend::Auto | Backend::Uring => submit == Submit::Auto,
         };
-        // In `auto` a buffered write is made inside submit, and waits there as in the kernel's AIO.
+        // In `auto` mode io_submit carries out a buffered write, and waits in it as the kernel's
+        // AIO does.
         let modes = [("buffered", submit == Submit::Offload), ("direct", !is_native)];
         for (mode, _) in modes.into_iter().filter(|(_, is_tried)| *is_tried) {
             let program = subject.submit(submit).launch(PROGRAM).arg("frozen");
@@ -134,7 +137,7 @@ fn frozen(subject: Subject) {
     drop(thawing);
 }
 
-/// Thaws at the end: a program that failed may have left it frozen.
+/// Thaws a file system when dropped: a program that failed may have left it frozen.
 struct Thawing<'a>(&'a Path);
 
 impl Drop for Thawing<'_> {

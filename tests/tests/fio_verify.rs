@@ -1,7 +1,7 @@
 //! fio reads back what it wrote, on every file system, by every backend.
 //!
-//! Quick form: combinations in which every pair of values meets. `NOWAIT_FULL=1`: all of them (for
-//! submit modes, libraries and block sizes one with each, in turn).
+//! Quick form: a small set of combinations in which every pair of values meets. `NOWAIT_FULL=1`:
+//! all combinations, each with only one set of submit mode, library and block size, in turn.
 
 #[path = "fio_verify/pairwise.rs"]
 mod pairwise;
@@ -50,7 +50,7 @@ fn verify_on(kind: Kind) {
     let Some(mount) = skip::unless(ready) else { return };
     let knows_direct = direct::is_known_in(mount.path());
     for (number, (subject, job)) in combinations_on(kind).into_iter().enumerate() {
-        // In memory not every kernel supports direct I/O.
+        // Not every kernel supports direct I/O on tmpfs.
         let is_possible = job.mode != Mode::Direct || knows_direct;
         let job = if is_possible { job } else { Job { mode: Mode::Buffered, ..job } };
         let folder = mount.folder(&number.to_string());
@@ -58,7 +58,7 @@ fn verify_on(kind: Kind) {
         let what = format!("{subject} on {} {job:?}", kind.name());
         assert!(output.status.success(), "{what}\n{output}");
         assert!(!output.stderr.contains("verify:"), "{what}\n{output}");
-        // Jobs that are processes exit by _exit, which only the preload library sees.
+        // Jobs that are processes end by _exit, which only the preload library sees.
         if job.threads || subject.library == Library::Preload {
             subject.assert_served(&output);
         }
@@ -87,7 +87,8 @@ fn combinations_on(kind: Kind) -> Vec<(Subject, Job)> {
         .collect()
 }
 
-/// Returns combinations with every pair of values in two different surroundings.
+/// Returns combinations in which every pair of values occurs at least twice, with different values
+/// of the other parameters.
 fn covered_twice(sizes: &[usize]) -> Vec<Vec<usize>> {
     let rows = pairwise::covering(sizes);
     let mirrored =

@@ -1,5 +1,5 @@
-//! Virtual machines on disks of `nowait serve`, by NBD and by vhost-user-blk; and one in which
-//! nowait serves, by ublk.
+//! Virtual machines with disks from `nowait serve` on the host, by NBD and by vhost-user-blk; and
+//! one virtual machine in which `nowait serve` itself runs, with ublk.
 
 #[path = "guest/machine.rs"]
 mod machine;
@@ -26,7 +26,7 @@ fn name_of(path: &str) -> &str {
     Path::new(path).file_name().and_then(|name| name.to_str()).expect("a name of text")
 }
 
-/// Starts a server of images by NBD, and of those with "vhost" in their names by vhost-user.
+/// Starts a server of images by NBD, and by vhost-user if their names begin with "vhost".
 fn serve(scratch: &Scratch, images: &[String]) -> Option<(Server, Vec<Disk>)> {
     let names = || images.iter().map(|path| name_of(path));
     let socket = |name: &str| scratch.file(&format!("{name}.socket"));
@@ -48,7 +48,7 @@ fn serve(scratch: &Scratch, images: &[String]) -> Option<(Server, Vec<Disk>)> {
     Some((server, disks))
 }
 
-/// Demands that `nowait top` counts the writes of the earlier guest, through every frontend.
+/// Checks that `nowait top` counts the writes that a guest made before, on each disk.
 fn top_counts(scratch: &Scratch, names: &[&str]) {
     let top = || tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path()).arg("top");
     let json = top().arg("--json").succeed().stdout;
@@ -167,7 +167,8 @@ fn a_guest_on_an_object_store_boots_on_another_server_when_it_and_its_own_were_k
     server.stop();
 }
 
-/// The share of the pages of a thread that must lie on its node: a huge page may have two users.
+/// The share of the pages that a thread wrote which must lie on its node; not all, because two
+/// threads may share a huge page.
 const OWN_SHARE: f64 = 0.75;
 
 #[test]
@@ -178,13 +179,13 @@ fn cached_pages_lie_on_the_node_of_the_thread_that_wrote_them() {
     let disk = Disk::File(scratch.image("disk", 64 << 20));
     let told = Guest::with_two_nodes(&parts, &scratch, "task=numa", &[disk]).finish("numa");
     for node in ["node 0: ", "node 1: "] {
-        // Like `written 1024, read 1024 of 1024`.
+        // The rest of the line is like `written 1024, read 1024 of 1024`.
         let line = told.iter().find_map(|line| line.strip_prefix(node)).expect("a line");
         let numbers: Vec<f64> = line
             .split(|it: char| !it.is_ascii_digit())
             .filter_map(|word| word.parse().ok())
             .collect();
-        // The driver fills the frames of some reads.
+        // The engine's driver, on any node, fills the frames of some reads.
         let [written, _read, all] = numbers[..] else { panic!("{line}") };
         assert!(written >= OWN_SHARE * all, "{told:?}");
     }

@@ -93,7 +93,8 @@ fn an_image_comes_from_a_file_and_goes_to_a_server_and_back() {
     let mut bytes: Vec<u8> = (0..6u64 << 20).map(|i| (i * 31 + (i >> 12)) as u8).collect();
     bytes[1 << 20..3 << 20].fill(0);
     fs::write(&source, &bytes).expect("a file");
-    // The disk has other content, which must not stay where the image has none.
+    // The disk has other content: where the image has no data, the disk must read as zeroes
+    // afterwards.
     fs::write(&disk, vec![0xff; 6 << 20]).expect("a file");
     let socket = scratch.file("socket");
     let qemu = Program::new("qemu-nbd").args(["-f", "raw", "-x", "vm", "-t", "-e", "8", "-k"]);
@@ -173,7 +174,7 @@ fn what_a_store_was_asked_for_is_told() {
         (number("puts"), number("put_bytes"))
     };
     let before = puts();
-    // One PUT for all writes.
+    // The server stores all writes with one PUT.
     let writes = (0..64).map(|at| format!("aio_write -P 7 {}k 4k", at * 8));
     let writes: Vec<_> = writes.chain(["aio_flush".to_owned(), "flush".to_owned()]).collect();
     qemu_io(&server.uri("vm"), &writes);
@@ -203,7 +204,7 @@ fn a_server_that_is_killed_has_lost_none_of_500_flushed_blocks() {
 }
 
 /// Writes blocks and flushes each, while `meanwhile` runs; then this server and the next one must
-/// have all of them.
+/// return all blocks.
 fn all_is_kept(
     proxy: &StoreProxy,
     (endpoint, url): (&str, &str),

@@ -1,5 +1,5 @@
-//! Images on object stores with a cache: in memory, and in a folder that the next server finds
-//! again.
+//! Images on object stores with a cache in memory, or in a folder, where the next server finds the
+//! cached data again.
 
 use std::fs::File;
 use std::io::Write;
@@ -40,7 +40,8 @@ impl Watched {
     fn write(&self) {
         let write = |at: usize| format!("write -P {} {}k 4k", pattern(at), at * 4);
         let writes = (0..BLOCKS).map(write).chain(["flush".to_owned()]);
-        // Together, in few segments, instead of one for each write.
+        // With write-back, so that few segments hold all writes, instead of one segment for each
+        // write.
         let (together, writes) = (["-t", "writeback"], writes.collect::<Vec<_>>());
         let output = qemu_io_with(&together, &self.server.uri("vm"), &writes);
         succeeded(&output);
@@ -67,13 +68,14 @@ impl Watched {
         json["exports"][0]["store"].clone()
     }
 
-    /// Returns `true` if the server does not use the cache, because its disk does not answer.
+    /// Returns `true` if the server bypasses its cache because the cache's disk does not answer.
     fn is_aside(&self) -> bool {
         self.store()["cache_is_aside"].as_bool().expect("yes or no")
     }
 }
 
-/// A disk for the folder of a cache: a file system on a file that another server shows.
+/// A disk for the folder of a cache: a file system on a loop device over a file that another server
+/// shows by FUSE.
 struct Disk {
     shown: Shown,
     point: PathBuf,
@@ -87,14 +89,15 @@ impl Disk {
         let (image, point) = (scratch.file("image"), scratch.folder("mnt"));
         File::create(&image).and_then(|file| file.set_len(256 << 20)).expect("an image");
         let mut shown = Shown::start(&scratch, &scratch.file("shown"), &[text(&image)])?;
-        // With direct I/O, so that no data read from it stays in the kernel's memory.
+        // With direct I/O, so that the kernel caches no data of the shown file.
         let device = shown.attach(&["--direct-io=on"]);
         Program::new("mkfs.ext4").args(["-q", "-F", &device]).succeed();
         shown.mount(&point);
         Some(Disk { shown, point, _scratch: scratch })
     }
 
-    /// Drops the cache's file from the kernel's memory, and stops all I/O on the disk.
+    /// Drops the cache's file from the kernel's page cache, and stops the server that shows the
+    /// disk.
     fn stand_still(&mut self) -> Still {
         let file = format!("if={}", text(&self.point.join("nowait-cache")));
         Program::new("dd").args([&file, "iflag=nocache", "count=0", "status=none"]).succeed();
@@ -106,13 +109,13 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         self.shown.give_up();
-        // Also the mount of a killed server.
+        // The mount of a killed server remains: unmount it, too.
         let _ = Command::new("umount").arg("--lazy").arg(self.shown.file()).output();
     }
 }
 
-/// Stops a disk until this is dropped. A failing test drops it first: a process that waits for the
-/// disk cannot be killed.
+/// A disk that is stopped until this is dropped. A failing test drops this before its servers: a
+/// process that waits for the disk cannot be killed.
 struct Still(i32);
 
 impl Drop for Still {
@@ -144,7 +147,7 @@ fn the_next_server_finds_what_is_in_the_folder() {
         let second = start(&written);
         assert_eq!(second.read().1, 0, "{mode}: it is in the folder");
         second.server.stop();
-        // A server on another host: all data is in few pages of the folder.
+        // As on another host: the folder is empty. Each miss fetches a page with many blocks.
         let other = start(&read);
         let (hits, misses) = other.read();
         assert!((1..=32).contains(&misses) && hits >= 32, "{mode}: {hits} {misses}");
@@ -166,7 +169,7 @@ fn a_folder_with_other_bytes_in_it_is_asked_for_nothing_wrong() {
     first.server.stop();
     let file = File::options().write(true).open(folder.file("nowait-cache")).expect("the cache");
     let bytes = file.metadata().expect("a file").len();
-    // Reads one byte of each block, including the block of the table.
+    // Changes one byte of each block, including the block of the table.
     for block in 1..bytes / 4096 {
         file.write_all_at(b"?", block * 4096 + 7).expect("a byte");
     }
@@ -219,7 +222,7 @@ fn a_full_disk_is_said_and_ends_nothing() {
     let scratch = Scratch::new("server");
     let words = ["--cache-dir", text(disk.path()), "--cache-dir-size", "64M", "--cache", "host"];
     let mut server = Watched::start(&scratch, &endpoint, &words);
-    // Room for some pages, but not for all.
+    // Leaves room on the disk for some pages of the cache, but not for all.
     let mut filler = File::create(disk.file("filler")).expect("a file");
     let zeroes = vec![0; 1 << 20];
     while filler.write_all(&zeroes).is_ok() {}
@@ -239,7 +242,8 @@ fn carried_out(server: &Server, export: &str, commands: &[&str]) {
     succeeded(&output);
 }
 
-/// Waits until the first thread of a process has ended: other threads may wait for a disk.
+/// Waits until the first thread of a process has ended: other threads may still wait for a stopped
+/// disk.
 fn ended(pid: i32) {
     let begin = Instant::now();
     let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("a child");
@@ -266,7 +270,7 @@ fn a_disk_that_stands_still_is_left_alone() {
         first.server.stop();
         let mut second = Watched::start(&scratch, &endpoint, &words);
         let still = disk.stand_still();
-        // More requests at a time than threads for them.
+        // The server has fewer threads for the disk than this read has requests.
         carried_out(&second.server, "vm", &["read -P 7 0 8M"]);
         assert!(second.asked().1 > 0, "{mode}: by the store");
         second
@@ -282,7 +286,7 @@ fn a_disk_that_stands_still_is_left_alone() {
     }
 }
 
-/// The server uses the disk again when it has answered.
+/// When the disk has answered again, the server uses it again.
 #[test]
 fn a_disk_that_goes_on_has_the_cache_again() {
     let Some((_store, endpoint)) = made(stores::Kind::Moto) else { return };
@@ -311,14 +315,14 @@ fn a_disk_that_fails_is_said_and_ends_nothing() {
         let words = [&words[..], &["--cache-size", "8M"]].concat();
         let mut server = Watched::start(&scratch, &endpoint, &words);
         carried_out(&server.server, "vm", &["write -P 7 0 8M", "flush"]);
-        // A read of the disk is not answered now, and will never be.
+        // The disk stops, and its server is killed before it could answer.
         let still = disk.stand_still();
         disk.shown.kill();
         std::mem::forget(still);
         carried_out(&server.server, "vm", &["read -P 7 0 8M"]);
         carried_out(&server.server, "vm", &["write -P 8 4M 32M", "flush", "read -P 8 4M 32M"]);
         if mode == "none" {
-            // Neither from the memory of the kernel nor of the server.
+            // Without a cache in memory (`none`) the reads go to the store.
             assert!(server.asked().1 > 0);
             server.server.wait_until_it_says("a page was not stored: ");
         }

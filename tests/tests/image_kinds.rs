@@ -1,5 +1,5 @@
-//! Images on each kind of store: every subcommand of `nowait image`, and `nowait serve`, with a
-//! server of each protocol.
+//! Images on each kind of store, with a server of each protocol: every subcommand of `nowait
+//! image`, and `nowait serve`.
 
 use std::fs;
 

@@ -67,20 +67,20 @@ impl Store {
         paths
     }
 
-    /// Makes an image, kills its server, and removes one object.
+    /// Makes an image, kills its server, and removes the segment of block [`LOST`].
     fn lost(name: &str) -> Option<Store> {
         let store = Store::new(name)?;
         let serving = Scratch::new(&format!("{name}-first"));
         let server = store.serve(&serving);
         Store::fill(&server);
         server.kill();
-        // The first segment is a fence.
+        // The first segment is a fence, which a server writes at its start.
         fs::remove_file(&store.segments()[1 + LOST]).expect("a segment");
         Some(store)
     }
 }
 
-/// Returns for each block `true` if it has its content, `false` if it is zeroes.
+/// Returns for each block `Some(true)` if it has its content, `Some(false)` if it is zeroes.
 fn found(server: &Server) -> Vec<Option<bool>> {
     let read = |pattern: usize, at: usize| {
         let commands = [format!("read -P {pattern} {}k 4k", at * 4)];
@@ -165,7 +165,8 @@ fn an_image_that_is_removed_below_its_server_harms_no_later_one() {
     done(&["create", &store.url, "--size", "64M"]);
     let new = store.serve(&second);
     Store::fill(&new);
-    // If the server has noticed the removal or not: its puts do not belong to the new image.
+    // The old server may not have noticed the removal. The objects that it stores do not belong to
+    // the new image.
     let written = ["write -P 99 0 1M", "flush"].map(str::to_owned);
     qemu_io(&old.uri("vm"), &written);
     assert_eq!(found(&new), vec![Some(true); BLOCKS]);
@@ -196,7 +197,8 @@ fn an_image_that_was_closed_is_removed_at_once_and_for_another_is_waited() {
     }
     assert!(store.scratch.path().join("vm/head").exists(), "it is there while it is waited for");
     drop(waiting);
-    // The replaced server is now the remover itself, which has not closed the image either.
+    // The `rm` that was killed has replaced the server as writer, and has not closed the image
+    // either.
     done(&["rm", &store.url, "--yes", "--now"]);
     assert!(!store.scratch.path().join("vm/head").exists());
 }

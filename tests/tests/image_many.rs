@@ -1,5 +1,5 @@
-//! Many images on a store in one server: their memory together, and one image whose store does not
-//! answer, which must not slow the others.
+//! Many images on a store in one server: their memory is limited together, and an image whose store
+//! does not answer does not slow the others.
 
 use std::fs;
 
@@ -13,7 +13,8 @@ use nowait_tests::stores::{Kind, Store};
 const IMAGES: usize = 64;
 /// Megabytes of each image; together they are four times the server's limit.
 const MEGABYTES: usize = 16;
-/// The server's limits: for writes that are not durable, and for transfers.
+/// The server's memory limits: for writes that are not durable, and for transfers to and from the
+/// store.
 const WRITES: u64 = 64 << 20;
 const TRANSFERS: u64 = 64 << 20;
 
@@ -28,7 +29,7 @@ fn peak_bytes(server: &Server) -> u64 {
     kib * 1024
 }
 
-/// Writes a whole image, in pieces that are in flight together.
+/// Starts a client that writes a whole image, by requests that are in flight together.
 fn fill(server: &Server, number: usize) -> Running {
     let write = |at: usize| format!("aio_write -P {} {at}M 1M", pattern(number));
     let commands = (0..MEGABYTES).map(write).chain(["aio_flush".to_owned(), "flush".to_owned()]);
@@ -84,7 +85,7 @@ fn images_of_a_store_that_stands_still_take_no_more_memory_than_said_and_stop_no
         let output = client.wait(PATIENCE);
         succeeded(&output);
     }
-    // A segment being put is in memory twice: as it was written and as it is stored.
+    // A segment that is being put is in memory twice: as written and as stored.
     let bound = 2 * WRITES + 2 * TRANSFERS;
     let taken = peak_bytes(&server) - idle;
     assert!(taken < bound, "{taken} bytes, more than {bound}");

@@ -1,4 +1,4 @@
-//! Earlier states of images on object stores: snapshots while a server continues, and sizes.
+//! Snapshots of images on object stores while a server serves them, and sizes of images.
 
 use std::fs;
 use std::time::Duration;
@@ -53,7 +53,7 @@ fn a_snapshot_is_kept_served_copied_and_removed_while_the_image_is_written(kind:
     done(&endpoint, &["rm", &monday, "--yes"]);
     let twice = image(&endpoint, &["rm", &monday, "--yes"]);
     assert!(twice.stderr.contains("no such snapshot: see nowait image info"), "{twice}");
-    // The server was not involved, and has noticed nothing.
+    // `nowait image` made the snapshot without the server, which continues as before.
     reads(&[], &server.uri("vm"), 3);
     write(&server.uri("vm"), 4);
     server.stop();
@@ -157,7 +157,7 @@ fn a_clone_is_a_disk_of_its_own_and_keeps_what_it_is_of() {
     }
 }
 
-/// A snapshot contains every flush that ended before it, whatever faults the store has.
+/// A snapshot contains every flush that ended before it, also on a store with faults.
 #[test]
 fn a_snapshot_through_a_store_at_its_worst_has_all_that_was_flushed() {
     let Some((store, endpoint)) = made(Kind::Moto) else { return };

@@ -42,9 +42,9 @@ each_kind! {
     reads_of_an_eventfd_of_requests_share_nothing: "named-counter-read",
 }
 
-/// Number of traces. A request that meets a busy device, or a page that the kernel has dropped,
-/// takes another path and shares more. A line that a kind of request shares by itself is shared in
-/// each trace.
+/// Number of traces. Only a line that is shared in each of them counts: a request that meets a busy
+/// device, or a page that the kernel has dropped, takes another path in the library and shares
+/// more.
 const TRACES: usize = 3;
 
 fn check(kind: &str, backend: Backend) {
@@ -60,11 +60,12 @@ fn check(kind: &str, backend: Backend) {
     panic!("{kind}: not in \"{HEADING}\":\n{}", added.join("\n"));
 }
 
-/// Returns the lines that the page does not name for a kind, but for the one that the program
-/// itself shares: no row can name it.
+/// Returns the shared lines that docs/internals/locks.md does not name for a kind, without the
+/// program's own, which is at address `own`.
 ///
 /// # Panics
-/// The program's own line is missing: the trace would miss lines of the library, too.
+/// The program's own line is missing from `lines`: then the trace may lack lines of the library,
+/// too.
 fn unnamed(kind: &str, lines: &[SharedLine], own: u64) -> Vec<String> {
     let named = sources_named(kind);
     let is_named = |line: &SharedLine| {
@@ -76,7 +77,8 @@ fn unnamed(kind: &str, lines: &[SharedLine], own: u64) -> Vec<String> {
     others.map(ToString::to_string).collect()
 }
 
-/// Returns the shared lines, and the address of the one that the program itself shares.
+/// Runs the program; returns the shared lines, and the address of the line that the program itself
+/// shares.
 fn shared(kind: &str, subject: Subject) -> Option<(Vec<SharedLine>, u64)> {
     // A disturber would be a third thread.
     let subject = Subject { disturb: None, limit: None, ..subject };

@@ -17,7 +17,7 @@ fn check(subject: Subject) {
         return;
     }
     let reference = reference(built);
-    // Both libraries have the same code behind the same calls: the long cases run once.
+    // The long cases run with one library only: both have the same code behind these calls.
     let thorough = subject.library == Library::Libaio || nowait_tests::full();
     let cases = if thorough { built.cases() } else { built.short_cases() };
     let verdicts = built.run(subject, &cases, &[]);
@@ -26,7 +26,7 @@ fn check(subject: Subject) {
     assert!(!broken, "\n{}", harness::table(subject, &verdicts));
 }
 
-/// Returns the system's own results, computed once.
+/// Returns the results of the system's library, computed once.
 fn reference(built: &'static Harness) -> &'static [Verdict] {
     static REFERENCE: OnceLock<Vec<Verdict>> = OnceLock::new();
     REFERENCE.get_or_init(|| built.run(Subject::SYSTEM, &built.cases(), &[]))

@@ -14,11 +14,12 @@ const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 const SCARCE: &str = env!("CARGO_BIN_EXE_scarce");
 const SIGNALS: &str = env!("CARGO_BIN_EXE_signals");
 
-/// Declares a test for each claim: the case's own program checks it and reports failures.
+/// Declares a test for each claim: `$program` checks it as `$case`, and fails if the claim is
+/// false.
 macro_rules! claims {
     ($program:ident: $($name:ident = $case:literal;)+) => {$(
         for_each_subject!($name, |subject: Subject| {
-            // Tests of EINTR are not disturbed by further signals.
+            // The tests of signals run without the disturber's signals.
             let seed = subject.disturb.filter(|_| $program != SIGNALS);
             contexts::run(subject, subject.disturb(seed).launch($program), $case);
         }, [libaio, preload]);
@@ -69,17 +70,20 @@ claims! {
 for_each_subject!(one_that_reads_its_counter_finds_the_events, counter_first, [libaio, preload]);
 for_each_subject!(one_that_reads_its_counter_last_goes_on, counter_last, [libaio, preload]);
 
-/// The preload library sees the read, so the kernel signals the counter itself.
+/// The preload library sees that the program reads its eventfd, so it lets the kernel signal the
+/// eventfd.
 fn counter_first(subject: Subject) {
     let by = direct_reads(subject, "eventfd-ring");
     let is_watched = subject.library == Library::Preload && subject.submit == Submit::Auto;
     if is_watched && subject.backend != Backend::Threads {
-        // A program that lacks a processor is late, and then the driver signals.
+        // If the program gets no processor for some time, its reads come late, and then the
+        // engine's driver signals instead.
         assert!(by("kernel") > 0, "{} by {}", by("kernel"), by("driver"));
     }
 }
 
-/// The engine notices that such a read comes too late, and has the driver signal the counter.
+/// The program takes events before it reads its eventfd. The engine notices that the read comes too
+/// late, and has its driver signal the eventfd.
 fn counter_last(subject: Subject) {
     let by = direct_reads(subject, "eventfd-late");
     if !subject.is_system() && subject.backend != Backend::Threads {
@@ -100,7 +104,7 @@ for_each_subject!(exit_right_after_submit_loses_nothing, exit, [libaio, preload]
 for_each_subject!(immediate_exit_loses_nothing, immediate_exit, [preload]);
 for_each_subject!(exec_keeps_submitted_writes, exec, [preload]);
 
-// libaio.so.1 alone does not see system calls.
+// libaio.so.1 alone does not see the program's own system calls by syscall(2).
 for_each_subject!(the_system_call_lets_in_what_the_mask_says, raw_mask, [preload]);
 
 fn raw_mask(subject: Subject) {
@@ -111,9 +115,9 @@ for_each_subject!(limits_of_the_environment_refuse_with_eagain, limits, [libaio,
 
 for_each_subject!(a_start_that_failed_is_not_for_ever, scarce, [libaio, preload]);
 
-/// With any number of descriptors at the start. The kernel's AIO needs none. A ring that cannot
-/// wait on a word of memory needs an eventfd, too: if that alone is missing, threads serve the
-/// program.
+/// Leaves 0 to 7 free descriptors at the start of the library; the kernel's AIO needs none. A ring
+/// that cannot wait on a word of memory needs an eventfd: if only its descriptor is missing,
+/// threads serve the program.
 fn scarce(subject: Subject) {
     let needs_counter = subject.backend == Backend::Uring && !rings::wait_on_words();
     for left in 0..8 {

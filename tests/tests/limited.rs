@@ -61,7 +61,7 @@ fn posix(subject: Subject) {
     for limit in Limit::ALL {
         let holds = |case: &&&Case| match limit {
             // malloc(3) reserves 64 MiB for each worker. Together with 65,536 requests that does
-            // not always fit in 1 GiB, and EAGAIN comes earlier.
+            // not always fit in 1 GiB, and the case sees EAGAIN too early.
             Limit::Addresses => case.name != "eagain_is_too_many_requests",
             // RLIMIT_MEMLOCK applies while the effective user is not root: a thread started
             // meanwhile finds no memory for its stack, and its request ends with EAGAIN.

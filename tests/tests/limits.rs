@@ -29,7 +29,8 @@ fn kib(status: &str, name: &str) -> u64 {
 fn a_program_that_uses_no_aio_pays_nearly_nothing() {
     let scratch = Scratch::new("idle");
     let Some(program) = compiled(&scratch, "idle") else { return };
-    // The part of a library that the kernel maps at a fault depends on its address.
+    // The size varies: how much of a library the kernel maps at a page fault depends on its
+    // address.
     const RUNS: usize = 9;
     let usual = |subject: Subject, name: &str| {
         let subject = Subject { disturb: None, limit: None, ..subject };
@@ -67,7 +68,7 @@ for_each_subject!(
     [libaio, preload]
 );
 
-/// KiB left: from nothing to the need of the engine's start with all requests.
+/// KiB of memory that are left: from 0 to more than the start of the engine and all requests need.
 const LEFT_KIB: &[u32] = &[0, 64, 256, 600, 900, 1200, 1500, 1700, 2000, 2500, 3500, 6000];
 
 fn runs_short(subject: Subject, limit: &str) {
@@ -75,7 +76,8 @@ fn runs_short(subject: Subject, limit: &str) {
     let Some(program) = compiled(&scratch, "shortage") else { return };
     let subject = Subject { disturb: None, limit: None, ..subject };
     for when in ["load", "start", "started"] {
-        // An exec unlocks memory; and with less than 64 KiB the loader itself fails.
+        // exec(3) unlocks memory, so `memlock` has no effect; and with less than 64 KiB the loader
+        // itself fails.
         let skipped = match (limit, when) {
             ("memlock", "load") => continue,
             (_, "load") => 1,

@@ -22,7 +22,8 @@ const SMALL: [&str; 3] = [
     "--innodb-buffer-pool-chunk-size=2M",
 ];
 
-/// 40,000 rows of half a kilobyte, a tenth of them changed, all of it written out.
+/// Makes 40,000 rows of half a kilobyte, changes a tenth of them, deletes some, and has the server
+/// write all pages to its files.
 const LOAD: &str = "
 CREATE DATABASE nowait; USE nowait;
 CREATE TABLE t (id INT PRIMARY KEY, a CHAR(64), b VARCHAR(512), KEY (a)) ENGINE=InnoDB;
@@ -32,7 +33,7 @@ UPDATE t SET b = REVERSE(b) WHERE id % 10 = 3;
 DELETE FROM t WHERE id % 100 = 7;
 FLUSH TABLES t FOR EXPORT; UNLOCK TABLES;
 ";
-/// One more transaction, whose pages are still in the pool when the server is killed.
+/// One more transaction: its changed pages are still in the buffer pool when the server is killed.
 const MORE: &str = "USE nowait;
 INSERT INTO t SELECT seq + (SELECT MAX(id) FROM t), 'x', 'y' FROM seq_1_to_500;";
 const CHECKSUM: &str = "CHECK TABLE nowait.t; CHECKSUM TABLE nowait.t EXTENDED;

@@ -40,7 +40,8 @@ pages! {
     exec_completes_writes_and_keeps_quiet = "exec";
 }
 
-/// The page whose results depend on the backend, see `few_threads_serve_many_reads`.
+/// The page whose results depend on the backend: only `few_threads_serve_many_reads` runs its
+/// cases.
 const THREADS: &str = "threads";
 
 fn page_holds(subject: Subject, page: &str) {
@@ -58,7 +59,7 @@ fn no_page_is_forgotten() {
     assert!(forgotten.is_empty(), "{forgotten:?}");
 }
 
-/// Otherwise the cases would test nowait, not the standard.
+/// If glibc failed these cases, they would test properties of nowait, not the standard.
 #[test]
 fn glibc_keeps_the_claims_it_is_said_to_keep() {
     let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
@@ -67,7 +68,8 @@ fn glibc_keeps_the_claims_it_is_said_to_keep() {
     built.demand(Subject::SYSTEM, &cases);
 }
 
-/// Programs built with 64-bit offsets, and those of old distributions, bind to other symbols.
+/// Programs built with 64-bit offsets, and those built on old distributions, use other symbols for
+/// the same functions.
 #[test]
 fn the_64_names_and_the_old_versions_are_the_same() {
     let Some(subject) = Subject::chosen(Library::Preload, Backend::Auto) else { return };
@@ -79,7 +81,7 @@ fn the_64_names_and_the_old_versions_are_the_same() {
     }
 }
 
-/// The threads backend has one thread for each blocking call; the others need none.
+/// The threads backend needs a thread for each blocking call, the other backends do not.
 #[test]
 fn few_threads_serve_many_reads() {
     let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
@@ -100,7 +102,7 @@ fn few_threads_serve_many_reads() {
 
 for_each_subject!(fio_verifies, |subject| fio(subject, None), [preload]);
 
-/// Buffered, direct and durable.
+/// Runs fio with buffered, with direct and with durable writes.
 fn fio(subject: Subject, profile: Option<&str>) {
     let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
     for mode in [Mode::Buffered, Mode::Direct, Mode::Sync] {
@@ -124,7 +126,7 @@ fn stress(subject: Subject, profile: Option<&str>) {
         .arg(scratch.path())
         .succeed();
     assert!(!output.stdout.contains("fail:") && !output.stderr.contains("fail:"), "{output}");
-    // fio's workers exit by _exit.
+    // fio's workers exit by _exit, which only the preload library sees.
     subject.assert_served(&output);
 }
 
@@ -138,7 +140,7 @@ fn launched(subject: Subject, profile: Option<&str>, program: &str) -> Program {
     }
 }
 
-/// The profile, and the backend that works under it.
+/// The seccomp profile, and the backend that works under it.
 const CONTAINERS: [(&str, Backend); 2] = [("docker", Backend::Kaio), ("bare", Backend::Threads)];
 
 #[test]

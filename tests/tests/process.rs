@@ -25,7 +25,8 @@ fn compiled(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathBuf> 
     Some(program)
 }
 
-/// Runs a program undisturbed: it counts its own signals, children and descriptors.
+/// Runs a program without the disturber: the program counts its own signals, children and
+/// descriptors.
 fn holds(subject: Subject, name: &str, args: &[&str]) {
     let scratch = Scratch::new("process");
     let Some(program) = compiled(&scratch, name, &[]) else { return };
@@ -47,10 +48,10 @@ for_each_subject!(
 );
 for_each_subject!(a_child_of_any_kind_has_what_the_kernel_gives_it, offspring, [libaio, preload]);
 
-/// A child that the C library has not made runs no handler of fork.
+/// Also checks children that run no handler of fork: those of _Fork, clone and clone3.
 fn offspring(subject: Subject) {
     static SYSTEM: [OnceLock<String>; 2] = [const { OnceLock::new() }; 2];
-    // libaio.so.1 alone does not see how a process ends.
+    // With libaio.so.1 alone, the library does not see how a process ends.
     let is_watched = subject.library != Library::Libaio;
     let table = |subject: Subject| {
         let scratch = Scratch::new("offspring");
@@ -75,7 +76,7 @@ for_each_subject!(
     },
     [libaio, preload]
 );
-// The C library looks up the name in the program, which exports it (-E).
+// The C library looks up its function in the program, which exports one of that name (-E).
 for_each_subject!(
     handlers_of_fork_stay_while_the_process_exits,
     |subject: Subject| {
@@ -127,7 +128,8 @@ for_each_subject!(
     },
     [libaio, preload]
 );
-// With libaio.so.1 alone the handler runs on top of the engine's frames; docs/limits.md says so.
+// With libaio.so.1 alone the handler runs while the engine's functions are on the stack;
+// docs/limits.md says so.
 for_each_subject!(
     a_handler_may_end_the_thread_in_io_getevents,
     |subject| holds(subject, "thread_end", &["io_getevents"]),
@@ -138,7 +140,7 @@ for_each_subject!(
     |subject| holds(subject, "thread_end", &["io_pgetevents"]),
     [preload]
 );
-// The program ends by _exit, and the test reads its report, which no handler writes.
+// The program ends by _exit, so only the preload library writes the report that the test reads.
 for_each_subject!(a_handler_may_leave_by_a_jump, jumps, [preload]);
 for_each_subject!(
     a_killed_child_of_vfork_leaves_its_parent_as_it_was,
@@ -177,7 +179,7 @@ fn jumps(subject: Subject) {
 
 for_each_subject!(a_plug_in_may_go_and_come_with_requests_in_flight, plug_in, [libaio, preload]);
 
-/// The plug-in itself finds and loads the library.
+/// In the second run the program loads the preload library by dlopen(3), before the plug-in.
 fn plug_in(subject: Subject) {
     let scratch = Scratch::new("plug-in");
     let Some(host) = compiled(&scratch, "plugin", &[]) else { return };

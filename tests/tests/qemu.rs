@@ -1,4 +1,5 @@
-//! QEMU's native AIO engine has the same results, and writes the same image, as without nowait.
+//! QEMU's native AIO returns the same results, and writes the same image, with nowait as without
+//! it.
 
 use std::fs::File;
 use std::path::PathBuf;

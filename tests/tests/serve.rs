@@ -15,11 +15,11 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 
 const SIZE: u64 = 64 << 20;
-/// The error of a request that the server gives up because it ends.
+/// NBD_ESHUTDOWN, the error of a request that the server does not carry out because it ends.
 const SHUTDOWN: u32 = 108;
 const CACHES: [&str; 3] = ["none", "user", "host"];
 
-/// Makes a file of data and holes: every third of its megabytes has bytes of its own.
+/// Makes a file with data in every third mebibyte, and holes elsewhere.
 fn image(scratch: &Scratch, name: &str) -> PathBuf {
     let path = scratch.file(name);
     let file = File::create(&path).expect("an image");
@@ -151,8 +151,8 @@ fn fio_verifies_what_it_wrote() {
     }
 }
 
-/// The shell of libnbd, with the Python that its package was made for: another Python that comes
-/// first in PATH does not have the module.
+/// The shell of libnbd, with a PATH on which only the system's Python is found: another Python does
+/// not have libnbd's module.
 fn nbdsh() -> Program {
     Program::new("nbdsh").env("PATH", "/usr/bin:/bin")
 }
@@ -177,7 +177,7 @@ h.add_meta_context("base:allocation")
 h.connect_uri(os.environ["URI"])
 size = h.get_size()
 h.pwrite(b"x" * 4096, 4096, nbd.CMD_FLAG_FUA)
-# What is not of whole sectors is read, changed and written.
+# Writes of parts of sectors: the server reads the sectors, changes and writes them.
 h.pwrite(b"hello", 5000)
 h.pwrite(b"y" * 3000, 8192 - 100)
 assert h.pread(10, 4998) == b"xxhelloxxx"
@@ -349,7 +349,7 @@ fn what_was_flushed_survives_the_end_of_the_server() {
         let bytes = fs::read(&served).expect("the image");
         assert!(bytes[1 << 20..3 << 20].iter().all(|byte| *byte == 90), "{cache}");
         assert!(bytes[4 << 20..][..4096].iter().all(|byte| *byte == 91), "{cache}");
-        // The new server replaces the socket of the killed one.
+        // The new server replaces the socket file that the killed server has left.
         let Some(server) = Server::start(&scratch, &[text(&served), "--cache", cache]) else {
             return;
         };
@@ -357,14 +357,13 @@ fn what_was_flushed_survives_the_end_of_the_server() {
     }
 }
 
-/// A client without a library, which sees replies that a library would reject as a bug of the
-/// server.
+/// A client that uses no library: a library would reject wrong replies before the test sees them.
 struct Raw(UnixStream);
 
 const BLOCK: usize = 4096;
 
 impl Raw {
-    /// Chooses the first export, by the oldest method.
+    /// Connects, and chooses the first export by NBD_OPT_EXPORT_NAME.
     fn connect(server: &Server) -> Raw {
         Raw::connect_to(server, "")
     }
@@ -380,7 +379,7 @@ impl Raw {
         Raw(stream)
     }
 
-    /// Makes a request with these flags and this command.
+    /// Makes a request; `what` is its flags and its command.
     fn request(what: [u8; 4], cookie: u64, offset: u64, len: u32) -> Vec<u8> {
         let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
         bytes.extend(what);
@@ -390,7 +389,7 @@ impl Raw {
         bytes
     }
 
-    /// Makes a write that fills block `cookie` with its number.
+    /// Makes a write that fills the block of number `cookie` with that number.
     fn write(cookie: u64) -> Vec<u8> {
         let offset = cookie * BLOCK as u64;
         let mut bytes = Raw::request([0, 0, 0, 1], cookie, offset, BLOCK as u32);
@@ -413,8 +412,8 @@ impl Raw {
     }
 }
 
-/// When the server is asked to end, requests are in flight, being carried out, and still in the
-/// socket; the last is sent only in part.
+/// When the server gets a signal to end, it is carrying out some requests, and others are still in
+/// the socket; the last is sent only in part.
 #[test]
 fn every_request_that_was_sent_before_the_end_has_one_reply() {
     for cache in CACHES {
@@ -429,8 +428,8 @@ fn every_request_that_was_sent_before_the_end_has_one_reply() {
             client.0.write_all(&Raw::write(sent)).expect("sent");
             sent += 1;
         }
-        // The stopped server reads nothing, and then finds the signal to end and further requests
-        // at once.
+        // The stopped server reads nothing; when it continues, it finds the signal to end and
+        // further requests at once.
         server.signal(libc::SIGSTOP);
         client.0.set_nonblocking(true).expect("a mode");
         let rest = loop {
@@ -446,7 +445,7 @@ fn every_request_that_was_sent_before_the_end_has_one_reply() {
         server.signal(libc::SIGTERM);
         server.signal(libc::SIGCONT);
         let begun = rest.len() < BLOCK + 28;
-        // A request that had not begun may or may not have been sent.
+        // If the rest is shorter than a request, a part of that request was sent already.
         if begun {
             client.0.write_all(&rest).expect("it is waited for");
         }
@@ -464,9 +463,9 @@ fn every_request_that_was_sent_before_the_end_has_one_reply() {
     }
 }
 
-/// Many clients request zeroes on a file system that can only write them, which would take minutes.
-/// The server ends nevertheless, and data of another image in its memory is in that image's file
-/// then.
+/// Many clients request zeroes in an image whose file system has no fast way to zero a range, which
+/// would take minutes. The server ends nevertheless, after writing its cached data of another image
+/// to that image's file.
 #[test]
 fn zeroes_without_end_do_not_keep_the_server_from_its_end_and_other_images_from_their_disk() {
     const BLOCKS: u64 = 100;
@@ -588,7 +587,8 @@ fn who_may_not_have_an_export_does_not_learn_of_it() {
     let refused = Program::new("nbdinfo").arg(server.uri("two")).run();
     assert!(!refused.status.success(), "{refused}");
     server.stop();
-    // An export with an empty name does not get the name of another image.
+    // The empty name means the first image; a client that may not use that one does not get the
+    // second.
     let first = [text(&two), text(&one), "--allow", &others];
     let Some(server) = Server::start(&scratch, &first) else { return };
     let refused = Program::new("nbdinfo").arg(server.uri("")).run();

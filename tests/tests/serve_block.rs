@@ -26,7 +26,8 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // Not `Program`: it panics, and a panic while unwinding aborts the other tests.
+        // Not by `Program`, which panics if the command fails: a panic while unwinding would abort
+        // the other tests.
         let _ = std::process::Command::new("losetup").arg("--detach").arg(&self.0).output();
     }
 }

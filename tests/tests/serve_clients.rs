@@ -13,10 +13,10 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::server::Server;
 
 const COUNT: usize = 1_000;
-/// Clients before the measurement: threads, buffers and the allocator's caches stay once they
-/// exist.
+/// Number of clients before the measurement: threads, buffers and the allocator's caches stay once
+/// they exist.
 const WARM_UP: usize = 200;
-/// A limit against hanging.
+/// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Memory that a thousand clients may leave behind: less than a page each.
 const MEMORY_KIB_MAX: usize = 3 << 10;
@@ -95,15 +95,15 @@ fn vmm(doors: &Doors, way: usize) -> io::Result<()> {
         1 => stream.write_all(&features[..5])?,
         2 => stream.write_all(&table[..40])?,
         3 => stream.write_all(&[0xff; 300])?,
-        // Files with a message that takes none.
+        // File descriptors with a message that takes none.
         4 => send_with_files(&stream, &features, 4)?,
         5 => send_with_files(&stream, &message(21, 0), 2)?,
-        // Memory in two regions, and the same with too few files.
+        // Memory in two regions, and the same with too few file descriptors.
         6 => send_with_files(&stream, &table, 2)?,
         _ => send_with_files(&stream, &table, 1)?,
     }
     stream.write_all(&features)?;
-    // The server disconnects it, or answers.
+    // The server answers, or disconnects the client.
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let _ = stream.read_to_end(&mut Vec::new());
     Ok(())
@@ -121,7 +121,7 @@ fn memory_table(regions: u32) -> Vec<u8> {
     [[5u32, 1, body.len() as u32].map(u32::to_ne_bytes).concat(), body].concat()
 }
 
-/// Sends a message with this number of files in memory.
+/// Sends a message with `count` file descriptors, each of a file in memory.
 fn send_with_files(stream: &UnixStream, bytes: &[u8], count: usize) -> io::Result<()> {
     const MOST: usize = 8;
     #[repr(C)]
@@ -174,11 +174,10 @@ fn status(doors: &Doors, way: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until the server counts no client.
+/// Waits until all clients of the server have gone.
 fn settle(doors: &Doors) {
     loop {
-        // Connect a client of the kind that is served one at a time: when it is served, the earlier
-        // ones have gone.
+        // VMMs are served one at a time: when this one is served, the earlier ones have gone.
         let mut last = connect(&doors.vmm).expect("a connection");
         last.write_all(&[1u32, 1, 0].map(u32::to_ne_bytes).concat()).expect("a question");
         last.read_exact(&mut [0; 20]).expect("an answer");
@@ -195,10 +194,10 @@ fn settle(doors: &Doors) {
     }
 }
 
-/// Runs this number of clients; returns the server's resources when they have gone.
+/// Runs `count` clients; returns the server's resources when they have gone.
 fn visit(server: &Server, doors: &Doors, visit: Visit, count: usize) -> Usage {
     for way in 0..count {
-        // A client that is disconnected early cannot send everything.
+        // The server may disconnect the client before it has sent everything.
         let _ = visit(doors, way);
     }
     settle(doors);

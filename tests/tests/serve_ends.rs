@@ -1,5 +1,6 @@
-//! The time in which `nowait serve` ends after a signal in any state, and its next start after it
-//! was killed. The test prints the table: `cargo test … --test serve_ends -- --nocapture`.
+//! The time in which `nowait serve` ends after a signal in any state, and the next server serves
+//! after the first was killed. The test prints the table: `cargo test … --test serve_ends --
+//! --nocapture`.
 
 #[path = "serve_ends/backing.rs"]
 mod backing;
@@ -21,13 +22,13 @@ use nowait_tests::server::tool;
 use nowait_tests::skip;
 use nowait_tests::stores::Store;
 
-/// A limit against hanging.
+/// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Time in which a signal ends a server that nothing delays: one second, as docs/serve.md says, and
 /// one for a busy machine.
 const SOON: Duration = Duration::from_secs(2);
 
-/// Long enough for a server to end if it did so wrongly.
+/// A wait in which a server that ends too early would end.
 const A_WHILE: Duration = Duration::from_millis(100);
 
 /// The state of the server when the signal comes.
@@ -39,7 +40,7 @@ enum State {
     OpeningDripping,
     /// The server opens an image on a store that sends nothing.
     OpeningSilentStore,
-    /// The server opens an image on a store that refuses connections, and repeats them.
+    /// The server opens an image on a store that refuses connections, and tries again.
     OpeningRefused,
     /// An NBD client has stopped in the middle of an option, a VMM in the middle of a header.
     Handshakes,
@@ -63,7 +64,7 @@ const STATES: [State; 8] = [
 ];
 
 impl State {
-    /// Returns `true` if a flush delays the end until it is answered.
+    /// Returns `true` if the server's end waits for a flush in flight.
     fn waits(self) -> bool {
         matches!(self, State::Flushing | State::Ending)
     }
@@ -77,7 +78,7 @@ struct Scene {
     backing: Option<Backing>,
     /// A listening socket at the store's address.
     port: Option<TcpListener>,
-    /// The server's connection to it, which is not answered.
+    /// The server's connection to `port`, on which the test does not answer.
     asked: Option<TcpStream>,
     clients: Vec<UnixStream>,
 }
@@ -126,7 +127,7 @@ impl Scene {
                 ready::wait_for_socket(&self.vmm, &mut self.running);
                 let mut client = greeted(&self.nbd);
                 client.write_all(b"\0\0\0\x03IHAVE").expect("sent");
-                // The VMM's socket is served already: the server answers the question for its
+                // The server serves the VMM's socket already: it answers the request for its
                 // features.
                 let mut machine = UnixStream::connect(&self.vmm).expect("a connection");
                 machine.write_all(&[1u32, 1, 0].map(u32::to_ne_bytes).concat()).expect("sent");
@@ -171,7 +172,7 @@ fn greeted(socket: &Path) -> UnixStream {
     stream
 }
 
-/// Returns a client that has chosen the first export, by the oldest method.
+/// Returns a client that has chosen the first export by NBD_OPT_EXPORT_NAME.
 fn chosen(socket: &Path) -> UnixStream {
     let mut stream = greeted(socket);
     stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").expect("heard");
@@ -190,14 +191,14 @@ fn request(command: u8, len: u32) -> Vec<u8> {
 /// The result of a case: the time that it took, or the failure.
 type Outcome = Result<Duration, String>;
 
-/// Ends a server in `state` by `signal`.
+/// Ends a server in `state` by `signal`. `None`: this run does not test nowait.
 fn ends(state: State, signal: i32) -> Option<Outcome> {
     let scratch = Scratch::new("ends");
     let mut scene = Scene::set(&scratch, state)?;
     let mut start = Instant::now();
     scene.signal(signal);
     if state.waits() {
-        // The server must not end before the flush: it has promised its client an answer.
+        // The server must not end before the flush is carried out and answered.
         if scene.running.ends_within(A_WHILE) {
             return Some(Err("it has ended before the flush".to_owned()));
         }
@@ -212,7 +213,7 @@ fn ends(state: State, signal: i32) -> Option<Outcome> {
     }))
 }
 
-/// Makes a server in `state` read its files again, which must not end it; then ends it.
+/// Sends SIGHUP to a server in `state`, which must read its files again and not end; then ends it.
 fn hangs_up(state: State) -> Option<Outcome> {
     let scratch = Scratch::new("ends");
     let mut scene = Scene::set(&scratch, state)?;
@@ -228,7 +229,7 @@ fn hangs_up(state: State) -> Option<Outcome> {
     Some(ended(scene, start))
 }
 
-/// Waits for the end of a server that was told to end.
+/// Waits for the end of a server that was sent a signal.
 fn ended(scene: Scene, start: Instant) -> Outcome {
     let output = scene.running.try_wait(PATIENCE)?;
     let took = start.elapsed();
@@ -238,7 +239,7 @@ fn ended(scene: Scene, start: Instant) -> Outcome {
     }
 }
 
-/// Kills a server in `state` and starts another one, until that serves.
+/// Kills a server in `state`, starts another one, and waits until that serves.
 fn is_there_again(state: State) -> Option<Outcome> {
     let scratch = Scratch::new("ends");
     let scene = Scene::set(&scratch, state)?;
@@ -292,7 +293,7 @@ fn a_signal_ends_a_server_soon_in_every_state() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Each start waits two seconds for the folder.
+/// Each start waits two seconds for the folder's lock.
 #[test]
 fn a_signal_ends_a_start_whose_sockets_for_vmms_are_in_a_folder_that_another_has_locked() {
     let Some(tool) = tool() else { return };
@@ -340,7 +341,7 @@ fn an_nbd_server_that_does_not_let_us_in_is_an_error_of_one_line() {
 /// The files that a server makes, in this order.
 const MADE: [&str; 5] = ["nbd", "status", "vmm", "shown", "pid"];
 
-/// Starts a server that makes all of them; `wrong` are further arguments.
+/// Starts a server that makes all of [`MADE`]; `wrong` are further arguments.
 fn start_all(scratch: &Scratch, wrong: &[&str]) -> Option<Running> {
     let [nbd, status, vmm, shown, pid] = MADE.map(|name| scratch.file(name));
     let disk = scratch.image("disk.img", 1 << 20);
@@ -352,7 +353,7 @@ fn start_all(scratch: &Scratch, wrong: &[&str]) -> Option<Running> {
     Some(tool.args(wrong).spawn())
 }
 
-/// Returns the files that are left.
+/// Returns the files of [`MADE`], and those in the servers' common folder, that still exist.
 fn left(scratch: &Scratch) -> Vec<String> {
     let own = fs::read_dir(scratch.file("nowait")).into_iter().flatten();
     let own = own.map(|entry| entry.expect("an entry").path().display().to_string());

@@ -1,4 +1,5 @@
-//! `nowait serve --fuse`: shows the image as a file, and others build on that file.
+//! `nowait serve --fuse` shows the image as a file, on which other programs put loop devices and
+//! file systems.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -90,7 +91,7 @@ fn an_ext4_on_the_file_keeps_what_fio_and_cp_put_into_it() {
         plant(&planted, files);
         let copied = point.join("tree");
         Program::new("cp").args(["-r", text(&planted), text(&copied)]).succeed();
-        // Mount again, so that the data is read from the file.
+        // Mount again, so that the data is read from the shown file, not from the page cache.
         shown.umount();
         shown.mount(&point);
         Program::new("diff").args(["-r", text(&planted), text(&copied)]).succeed();
@@ -99,7 +100,7 @@ fn an_ext4_on_the_file_keeps_what_fio_and_cp_put_into_it() {
     }
 }
 
-/// A record in a file of ext4; it counts once it is durable.
+/// The size of a record in a file on ext4; a record counts once it is durable.
 const RECORD: usize = 4096;
 const WRITERS: usize = 4;
 
@@ -151,7 +152,7 @@ fn what_was_fsynced_into_ext4_survives_a_server_that_is_killed() {
         let Some(mut shown) = Shown::start(&scratch, &file, &arguments) else { return };
         let device = shown.attach(&["--direct-io=on"]);
         let output = Program::new("e2fsck").args(["-f", "-p", &device]).run();
-        // 1: fsck has replayed the journal.
+        // Status 1: fsck has changed something, as by replaying the journal.
         assert!(matches!(output.status.code(), Some(0 | 1)), "{cache}\n{output}");
         shown.mount(&point);
         for (writer, record) in acknowledged {
@@ -247,18 +248,19 @@ fn the_file_is_gone_after_the_end_and_one_that_was_there_is_as_before() {
     shown.stop();
     assert!(!new.exists());
     assert_eq!(fs::read_to_string(&old).expect("the file"), "as before");
-    // The file hides the image itself, as it does while other programs must not use it.
+    // The image is mounted over its own file, so that no other program can use it directly.
     let Some(shown) = Shown::start(&scratch, &disk, &[text(&disk)]) else { return };
     let file = OpenOptions::new().read(true).write(true).open(&disk).expect("the file");
     file.write_all_at(b"through", 4096).expect("a write");
-    // In use: a program that has it open gets errors, and the server ends nevertheless.
+    // This program has the shown file open: the server ends nevertheless, and further requests get
+    // errors.
     let output = shown.stop();
     assert!(output.stderr.contains("is in use"), "{output}");
     assert_eq!(errno(file.read_at(&mut [0; 9], 0)), Some(libc::ENOTCONN));
     assert_eq!(&fs::read(&disk).expect("the image")[4096..][..7], b"through");
 }
 
-/// Shows the image as `file`, with a server that is killed.
+/// Starts a server that shows the image as `file`, writes to the file, and kills the server.
 fn show_and_kill(scratch: &Scratch, disk: &Path, file: &Path) -> Option<()> {
     let mut shown = Shown::start(scratch, file, &[text(disk)])?;
     let open = OpenOptions::new().write(true).open(file).expect("the file");
@@ -292,7 +294,8 @@ fn a_file_that_was_there_before_the_server_stays() {
     let Some(()) = skip::unless(missing_fuse()) else { return };
     let scratch = Scratch::new("fuse");
     let disk = scratch.image("disk.img", SIZE);
-    // A killed server leaves the file that it has made.
+    // A killed server leaves the file that it has made as its mount point, here `left`; `old`
+    // existed before.
     let (left, old) = (scratch.file("left, with:signs"), scratch.file("old"));
     fs::write(&old, "").expect("an empty file");
     for file in [&left, &old] {
@@ -311,7 +314,7 @@ fn a_mount_that_is_alive_is_left_alone() {
     let scratch = Scratch::new("fuse");
     let (disk, file) = (scratch.image("disk.img", SIZE), scratch.file("disk"));
     let Some(shown) = Shown::start(&scratch, &file, &[text(&disk)]) else { return };
-    // The mount belongs to another image: this one is the first server's.
+    // The first server's mount belongs to another image, so the second server does not replace it.
     let other = scratch.image("other.img", SIZE);
     let again = tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path());
     let again = again.args(["serve", text(&other), "--fuse", text(&file)]).run();
@@ -441,7 +444,8 @@ fn a_file_is_for_the_users_that_are_named_and_no_others() {
     shown.stop();
 }
 
-/// Runs in a mount namespace of its own with a device that all users may open, as udev makes it.
+/// A script for a mount namespace of its own, in which all users may open `/dev/fuse`, as udev
+/// permits it.
 const WITHOUT_ROOT: &str = r#"
 set -eu
 mknod "$FOLDER/fuse" c 10 229
@@ -477,7 +481,7 @@ fn a_user_without_rights_mounts_by_fusermount() {
     for path in [scratch.path(), &disk] {
         std::os::unix::fs::chown(path, Some(65534), Some(65534)).expect("a new owner");
     }
-    // Copied to a place where every user may execute it, whatever the build folder permits.
+    // The user may have no access to the build folder, so run copies of the programs.
     for name in ["nowait", "nowait-serve"] {
         let built = nowait_tests::subject::built(&format!("bin/{name}"));
         fs::copy(built, scratch.file(name)).expect("a copy of a program");

@@ -1,5 +1,5 @@
-//! The life of `nowait serve`: options for a single image, its end by itself, and the remains of
-//! clients that disconnect in the middle.
+//! `nowait serve` with options for parts of a file, with options by which it ends by itself, and
+//! with clients that disconnect in the middle of a request.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 
 const SIZE: u64 = 32 << 20;
-/// A limit against hanging.
+/// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn writes(server: &Server, export: &str) -> bool {
@@ -49,7 +49,7 @@ fn windows_and_rights_are_those_of_each_image() {
     let after = fs::read(&disk).expect("the image");
     assert!(after[..4096] == [7; 4096] && after[3 << 20..][..4096] == [7; 4096]);
     assert!(after[4096..3 << 20] == whole[4096..3 << 20], "nothing else has changed");
-    // Two writable images that overlap.
+    // Two writable images overlap in the file, which the server refuses.
     let Some(tool) = tool() else { return };
     let both = [text(&disk).to_owned(), format!("part={},offset=1M", text(&disk))];
     let output = tool.arg("serve").args(&both).args(["--nbd", "unix:/x/y"]).run();
@@ -61,7 +61,8 @@ fn a_server_that_may_ends_with_its_last_client_by_nbd() {
     let Some(()) = skip::unless(skip::missing_program(&["nbdinfo"])) else { return };
     let scratch = Scratch::new("life");
     let (disk, pid_file) = (scratch.patterned("disk", SIZE), scratch.file("pid"));
-    // The file of a killed server: no process has this number.
+    // A PID file as a killed server leaves it: the number is above the kernel's maximum for
+    // processes.
     fs::write(&pid_file, "4194305\n").expect("a file");
     let ends = ["--exit-with-last-client", "--pid-file", text(&pid_file)];
     let Some(server) = Server::start(&scratch, &[&[text(&disk)][..], &ends].concat()) else {
@@ -69,11 +70,11 @@ fn a_server_that_may_ends_with_its_last_client_by_nbd() {
     };
     let number = || fs::read_to_string(&pid_file).expect("the number of the process");
     while number() != format!("{}\n", server.pid()) {}
-    // A client that only asks for the list is not a client of an image.
+    // A client that only asks for the list of exports does not count for --exit-with-last-client.
     Program::new("nbdinfo").args(["--list", &server.uri("")]).run();
     let first = chosen(&server);
     drop(chosen(&server));
-    // One client is left.
+    // `first` is still connected, so the server has not ended.
     Program::new("nbdinfo").args(["--size", &server.uri("")]).succeed();
     drop(first);
     server.stop_told();
@@ -112,7 +113,7 @@ fn a_pid_file_that_cannot_be_written_is_an_error_of_one_line() {
     assert!(output.stderr.contains("--pid-file /nope/pid: No such file"), "{output}");
 }
 
-/// An option that names the wrong file destroys nothing.
+/// `--pid-file` with the name of another file does not destroy that file.
 #[test]
 fn a_pid_file_replaces_and_removes_nothing_that_is_not_one() {
     let scratch = Scratch::new("life");
@@ -131,7 +132,7 @@ fn a_pid_file_replaces_and_removes_nothing_that_is_not_one() {
     assert!(Path::new("/dev/null").exists());
 }
 
-/// Returns a client that has chosen the first export, by the oldest method.
+/// Returns a client that has chosen the first export by NBD_OPT_EXPORT_NAME.
 fn chosen(server: &Server) -> UnixStream {
     let mut stream = UnixStream::connect(server.socket()).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a limit against hanging");
@@ -179,7 +180,7 @@ fn clients_that_go_in_the_middle_leave_nothing_behind() {
         [&json["clients"]["now"], &export["connections"], &export["in_flight"]]
             .map(|number| number.as_u64().expect("a number"))
     };
-    // Threads for blocking tasks stay once they exist.
+    // The first client starts threads for blocking tasks, which then stay.
     drop(chosen(&server));
     while told() != [0; 3] {}
     let before = descriptors();
@@ -198,7 +199,7 @@ fn clients_that_go_in_the_middle_leave_nothing_behind() {
     }
     while told() != [0; 3] {}
     assert!(descriptors() <= before + 1, "{} descriptors, {before} before", descriptors());
-    // The next client gets all of the memory.
+    // The next client can use all of the buffer memory.
     let copy = scratch.file("copy");
     Program::new("nbdcopy").args([text(&disk), &server.uri("")]).succeed();
     Program::new("nbdcopy").args([&server.uri(""), text(&copy)]).succeed();

@@ -45,12 +45,12 @@ impl Backing {
         Backing { process, socket }
     }
 
-    /// Returns the name of the image for our command line.
+    /// Returns the name of the image for the command line of `nowait serve`.
     fn name(&self) -> String {
         format!("nbd+unix:///vm?socket={}", self.socket.display())
     }
 
-    /// Returns the name with TLS, and the certificates of a folder.
+    /// Returns the name of the image for TLS with the certificates of a folder.
     fn name_by_tls(&self, folder: &Path) -> String {
         let socket = self.socket.display();
         format!("nbds+unix:///vm?socket={socket}&tls-certificates={}", folder.display())
@@ -106,7 +106,7 @@ fn an_ext4_on_a_server_keeps_what_fio_and_cp_put_into_it() {
     let copied = point.join("tree");
     Program::new("cp").args(["-r", text(&planted), text(&copied)]).succeed();
     Program::new("fstrim").arg(&point).succeed();
-    // Mount again, so that the data is read from the server.
+    // Mount again, so that the data is read from the server, not from the page cache.
     shown.umount();
     shown.mount(&point);
     Program::new("diff").args(["-r", text(&planted), text(&copied)]).succeed();
@@ -121,7 +121,8 @@ fn fio_does_not_notice_that_the_server_is_killed() {
     fio_goes_on_while_the_server_is_killed(false, &[]);
 }
 
-/// Data read back soon after its write comes from the cache, and the rest does not fit into it.
+/// fio reads some data back soon after its write, from the cache; the rest does not fit into the
+/// cache.
 #[test]
 fn fio_does_not_notice_that_the_server_behind_a_cache_is_killed() {
     let cache = ["--cache", "user", "--cache-size", "16M"];
@@ -133,7 +134,7 @@ fn fio_does_not_notice_that_a_server_with_tls_is_killed() {
     fio_goes_on_while_the_server_is_killed(true, &[]);
 }
 
-/// The server is started again each time.
+/// The NBD server behind `nowait serve` is killed and started again in each round.
 fn fio_goes_on_while_the_server_is_killed(tls: bool, cache: &[&str]) {
     let needed = skip::missing_program(&["qemu-nbd", "fio", "openssl"])
         .and_then(|()| nowait_tests::fuse::missing_fuse());
@@ -159,7 +160,7 @@ fn fio_goes_on_while_the_server_is_killed(tls: bool, cache: &[&str]) {
         .arg(format!("--filename={}", file.display()));
     let mut fio = fio.spawn();
     for round in 1..=5 {
-        // The image is sparse: its blocks are the written ones.
+        // The image is sparse, so the number of its blocks is that of the written ones.
         while fs::metadata(&disk).expect("the image").blocks() * 512 < round * (8 << 20) {
             assert!(!fio.ended(), "it failed, or writes too little\n{}", fio.stderr());
             std::thread::yield_now();
@@ -177,7 +178,8 @@ fn fio_goes_on_while_the_server_is_killed(tls: bool, cache: &[&str]) {
     backing.stop();
 }
 
-/// Returns the status of the connection of the only server's image.
+/// Returns the status of the connection to the NBD server, from the image of the only `nowait
+/// serve`.
 fn connection(scratch: &Scratch) -> serde_json::Value {
     let top = Program::new(nowait_tests::subject::built("bin/nowait"))
         .env("XDG_RUNTIME_DIR", scratch.path())
@@ -271,7 +273,8 @@ fn refused_with(scratch: &Scratch, name: &str, options: &[&str]) -> String {
     served.stderr
 }
 
-/// Such a cache would be outdated at the next start, or while other programs write.
+/// A cache that outlives the server would be outdated at the next start, and any cache while other
+/// programs write.
 #[test]
 fn caches_that_are_not_for_nbd_servers_are_refused() {
     if tool().is_none() {

@@ -1,4 +1,5 @@
-//! The output of `nowait serve` and `nowait top`: on the status socket, and when they fail.
+//! The answers of `nowait serve` on its status socket, and the messages of `nowait serve` and
+//! `nowait top` when they fail.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,7 +14,7 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::subject;
 
 const SIZE: u64 = 1 << 20;
-/// A limit against hanging.
+/// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Asks the status socket as curl would.
@@ -59,7 +60,7 @@ fn the_status_is_told_again_once_there_are_descriptors() {
     let mut client = UnixStream::connect(server.socket()).expect("a connection");
     client.read_exact(&mut [0; 16]).expect("a greeting");
     let before = limit_descriptors(server.pid(), 3);
-    // No descriptor is left for this connection; for how long does not matter.
+    // The server has no descriptor left for this connection, so it does not answer.
     let mut waits = question(&status);
     waits.set_read_timeout(Some(Duration::from_millis(200))).expect("a limit");
     waits.read(&mut [0; 1]).expect_err("no answer yet");

@@ -34,7 +34,7 @@ fn rights(subject: Subject) {
     }
 }
 
-/// The system's library has no modes: one run is enough.
+/// The system's library has no submit modes: one run is enough.
 fn modes(subject: Subject) -> &'static [Submit] {
     let all = &[Submit::Auto, Submit::Offload];
     if subject.is_system() { &all[..1] } else { all }

@@ -20,7 +20,8 @@ fn process(pid: i32, scratch: &Scratch) -> Option<Value> {
     Some(processes.swap_remove(found))
 }
 
-/// Starts fio by `nowait run`; it runs until it is killed. `None`: the system's library is tested.
+/// Starts fio by `nowait run`, for longer than the test takes. `None`: the system's library is
+/// tested.
 fn fio(backend: Backend, flags: &[&str], scratch: &Scratch) -> Option<Running> {
     let subject = Subject::chosen(Library::Preload, backend)?;
     if subject.is_system() {
@@ -35,8 +36,8 @@ fn fio(backend: Backend, flags: &[&str], scratch: &Scratch) -> Option<Running> {
     Some(tool.args(["--runtime=600", &folder]).spawn())
 }
 
-/// Repeats `found` until it finds something. Each look is a process, so the program continues
-/// meanwhile.
+/// Calls `found` until it returns something. Each call starts a process, which takes time in which
+/// fio continues.
 fn wait_for<T>(fio: &mut Running, mut found: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {

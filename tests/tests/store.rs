@@ -9,7 +9,7 @@ use nowait_tests::store_proxy::{Behaviour, FAULTS, Fault, StoreProxy};
 use nowait_tests::stores::{Kind, Store};
 
 const NONE_THERE: &str = "If-None-Match: *";
-/// A limit against hanging.
+/// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn store(kind: Kind) -> Option<Store> {
@@ -75,7 +75,8 @@ fn versitygw_makes_no_object_of_half_a_request() {
     assert_eq!(store.request("GET", "half", &[], b"").status, 404);
 }
 
-/// Checks the client's view of each fault, and the store's state afterwards.
+/// Checks for each fault the answer that the client gets, and whether the store has the object
+/// afterwards.
 #[test]
 fn a_proxy_does_each_fault_as_it_says() {
     let Some(store) = store(Kind::Moto) else { return };

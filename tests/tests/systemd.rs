@@ -10,14 +10,14 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::server::tool;
 use nowait_tests::{skip, subject};
 
-/// Highest exposure that `systemd-analyze security` may report, in tenths of its scale of ten.
+/// Highest exposure that `systemd-analyze security` may report: 1.5 of 10, in tenths.
 const EXPOSURE_MAX: &str = "15";
 
 fn contrib(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../contrib/systemd").join(name)
 }
 
-/// Writes the units as an instance named `disk`, with the built tool.
+/// Writes the units of an instance named `disk`, whose commands are those of the built tool.
 fn units(scratch: &Scratch) {
     for kind in ["service", "socket"] {
         let path = contrib(&format!("nowait-serve@.{kind}"));

@@ -34,7 +34,7 @@ fn run_serves_a_program_by_each_backend() {
     }
 }
 
-/// nowait drops messages that it cannot write; the exit code is the same.
+/// nowait drops messages that it cannot write; the exit code stays that of the failure.
 #[test]
 fn a_standard_error_that_is_full_changes_no_exit_code() {
     let Some(_) = tool() else { return };
@@ -51,7 +51,8 @@ fn a_standard_error_that_is_full_changes_no_exit_code() {
     }
 }
 
-/// The report is written at the end of the program, whose SIGPIPE has its default action.
+/// The library writes its report to a pipe without a reader, in a program whose SIGPIPE has its
+/// default action.
 #[test]
 fn a_standard_error_without_a_reader_ends_no_program() {
     let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };

@@ -1,5 +1,5 @@
-//! The public interfaces as lists: what changes in them is seen in a review, and what a release had
-//! does not go away unless the version says so.
+//! The public interfaces as lists. A review sees each change of them, and nothing of the last
+//! release is removed unless the new version number permits that.
 //!
 //! ```text
 //!   rustdoc's pages of `nowait` (job doc) ─ rustdoc.rs ─► list ═ crates/api/nowait/api.txt
@@ -8,7 +8,7 @@
 //!                                                          └─ has all of the last release (tag v*)
 //! ```
 //!
-//! `docs/decisions/0034-lists-of-the-interfaces.md` says why they are made so.
+//! `docs/decisions/0034-lists-of-the-interfaces.md` has the reasons.
 
 mod header;
 mod rustdoc;
@@ -24,8 +24,7 @@ const LIST: &str = "crates/api/nowait/api.txt";
 const HEADER: &str = "crates/api/capi/include/nowait.h";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Compares the pages that rustdoc has made with the list, and both interfaces with the last
-/// release.
+/// Compares rustdoc's pages with the list, and both interfaces with the last release.
 pub(crate) fn check() -> Result<()> {
     let sh = process::shell()?;
     let found = rustdoc::list(&process::target().join("doc/nowait"))?;
@@ -38,7 +37,7 @@ pub(crate) fn check() -> Result<()> {
     since_release(&sh, &found)
 }
 
-/// Writes the list anew.
+/// Writes the list.
 pub(crate) fn write() -> Result<()> {
     let sh = process::shell()?;
     process::run(cmd!(sh, "cargo doc -p nowait --no-deps --lib --features {FEATURES}"))?;
@@ -48,7 +47,7 @@ pub(crate) fn write() -> Result<()> {
     Ok(sh.write_file(LIST, found.join("\n") + "\n")?)
 }
 
-/// Compares with the last release that this tree comes from.
+/// Compares both interfaces with the last release before this tree.
 fn since_release(sh: &Shell, found: &[String]) -> Result<()> {
     let Ok(tag) = process::output(cmd!(sh, "git describe --tags --abbrev=0 --match v[0-9]*"))
     else {
@@ -64,7 +63,7 @@ fn since_release(sh: &Shell, found: &[String]) -> Result<()> {
     );
     let header = header::list(&sh.read_file(HEADER)?);
     let gone = missing(&header::list(&released(HEADER)?), &header).join("\n");
-    // Programs that were linked with a library of this name go on to run.
+    // Programs that were linked with a library of this name must continue to run.
     let same_library = released("xtask/src/c_api.rs")?.contains(&format!("\"{name}\""));
     ensure!(
         gone.is_empty() || !same_library,
@@ -78,7 +77,7 @@ fn lines(text: &str) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Returns the lines of `old` that `new` has not; a line that stands twice is two.
+/// Returns the lines of `old` that `new` lacks; counts repeated lines.
 fn missing(old: &[String], new: &[String]) -> Vec<String> {
     let mut left: Vec<&String> = new.iter().collect();
     let mut gone = old.to_vec();

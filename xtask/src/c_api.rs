@@ -6,9 +6,9 @@
 //!   include/nowait.h, nowait.pc.in, nowait.3 ─────────────────────────► include, lib, share
 //! ```
 //!
-//! Both libraries show only the functions of the version script: a program may contain Rust of its
-//! own, also of another version. The linker fails where one is missing; `tests/tests/c_api.rs`
-//! compares the lists.
+//! Both libraries export only the functions of the version script, because a program may contain
+//! other Rust code, also of another version. The linker fails if a function is missing;
+//! `tests/tests/c_api.rs` compares the lists.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,8 @@ use crate::symbols;
 const SOURCES: &str = "crates/api/capi";
 const ARCHIVE: &str = "libnowait_capi.a";
 
-/// Changes when a program that was linked before could not run any more.
+/// The name changes when programs that were linked with an earlier library cannot run with the new
+/// one.
 pub(crate) const SONAME: &str = "libnowait.so.0";
 
 /// Builds in release mode, links, checks and installs.
@@ -59,7 +60,7 @@ fn link_shared(
     let (library, archive) = (folder.join(SONAME), machine.built(ARCHIVE));
     let temporary = temporary(&library);
     let link = machine.linker(sh, SONAME, map);
-    // Nothing else refers to what the archive has.
+    // Nothing else refers to the functions of the archive, so the linker would drop them.
     let link = link.args(functions.iter().map(|name| format!("-Wl,--require-defined={name}")));
     process::run(link.arg(archive).args(natives).arg("-o").arg(&temporary))?;
     process::output(cmd!(sh, "readelf -W -d {temporary}"))
@@ -69,15 +70,15 @@ fn link_shared(
     dist::link_alias(sh, folder, "libnowait.so", SONAME)
 }
 
-/// Links all of the archive into one object, and hides every symbol of it but ours.
+/// Links the whole archive into one object, and hides every symbol except the functions of the API.
 fn link_static(sh: &Shell, machine: Machine, functions: &[&str], folder: &Path) -> Result<()> {
-    // Its name stands in the library.
+    // The name of the object is visible in the library.
     let object = machine.built("nowait.o");
     let library = folder.join("libnowait.a");
     let archive = temporary(&library);
     let link = machine.tool(sh, "ld").args(["-r", "--force-group-allocation"]);
     let link = link.args(functions.iter().map(|name| format!("--require-defined={name}")));
-    // Bitcode of the standard library, which an older LLVM among the tools takes for an error.
+    // The bitcode of the standard library is removed, because tools with an older LLVM fail on it.
     let bitcode = ["--remove-section=.llvmbc", "--remove-section=.llvmcmd"];
     let hide = machine.tool(sh, "objcopy").arg("--compress-debug-sections=zlib").args(bitcode);
     let hide = hide.args(functions.iter().map(|name| format!("--keep-global-symbol={name}")));

@@ -1,7 +1,7 @@
 //! The jobs of a check, the same at home as on a build machine.
 //!
-//! Each job is one line of [`JOBS`]: its name, the lane in which the quick check has it, and how
-//! many minutes it may take. `xtask/ci.sh` has its commands.
+//! Each job is one line of [`JOBS`]: its name, its lane in the quick check, and its time limit in
+//! minutes. `xtask/ci.sh` has its commands.
 //!
 //! ```text
 //!   main lane   fmt ── tidy ── prose ── crates ── dist (links on one processor)
@@ -11,8 +11,8 @@
 //!   then        skips
 //! ```
 //!
-//! Clippy comes late because cargo lets it wait as long as the tests are built in the same folder.
-//! The lane beside gives way to the other: its limits are wide.
+//! Clippy comes late, because cargo makes it wait while the tests are built in the same folder. The
+//! lane beside has a lower priority than the main lane, so its time limits are wide.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -28,33 +28,34 @@ use crate::FEATURES;
 use crate::outcome::{Failures, Outcome};
 use crate::process;
 
-/// A job: its name, its lane, and how many minutes it may take.
+/// A job: its name, its lane, and its time limit in minutes.
 type Job = (&'static str, Lane, u32);
 
-/// Where `cargo x ci` without names runs a job. Named jobs run one after the other.
+/// The lane in which `cargo x ci` without names runs a job. Named jobs run one after the other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lane {
-    /// In order, what a person watches.
+    /// The jobs whose output a person watches, in order.
     Main,
-    /// At the same time, what needs nothing of the main lane; shown when a job is over.
+    /// Jobs that run at the same time and need nothing of the main lane. Their output is shown when
+    /// a job is over.
     Beside,
-    /// When both have ended.
+    /// Jobs that run after both lanes have ended.
     End,
     /// Runs only if it is named.
     Named,
 }
 
-/// How much a job does.
+/// The extent of a job.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Full,
     /// The short form.
     Quick,
-    /// The short form, as one of all jobs.
+    /// The short form, in a run of all jobs.
     OneOfAll,
 }
 
-/// A line of the closing table, and what it adds to the closing line.
+/// A line of the closing table, with its numbers for the closing line.
 struct Row {
     name: &'static str,
     outcome: Outcome,
@@ -86,11 +87,11 @@ const JOBS: &[Job] = &[
     ("soak", Lane::Named, 180),
 ];
 
-/// The status by which a job says that it cannot run here.
+/// The exit status of a job that cannot run here.
 const SKIPPED: i32 = 77;
 
-/// Runs the named jobs in full, or in their quick form after `--quick`; without a name, the quick
-/// form of all that have a lane.
+/// Runs the named jobs in full, or in their quick form after `--quick`; without a name, runs all
+/// jobs with a lane in their quick form.
 pub(crate) fn run(names: &[&str]) -> Result<()> {
     if names == ["--list"] {
         JOBS.iter().for_each(|(name, ..)| println!("{name}"));
@@ -127,11 +128,12 @@ fn run_lane(lane: Lane) -> Result<Vec<Row>> {
 fn run_job((name, lane, minutes_max): Job, mode: Mode) -> Result<Row> {
     let (sh, is_beside) = (process::shell()?, lane == Lane::Beside && mode == Mode::OneOfAll);
     let (limit, mut words) = (format!("{minutes_max}m"), Vec::new());
-    // On a build machine a hanging job is not noticed: it is ended with all its children.
+    // On a build machine no person sees that a job hangs, so a time limit ends it with all its
+    // children.
     if env::var_os("CI").is_some() {
         words.extend(["timeout", "--kill-after=20", &limit]);
     }
-    // The tests of the main lane have deadlines; the other lane has none.
+    // Only the tests of the main lane have deadlines, so the other lane gets a lower priority.
     if is_beside {
         words.extend(["nice", "-n", "10"]);
     }
@@ -143,7 +145,7 @@ fn run_job((name, lane, minutes_max): Job, mode: Mode) -> Result<Row> {
         .args(&words[1..])
         .env("QUICK", if mode == Mode::Full { "" } else { "1" })
         .env("ALL", if mode == Mode::OneOfAll { "1" } else { "" })
-        // The path of this program may be that of a new one, once the tests are built.
+        // Building the tests may replace the file of this program.
         .env("X", format!("/proc/{}/exe", std::process::id()))
         .env("OWN", process::target().join(name))
         .env("FEATURES", FEATURES)
@@ -156,14 +158,15 @@ fn run_job((name, lane, minutes_max): Job, mode: Mode) -> Result<Row> {
     show(&format!("\n== {name}"));
     let mut outcome = count(command, show);
     print!("{text}");
-    // Such a test ended as "ok" for cargo: here it counts as skipped, not passed.
+    // For cargo, a skipped test has passed; here it counts as skipped.
     let skipped = tests_of(&sh.read_file(&skips).unwrap_or_default());
     outcome.passed = outcome.passed.saturating_sub(skipped);
     outcome.skipped += skipped;
     Ok(Row { name, outcome, time: start.elapsed() })
 }
 
-/// Runs a job and counts its tests; one that ended badly without a failed test counts as one.
+/// Runs a job and counts its tests. A job that fails without a failed test counts as one failed
+/// test.
 fn count(command: Cmd<'_>, mut show: impl FnMut(&str)) -> Outcome {
     let (mut outcome, mut failures) = (Outcome::default(), Failures::default());
     let result = process::watch(command.into(), |line| {
@@ -173,7 +176,7 @@ fn count(command: Cmd<'_>, mut show: impl FnMut(&str)) -> Outcome {
             show(line);
         }
     });
-    // Again at the end: they may be thousands of lines above.
+    // Shows the failures again at the end, because they may be thousands of lines above.
     failures.lines.iter().for_each(|line| show(line));
     match result {
         Ok(status) if status.success() => {}
@@ -190,13 +193,13 @@ fn count(command: Cmd<'_>, mut show: impl FnMut(&str)) -> Outcome {
     outcome
 }
 
-/// Counts the tests that skipped all or some of what they claim.
+/// Counts the tests that skipped all or a part of their checks.
 fn tests_of(skips: &str) -> usize {
     // skipped: TEST: REASON, where TEST may hold `::`
     skips.lines().filter_map(|line| line.split(": ").nth(1)).collect::<BTreeSet<_>>().len()
 }
 
-/// Tells the lines of a test program without tests.
+/// Returns `true` for the output lines of a test program without tests.
 fn is_noise(line: &str) -> bool {
     let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out;";
     line.is_empty() || line == "running 0 tests" || line.starts_with(empty)
@@ -225,11 +228,11 @@ fn word(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Starts this program again in a mount namespace of its own, where that is allowed.
+/// Starts this program again in a mount namespace of its own, if that is allowed.
 ///
-/// The mounts go with the namespace's last process, so a run that is killed leaves none. Mounts
-/// that an earlier run has left are not in it: if the server of a FUSE mount is gone, mkfs.btrfs(8)
-/// gives up.
+/// The mounts end with the namespace's last process, so a killed run leaves none. The namespace
+/// does not have mounts of earlier runs: mkfs.btrfs(8) fails if there is a FUSE mount whose server
+/// has ended.
 fn take_own_mounts() -> Result<()> {
     const TAKEN: &str = "NOWAIT_OWN_MOUNTS";
     let prefix = own_mounts()?;
@@ -241,7 +244,7 @@ fn take_own_mounts() -> Result<()> {
     bail!("unshare: {}", again.env(TAKEN, "1").exec());
 }
 
-/// Returns the words before a command that give it its own mount namespace; none where that is
+/// Returns the words before a command that give it its own mount namespace. Empty if that is
 /// forbidden, or not needed because only root mounts.
 fn own_mounts() -> Result<Vec<&'static str>> {
     const SCRIPT: &str = "findmnt -rno TARGET | grep /nowait- | sort -r | \

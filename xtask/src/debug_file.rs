@@ -1,8 +1,8 @@
-//! Debug information apart from the program, where debuggers look for it.
+//! Debug information in files of its own, where debuggers look for it.
 //!
-//! The lines of the source take four fifths of the tool. Below `lib/debug/.build-id` they are found
-//! by the number that the linker gave the program, by gdb, perf and the backtraces of a panic, if
-//! that folder is copied to `/usr/lib/debug`.
+//! Debug information is four fifths of the tool's size. gdb, perf and the backtraces of a panic
+//! find it below `lib/debug/.build-id` by the build ID of the program, if that folder is copied to
+//! `/usr/lib/debug`.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,8 @@ use crate::dist::{rename, temporary};
 use crate::machine::Machine;
 use crate::process;
 
-/// Installs `program` as `to` without its debug information, and that below `debug`.
+/// Installs `program` as `to` without its debug information, and the debug information below
+/// `debug`.
 pub(crate) fn install(
     sh: &Shell,
     machine: Machine,
@@ -33,7 +34,7 @@ pub(crate) fn install(
     Ok(())
 }
 
-/// Returns where the debug file of a program with these notes lies, as readelf(1) prints them.
+/// Returns the path of the debug file of a program, from its notes as readelf(1) prints them.
 fn place(notes: &str) -> Option<PathBuf> {
     let id = notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: "))?;
     let (folder, file) = id.split_at_checked(2)?;

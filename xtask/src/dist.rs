@@ -11,9 +11,9 @@
 //! ```
 //!
 //! The C compiler links because rustc cannot: two versions of one symbol need `symver` directives
-//! together with a version script. Each file is checked under a temporary name and then renamed:
-//! a failed build leaves the last good one, and a running program keeps what it has mapped. The
-//! same sources give the same bytes (places.rs), which packaging/test/reproducible.sh checks.
+//! together with a version script. Each file is checked under a temporary name and then renamed: a
+//! failed build leaves the last good file, and a running program keeps the file that it has mapped.
+//! The same sources give the same bytes (places.rs); packaging/test/reproducible.sh checks that.
 
 use std::env;
 use std::fs;
@@ -28,14 +28,14 @@ use crate::machine::{Machine, OWN};
 use crate::process::{self, root};
 use crate::{c_api, debug_file, places, symbols};
 
-/// Where the C files and the version scripts lie.
+/// The folder of the C files and the version scripts.
 const SOURCES: &str = "crates/api";
 
-/// One shared object: its soname, which is its file name, and what it is made of.
+/// One shared object: its soname, which is its file name, and its sources.
 struct Library {
     soname: &'static str,
     sources: &'static [&'static str],
-    /// The first so many of `sources` are what it is made of with musl.
+    /// With musl, only this number of the first `sources` is used.
     sources_with_musl: usize,
     version_script: &'static str,
     define: &'static str,
@@ -54,7 +54,7 @@ const LIBRARIES: &[Library] = &[
     Library {
         soname: "libnowait_preload.so",
         sources: &["libaio/exports.c", "libaio/preload.c", "libaio/signals.c", "posix/posix.c"],
-        // The others stand before functions of glibc: docs/installing.md.
+        // The other sources replace functions of glibc: see docs/installing.md.
         sources_with_musl: 2,
         version_script: "libaio/preload.map",
         define: "-DNOWAIT_PRELOAD=1",
@@ -89,13 +89,13 @@ pub(crate) fn run(machine: Machine) -> Result<()> {
     if machine.is_musl() {
         return link_libraries(machine);
     }
-    // The debug information of earlier builds belongs to no program any more.
+    // Debug information of earlier builds belongs to no program of this one.
     sh.remove_path(dist.join("lib/debug"))?;
     build_programs(&sh, machine, PROGRAMS)?;
     link_libraries(machine)?;
     c_api::install(machine)?;
-    // Manual pages and completions are the same on every machine; only here can the programs be
-    // asked for them.
+    // Manual pages and completions are the same on every machine. The programs print them, and only
+    // those for this machine can run.
     if machine.is_own() {
         share(&sh)?;
     }
@@ -105,9 +105,9 @@ pub(crate) fn run(machine: Machine) -> Result<()> {
     Ok(())
 }
 
-/// Builds what `make demo` needs: the two libraries as they are shipped, and the benchmarks in
-/// target/demo. Optimizing the libraries occupies one processor, so the benchmarks are compiled
-/// meanwhile.
+/// Builds the files of `make demo`: the two libraries as they are shipped, and the benchmarks in
+/// target/demo. Optimizing the libraries occupies one processor, so the benchmarks are compiled at
+/// the same time.
 pub(crate) fn run_for_demo() -> Result<()> {
     println!("demo: building libaio.so.1, libnowait_preload.so and nowait-bench");
     thread::scope(|scope| {
@@ -120,11 +120,11 @@ pub(crate) fn run_for_demo() -> Result<()> {
 fn build_demo() -> Result<()> {
     let sh = process::shell()?;
     let build = OWN.cargo(&sh, &["build", "--profile", "demo", "-p", "nowait-bench"])?;
-    // Two builds would draw their progress over each other.
+    // Two builds would overwrite each other's progress bars.
     process::run(build.env("CARGO_TERM_PROGRESS_WHEN", "never"))
 }
 
-/// Makes the two libraries that programs of others are run with.
+/// Makes the two libraries for unmodified programs.
 pub(crate) fn link_libraries(machine: Machine) -> Result<()> {
     let (sh, folder) = (process::shell()?, machine.dist().join("lib"));
     let natives = build_archive(&sh, machine, "nowait-faces")?;
@@ -134,8 +134,8 @@ pub(crate) fn link_libraries(machine: Machine) -> Result<()> {
     link_alias(&sh, &folder, "libaio.so.1t64", "libaio.so.1")
 }
 
-/// Builds programs; where nothing but tests runs them, as tests are built: with assertions, and in
-/// half the time, since all that they need is built for the tests too.
+/// Builds programs. If only tests run them, builds them like the tests: with assertions, and in
+/// half the time, because their dependencies are built for the tests, too.
 fn build_programs(sh: &Shell, machine: Machine, programs: &[(&str, &str)]) -> Result<()> {
     let built = if env::var_os("NOWAIT_TOOL_FOR_TESTS").is_some() && machine.is_own() {
         process::run(cmd!(sh, "cargo build --workspace --all-targets --features {FEATURES}"))?;
@@ -152,7 +152,7 @@ fn build_programs(sh: &Shell, machine: Machine, programs: &[(&str, &str)]) -> Re
     Ok(())
 }
 
-/// Builds the static archive of a package; returns the system libraries that it says it needs.
+/// Builds the static archive of a package; returns the system libraries that rustc names for it.
 pub(crate) fn build_archive(sh: &Shell, machine: Machine, package: &str) -> Result<Vec<String>> {
     const NATIVES: &str = "native-static-libs: ";
     let build = machine.cargo(sh, &["rustc", "--release", "--lib", "--crate-type", "staticlib"])?;
@@ -179,7 +179,7 @@ fn link(
     sh.create_dir(to.parent().unwrap_or(to))?;
     let parts = if machine.is_musl() { library.sources_with_musl } else { library.sources.len() };
     let natives = natives.iter().map(|name| machine.native(name)).collect::<Result<Vec<_>>>()?;
-    // The archive is private: only the C files export.
+    // The functions of the archive are hidden: only the C files export functions.
     let link = machine
         .linker(sh, library.soname, &sources.join(library.version_script))
         .args([library.define, "-Wl,--exclude-libs,ALL"])
@@ -197,15 +197,15 @@ fn link(
     rename(&temporary, to)
 }
 
-/// Adds another name for a library: that of libaio on distributions with a 64-bit `time_t`
-/// transition, that of libnowait for the linker.
+/// Adds another name for a library: the name of libaio on distributions with a 64-bit `time_t`
+/// transition, or the name of libnowait for the linker.
 pub(crate) fn link_alias(sh: &Shell, folder: &Path, alias: &str, library: &str) -> Result<()> {
     let temporary = temporary(&folder.join(alias));
     process::run(cmd!(sh, "ln -s -f {library} {temporary}"))?;
     rename(&temporary, &folder.join(alias))
 }
 
-/// Asks the tool for the manual pages and completions, which it asks the other programs for.
+/// Runs the tool, which prints the manual pages and completions, also those of the other programs.
 fn share(sh: &Shell) -> Result<()> {
     let pages = sh.create_dir("dist/share/man/man1")?;
     process::output(cmd!(sh, "dist/bin/nowait man {pages}"))?;
@@ -226,7 +226,7 @@ pub(crate) fn temporary(file: &Path) -> PathBuf {
     file.with_file_name(format!(".{name}.{}", std::process::id()))
 }
 
-/// Has a file that is complete take the place of another one; prints its length.
+/// Replaces a file by a complete one; prints its length.
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).with_context(|| to.display().to_string())?;
     let shown = to.strip_prefix(root()).unwrap_or(to).display().to_string();

@@ -1,4 +1,4 @@
-//! The interpreters of Python that are here, and what the extension module is for each.
+//! The installed Python interpreters, and the form of the extension module for each.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -11,10 +11,11 @@ use xshell::{Cmd, cmd};
 
 use crate::process;
 
-/// The ending that CPython gives to a module for all its versions from the one it was built for.
+/// The suffix of a module for all versions of CPython from the one on for which it was built.
 pub(crate) const ABI3: &str = ".abi3.so";
 
-/// The versions that tests and wheels are for. A `t` behind the version is the free-threaded one.
+/// The versions for which there are tests and wheels. A `t` marks the free-threaded build of a
+/// version.
 const VERSIONS: [&str; 8] = ["3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.15"];
 
 /// The program by which an interpreter prints its version and kind. It must be able to make
@@ -36,13 +37,13 @@ pub(crate) struct Interpreter {
 }
 
 impl Interpreter {
-    /// Returns the one that `NOWAIT_PYTHON` names, else the system's.
+    /// Returns the interpreter that `NOWAIT_PYTHON` names, or the system's.
     pub(crate) fn chosen() -> Result<Interpreter> {
         Interpreter::ask(&env::var("NOWAIT_PYTHON").unwrap_or_else(|_| String::from("python3")))
     }
 
-    /// Returns those that are here, one of each version: by their names, those of pyenv, and what
-    /// `NOWAIT_PYTHONS` lists, paths as in PATH.
+    /// Returns the installed interpreters, one of each version: those in PATH, those of pyenv, and
+    /// those in the paths of `NOWAIT_PYTHONS`, a list like PATH.
     pub(crate) fn all() -> Vec<Interpreter> {
         let given = env::var_os("NOWAIT_PYTHONS").unwrap_or_default();
         let given = env::split_paths(&given).map(|path| path.display().to_string());
@@ -69,12 +70,14 @@ impl Interpreter {
         self.version.ends_with('t')
     }
 
-    /// Returns `true` if it takes a module of the stable interface; else it needs its own.
+    /// Returns `true` if the interpreter accepts a module of the stable interface; otherwise it
+    /// needs its own.
     fn has_stable_interface(&self) -> bool {
         !self.is_free_threaded() && self.version != "3.10"
     }
 
-    /// Returns `true` if a wheel is built for it: PyO3 supports free threading from 3.14 on.
+    /// Returns `true` if a wheel is built for the interpreter: PyO3 supports free threading from
+    /// 3.14 on.
     pub(crate) fn has_wheel(&self) -> bool {
         self.version != "3.13t"
     }
@@ -84,7 +87,7 @@ impl Interpreter {
         if self.has_stable_interface() { ABI3 } else { ".so" }
     }
 
-    /// Has a build of the extension module make one for it.
+    /// Sets the options of a build of the extension module for this interpreter.
     pub(crate) fn fit<'a>(&self, mut build: Cmd<'a>) -> Cmd<'a> {
         if !self.has_stable_interface() {
             build = build.arg("--no-default-features").env("PYO3_PYTHON", &self.program);
@@ -103,8 +106,8 @@ impl fmt::Display for Interpreter {
     }
 }
 
-/// Returns the programs that pyenv has installed; those in PATH under its names run only the
-/// versions that it was told of.
+/// Returns the interpreters that pyenv has installed. Its programs in PATH run only the versions
+/// that were selected.
 fn of_pyenv() -> Vec<String> {
     let home = env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv"));
     let root = env::var_os("PYENV_ROOT").map(PathBuf::from).or(home).unwrap_or_default();

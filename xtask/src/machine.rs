@@ -50,33 +50,33 @@ const LINK_FLAGS: &str = "-shared -fPIC -O2 -g1 -std=gnu11 -Wall -Wextra -Werror
     -Wl,--no-undefined -Wl,--as-needed -Wl,--build-id -Wl,--compress-debug-sections=zlib";
 
 impl Machine {
-    /// Finds one by the name of its folder.
+    /// Finds a machine by the name of its folder.
     pub(crate) fn named(name: &str) -> Result<Machine> {
         let found = OTHERS.iter().find(|machine| machine.name == name);
         found.copied().with_context(|| format!("dist: {name}: nothing is built for that here"))
     }
 
-    /// Returns `true` if programs for it run here as they are.
+    /// Returns `true` if this is the machine that builds.
     pub(crate) fn is_own(self) -> bool {
         self == OWN
     }
 
-    /// Returns `true` if its C library is musl.
+    /// Returns `true` if the machine's C library is musl.
     pub(crate) fn is_musl(self) -> bool {
         self.name == "musl"
     }
 
-    /// Returns where its files go.
+    /// Returns the folder of the machine's files below dist/.
     pub(crate) fn dist(self) -> PathBuf {
         process::root().join("dist").join(self.name)
     }
 
-    /// Returns where cargo puts a file that it builds in release mode.
+    /// Returns the path of a file that cargo builds in release mode.
     pub(crate) fn built(self, file: &str) -> PathBuf {
         process::target().join(self.triple).join("release").join(file)
     }
 
-    /// Prepares cargo to build what goes into dist/ for it.
+    /// Prepares cargo to build the files of dist/ for the machine.
     pub(crate) fn cargo<'a>(self, sh: &'a Shell, args: &[&str]) -> Result<Cmd<'a>> {
         let mut cargo = cmd!(sh, "cargo {args...}");
         if !self.triple.is_empty() {
@@ -84,12 +84,14 @@ impl Machine {
             cargo = cargo.args(["--target", self.triple]);
             cargo = cargo.env(format!("CARGO_TARGET_{triple}_LINKER"), self.compiler);
         }
-        // Programs that load our libraries have a musl of their own.
+        // Programs that load nowait's libraries bring their own musl, so it is not linked
+        // statically.
         let flags: &[&str] = if self.is_musl() { &["-Ctarget-feature=-crt-static"] } else { &[] };
         places::of_cargo(sh, cargo, flags)
     }
 
-    /// Prepares its C compiler to link a shared object; for this machine `CC` may name another one.
+    /// Prepares the machine's C compiler to link a shared object. For this machine, `CC` may name
+    /// another compiler.
     pub(crate) fn linker<'a>(self, sh: &'a Shell, soname: &str, map: &Path) -> Cmd<'a> {
         let own = env::var("CC").ok().filter(|_| self.is_own());
         let link = sh.cmd(own.as_deref().unwrap_or(self.compiler));
@@ -99,8 +101,8 @@ impl Machine {
 
     /// Returns the linker option for a native library of Rust's.
     ///
-    /// With musl, what unwinds the stack is the archive that comes with Rust: the compiler's, both
-    /// shared and static, needs glibc on this machine.
+    /// With musl, the archive that comes with Rust unwinds the stack: the C compiler's libraries
+    /// for that, shared and static, need glibc on this machine.
     pub(crate) fn native(self, option: &str) -> Result<String> {
         if !self.is_musl() || option != "-lgcc_s" {
             return Ok(option.to_owned());
@@ -111,7 +113,7 @@ impl Machine {
         Ok(format!("{root}/lib/rustlib/{triple}/lib/self-contained/libunwind.a"))
     }
 
-    /// Prepares a tool of binutils for its files.
+    /// Prepares a tool of binutils for the machine's files.
     pub(crate) fn tool<'a>(self, sh: &'a Shell, name: &str) -> Cmd<'a> {
         sh.cmd(format!("{}{name}", self.tools))
     }

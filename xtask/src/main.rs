@@ -30,7 +30,8 @@ mod wheels;
 use std::env;
 use std::process::ExitCode;
 
-/// The features that the workspace is built with: one list, so that its parts are built once.
+/// The features of every build of the workspace. One list, so that its crates are compiled only
+/// once.
 const FEATURES: &str = "nowait/futures-io,nowait/tokio";
 
 const HELP: &str = "\

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How many tests passed, failed, and were skipped.
+/// Numbers of passed, failed and skipped tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) passed: usize,
@@ -30,16 +30,16 @@ impl Outcome {
     }
 }
 
-/// The failed tests, and the first lines of what each has said.
+/// The failed tests, and the first lines of the output of each.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     pub(crate) lines: Vec<String>,
-    /// Lines of the current test that are still wanted.
+    /// Number of further lines to keep of the current test.
     wanted: usize,
 }
 
 impl Failures {
-    /// Looks at a line of the output of `cargo test`.
+    /// Processes a line of the output of `cargo test`.
     pub(crate) fn note(&mut self, line: &str) {
         const WANTED: usize = 16;
         let names_one = line.starts_with("test ") && line.ends_with(" FAILED");

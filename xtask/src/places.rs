@@ -1,5 +1,5 @@
-//! The places that programs, libraries and their debug information name: the same ones wherever
-//! they were built, so that the same sources give the same bytes.
+//! The paths in programs, libraries and their debug information. They do not depend on the folder
+//! of the build, so that the same sources give the same bytes.
 //!
 //! | on the machine that builds | in the files |
 //! |---|---|
@@ -21,40 +21,40 @@ use crate::process;
 const TREE: &str = "/usr/src/nowait";
 const CRATES: &str = "/usr/src/crates";
 
-/// Has a command of cargo's name them in what it builds; `flags` are for rustc besides, as is what
-/// the caller's `RUSTFLAGS` holds. Flags in a configuration file of cargo's do not count then.
+/// Makes a cargo command replace the paths in its output. rustc also gets `flags` and the caller's
+/// `RUSTFLAGS`; cargo ignores flags in its configuration files then.
 pub(crate) fn of_cargo<'a>(sh: &Shell, command: Cmd<'a>, flags: &[&str]) -> Result<Cmd<'a>> {
     let renamed = renamed(sh)?;
     let options = renamed.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}"));
     let mut words = given_rustflags();
     words.extend(flags.iter().map(|flag| (*flag).to_owned()));
     words.extend(options);
-    // CFLAGS reaches code that build scripts compile. The scripts divide it at spaces, so a path
-    // with a space cannot be given.
+    // CFLAGS is for C code that build scripts compile. The scripts split it at spaces, so paths
+    // with a space are left out.
     let own = env::var("CFLAGS").unwrap_or_default();
     let options = renamed.iter().filter(|(from, _)| !from.contains(' '));
     let options = options.map(|(from, to)| format!("-ffile-prefix-map={from}={to}"));
     let options = [own].into_iter().chain(options).collect::<Vec<_>>().join(" ");
-    // In this form a word may contain spaces.
+    // In this form of the variable, a word may contain spaces.
     Ok(command.env("CARGO_ENCODED_RUSTFLAGS", words.join("\u{1f}")).env("CFLAGS", options))
 }
 
-/// Returns the option by which a C compiler names them in what it compiles of the tree.
+/// Returns the option by which a C compiler replaces the paths of the tree in its output.
 pub(crate) fn of_c_compiler() -> String {
     format!("-ffile-prefix-map={}={TREE}", process::root().display())
 }
 
-/// Has cargo unpack the sources of other crates. It would do so as it builds: the first build would
-/// not know yet which folder to rename, and the second one, which does, would build all anew.
+/// Makes cargo unpack the sources of other crates. Otherwise the first build unpacks them: it does
+/// not know yet which folder to rename, and the second build, which does, compiles everything
+/// again.
 pub(crate) fn unpack(sh: &Shell, machine: Machine) {
     let target = if machine.is_own() { "host-tuple" } else { machine.triple };
-    // The result is ignored: without the network everything but the crates of tests may be here,
-    // and cargo build names a missing one.
+    // The result is ignored: without a network, all crates but those of tests may be present, and
+    // `cargo build` reports a missing one.
     drop(process::output(cmd!(sh, "cargo fetch --target {target}")));
 }
 
-/// Returns pairs of a path and its replacement, the more special ones later: the last that fits is
-/// used.
+/// Returns pairs of a path and its replacement, more specific ones later: the last match applies.
 fn renamed(sh: &Shell) -> Result<Vec<(String, String)>> {
     let (root, target) = (process::root().to_owned(), process::target());
     let installed = process::output(cmd!(sh, "rustc --print sysroot"))?;
@@ -71,7 +71,7 @@ fn renamed(sh: &Shell) -> Result<Vec<(String, String)>> {
     places.push((library, format!("/rustc/{commit}")));
     let mut renamed = Vec::new();
     for (from, to) in places {
-        // A compiler names the folder that it runs in without symbolic links.
+        // A compiler writes the path of its working folder without symbolic links.
         let real = fs::canonicalize(&from).unwrap_or_else(|_| from.clone());
         renamed.extend([real, from].map(|from| (from.display().to_string(), to.clone())));
     }

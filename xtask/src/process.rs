@@ -25,7 +25,7 @@ pub(crate) fn shell() -> Result<Shell> {
     Ok(sh)
 }
 
-/// Runs a command, which writes where this program does.
+/// Runs a command with the standard output and error of this program.
 pub(crate) fn run(command: impl Into<Command>) -> Result<()> {
     let mut command = command.into();
     let status = command.status().with_context(|| describe(&command))?;
@@ -42,7 +42,7 @@ pub(crate) fn stream(command: impl Into<Command>, line: impl FnMut(&str)) -> Res
     Ok(())
 }
 
-/// Runs a command, hands each line of its output (both streams, in order) to `line`.
+/// Runs a command, and passes each line of its output (both streams, in order) to `line`.
 pub(crate) fn watch(mut command: Command, mut line: impl FnMut(&str)) -> Result<ExitStatus> {
     let (reader, writer) = pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);

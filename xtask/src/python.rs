@@ -1,4 +1,4 @@
-//! The Python package: built, put together in a folder, and tested there.
+//! The Python package: it is built, assembled in a folder, and tested there.
 //!
 //! ```text
 //!  target/python/package    python/nowait and the extension module, as a wheel would install them
@@ -20,7 +20,7 @@ use crate::process::{self, root, target};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Tests the package with one interpreter, or with all that are here.
+/// Tests the package with one interpreter, or with all that are installed.
 pub(crate) fn run(all: bool) -> Result<()> {
     let interpreters = if all { Interpreter::all() } else { vec![Interpreter::chosen()?] };
     ensure!(!interpreters.is_empty(), "no CPython of those that the package is for");
@@ -41,7 +41,7 @@ pub(crate) fn run(all: bool) -> Result<()> {
     Ok(())
 }
 
-/// Builds the extension module for an interpreter, puts the package together, and tests it.
+/// Builds the extension module for an interpreter, assembles the package, and tests it.
 fn test(interpreter: &Interpreter, line: impl FnMut(&str)) -> Result<()> {
     let sh = &process::shell()?;
     let modules = cmd!(sh, "cargo build --features {FEATURES} -p nowait-python -p nowait-vllm");
@@ -53,7 +53,8 @@ fn test(interpreter: &Interpreter, line: impl FnMut(&str)) -> Result<()> {
     let python = environment(sh, "test", interpreter)?;
     let aiofiles = sources(sh, &python, "aiofiles", "25.1.0")?;
     let aiofile = sources(sh, &python, "aiofile", "3.12.3")?;
-    // CPython 3.10 looks for modules where it runs: the sources have no extension module.
+    // CPython 3.10 looks for modules in its working folder first, and the sources have no extension
+    // module.
     sh.change_dir(&package);
     let [project, tests] = ["pyproject.toml", "tests"].map(|it| root().join("python").join(it));
     let test = cmd!(sh, "{python} -m pytest --durations=5 -rs -c {project} {tests}")
@@ -73,7 +74,7 @@ type Module = (&'static str, &'static str);
 const PACKAGE: Module = ("nowait", "_nowait");
 const EXAMPLE: Module = ("examples/vllm/nowait_vllm", "_blocks");
 
-/// Puts a package together from the module in `built`, for `PYTHONPATH` to name `folder`.
+/// Assembles a package in `folder`, for `PYTHONPATH`, with the module in `built`.
 fn assemble(
     sh: &Shell,
     (sources, module): Module,
@@ -97,8 +98,8 @@ fn assemble(
     Ok(sh.copy_file(library, package.join(format!("{module}{ending}")))?)
 }
 
-/// Puts the package into `folder` as a distribution installs it: the module is built for release,
-/// and what says which package that is lies beside.
+/// Installs the package into `folder` as a distribution does: with a module built for release, and
+/// with the package's metadata.
 pub(crate) fn install(folder: &Path) -> Result<()> {
     let sh = &process::shell()?;
     process::run(OWN.cargo(sh, &["build", "--release", "-p", "nowait-python"])?)?;
@@ -116,7 +117,7 @@ fn metadata(project: &str) -> String {
     format!("Metadata-Version: 2.1\nName: nowait\nVersion: {VERSION}\nSummary: {summary}\n")
 }
 
-/// Returns by which names other packages find what is in this one.
+/// Returns the entry points, the names by which other packages find objects of this one.
 fn entry_points(project: &str) -> String {
     const SECTION: &str = "[project.entry-points.";
     let lines = project.lines().skip_while(|line| !line.starts_with(SECTION));
@@ -124,7 +125,7 @@ fn entry_points(project: &str) -> String {
     lines.map(|line| line.replace(SECTION, "[").replace('"', "") + "\n").collect()
 }
 
-/// Makes a virtual environment with what its list of requirements names, unless it is there;
+/// Makes a virtual environment with the packages of its list of requirements, unless it exists;
 /// returns its interpreter.
 pub(crate) fn environment(sh: &Shell, name: &str, of: &Interpreter) -> Result<PathBuf> {
     let list = list(name, of);
@@ -142,8 +143,8 @@ pub(crate) fn environment(sh: &Shell, name: &str, of: &Interpreter) -> Result<Pa
     Ok(python)
 }
 
-/// Returns the list of what an environment has; some interpreters have one of their own, because
-/// other versions are for them, or none.
+/// Returns the list of an environment's packages. Some interpreters have a list of their own,
+/// because they need other versions, or cannot have a package.
 fn list(name: &str, interpreter: &Interpreter) -> PathBuf {
     let folder = root().join("python");
     let own = if interpreter.is_free_threaded() { "free-threaded" } else { &interpreter.version };
@@ -151,12 +152,12 @@ fn list(name: &str, interpreter: &Interpreter) -> PathBuf {
     if own.exists() { own } else { folder.join(format!("requirements-{name}.txt")) }
 }
 
-/// Fetches the sources of a package of Python, unless they are there; returns their folder.
+/// Fetches the sources of a Python package, unless they exist; returns their folder.
 fn sources(sh: &Shell, python: &Path, name: &str, version: &str) -> Result<PathBuf> {
     let folders = sh.create_dir(target().join("python/sources"))?;
     let folder = folders.join(format!("{name}-{version}"));
     if !folder.is_dir() {
-        // An interpreter that the package is no longer for runs its tests with an older one
+        // An interpreter that this version no longer supports runs its tests with an older version
         // installed.
         let pip = cmd!(sh, "{python} -m pip download -q --disable-pip-version-check --no-deps");
         let pip = pip.args(["--ignore-requires-python", "--no-binary", name, "--dest"]);

@@ -6,8 +6,8 @@ use anyhow::{Result, bail, ensure};
 
 use crate::machine::Machine;
 
-/// Everything that libaio.so.1 exports, and the only things.
-/// Source: `readelf --dyn-syms` of libaio 0.3.113.
+/// The exact list of symbols that libaio.so.1 exports. Source: `readelf --dyn-syms` of libaio
+/// 0.3.113.
 const LIBAIO: &str = "
     LIBAIO_0.1 io_queue_init@@LIBAIO_0.1 io_queue_run@@LIBAIO_0.1 io_queue_release@@LIBAIO_0.1
     io_submit@@LIBAIO_0.1 io_cancel@LIBAIO_0.1 io_getevents@LIBAIO_0.1 io_queue_wait@LIBAIO_0.1
@@ -20,14 +20,15 @@ const PRELOAD: &str = "
     io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents
     close dup2 dup3 close_range closefrom _exit execve syscall";
 
-/// The further functions that the preload library exports with glibc.
+/// Functions that the preload library exports in addition with glibc.
 const PRELOAD_OF_GLIBC: &str = "
     sigaction signal sysconf
     aio_read aio_write aio_fsync aio_error aio_return aio_suspend aio_cancel aio_init lio_listio
     aio_read64 aio_write64 aio_fsync64 aio_error64 aio_return64 aio_suspend64 aio_cancel64
     lio_listio64";
 
-/// How names begin that must stay inside: Rust's own, and the functions that the C files call.
+/// Prefixes of names that must not be exported: those of Rust, and of the functions that the C
+/// files call.
 const INTERNAL: &[&str] = &["_R", "_ZN", "__rust", "__rdl", "__rg", "rust_", "nowait_"];
 
 /// Checks the exports of libaio.so.1, given as the output of `readelf --dyn-syms -W`.

@@ -1,4 +1,4 @@
-//! The rules that no other tool checks. Looks at the files, not at the history.
+//! The rules that no other tool checks. They apply to the files, not to the history.
 //!
 //! ```text
 //!   layers      a crate depends only on lower ones
@@ -38,7 +38,7 @@ use crate::process;
 use crate::python;
 use source::Source;
 
-/// One broken rule: where, and what to do.
+/// One broken rule: the place, and the advice.
 #[derive(Debug, PartialEq, Eq)]
 struct Finding {
     path: String,
@@ -52,7 +52,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Looks at one file, adds what it finds.
+/// Checks one file, and adds its findings.
 type Check = fn(&Source, &mut Vec<Finding>);
 
 const CHECKS: &[Check] = &[
@@ -65,19 +65,19 @@ const CHECKS: &[Check] = &[
     text::unfinished,
 ];
 
-/// Looks at all files together.
+/// Checks all files together, and adds its findings.
 type WholeCheck = fn(&[Source], &mut Vec<Finding>);
 
 const WHOLE_CHECKS: &[WholeCheck] =
     &[modules::floors, locks::check, messages::check, names::check, book::check];
 
-/// Folders of the tree that hold no source of ours; hidden ones are skipped too.
+/// Folders of the tree without sources of the project; hidden folders are skipped, too.
 const SKIPPED_FOLDERS: &[&str] = &["target", "dist", "corpus", "artifacts"];
 
-/// Hidden folders that do hold sources.
+/// Hidden folders with sources.
 const HIDDEN_SOURCES: &[&str] = &[".ci", ".cargo"];
 
-/// Checks every source file of the tree and prints what was found.
+/// Checks every source file of the tree, and prints the findings.
 pub(crate) fn run() -> Result<()> {
     let (sources, mut findings) = (collect()?, Vec::new());
     for source in &sources {
@@ -93,7 +93,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Has rumdl look if linked files and headings exist, and shellcheck at the scripts.
+/// Runs rumdl, which checks that linked files and headings exist, and shellcheck on the scripts.
 fn run_others(sources: &[Source]) -> Result<()> {
     let sh = process::shell()?;
     let python = python::environment(&sh, "lint", &Interpreter::chosen()?)?;
@@ -101,7 +101,7 @@ fn run_others(sources: &[Source]) -> Result<()> {
     process::run(cmd!(sh, "{rumdl} check --config xtask/rumdl.toml --no-cache --quiet ."))?;
     let is_script = |it: &&Source| it.extension() == "sh" && !it.path.starts_with("tests/");
     let scripts = sources.iter().filter(is_script).map(|source| &source.path);
-    // The codes excepted take a function's parameter or array for that of another.
+    // The excluded checks confuse parameters and arrays of different functions.
     let shellcheck = cmd!(sh, "{shellcheck} --severity=warning --exclude=SC2120,SC2128,SC2178");
     process::run(shellcheck.args(scripts))
 }
@@ -114,7 +114,7 @@ fn collect() -> Result<Vec<Source>> {
         let entry = entry?;
         let path = entry.path().strip_prefix(process::root())?.to_string_lossy();
         if entry.file_type().is_file() && Source::is_checked(&path) {
-            // A file that another process is just replacing has no text to check.
+            // A file that another process replaces at this moment has no text to check.
             let Ok(text) = fs::read_to_string(entry.path()) else { continue };
             sources.push(Source::new(&path, &text));
         }
@@ -130,7 +130,7 @@ fn is_walked(entry: &DirEntry) -> bool {
         || !is_hidden && !SKIPPED_FOLDERS.contains(&&*name)
 }
 
-/// Runs one check over one text: what the tests of the checks need.
+/// Runs one check over one text, for the tests of the checks.
 #[cfg(test)]
 fn check_text(check: Check, path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();

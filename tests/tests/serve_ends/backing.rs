@@ -8,12 +8,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// The server's treatment of clients.
+/// The server's behaviour towards clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// Sends nothing.
     Silent,
-    /// Sends the greeting, and then slowly one byte of an answer after another.
+    /// Sends the greeting, and then its answer slowly, byte by byte.
     Drips,
     /// Serves zeroes, and answers a flush when the test permits it.
     Serves,
@@ -59,14 +59,15 @@ impl Backing {
             for stream in listener.incoming().flatten() {
                 let state = shared.clone();
                 state.connected.store(true, Relaxed);
-                // The test judges the behaviour of the other side: ignore errors.
+                // The test checks the behaviour of `nowait serve`, the client of this server:
+                // ignore errors.
                 thread::spawn(move || drop(state.talk(stream)));
             }
         });
         Self { socket, state }
     }
 
-    /// Returns the name of its image for a command line.
+    /// Returns the name of this server's image for the command line of `nowait serve`.
     pub(crate) fn image(&self) -> String {
         image_at(&self.socket)
     }
@@ -91,7 +92,8 @@ impl Backing {
     }
 }
 
-/// Returns the name of the image of a server at `socket`.
+/// Returns the name of the image of an NBD server at `socket`, for the command line of `nowait
+/// serve`.
 pub(crate) fn image_at(socket: &Path) -> String {
     format!("vm=nbd+unix:///vm?socket={}", socket.display())
 }
@@ -111,7 +113,7 @@ impl State {
         Ok(())
     }
 
-    /// Answers one request; returns `false` if it was the last.
+    /// Answers one request; returns `false` if the client disconnects by it.
     fn serve(&self, stream: &mut UnixStream) -> io::Result<bool> {
         let mut request = [0; 28];
         stream.read_exact(&mut request)?;

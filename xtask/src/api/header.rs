@@ -1,8 +1,8 @@
 //! Lists the declarations of a C header, one line each: functions, constants, macros, and the
 //! fields of structures, each with the name of its structure.
 //!
-//! Fields that are reserved may get another name and another use, and the version is another in
-//! each release.
+//! Reserved fields are left out, because they may get another name and use; so is the version,
+//! which differs in each release.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use crate::pattern::regex;
 /// Comments, and line ends inside of macros.
 static NO_CODE: LazyLock<Regex> = regex!(r"(?s)/\*.*?\*/|\\\n");
 
-/// A line of the preprocessor, or what makes the header one of C++.
+/// A line of the preprocessor, or the `extern "C"` for C++.
 static LINES: LazyLock<Regex> = regex!(r#"(?m)^(?:#.*|extern "C" \{)$"#);
 
 /// A structure, a list of constants, another declaration with the body that it may have.

@@ -1,8 +1,8 @@
 //! The public API of a crate, read from the pages that rustdoc makes of it.
 //!
-//! A line for each declaration, public method and implemented trait: what stands in the pages as
-//! code, without the words. Methods that come with a trait are the trait's business, and those of
-//! the standard library (by `Deref`, for every type) change with its version.
+//! The list has a line for each declaration, public method and implemented trait: the code of the
+//! pages, without the prose. It leaves out methods of traits, which are listed with the trait, and
+//! those of the standard library (by `Deref`, for every type), which change with its version.
 
 use std::fs;
 use std::path::Path;
@@ -24,7 +24,7 @@ static FOLDED: LazyLock<Regex> = regex!(r"(?s)<summary.*?</summary>");
 static TAG: LazyLock<Regex> = regex!(r"<[^>]*>");
 /// A page in the index, relative to the crate's folder: `choice/fn.parse.html`.
 static PAGE: LazyLock<Regex> = regex!(r#"<li><a href="(([^".][^"]*/)?(\w+)\.(\w+)\.html)""#);
-/// The title of a section, or code: of an implementation (3), or of something in it.
+/// The title of a section, or the header of an implementation (h3) or of an item in it.
 static PART: LazyLock<Regex> =
     regex!(r#"(?s)<h2 id="([^"]*)"|<h([345])[^>]*class="code-header">(.*?)</h[345]>"#);
 
@@ -48,12 +48,12 @@ pub(super) fn list(folder: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Returns the lines of the page of one item, first the declaration.
+/// Returns the lines of the page of one item; the first is the declaration.
 fn lines(kind: &str, html: &str) -> Option<Vec<String>> {
     let (_, rest) = html.split_once("<pre class=\"rust item-decl\"><code>")?;
     let (declaration, rest) = rest.split_once("</code></pre>")?;
     let mut found = vec![text(declaration)];
-    // Another name has what the type has that it is for.
+    // A type alias has the methods and traits of its type, which are listed there.
     if kind == "type" {
         return Some(found);
     }
@@ -96,7 +96,7 @@ fn text(html: &str) -> String {
     for (written, meant) in signs.map(|sign| sign.split_at(sign.len() - 1)) {
         seen = seen.replace(written, meant);
     }
-    // A mark of "notable" traits, which is no code.
+    // The mark of "notable" traits is not code.
     seen.replace('ⓘ', "").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

@@ -1,6 +1,6 @@
-//! The book: its list has every page, and a page links to no file that the book does not hold.
+//! The book: its list has every page, and pages link only to files in the book.
 //!
-//! `rumdl.toml` has what else is checked of links: that files and headings are there.
+//! rumdl checks that linked files and headings exist (`rumdl.toml`).
 
 use std::fs;
 use std::sync::LazyLock;
@@ -14,13 +14,13 @@ use crate::process::root;
 
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Documents beside `docs/` that the book holds too.
+/// Documents outside `docs/` that are in the book, too.
 const BESIDE: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
 /// A link to a file of the tree.
 static LINK: LazyLock<Regex> = regex!(r"\]\(([^)#:]+)(?:#[^)]*)?\)");
 
-/// Checks the pages and what they link to.
+/// Checks the pages and their links.
 pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
     let is_in_book = |path: &str| path.starts_with("docs/") || BESIDE.contains(&path);
     let is_page = |source: &&Source| source.extension() == "md" && is_in_book(&source.path);

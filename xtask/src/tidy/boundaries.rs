@@ -8,11 +8,11 @@ use super::Finding;
 use super::source::Source;
 use crate::pattern::regex;
 
-/// A pattern that code must not contain, and where it counts: paths begin so.
+/// A pattern that code must not contain, and the prefixes of the paths to which the rule applies.
 struct Boundary {
     pattern: &'static LazyLock<Regex>,
     inside: &'static [&'static str],
-    /// Files inside that the rule excepts.
+    /// Files to which the rule does not apply.
     except: &'static [&'static str],
     part: Part,
     advice: &'static str,
@@ -34,9 +34,9 @@ static ATOMICS: LazyLock<Regex> =
 static SLEEPS: LazyLock<Regex> = regex!(r"\bthread::sleep(?:_ms)?\b");
 
 const BOUNDARIES: &[Boundary] = &[
-    // Excepted are programs that look at the libraries from outside, and simulations that answer
-    // system calls. The C files of crates/api/libaio only export; they are no Rust. The layers
-    // decide on which crates a crate may depend, `libc` say; clippy checks that each `unsafe` is
+    // The exceptions are programs that use the libraries from outside, and simulations that answer
+    // system calls. The C files of crates/api/libaio only export, and are not Rust. `layers.rs` has
+    // the crates on which a crate may depend, such as `libc`; clippy checks that each `unsafe` is
     // explained.
     Boundary {
         pattern: &FOREIGN,
@@ -45,9 +45,10 @@ const BOUNDARIES: &[Boundary] = &[
         part: Part::Product,
         advice: "foreign code outside crates/core/sys: call a safe function of nowait-sys",
     },
-    // Crates whose lock-free parts are modelled; loom replaces the primitives of sys. Excepted are
-    // the statistics, which decide nothing, hints, which may be wrong, and the addresses of chunks
-    // of memory, which are only made: each would only multiply the interleavings of a model.
+    // Crates with models of their lock-free parts; loom replaces the primitives of sys. The
+    // exceptions are statistics, on which nothing depends, hints, which may be wrong, and addresses
+    // of chunks of memory, which are set once: each would only multiply the interleavings of a
+    // model.
     Boundary {
         pattern: &ATOMICS,
         inside: &[

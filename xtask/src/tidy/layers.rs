@@ -44,11 +44,11 @@ const SAME_LAYER: &[(&str, &str)] = &[
     ("nowait-server", "nowait-image-store"),
 ];
 
-/// Packages that talk to the system.
+/// Packages with system calls.
 const SYSTEM: &[&str] = &["libc", "io-uring", "rustix", "nix"];
 
-/// The crates that may name those: the layer made for it, what looks from outside, and what
-/// answers in simulations.
+/// The crates that may use them: the layer for system calls, programs that use the libraries from
+/// outside, and simulations that answer system calls.
 const SYSTEM_USERS: &[&str] = &[
     "nowait-sys",
     "nowait-harness",
@@ -61,7 +61,7 @@ const SYSTEM_USERS: &[&str] = &[
     "nowait-machine",
 ];
 
-/// Checks the dependencies that a manifest names, those for tests and targets too.
+/// Checks the dependencies of a manifest, also those of tests and targets.
 pub(super) fn dependencies(source: &Source, findings: &mut Vec<Finding>) {
     let is_ours = ["crates/", "python/", "tests/"].iter().any(|it| source.path.starts_with(it));
     if !is_ours || !source.path.ends_with("/Cargo.toml") {
@@ -86,7 +86,7 @@ pub(super) fn dependencies(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the dependencies of a manifest; `true` beside those that are only for tests.
+/// Returns the dependencies of a manifest, with `true` for those of tests only.
 fn named(manifest: &Table) -> Vec<(String, bool)> {
     let targets = manifest.get("target").and_then(Value::as_table);
     let targets = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
@@ -102,7 +102,7 @@ fn named(manifest: &Table) -> Vec<(String, bool)> {
     named.collect()
 }
 
-/// Returns the finding if `package` talks to the system through `named`. Tests may.
+/// Returns the finding if `package` makes system calls through `named`. Tests may.
 fn judge_system(package: &str, named: &str, is_dev: bool) -> Option<String> {
     let is_wrong = !is_dev && !SYSTEM_USERS.contains(&package) && SYSTEM.contains(&named);
     is_wrong.then(|| format!("{named} is for nowait-sys: add a safe function there"))

@@ -10,16 +10,16 @@ use std::sync::LazyLock;
 /// The first words of a table of locks; it ends with its block.
 const TABLE: &str = "Lock ordering:";
 
-/// Words of a table that are no locks.
+/// Words of a table that are not locks.
 const FRAME: &[&str] = &["Lock", "ordering", "Alone"];
 
-/// Where the locks are that tables must name.
+/// Folders with the locks that tables must name.
 const PLACES: &[&str] = &["crates/core/", "crates/api/"];
 
 /// A text in parentheses, or a name beside it.
 static NAMES: LazyLock<Regex> = regex!(r"\((?:[^()]|\([^()]*\))*\)|[\w.]*\w[\w.]*");
 
-/// A structure, to what opens its fields, or another name of a lock.
+/// A structure up to the opening of its fields, or an alias of a lock type.
 static TYPES: LazyLock<Regex> =
     regex!(r"\b(?:struct|type)\s+(\w+)(?:[^={(;]*[{(]|[^=;]*=\s*(?:Mutex|RwLock)<)");
 
@@ -33,13 +33,12 @@ static BARE: LazyLock<Regex> = regex!(r"\b(?:Mutex|RwLock)\b");
 enum Kind {
     /// Tables must name it.
     Lock,
-    /// A flag that is taken as a lock is; tables may.
+    /// A flag that is used like a lock; tables may name it.
     Flag,
 }
 
-/// Checks that each field of the types `Mutex` and `RwLock` is named in a table, as `Type.field`,
-/// or `Type` if it has no name; and that tables name nothing else, but for what stands in
-/// parentheses.
+/// Checks that a table names each field of the types `Mutex` and `RwLock`, as `Type.field`, or
+/// `Type` if the field has no name; and that tables name nothing else outside parentheses.
 pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
     let mut locks = BTreeMap::new();
     for (index, source) in sources.iter().enumerate() {
@@ -83,7 +82,7 @@ fn held(source: &Source) -> Vec<(String, usize, Kind)> {
     let mut found = Vec::new();
     for item in TYPES.captures_iter(code) {
         let (whole, owner) = (item.get(0).expect("all of it"), item[1].to_owned());
-        // The locks themselves are of sys.
+        // The crate sys defines the locks.
         let is_lock = ["Mutex", "RwLock"].contains(&owner.as_str());
         if is_lock || tests.iter().any(|range| range.contains(&whole.start())) {
             continue;

@@ -21,7 +21,7 @@ const PLACES: &[&str] =
 
 /// Parts of paths without messages.
 const OUTPUT: &[&str] = &[
-    // Examples, tests that are no folder of tests, and what only they print.
+    // Examples, tests outside folders of tests, and texts that only they print.
     "/examples/",
     "/conformance",
     "/models.rs",
@@ -39,7 +39,7 @@ const OUTPUT: &[&str] = &[
     "/status/prometheus.rs",
 ];
 
-/// Code before a string that is no message: results, claims for developers, names of work.
+/// Code before a string that is not a message: results, assertions, descriptions of work.
 static NOT_BEFORE: LazyLock<Regex> = regex!(
     r"(?:\b(?:writeln|write)!\(\s*text,\s*$|\bpush_str\($|\bprint\(format!\(\s*$",
     r"|\b(?:caught|note|expect|unreachable!|contains|strip_prefix|split|split_once|says)\([^()]*$",

@@ -9,9 +9,8 @@ use super::Finding;
 use super::source::{Source, words};
 use crate::pattern::regex;
 
-/// A crate whose modules stand on floors, the ground first. Modules of one floor do not import each
-/// other, except on the floor that is named as the crate's one circle, if it has one; its reason is
-/// in `lib.rs`.
+/// A crate whose modules are on floors, the lowest first. Modules of one floor do not import each
+/// other, except on the one floor that the entry names as a circle; `lib.rs` has the reason.
 struct House {
     folder: &'static str,
     floors: &'static [&'static [&'static str]],
@@ -90,7 +89,7 @@ const HOUSES: &[House] = &[
 /// An export of the root of a crate: the module, and its names.
 static REEXPORT: LazyLock<Regex> = regex!(r"\bpub use (\w+)::([^;]*)");
 
-/// A path from the root of the crate: its first name, or what is in its braces.
+/// A path from the root of the crate: its first name, or the content of its braces.
 static IMPORT: LazyLock<Regex> =
     regex!(r"\bcrate::(?:(\w+)|\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\})");
 
@@ -142,7 +141,7 @@ impl House {
     }
 }
 
-/// Returns which module each type that the crate's root exports comes from.
+/// Returns the module of each type that the crate's root exports.
 fn reexports(root: &str) -> BTreeMap<&str, &str> {
     let mut owners = BTreeMap::new();
     for export in REEXPORT.captures_iter(root) {

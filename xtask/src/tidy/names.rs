@@ -1,4 +1,4 @@
-//! Names in backticks: the files, members and tests that a document names are there.
+//! Names in backticks: the files, members and tests that a document names exist.
 //!
 //! | what | must be |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | `Type::member`, the long name of a test or a function | code of one file |
 //! | a name behind a file and a colon, up to a semicolon | code of that file |
 //!
-//! A column `file` of a table is a walk: it names each file once, so that its reader never turns
-//! back. In `CHANGELOG.md` and in a superseded decision only the files must be there.
+//! A column `file` of a table is a reading order: it names each file once. In `CHANGELOG.md` and in
+//! a superseded decision only the files must exist.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -19,10 +19,10 @@ use super::source::{FENCED, Source, blank, words};
 use crate::pattern::regex;
 use crate::process;
 
-/// In how many lines at its top a decision says that it is superseded.
+/// Number of lines at the top of a decision in which it states that it is superseded.
 const STATUS_LINES: usize = 4;
 
-/// Where paths may begin.
+/// Folders from which paths may begin.
 const FOLDERS: &[&str] = &[
     "",
     "crates/",
@@ -79,7 +79,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Returns the names in backticks on a line that are not there; in history, files only.
+    /// Returns the names in backticks on a line that do not exist; in history, files only.
     fn missing(&self, line: &str, is_history: bool) -> Vec<String> {
         let (mut files, mut found, mut end) = (Vec::new(), Vec::new(), 0);
         for quoted in QUOTED.captures_iter(line) {
@@ -115,14 +115,14 @@ impl<'a> Known<'a> {
             || self.sources.iter().any(|file| is_at(&file.path, path))
     }
 
-    /// Returns `true` if code has the name of a metric as a string.
+    /// Returns `true` if code has the name of a metric as a string literal.
     fn has_text(&self, name: &str) -> bool {
         let text = format!("\"{}\"", name.trim_start_matches("nowait_serve_"));
         self.sources.iter().any(|source| source.is_code() && source.text.contains(&text))
     }
 }
 
-/// Returns `true` if a file lies in this folder, or the end of its path is this.
+/// Returns `true` if `path` is a folder of the file, or the end of its path.
 fn is_at(file: &str, path: &str) -> bool {
     let is_in = |folder: &&str| {
         let rest = file.strip_prefix(*folder).and_then(|file| file.strip_prefix(path));
@@ -132,7 +132,7 @@ fn is_at(file: &str, path: &str) -> bool {
         || FOLDERS.iter().any(is_in)
 }
 
-/// Returns `true` if the reader chooses a part of the path, or it is of something that is built.
+/// Returns `true` if the reader chooses a part of the path, or a build makes the file.
 fn is_made(path: &str) -> bool {
     path.starts_with("dist/") || path.contains("NAME")
 }

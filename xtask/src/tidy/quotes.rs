@@ -1,9 +1,8 @@
 //! Quotations: the text that a document quotes from a file is in the file.
 //!
-//! A line `<!-- from crates/x/y.rs -->` in a document says that the block of code below it is
-//! lines of that file, as they stand there but for how far they are indented: so it is compiled
-//! and tested, and cannot age. Each block of Rust and C has such a line, and names a file that the
-//! tests compile.
+//! A line `<!-- from crates/x/y.rs -->` in a document states that the block of code below it
+//! consists of lines of that file, with any indentation. So the block is compiled and tested, and
+//! stays correct. Each block of Rust and C has such a line, with a file that the tests compile.
 
 use super::Finding;
 use super::source::Source;
@@ -12,13 +11,13 @@ use std::fs;
 
 const MARK: &str = "<!-- from ";
 
-/// How a block begins that must be a quotation.
+/// The first lines of blocks that must be quotations.
 const QUOTED: &[&str] = &["```rust", "```c"];
 
-/// Where files lie that the tests compile.
+/// Parts of the paths of files that the tests compile.
 const COMPILED: &[&str] = &["/tests/", "/examples/", "/src/", "tests/"];
 
-/// Checks the blocks of code that name a file, and those that ought to.
+/// Checks the blocks of code that name a file, and those that must.
 pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     if source.extension() != "md" {
         return;
@@ -50,7 +49,7 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns `true` if the lines follow each other in the text, all indented by the same there.
+/// Returns `true` if the text has the lines of the block in sequence, all indented equally.
 fn contains(text: &str, block: &[&str]) -> bool {
     let lines: Vec<&str> = text.lines().collect();
     let Some(first) = block.first() else { return false };

@@ -10,7 +10,7 @@ use crate::pattern::regex;
 
 /// One file of the tree.
 pub(super) struct Source {
-    /// Relative to the root, with `/`.
+    /// The path from the root of the tree, with `/`.
     pub(super) path: String,
     /// The file as it is on disk.
     pub(super) text: String,
@@ -82,7 +82,7 @@ impl Source {
         attributes.filter_map(|(start, _)| self.test_item(start)).collect()
     }
 
-    /// Returns the item or statement below the attribute at `start`, if that asks for `test`.
+    /// Returns the item or statement below the attribute at `start`, if the attribute has `test`.
     fn test_item(&self, start: usize) -> Option<Range<usize>> {
         let rest = &self.code[start..];
         let attribute = &rest[..rest.find(']')?];

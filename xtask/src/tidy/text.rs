@@ -1,4 +1,4 @@
-//! Rules about lines: how wide, how many, how a file begins, nothing unfinished.
+//! Rules about lines: their width, their number, the first line of a file, and no unfinished work.
 
 use super::Finding;
 use super::source::{Source, words};
@@ -9,7 +9,7 @@ const LINES_MAX: usize = 700;
 /// Marks of unfinished work, in pieces so that this file does not find itself.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
-/// Documents whose lines are broken: those that are read beside the code.
+/// Documents whose lines must fit into 100 columns, because they are read beside the code.
 const BROKEN_DOCUMENTS: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
 /// No line is wider than 100 columns. Tables and links of a document cannot be broken.
@@ -37,7 +37,7 @@ pub(super) fn length(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Every Rust file says at its top what it is for.
+/// Every Rust file begins with a `//!` line about its purpose.
 pub(super) fn module_comment(source: &Source, findings: &mut Vec<Finding>) {
     let first = source.text.lines().next().unwrap_or_default();
     if source.is_rust() && !first.starts_with("//! ") {
@@ -45,7 +45,7 @@ pub(super) fn module_comment(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// No marks of unfinished work: it is done, or it is an issue.
+/// No marks of unfinished work: work is done, or it is an issue.
 pub(super) fn unfinished(source: &Source, findings: &mut Vec<Finding>) {
     for (offset, word) in words(&source.text) {
         if UNFINISHED.contains(&word) {

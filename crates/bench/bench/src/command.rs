@@ -75,7 +75,7 @@ pub enum Bench {
 }
 
 impl Bench {
-    /// Measures, prints the figures, and writes the reports asked for; takes minutes.
+    /// Measures, prints the figures, and writes the requested reports; takes minutes.
     ///
     /// # Errors
     /// Something is missing, a run failed, a report cannot be written, the user asked to stop, or

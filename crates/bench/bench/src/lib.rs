@@ -1,5 +1,5 @@
-//! Interleaved measurements: of unmodified programs with and without nowait, fio first, of every
-//! engine through its own interface, of servers, and of what no program asks for.
+//! Interleaved measurements: of unmodified programs, such as fio, with and without nowait; of every
+//! engine through its own interface; of servers; and of work that no program does by itself.
 //!
 //! ```text
 //!  the suites, each a table of cases and a way to make one run:

@@ -1,4 +1,4 @@
-//! `nowait-bench`: what `nowait bench` starts.
+//! `nowait-bench`, the program that `nowait bench` starts.
 
 use clap::{CommandFactory, Parser, Subcommand};
 use nowait_bench::Bench;

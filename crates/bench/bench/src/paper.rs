@@ -90,7 +90,7 @@ pub(crate) fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
 }
 
 impl PaperArgs {
-    /// Returns the options of the same on a device that exists.
+    /// Returns the options of the same experiments on a real device.
     fn on_device(&self) -> WorkloadArgs {
         let measure = MeasureArgs {
             rounds: self.rounds.or(self.quick.then_some(1)),
@@ -108,7 +108,7 @@ impl PaperArgs {
     }
 }
 
-/// Prints the tables, and how many of the sources' changes were met.
+/// Returns the tables as text, and the number of the sources' claims that were reached.
 fn text(args: &PaperArgs, hardware: &Hardware, tables: &[Table]) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -173,7 +173,8 @@ fn json(args: &PaperArgs, hardware: &Hardware, tables: &[Table]) -> Result<Strin
     let cases: Vec<Value> = tables.iter().map(case_params).collect();
     to_text(&json!({
         "schema": SCHEMA,
-        // In the place of a machine: nothing of the one it ran on has a say.
+        // The model stands for the host: the machine of the simulation has no effect on the
+        // figures.
         "host": { "device": hardware.name, "about": hardware.about },
         "workload": "paper",
         "params": { "seed": args.seed, "quick": args.quick, "cases": cases },
@@ -194,7 +195,7 @@ fn json_rows(table: &Table, row: &Row) -> Vec<Value> {
         Source::Ratio(_) | Source::Between(..) | Source::Said(_) | Source::Silent => Vec::new(),
     };
     figures.extend([("baseline", row.baseline), ("nowait", row.nowait)]);
-    // Where a figure stands in a plot against the block size.
+    // The place of a figure in a plot against the block size.
     let point = row.point.as_ref().map(|point| {
         json!({
             "block_bytes": point.block_bytes,

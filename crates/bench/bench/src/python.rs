@@ -33,7 +33,7 @@ pub struct PythonArgs {
 /// Runs the benchmark of the package, which prints its tables and writes its figures itself.
 ///
 /// # Errors
-/// There is no interpreter, it has no package, or the benchmark failed, of which it has said why.
+/// The interpreter or its package is missing, or the benchmark failed and has printed the reason.
 pub(crate) fn run_python(args: &PythonArgs) -> Result<()> {
     let program = args.python.display();
     let what = || format!("start {program}");

@@ -1,4 +1,4 @@
-//! Ctrl-C leaves a valid report of what was measured before, and no test files.
+//! Ctrl-C leaves a valid report of the earlier runs, and no test files.
 
 use nowait_block::conformance::note_skip_here;
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ const PATIENCE: Duration = Duration::from_mins(3);
 /// `SIGINT` in the mask of `/proc/PID/status`.
 const SIGINT_BIT: u64 = 1 << (libc::SIGINT - 1);
 
-/// Polls until `there` is something; fails the test if that does not happen.
+/// Polls until `there` returns `true`; fails the test if it does not in time.
 fn wait_for(what: &str, child: &mut Child, mut there: impl FnMut(u32) -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !there(child.id()) {
@@ -20,7 +20,7 @@ fn wait_for(what: &str, child: &mut Child, mut there: impl FnMut(u32) -> bool) -
             return false;
         }
         assert!(Instant::now() < deadline, "no {what}");
-        // Nothing tells what /proc shows; a busy loop would take the processor from the runs.
+        // Changes of /proc cause no event; a busy loop would take the processor from the runs.
         std::thread::park_timeout(Duration::from_millis(2));
     }
     true
@@ -49,8 +49,8 @@ const DIR: Option<&str> = Some("--dir");
 const LONG: [&str; 3] = ["--rounds=1000", "--runtime=50ms", "--size=16M"];
 
 /// Starts a workload that would take very long, sends SIGINT after `runs` programs it has started,
-/// and returns its report; `None` if it cannot run here. `place` is the option that says where its
-/// test file lies, if it has one.
+/// and returns its report; `None` if it cannot run here. `place` is the option for the place of its
+/// test file, if it has one.
 fn interrupted(
     workload: &str,
     place: Option<&str>,
@@ -78,7 +78,7 @@ fn interrupted(
             || wait_for("file", &mut child, |_| largest_file(folder.path()) >= 16 << 20));
     if ready {
         let pid = libc::pid_t::try_from(child.id()).expect("a process id");
-        // SAFETY: takes numbers; the process is ours and has not been waited for.
+        // SAFETY: the arguments are numbers; the process is a child that has not been reaped.
         unsafe { libc::kill(pid, libc::SIGINT) };
     }
     let output = child.wait_with_output().expect("a child");
@@ -99,7 +99,7 @@ fn interrupted(
     Some(report)
 }
 
-/// The programs that a workload of fio starts: its version, three probes, and more.
+/// Interrupts after seven programs: fio for its version, three probes, and then runs.
 #[test]
 fn what_fio_has_measured_is_reported() {
     for (workload, engine) in [("submit", "system"), ("posix", "posixaio")] {

@@ -8,7 +8,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// The interface that the driver uses, and a tier of synchronous calls. Numpy is one function here.
+/// A stand-in with the interface that the driver uses, and a tier of synchronous calls. Its numpy
+/// has one function.
 const PACKAGES: [(&str, &str); 7] = [
     ("vllm-0.33.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: vllm\nVersion: 0.33.0\n"),
     ("numpy.py", "arange = range\n"),
@@ -35,7 +36,7 @@ fn environment(folder: &Path) -> PathBuf {
     folder.to_owned()
 }
 
-/// Runs cases small; their JSON, if there is one.
+/// Runs cases small; returns their JSON, if they wrote one, and the output.
 fn small(python: &Path, files: &Path, arguments: &[&str]) -> (Option<Value>, Output) {
     let json = files.with_extension("json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));

@@ -11,7 +11,7 @@ fn small(arguments: &[&str]) -> Option<(Value, Output)> {
     let files = folder.path().join("files");
     let (json, html) = (folder.path().join("r.json"), folder.path().join("r.html"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
-    // Where it finds `dist`.
+    // The folder where the program finds `dist`.
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
     command.args(["parity", "--rounds=1", "--runtime=100ms", "--size=16M", "--keep-caches"]);
     command.args(arguments).arg("--dir").arg(&files);
@@ -80,8 +80,8 @@ fn each_engine_has_figures_of_the_cells_asked_for() {
             document["ratios"].as_array().expect("ratios").iter().find(is)
         };
         assert_eq!(ratio("iops").map(|ratio| &ratio["a"]), Some(&"system".into()), "{case}");
-        // A run as short as this may need no more processor time than fio does to start: then
-        // there is nothing to divide by, and no verdict.
+        // Such a short run may need no more processor time than the start of fio: then the divisor
+        // is zero, and there is no verdict.
         let params = cases.iter().find(|params| params["case"] == case).expect("its parameters");
         let verdict = &params["verdict"]["nowait"];
         assert_eq!(verdict.is_string(), ratio("cpu_us_per_io").is_some(), "{case}: {text}");

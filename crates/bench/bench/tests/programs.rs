@@ -8,11 +8,11 @@ use std::process::{Command, Output};
 use nowait_block::conformance::note_skip_here;
 use serde_json::Value;
 
-/// Runs a case small with and without nowait; its JSON, unless a program is missing.
+/// Runs a case small with and without nowait; returns its JSON, unless a program is missing.
 fn small(folder: &Path, python: &Path, case: &str) -> (Option<Value>, Output) {
     let json = folder.join("report.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
-    // Where it finds `dist`.
+    // The folder where the program finds `dist`.
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
     command.args(["programs", "--engine=system,nowait", "--rounds=1", "--runtime=100ms"]);
     command.args(["--size=64M", "--keep-caches", "--case", case]);
@@ -63,7 +63,7 @@ fn mariadb_serves_transactions_from_tables_larger_than_its_pool() {
     is_measured("mariadb-direct", Path::new("/nonexistent"));
 }
 
-/// A package of the version wanted, whose reads are those of threads: the real one would have to be
+/// A package of the required version that reads in threads: the real one would have to be
 /// downloaded.
 const CAIO: [(&str, &str); 3] = [
     ("caio/__init__.py", ""),
@@ -117,7 +117,7 @@ fn what_is_missing_is_a_row_with_the_command_that_installs_it() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
     command.args(["programs", "--quick", "--case=qemu-sparse-4k", "--keep-caches", "--dir"]);
-    // Nothing is found in a folder that is empty, and QEMU lies in none of the system's.
+    // No program is in an empty folder, and QEMU is in none of the system's folders.
     let output = command.arg(folder.path()).env("PATH", folder.path()).output();
     let output = output.expect("the program starts");
     let (text, stderr) =

@@ -1,4 +1,4 @@
-//! A reader of standard output that goes away, and an output that takes nothing.
+//! Standard output with a closed reader, and standard output that cannot be written.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

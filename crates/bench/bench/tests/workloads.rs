@@ -8,14 +8,14 @@ use std::process::{Command, Output};
 use nowait_block::conformance::note_skip_here;
 use serde_json::Value;
 
-/// The program, where it finds `dist`.
+/// Returns the command of the program, in the folder where it finds `dist`.
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
     command.args(arguments).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
     command
 }
 
-/// Runs a workload small in `folder`; its JSON, and what it said.
+/// Runs a workload small in `folder`; returns its JSON and its output.
 fn small(folder: &Path, arguments: &[&str]) -> (Option<Value>, Output) {
     let json = folder.join("report.json");
     let mut command = bench(arguments);
@@ -31,13 +31,14 @@ fn small(folder: &Path, arguments: &[&str]) -> (Option<Value>, Output) {
     (document, output)
 }
 
-/// The engines of a report, by the names of its rows.
+/// Returns the engines of a report, by the names of its rows.
 fn engines(document: &Value) -> BTreeSet<String> {
     let rows = document["rows"].as_array().expect("rows");
     rows.iter().filter_map(|row| Some(row["engine"].as_str()?.to_owned())).collect()
 }
 
-/// Runs a workload with its engines; `wanted` must be in the report unless a note says why not.
+/// Runs a workload with its engines; each of `wanted` must be in the report, or in a note with the
+/// reason.
 fn runs(arguments: &[&str], wanted: &[&str], cases: usize) {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
     let (document, output) = small(folder.path(), arguments);
@@ -213,7 +214,7 @@ fn a_run_that_fails_is_told_and_not_tried_again() {
     command.arg("--device").arg(folder.path());
     let output = command.output().expect("the program starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // The pages by which the file is known as a test file stay.
+    // The pages by which the program recognizes a test file stay unchanged.
     let path = folder.path().join("nowait-bench.pages");
     let mut bytes = std::fs::read(&path).expect("the test file");
     bytes.chunks_mut(4096).skip(1).step_by(2).for_each(|page| page.fill(7));

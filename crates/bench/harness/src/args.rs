@@ -62,17 +62,17 @@ pub struct MeasureArgs {
     pub reports: ReportArgs,
 }
 
-/// How long a measurement takes, and on how much, where the command line does not say.
+/// The rounds, run times and sizes of a suite, if the command line has none.
 pub struct Defaults {
     pub rounds: u16,
     /// In full, and quick.
     pub runtime_ms: [u64; 2],
     pub size_bytes: [u64; 2],
-    /// The smallest size that says anything.
+    /// The smallest size with a meaningful result.
     pub least_bytes: u64,
 }
 
-/// How long a measurement takes, and on how much.
+/// The rounds, the run time and the size of a measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Extent {
     pub rounds: usize,
@@ -80,7 +80,7 @@ pub struct Extent {
     pub size_bytes: u64,
 }
 
-/// Where the test files lie, and what becomes of the page cache.
+/// The folder of the test files, and the handling of the page cache.
 #[derive(Debug, Clone, Args)]
 pub struct DiskArgs {
     /// Folder of the test files; the file system under test
@@ -92,8 +92,8 @@ pub struct DiskArgs {
     pub keep_caches: bool,
 }
 
-/// Finds a library of ours, `lib/NAME`, in `dist`, or beside this program, or in the folder dist.
-/// Packages have it in `lib/nowait`.
+/// Finds a library of nowait, `lib/NAME`, in `dist`, or beside this program, or in the folder dist.
+/// Installed packages have it in `lib/nowait`.
 ///
 /// # Errors
 /// The file is missing; the message names the folders that were searched.
@@ -114,10 +114,10 @@ pub fn found_in_dist(dist: Option<&Path>, file: &str) -> Result<PathBuf> {
 }
 
 impl MeasureArgs {
-    /// Returns how long to measure, and on how much.
+    /// Returns the number of rounds, the time of a run and the size to measure on.
     ///
     /// # Errors
-    /// The size asked for is too small.
+    /// The requested size is too small.
     pub fn extent(&self, or: &Defaults) -> Result<Extent> {
         let index = usize::from(self.quick);
         Ok(Extent {
@@ -127,11 +127,10 @@ impl MeasureArgs {
         })
     }
 
-    /// Leaves the cases asked for.
+    /// Keeps the requested cases.
     ///
     /// # Errors
-    /// There is no case of a name, and the message has those that there are; or none of them can
-    /// be done.
+    /// No case has a requested name, and the message lists the names; or no case can be measured.
     pub fn select<J>(&self, mut cases: Vec<Case<J>>) -> Result<Vec<Case<J>>> {
         let known: Vec<&str> = cases.iter().map(|case| case.name).collect();
         for asked in &self.cases {
@@ -149,10 +148,10 @@ impl MeasureArgs {
         Ok(cases)
     }
 
-    /// Leaves the cases asked for, each with the subjects asked for.
+    /// Keeps the requested cases, each with the requested subjects.
     ///
     /// # Errors
-    /// There is no case or engine of a name; the message has those that there are.
+    /// No case or engine has a requested name; the message lists the names.
     pub fn select_subjects<J>(&self, mut cases: Vec<Case<J>>) -> Result<Vec<Case<J>>> {
         let subjects = cases.iter().flat_map(|case| &case.subjects);
         let known = distinct(subjects.map(|subject| subject.name));
@@ -175,7 +174,8 @@ impl DiskArgs {
     }
 }
 
-/// Returns a size; one that is too small would be measured as another one than asked for.
+/// Returns `size_bytes` if it is large enough. The measurement would silently use more than a size
+/// that is too small.
 ///
 /// # Errors
 /// The size is below `least_bytes`.
@@ -187,7 +187,7 @@ pub fn at_least(size_bytes: u64, least_bytes: u64) -> Result<u64> {
     Err(BenchError::usage(format!("--size is {size}; it must be at least {least}")))
 }
 
-/// Returns the error of a name that is none, with those that there are.
+/// Returns the error for an unknown name; it lists the known ones.
 pub fn unknown(what: &str, asked: &str, known: &[&str]) -> BenchError {
     BenchError::usage(format!("no {what} '{asked}'; there are {}", known.join(", ")))
 }

@@ -33,7 +33,7 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         for child in &mut self.0 {
-            // One that has ended already is what was wanted.
+            // If the process has ended already, nothing is left to do.
             let _ = child.kill();
             let _ = child.wait();
         }

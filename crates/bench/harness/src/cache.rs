@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use crate::error::{Context, Result};
 
-/// Where a 3 drops clean pages, directory entries and inodes.
+/// The file of the kernel to which a 3 is written to drop clean pages, directory entries and
+/// inodes.
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
-/// Lets the device finish what the flush has started.
+/// Pause after a flush, in which the device finishes its own writes.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Says in what state the page cache is before a run, for reports.
+/// Returns the state of the page cache before a run, in words for reports.
 pub fn state(caches_dropped: bool) -> &'static str {
     match caches_dropped {
         true => "dropped before each run of a cold case",
@@ -39,7 +40,7 @@ pub fn write_back(path: &Path) -> Result<()> {
 pub fn make_cold(path: &Path, everything: bool) -> Result<()> {
     write_back(path)?;
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
-    // Up to the end; advice cannot fail in a way that matters.
+    // From the beginning to the end of the file. A failure of this advice does not matter.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     if everything {
         fs::write(DROP_CACHES, "3").context(|| format!("write {DROP_CACHES}"))?;

@@ -46,12 +46,12 @@ pub struct Target {
     pub against: Against,
 }
 
-/// One way to do a case; `J` is all that the runner must know of it.
+/// One way to run a case; `J` is all input of its runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subject<J> {
     /// The name in tables and in the JSON.
     pub name: &'static str,
-    /// The engine that it uses, by the name of the command line, and what that is.
+    /// The name of its engine on the command line, and a description of the engine.
     pub engine: (&'static str, &'static str),
     pub job: J,
 }

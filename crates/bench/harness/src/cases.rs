@@ -1,4 +1,4 @@
-//! Tables of cases in TOML: the engines, and what each case asks of which of them.
+//! Tables of cases in TOML: the engines, and the engines and the work of each case.
 //!
 //! ```text
 //!  columns = ["iops", "cpu_us_per_io"]
@@ -18,7 +18,7 @@ use toml::{Table, Value};
 use crate::case::{Against, Case, Comparison, Subject, Target, name};
 use crate::metric::Metric;
 
-/// All that a run must know: what its engine is, and what the case asks of it.
+/// All input of a run: its engine, and the work of the case.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Job<E, W> {
     pub engine: E,

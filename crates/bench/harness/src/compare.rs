@@ -68,10 +68,11 @@ pub struct CompareArgs {
     pub reports: ReportArgs,
 }
 
-/// The words for two sets of runs, those beyond the noise first.
+/// The words for the differences of two sets of runs; the first ones are for differences beyond the
+/// noise.
 const BETTER: &str = "better";
 const WORSE: &str = "worse";
-/// They differ, in a metric that is no judgement.
+/// The runs differ in a metric without a better side.
 const CHANGED: &str = "changed";
 const INSIDE_NOISE: &str = "inside the noise";
 const TOO_FEW_ROUNDS: &str = "too few rounds";
@@ -94,7 +95,7 @@ struct Comparison {
     only_b: Vec<String>,
     figures: usize,
     counts: BTreeMap<&'static str, usize>,
-    /// Both were computed in virtual time, so that any difference is one.
+    /// Both were computed in virtual time, so every difference counts.
     exact: bool,
 }
 
@@ -111,7 +112,7 @@ struct Title {
     title: Option<String>,
 }
 
-/// A setting that is not the same in both; `None`: not there.
+/// A setting that differs between the two; `None`: the measurement lacks it.
 #[derive(Debug, PartialEq, Serialize)]
 struct Setting {
     /// A path, such as `params.cases.a.depth`.
@@ -157,7 +158,7 @@ pub fn run_compare(args: &CompareArgs) -> Result<()> {
         comparison.rows.retain(|row| [BETTER, WORSE, CHANGED].contains(&row.verdict));
     }
     args.reports.prepare()?;
-    // An output that takes nothing keeps no file from being written.
+    // A failure of standard output does not keep files from being written.
     let printed = match args.reports.json_is_stdout() {
         true => Ok(()),
         false => report::print(&comparison.text()),
@@ -176,7 +177,7 @@ impl CompareArgs {
         ]
     }
 
-    /// Fails unless each name asked for is in one of the files; the message has those that are.
+    /// Fails unless each requested name is in one of the files; the message lists their names.
     fn check_names(&self, a: &Document, b: &Document) -> Result<()> {
         for (what, asked, name) in self.selectors() {
             let known = distinct(a.rows.iter().chain(&b.rows).map(name));
@@ -187,7 +188,7 @@ impl CompareArgs {
         Ok(())
     }
 
-    /// Leaves the rows that were asked for.
+    /// Keeps the requested rows.
     fn choose(&self, mut saved: Document) -> Document {
         for (_, asked, name) in self.selectors() {
             saved.rows.retain(|row| asked.is_empty() || asked.iter().any(|it| it == name(row)));
@@ -219,7 +220,7 @@ fn parse_percent(text: &str) -> std::result::Result<f64, String> {
 impl Compared {
     /// Compares two rows; `None` if one of them has no figures.
     ///
-    /// `exact`: they were computed, not measured, so that any difference is one.
+    /// `exact`: the figures were computed, not measured, so every difference counts.
     fn of(a: &Row, b: &Row, exact: bool) -> Option<Self> {
         let (runs_a, runs_b) = (a.runs(), b.runs());
         let (summary_a, summary_b) = (a.summary?, b.summary?);
@@ -260,7 +261,8 @@ impl Compared {
         Some(Ratio { median, low, high, rounds: Vec::new() })
     }
 
-    /// Returns by how many percent of the figure before it got worse; negative: better.
+    /// Returns the percentage of the earlier figure by which the later one is worse; negative:
+    /// better.
     ///
     /// Infinite when there is no ratio and the figure has grown from zero.
     fn worse_percent(&self) -> f64 {
@@ -391,7 +393,7 @@ fn table(rows: &[&Compared]) -> comfy_table::Table {
     table
 }
 
-/// Names cases and engines of `these` that `others` has not.
+/// Returns the cases and engines of `these` that `others` lacks.
 fn missing(these: &Document, others: &Document) -> Vec<String> {
     let of = |case| {
         let has = others.engines(case);
@@ -401,7 +403,7 @@ fn missing(these: &Document, others: &Document) -> Vec<String> {
     these.cases().into_iter().flat_map(of).collect()
 }
 
-/// Not settings, but what was measured, or when.
+/// Fields of the JSON that are results or times, not settings.
 const NOT_SETTINGS: [&str; 5] =
     ["startup_cpu_us", "library_reports", "state", "unix_time_s", "verdict"];
 
@@ -417,7 +419,7 @@ fn differences(name: &str, a: &Value, b: &Value) -> Vec<Setting> {
     settings.filter(|setting| setting.a != setting.b).collect()
 }
 
-/// Notes every number and text of a value under its path.
+/// Calls `note` with every number and text of a value and its path.
 fn flatten(path: &str, value: &Value, note: &mut impl FnMut(&str, String)) {
     match value {
         Value::Object(fields) => {
@@ -425,7 +427,7 @@ fn flatten(path: &str, value: &Value, note: &mut impl FnMut(&str, String)) {
                 flatten(&format!("{path}.{name}"), value, note);
             }
         }
-        // A case is found by its name, so that one more case is one difference.
+        // The path of a case has its name, not its index, so an additional case is one difference.
         Value::Array(entries) => {
             for (index, entry) in entries.iter().enumerate() {
                 let name = entry.get("case").and_then(Value::as_str).map(str::to_owned);
@@ -449,7 +451,7 @@ mod tests {
     const LOW: [f64; 5] = [100.0, 101.0, 102.0, 103.0, 104.0];
     const HIGH: [f64; 5] = [200.0, 202.0, 204.0, 206.0, 208.0];
 
-    /// Makes a file up: rows of `(engine, metric, unit, runs)` of one case.
+    /// Makes an invented file: rows of `(engine, metric, unit, runs)` of one case.
     fn file(rows: &[(&str, &str, &str, &[f64])]) -> Value {
         let row = |it: &(&str, &str, &str, &[f64])| {
             let &(engine, metric, unit, runs) = it;
@@ -586,7 +588,7 @@ mod tests {
         }
     }
 
-    /// The parameters of that version had other types.
+    /// Parameters of older versions had other types.
     #[test]
     fn a_file_of_an_older_version_can_be_compared() {
         let older = include_str!("../testdata/older.json");

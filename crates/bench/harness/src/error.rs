@@ -4,7 +4,7 @@ use std::fmt;
 
 use nowait_sys::Errno;
 
-/// Why a measurement could not be made.
+/// The reason why a measurement could not be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BenchError {
     message: String,
@@ -25,7 +25,7 @@ impl BenchError {
         Self { message: message.into(), usage: true }
     }
 
-    /// Returns `true` if it is one of the command line.
+    /// Returns `true` if the command line is wrong.
     pub fn is_usage(&self) -> bool {
         self.usage
     }
@@ -56,7 +56,7 @@ impl<T> Context<T> for std::io::Result<T> {
     }
 }
 
-/// Turns an errno into an error that says what was being done.
+/// Turns an errno into an error whose message begins with `what`.
 pub fn failed(what: &str) -> impl Fn(Errno) -> BenchError + '_ {
     move |errno| BenchError::failed(format!("{what}: {errno}"))
 }

@@ -1,4 +1,4 @@
-//! fio: started with its figures as JSON, which are reduced to what is measured.
+//! fio: runs it, and reduces its JSON output to the measured figures.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,8 @@ use crate::error::{BenchError, Context, Result};
 use crate::launch::{self, Usage};
 use crate::metric::{Metric, Sample};
 
-/// Options of all jobs: reads and writes as one, and the percentiles that are understood.
+/// Options of all jobs: reads and writes are reported together, with the percentiles that are
+/// parsed.
 const OPTIONS: [&str; 6] = [
     "--output-format=json",
     "--eta=never",
@@ -40,7 +41,7 @@ pub fn version(program: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Begins a command that inherits nothing of ours; jobs are added to it.
+/// Begins a command that inherits no variable of nowait; the caller adds the jobs.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     launch::inherit_nothing_of_ours(&mut command);
@@ -48,10 +49,10 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
-/// Runs a command to its end; returns the figures of its jobs, and what it used.
+/// Runs a command to its end; returns the figures of its jobs, and the resources that it used.
 ///
 /// # Errors
-/// fio fails, or says something that is not understood.
+/// fio fails, or its output cannot be parsed.
 pub fn run(command: &mut Command, runtime: Duration) -> Result<(Vec<Parsed>, Usage)> {
     let output = tempfile::NamedTempFile::new().context(|| "temporary file".to_owned())?;
     command.arg(format!("--output={}", output.path().display()));
@@ -70,7 +71,7 @@ pub fn run(command: &mut Command, runtime: Duration) -> Result<(Vec<Parsed>, Usa
     Ok((parsed?, finished.usage))
 }
 
-/// The same of a command with one job.
+/// Like [`run`], for a command with one job.
 ///
 /// # Errors
 /// The errors of [`run`].
@@ -164,7 +165,7 @@ fn sample(mixed: &Direction) -> Result<Sample> {
         (Metric::LatencyUsP9999, mixed.clat_ns.percentile_us("99.990000")?),
         (Metric::LatencyUsMax, mixed.clat_ns.max / 1e3),
     ]);
-    // Engines that block do not submit.
+    // Engines with blocking calls have no submit time.
     if mixed.slat_ns.max > 0.0 {
         sample.extend([
             (Metric::SubmitUsMean, mixed.slat_ns.mean / 1e3),

@@ -1,4 +1,5 @@
-//! The host that a figure depends on: kernel, processor, memory, file system, device.
+//! The properties of the host on which figures depend: kernel, processor, memory, file system,
+//! device.
 
 use std::fs;
 use std::os::linux::fs::MetadataExt;
@@ -9,13 +10,13 @@ use serde::Serialize;
 
 use crate::memory;
 
-/// The machine a measurement was made on; nothing in it names the machine or its user.
+/// The machine of a measurement. No field names the machine or its user.
 #[derive(Debug, Clone, Serialize)]
 pub struct Host {
     pub kernel: String,
     pub processor: String,
     pub cores: usize,
-    /// The governor of the first core, or that there is none to be seen.
+    /// The frequency governor of the first core, or a text that none is visible.
     pub governor: String,
     pub memory_bytes: u64,
     /// Type and options of the file system under test.
@@ -24,14 +25,14 @@ pub struct Host {
     pub fio: String,
     /// Seconds since 1970.
     pub unix_time_s: u64,
-    /// As it was at this time.
+    /// The state of the machine at that time.
     pub state: State,
 }
 
 /// The load and the memory of a machine.
 #[derive(Debug, Clone, Serialize)]
 pub struct State {
-    /// Processes that ran or waited for a disk, mean of a minute.
+    /// Load average of the last minute: processes that ran or waited for a disk.
     pub load: f64,
     pub available_bytes: u64,
     pub page_cache_bytes: u64,
@@ -77,7 +78,7 @@ fn unknown() -> String {
     "unknown".to_owned()
 }
 
-/// Returns the first line of a file, if there is one with something in it.
+/// Returns the first line of a file, unless it is empty.
 fn line_of(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.lines().next()?.trim().to_owned()).filter(|line| !line.is_empty())
@@ -131,7 +132,7 @@ fn device_of(folder: &Path) -> Option<String> {
 fn queue_of(queue: &Path) -> String {
     let value = |name: &str| line_of(PathBuf::from(queue).join(name)).unwrap_or_else(unknown);
     let scheduler = value("scheduler");
-    // The one in use stands in brackets.
+    // The active scheduler stands in brackets.
     let scheduler = scheduler.split(['[', ']']).nth(1).unwrap_or(&scheduler).to_owned();
     let kind = if value("rotational") == "1" { "rotational flag set" } else { "not rotational" };
     format!(

@@ -1,5 +1,5 @@
-//! Ctrl-C, or the end of `--budget`, ends the measurement in order: the run is given up, test files
-//! are removed, and what was measured before is reported.
+//! Ctrl-C, or the end of `--budget`, ends the measurement in order: the current run is abandoned,
+//! test files are removed, and the earlier runs are reported.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ extern "C" fn note(_signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// Notes SIGINT and SIGTERM from now on, instead of dying of them.
+/// From now on records SIGINT and SIGTERM, which would otherwise end the process.
 pub fn install() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let handler = note as extern "C" fn(libc::c_int);
@@ -26,7 +26,7 @@ pub fn install() {
     }
 }
 
-/// Asks to stop when so much time has passed, if there is a limit.
+/// Requests a stop after the time `budget`, if there is one.
 pub fn stop_after(budget: Option<Duration>) {
     if let Some(deadline) = budget.and_then(|budget| Instant::now().checked_add(budget)) {
         DEADLINE.get_or_init(|| deadline);

@@ -1,4 +1,4 @@
-//! One run of a program: its output, and what the whole process used.
+//! One run of a program: its output, and the resources that the whole process used.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::usage::Used;
 
-/// How often the parent looks whether the child has ended.
+/// Time between two checks of the parent for the end of the child.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The resources of a process and all its threads, the kernel's `io_uring` workers included.
@@ -30,13 +30,13 @@ pub struct Usage {
     pub switches: f64,
     /// Time from start to end, in microseconds.
     pub wall_us: f64,
-    /// Processor time used by everything else meanwhile, in microseconds.
+    /// Processor time that everything else used during the run, in microseconds.
     pub other_us: f64,
-    /// Memory at its largest; at least that of this program, which started it.
+    /// Largest resident memory; at least that of this program, from which the child was forked.
     pub rss_bytes_max: f64,
-    /// Bytes that it had read from a disk, ahead of its reads or for them.
+    /// Bytes read from a disk for the process, readahead included.
     pub disk_read_bytes: f64,
-    /// By how much the page cache of the machine was larger at the end.
+    /// Growth of the machine's page cache during the run.
     pub cache_growth_bytes: f64,
 }
 
@@ -66,7 +66,8 @@ pub fn inherit_nothing_of_ours(command: &mut Command) {
     }
 }
 
-/// Returns `true` if a variable of the environment decides which library answers, or how.
+/// Returns `true` if a variable of the environment chooses the library of a program, or its
+/// settings.
 fn is_ours(name: &str) -> bool {
     name.starts_with("NOWAIT_") || ["LD_PRELOAD", "LD_LIBRARY_PATH"].contains(&name)
 }
@@ -125,7 +126,7 @@ pub fn succeed(command: &mut Command, limit: Duration) -> Result<Finished> {
     Err(BenchError::failed(format!("{name} {}: {line}", finished.status)))
 }
 
-/// Runs a command that must succeed, and reads what it prints as JSON.
+/// Runs a command that must succeed, and parses its output as JSON.
 ///
 /// # Errors
 /// The errors of [`succeed`]; the program prints something else.
@@ -134,12 +135,12 @@ pub fn answer<T: DeserializeOwned>(command: &mut Command, limit: Duration) -> Re
     serde_json::from_str(&finished.stdout).map_err(|error| BenchError::failed(error.to_string()))
 }
 
-/// Returns the first line of a text that says anything.
+/// Returns the first line of a text that is not blank.
 pub fn first_line(text: &str) -> &str {
     text.lines().find(|line| !line.trim().is_empty()).unwrap_or("and said nothing")
 }
 
-/// Says that a program is not installed, if it is not.
+/// Returns a message if a program is not installed.
 pub fn lack(program: &Path) -> Option<String> {
     let there = Command::new(program).arg("--version").output().is_ok();
     (!there).then(|| format!("{} is not installed", program.display()))
@@ -150,7 +151,7 @@ pub fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> {
     let mut status = 0;
     // SAFETY: all-zero bytes are a valid rusage, which is made of integers.
     let mut used: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: both pointers are to live locals; the child is ours and was not reaped before.
+    // SAFETY: both pointers are to live locals; the process is a child that was not reaped before.
     match unsafe { libc::wait4(pid, &raw mut status, libc::WNOHANG, &raw mut used) } {
         0 => Ok(None),
         -1 => match io::Error::last_os_error() {
@@ -164,7 +165,7 @@ pub fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> {
                 switches,
                 // In KiB.
                 rss_bytes_max: used.ru_maxrss as f64 * 1024.0,
-                // In sectors, whatever the device has.
+                // In units of 512 bytes, for all devices.
                 disk_read_bytes: used.ru_inblock as f64 * 512.0,
                 ..Usage::default()
             };
@@ -178,7 +179,7 @@ pub fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> {
 /// Zero when /proc cannot be read: the metric is then missing, not wrong.
 fn busy_us() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    // SAFETY: sysconf reads no memory of ours.
+    // SAFETY: sysconf reads no memory of this program.
     let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     busy_ticks(&stat) * 1e6 / (ticks_per_s.max(1) as f64)
 }

@@ -1,4 +1,5 @@
-//! The files the cases work on: space checked first, written for real, removed at the end.
+//! The files of the cases: free space is checked before, all blocks are written, and the files are
+//! removed at the end.
 //!
 //! A read of a sparse file never reaches the disk, so a file that is read has been written, once,
 //! with bytes that do not compress. All cold cases share one file, larger than a run reads: fio
@@ -14,22 +15,22 @@ use crate::interrupt;
 use crate::pattern;
 use crate::units;
 
-/// Written at once.
+/// Bytes of one write.
 const CHUNK_BYTES: usize = 4 << 20;
 
 /// `f_type` of tmpfs, from statfs(2).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// Left free on the file system, so that a measurement never fills it.
+/// Bytes left free on the file system, so that a measurement never fills it.
 const RESERVE_BYTES: u64 = 64 << 20;
 
 /// The advice against too little space.
 const SMALLER: &str = "measure less (--size, --quick), or in another folder";
 
-/// Looked at to tell a test file from a user's: so many places.
+/// Number of places that are checked to distinguish a test file from a file of the user.
 const PLACES: u64 = 64;
 
-/// A laid-out file; removed when dropped, unless kept.
+/// A test file. Dropping it removes the file, unless `keep` is set.
 #[derive(Debug)]
 pub struct TestFile {
     path: PathBuf,
@@ -37,7 +38,7 @@ pub struct TestFile {
 }
 
 impl TestFile {
-    /// Claims a path, whether a file is there or not.
+    /// Claims a path; a file may exist there.
     pub fn new(path: PathBuf, keep: bool) -> Self {
         Self { path, keep }
     }
@@ -46,11 +47,11 @@ impl TestFile {
         &self.path
     }
 
-    /// Writes the file, or finds it laid out already; `progress` is called with the number of bytes
-    /// that are there.
+    /// Writes the file, unless it exists with the pattern; calls `progress` with the number of
+    /// bytes written so far.
     ///
-    /// Leaves `spare_bytes` free beside it. Returns the size of the file: less than asked for when
-    /// `more` has said to stop.
+    /// Leaves `spare_bytes` free beside the file. Returns the size of the file, which is smaller
+    /// than requested if `more` returned `false`.
     ///
     /// # Errors
     /// Not enough space, or the write fails.
@@ -73,7 +74,7 @@ impl TestFile {
         Ok(written)
     }
 
-    /// Removes the file; true holes of `hole_bytes` take its place if that is not zero.
+    /// Removes the file. If `hole_bytes` is not zero, makes an empty file of that size, one hole.
     pub fn make_fresh(&self, hole_bytes: u64) -> Result<()> {
         let _ = fs::remove_file(&self.path);
         if hole_bytes > 0 {
@@ -84,7 +85,8 @@ impl TestFile {
     }
 }
 
-/// Writes so many bytes of the pattern, until `more` says to stop; returns how many.
+/// Writes up to `size_bytes` of the pattern, as long as `more` returns `true`; returns the number
+/// of bytes.
 ///
 /// # Errors
 /// A write failed, or the user asked to stop before all bytes were written.
@@ -121,18 +123,18 @@ pub fn overwrite(file: &mut File, size_bytes: u64, progress: &dyn Fn(u64)) -> Re
 impl Drop for TestFile {
     fn drop(&mut self) {
         if !self.keep {
-            // A file that is gone already is what was wanted.
+            // The file may have been removed already.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
-/// Returns `true` if the beginnings of some pages are of their places, in whatever generation.
+/// Returns `true` if some pages begin with the words of their places, of any generation.
 pub fn holds_pattern(path: &Path, len: u64) -> bool {
     holds_pattern_from(path, 0, len)
 }
 
-/// The same of a file whose first byte is that of byte `base` of another one.
+/// Like [`holds_pattern`], for a file that begins with byte `base` of the pattern.
 pub fn holds_pattern_from(path: &Path, base: u64, len: u64) -> bool {
     let page = pattern::STAMP_BYTES as u64;
     let (Ok(file), pages) = (File::open(path), len / page) else { return false };
@@ -145,7 +147,7 @@ pub fn holds_pattern_from(path: &Path, base: u64, len: u64) -> bool {
         })
 }
 
-/// Returns `true` if a file is as large as wanted and has blocks behind all of it.
+/// Returns `true` if a file has the wanted size, and no holes.
 fn is_laid_out(path: &Path, size_bytes: u64) -> bool {
     let Ok(metadata) = fs::symlink_metadata(path) else { return false };
     metadata.is_file() && metadata.len() >= size_bytes && metadata.blocks() * 512 >= size_bytes

@@ -1,11 +1,11 @@
 //! One harness for all suites: cases, interleaved runs, verdicts and reports.
 //!
 //! ```text
-//!  args ─► case         cases, their subjects, and what must come out
+//!  args ─► case         cases, their subjects, and the targets
 //!           └► runner   every subject of every case, every round: A B C, C B A …
 //!               └► measurement ─► table, report (JSON, HTML)       runs, stats, verdict
 //!
-//!  a run      launch, server, fio, seccomp     processes, and what they used
+//!  a run      launch, server, fio, seccomp     processes, and their use of the machine
 //!             layout, pattern, order           test files, and places in them
 //!             cache, busy                      the machine before and beside a run
 //!  compare    two saved measurements

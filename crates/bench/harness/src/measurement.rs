@@ -1,4 +1,4 @@
-//! The results: the figures of all cases, as tables, reports and verdicts ask for them.
+//! The results: the figures of all cases, for tables, reports and verdicts.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::runs::Runs;
 use crate::table;
 use crate::verdict::{self, Judged};
 
-/// Fields of the JSON: how something was measured.
+/// Fields of the JSON about the conditions of a measurement.
 pub type Params = Map<String, Value>;
 
 /// Makes fields of `json!({…})`.
@@ -29,25 +29,25 @@ fn fields(value: Value) -> Params {
 pub struct CaseResults {
     pub case: Case<()>,
     pub runs: Runs,
-    /// How it was run, for the terminal; may be empty.
+    /// The conditions of the runs, as text for the terminal; may be empty.
     pub how: String,
-    /// The same for the JSON.
+    /// The conditions of the runs, for the JSON.
     pub params: Params,
 }
 
-/// A finished measurement, or what there is of an interrupted one.
+/// A finished measurement, or the finished part of an interrupted one.
 #[derive(Debug, Clone)]
 pub struct Measurement {
     pub workload: &'static str,
     pub host: Host,
-    /// How all cases were run.
+    /// The conditions of all cases.
     pub params: Params,
     pub cases: Vec<CaseResults>,
-    /// Which subjects are compared with which.
+    /// The pairs of subjects that are compared.
     pub pairs: Pairs,
     /// Facts that a reader must know to trust the figures.
     pub notes: Vec<String>,
-    /// Runs that failed, and why: all others were measured.
+    /// Runs that failed, with the reasons; all others were measured.
     pub failed: Vec<String>,
     /// The text on the terminal before the tables, and after the targets; may be empty.
     pub words: (String, &'static str),
@@ -60,7 +60,7 @@ pub enum Pairs {
     WithFirst,
     /// The first with each other.
     FirstWith,
-    /// Each with those of these names.
+    /// Each with the subjects of these names.
     With(&'static [&'static str]),
 }
 
@@ -140,13 +140,13 @@ impl Measurement {
         verdict::count(judged.map(|(_, judged)| judged))
     }
 
-    /// Says how many targets are met beyond the noise, if not all are.
+    /// Returns a message with the number of targets met beyond the noise, unless all are met.
     pub fn unmet(&self) -> Option<String> {
         let (met, all) = self.met();
         (met < all).then(|| format!("{met} of {all} targets are met beyond the noise"))
     }
 
-    /// Prints every case, the targets and the notes.
+    /// Returns the text with every case, the targets and the notes.
     pub fn text(&self) -> String {
         let (before, behind) = &self.words;
         let mut text = before.clone();
@@ -199,11 +199,11 @@ impl Measurement {
         }))
     }
 
-    /// Writes the reports asked for.
+    /// Writes the requested reports.
     ///
     /// # Errors
-    /// A report cannot be written. The user asked to stop, or runs failed: the reports have the
-    /// other runs.
+    /// A report cannot be written; the user asked to stop; or runs failed. In the last two cases
+    /// the reports have been written, with the other runs.
     pub fn write(&self, reports: &ReportArgs) -> Result<()> {
         reports.write(&self.json()?)?;
         interrupt::check()?;

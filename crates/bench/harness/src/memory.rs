@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Returns a field of `/proc/meminfo` in bytes; zero if it is not there.
+/// Returns a field of `/proc/meminfo` in bytes; zero if it is missing.
 pub fn field_bytes(name: &str) -> u64 {
     bytes_of(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), name)
 }
@@ -12,13 +12,13 @@ pub fn page_cache_bytes() -> f64 {
     field_bytes("Cached") as f64
 }
 
-/// Forgets how large this process has been; where that is refused, it stays remembered.
+/// Resets the peak size of this process, if the kernel permits that.
 pub fn forget_peak() {
-    // 5: the peak becomes what it is now. Source: proc_pid_clear_refs(5).
+    // 5 sets the peak to the present size. Source: proc_pid_clear_refs(5).
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Returns how large this process has been at its largest since [`forget_peak`].
+/// Returns the largest size of this process since [`forget_peak`].
 pub fn peak_bytes() -> f64 {
     bytes_of(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmHWM") as f64
 }

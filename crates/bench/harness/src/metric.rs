@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use self::Better::{Less, More, Neither};
 
-/// Defines the metrics in the order of the report: what each is, its name in the JSON, its unit
-/// there, the words of tables, and which figure is the better one.
+/// Defines the metrics in the order of the report: a description, the name and the unit in the
+/// JSON, the name in tables, and which figure is the better one.
 macro_rules! metrics {
     ($($(#[$about:meta])+ $name:ident = $json:literal, $unit:literal, $label:literal,
        $better:ident;)+) => {
@@ -29,15 +29,16 @@ macro_rules! metrics {
 metrics! {
     /// Requests completed per second.
     Iops = "iops", "1/s", "IOPS", More;
-    /// Requests completed per second of processor time, which others cannot take away.
+    /// Requests completed per second of processor time, which does not depend on the load by other
+    /// programs.
     IopsPerCore = "iops_per_core", "1/s", "IOPS a core", More;
     /// Bytes moved per second.
     BytesPerS = "bytes_per_s", "B/s", "throughput", More;
     /// The same, the time of a final fsync included.
     BytesPerSSynced = "bytes_per_s_synced", "B/s", "synced", More;
-    /// Bytes moved per second that were loaded from a store.
+    /// Bytes loaded from a store per second.
     LoadedBytesPerS = "loaded_bytes_per_s", "B/s", "loads", More;
-    /// Bytes moved per second that were stored.
+    /// Bytes stored per second.
     StoredBytesPerS = "stored_bytes_per_s", "B/s", "stores", More;
     /// Transactions of a database per second.
     TransactionsPerS = "transactions_per_s", "1/s", "transactions", More;
@@ -59,7 +60,7 @@ metrics! {
     SubmitReadUsMean = "submit_read_us_mean", "us", "submit of a read", Less;
     /// Mean time of a call that submits one write.
     SubmitWriteUsMean = "submit_write_us_mean", "us", "submit of a write", Less;
-    /// How often the submitting thread slept inside the calls, in all of the run.
+    /// Number of times that the submitting thread slept inside the calls, in the whole run.
     SubmitSleeps = "submit_sleeps", "1", "sleeps in submit", Less;
     /// Median time from the return of `io_submit` to the completion.
     LatencyUsP50 = "latency_us_p50", "us", "latency p50", Less;
@@ -84,16 +85,17 @@ metrics! {
     HeldUpUsP9999 = "held_up_us_p9999", "us", "held up p99.99", Less;
     /// The longest hold-up.
     HeldUpUsMax = "held_up_us_max", "us", "longest hold-up", Less;
-    /// 99 % of the times were shorter by which a thread of an interpreter, which wakes each
-    /// millisecond, runs later than asked.
+    /// Delay of a thread of an interpreter that wakes each millisecond: 99 % of its delays were
+    /// shorter.
     LateUsP99 = "late_us_p99", "us", "thread late p99", Less;
-    /// The longest of these times.
+    /// The longest of these delays.
     LateUsMax = "late_us_max", "us", "thread late max", Less;
     /// User and system time of the whole process, library and kernel workers included.
     CpuUsPerIo = "cpu_us_per_io", "us", "CPU per I/O", Less;
-    /// The same for each of what a program is asked for, such as a transaction.
+    /// User and system time for each operation of the program, such as a transaction.
     CpuUsPerOperation = "cpu_us_per_operation", "us", "CPU per operation", Less;
-    /// The same without the threads of the driver that plays the program; its calls count.
+    /// User and system time for each operation, without the threads of the driver that acts as the
+    /// program; its calls into the tier count.
     TierCpuUsPerOperation = "tier_cpu_us_per_operation", "us", "CPU of the tier", Less;
     /// Voluntary and involuntary switches of the whole process.
     ContextSwitchesPerIo = "context_switches_per_io", "1", "switches per I/O", Less;
@@ -101,22 +103,22 @@ metrics! {
     PutsPerIo = "puts_per_io", "1", "PUTs per I/O", Less;
     /// GETs from an object store for each request of the client.
     GetsPerIo = "gets_per_io", "1", "GETs per I/O", Less;
-    /// Bytes sent to an object store for each that the client has written.
+    /// Bytes sent to an object store for each byte that the client has written.
     BytesSentPerByte = "bytes_sent_per_byte", "1", "bytes sent per byte", Less;
-    /// Blocks that were flushed, and are not there after their server was killed.
+    /// Blocks that were flushed, and are lost after their server was killed.
     BlocksLost = "blocks_lost", "1", "blocks lost", Less;
-    /// Memory of the process at its largest, what it shares with others included.
+    /// Largest resident memory of the process, shared memory included.
     RssBytesMax = "rss_bytes_max", "B", "peak memory", Less;
-    /// The most memory that an engine adds to a process: buffers are not counted, nor
-    /// is the memory of the kernel.
+    /// Most memory that an engine adds to a process, without buffers and the kernel's memory.
     MemoryAddedBytes = "memory_added_bytes", "B", "memory added", Less;
-    /// By how much the kernel's page cache was larger after the run than before it.
+    /// Growth of the kernel's page cache during the run.
     PageCacheGrowthBytes = "page_cache_growth_bytes", "B", "cache growth", Less;
-    /// Bytes that the process had read from a disk for each byte it moved.
+    /// Bytes read from a disk for the process, for each byte that it moved.
     DiskReadPerByte = "disk_read_bytes_per_byte", "1", "disk reads per byte", Neither;
-    /// Runs whose data were not those expected.
+    /// Runs with wrong data.
     VerifyErrors = "verify_errors", "1", "verify errors", Less;
-    /// Processor time used by everything else meanwhile: other programs, kernel threads, steal.
+    /// Processor time that everything else used during the run: other programs, kernel threads,
+    /// steal.
     OtherBusyCores = "other_busy_cores", "cores", "other work", Neither;
 }
 
@@ -135,7 +137,7 @@ pub enum Better {
 /// The figures of one run.
 pub type Sample = BTreeMap<Metric, f64>;
 
-/// A metric, its name in the JSON, its unit there, the words of tables, and which figure is better.
+/// A metric, its name and unit in the JSON, its name in tables, and which figure is better.
 type Row = (Metric, &'static str, &'static str, &'static str, Better);
 
 impl Metric {
@@ -168,7 +170,7 @@ impl Metric {
         Self::ALL.into_iter().find(|metric| metric.name() == name)
     }
 
-    /// Tells which figure is the better one.
+    /// Returns which figure is the better one.
     pub fn better(self) -> Better {
         self.row().4
     }

@@ -1,5 +1,5 @@
-//! The content of test files: every word tells its place, so that a read can be checked for
-//! nothing.
+//! The content of test files: every word contains its own offset, so that the check of a read costs
+//! nearly nothing.
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
@@ -58,9 +58,9 @@ pub fn generation(offset: u64, bytes: &[u8]) -> Option<u32> {
     u32::try_from(rest.wrapping_mul(GENERATION_INVERSE)).ok()
 }
 
-/// Returns `true` if each page is of its place, in whatever generation.
+/// Returns `true` if each page has the content of its place, in any generation.
 ///
-/// Looks at the beginnings of pages only: what else a page holds depends on its writer.
+/// Checks only the beginning of each page: the rest depends on the writer of the page.
 pub fn is_in_place(offset: u64, bytes: &[u8]) -> bool {
     let first = (offset.next_multiple_of(STAMP_BYTES as u64) - offset) as usize;
     let mut pages = bytes.get(first..).unwrap_or_default().chunks(STAMP_BYTES).enumerate();

@@ -1,4 +1,4 @@
-//! A bar with the time left on stderr when that is a terminal, and silence otherwise.
+//! A progress bar with the remaining time on stderr, if stderr is a terminal.
 
 use std::time::Duration;
 
@@ -27,20 +27,20 @@ impl Progress {
         Self(bar)
     }
 
-    /// Shows how much of the test file has been written.
+    /// Shows the number of bytes of the test file that have been written.
     pub fn laying_out(&self, written_bytes: u64, size_bytes: u64) {
         let [written, size] = [written_bytes, size_bytes].map(|it| units::bytes(it as f64));
         self.0.set_message(format!("writing the test file: {written} of {size}"));
     }
 
-    /// Shows the time left of so many runs from now on: what came before was none.
+    /// Shows the remaining time of `count` runs from now on; earlier work does not count.
     pub fn start_runs(&self, count: usize) {
         self.0.set_length(count as u64);
         set_template(&self.0, DURING);
         self.0.reset_eta();
     }
 
-    /// Tells which run starts.
+    /// Shows the name of the run that starts.
     pub fn start(&self, case: &str, subject: &str, round: usize) {
         self.0.set_message(format!("case {case}, round {}: {subject}", round + 1));
     }

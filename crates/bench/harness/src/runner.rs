@@ -1,8 +1,8 @@
 //! The runner: every subject of every case, every round.
 //!
-//! A machine drifts: its disk fills a cache, its neighbours wake up. Runs of one round lie close
-//! together (A B C, then C B A, then A B C …), and reversing the order each round gives no subject
-//! the better place.
+//! The speed of a machine changes with time: a disk's cache fills up, other programs start. The
+//! runs of one round follow each other closely (A B C, then C B A, then A B C …), and reversing the
+//! order each round gives no subject the better place.
 
 use crate::case::{Case, Subject};
 use crate::error::Result;
@@ -14,9 +14,9 @@ use crate::runs::Runs;
 /// Runs every subject of the cases, one round of all of them after the other; returns the runs of
 /// each case.
 ///
-/// `run` makes one run; without a sample the subject has no figures of this round. After Ctrl-C
-/// there are the runs before it: the current run is no outcome, whether it failed or not, because
-/// the signal reaches the programs it runs too.
+/// `run` makes one run; if it returns no sample, the subject has no figures of this round. After
+/// Ctrl-C, the result has the earlier runs only. The current run is dropped, failed or not, because
+/// its programs get the signal, too.
 ///
 /// # Errors
 /// The first error of a run ends everything.

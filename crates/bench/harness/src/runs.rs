@@ -20,7 +20,7 @@ impl FromIterator<(&'static str, Vec<Sample>)> for Runs {
 pub type Figure<'a> = (&'a str, Metric);
 
 impl Runs {
-    /// Begins without a run of any subject of a case.
+    /// Makes an entry without runs for each subject of a case.
     pub fn none<J>(case: &Case<J>) -> Self {
         case.subjects.iter().map(|subject| (subject.name, Vec::new())).collect()
     }
@@ -70,7 +70,8 @@ impl Runs {
         self.names().flat_map(of).collect()
     }
 
-    /// Returns how many times the figure of the first of each pair that of the second is.
+    /// Returns the ratios of each pair, for the JSON: the figure of the second subject divided by
+    /// that of the first.
     pub fn ratio_rows(&self, case: &str, pairs: &[(&str, &str)]) -> Vec<Value> {
         let row = |a: &str, b: &str, metric: Metric| {
             let Ratio { median, low, high, rounds } = self.ratio((a, metric), (b, metric))?;
@@ -90,7 +91,7 @@ impl Runs {
         self.0[index].1.push(sample);
     }
 
-    /// Leaves the subjects that have runs, and are `wanted`.
+    /// Keeps the subjects that have runs, and are `wanted`.
     #[must_use]
     pub fn only(self, wanted: impl Fn(&str) -> bool) -> Self {
         let runs = self.0.into_iter();

@@ -34,7 +34,7 @@ mod tests {
     use nowait_block::conformance::note_skip_here;
     use std::io;
 
-    /// Asks for a ring with no entries, which a kernel with `io_uring` finds invalid.
+    /// Requests a ring without entries, for which a kernel with `io_uring` returns EINVAL.
     fn uring_setup_error() -> Option<i32> {
         let nowhere = std::ptr::null_mut::<libc::c_void>();
         // SAFETY: the kernel checks the pointer and fails.
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn uring_is_refused_and_the_rest_works() {
-        // A filter belongs to its thread, and goes with it.
+        // A filter belongs to its thread, and ends with it.
         let thread = std::thread::spawn(|| {
             seccompiler::apply_filter(&filter()).map(|()| uring_setup_error())
         });

@@ -13,7 +13,7 @@ use crate::error::{BenchError, Context, Result};
 use crate::interrupt;
 use crate::launch::{self, Usage};
 
-/// How long a server may take to end when it gets no requests any more.
+/// Time limit for the end of a server that is dropped.
 const PATIENCE_AT_DROP: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -24,8 +24,8 @@ pub fn nowait_serve() -> PathBuf {
     beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(NAME))
 }
 
-/// A server that runs. Dropped, it ends in order, for what it has mounted would stay, or is killed
-/// if it does not.
+/// A running server. Dropping it ends the server in order, because a mount of a killed server would
+/// stay; a server that does not end is killed.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -35,7 +35,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a program, and waits until `is_there` says that it serves.
+    /// Starts a program, and waits until `is_there` returns `true`.
     ///
     /// # Errors
     /// The program cannot be started, ends, or does not serve within `patience`; the message has
@@ -68,7 +68,8 @@ impl Server {
         Ok(server)
     }
 
-    /// The same of a server that listens at `socket`, where the one before may have left its own.
+    /// Like [`Server::start`], for a server that listens at `socket`; removes a socket that an
+    /// earlier server left there.
     ///
     /// # Errors
     /// The errors of [`Server::start`].
@@ -87,15 +88,15 @@ impl Server {
         fs::read_to_string(self.stderr.path()).unwrap_or_default()
     }
 
-    /// Returns the last line of that.
+    /// Returns the last line of that text.
     pub fn last_words(&self) -> String {
         let text = self.words();
         let last = text.lines().rfind(|line| !line.trim().is_empty());
         last.unwrap_or("it said nothing").to_owned()
     }
 
-    /// Ends it in order; returns what it has used from its start on, threads that ended before
-    /// included.
+    /// Ends the server in order; returns the resources that it has used since its start, by ended
+    /// threads, too.
     ///
     /// # Errors
     /// The program does not end within `patience`.
@@ -103,7 +104,7 @@ impl Server {
         self.end(patience)
     }
 
-    /// Kills it, so that it cannot do anything more; returns when it has ended.
+    /// Kills the server; returns when it has ended.
     ///
     /// # Errors
     /// The program had ended before, or cannot be killed.
@@ -123,7 +124,7 @@ impl Server {
 
     fn end(&mut self, patience: Duration) -> Result<Usage> {
         let pid = libc::pid_t::try_from(self.child.id()).unwrap_or(libc::pid_t::MAX);
-        // SAFETY: takes numbers; the process is ours and has not been waited for.
+        // SAFETY: the arguments are numbers; the process is a child that has not been reaped.
         unsafe { libc::kill(pid, libc::SIGTERM) };
         let deadline = Instant::now() + patience;
         loop {

@@ -1,4 +1,4 @@
-//! One model of a suite: a table of cases, and how to prepare and to make one run.
+//! The common form of all suites: a table of cases, the preparation, and one run of a case.
 //!
 //! ```text
 //!  MeasureArgs::measure ─► Suite::prepare             files laid out; what can be had here
@@ -31,7 +31,7 @@ use crate::verdict;
 /// The shortest run whose figures may be published, in seconds.
 const PUBLISHED_S: f64 = 5.0;
 
-/// How the cases of a table are prepared and run; `Job` is all that a run must know.
+/// The preparation and the runs of the cases of a table; a `Job` is all input of a run.
 pub trait Suite {
     type Job: Clone;
 
@@ -71,7 +71,7 @@ pub trait Suite {
         CaseResults { how: session.how(), ..CaseResults::new(case, runs, Value::Null) }
     }
 
-    /// Says how all was measured, at the end.
+    /// Returns, at the end, the description of all runs.
     fn describe(&mut self, results: &[CaseResults], session: &mut Session) -> Description;
 
     /// Returns the text to print.
@@ -99,7 +99,7 @@ impl<J> Run<'_, J> {
     }
 }
 
-/// How all runs of a suite were made.
+/// The description of all runs of a suite.
 pub struct Description {
     pub workload: &'static str,
     /// The folder of the file system under test.
@@ -121,7 +121,7 @@ impl Description {
     }
 }
 
-/// A measurement that goes on.
+/// A measurement in progress.
 pub struct Session {
     pub extent: Extent,
     pub progress: Progress,
@@ -147,7 +147,7 @@ impl Session {
         quick
     }
 
-    /// Says how many runs there were, how long, and on how much.
+    /// Returns a sentence with the number of rounds, the time of a run, and the size of the data.
     pub fn how(&self) -> String {
         let Extent { rounds, runtime, size_bytes } = self.extent;
         let (seconds, size) = (units::digits(runtime.as_secs_f64()), size_bytes as f64);

@@ -10,12 +10,12 @@ use crate::stats::{Ratio, Summary};
 use crate::units;
 use crate::verdict::{self, Judged, Outcome, ROUNDS_MIN};
 
-/// Prints a figure in the unit of its metric.
+/// Returns a figure as text, in the unit of its metric.
 pub fn figure(metric: Metric, value: f64) -> String {
     units::with_unit(metric.unit(), value)
 }
 
-/// Prints a median with its spread, such as `83.0 µs ±2 %`.
+/// Returns a median with its spread as text, such as `83.0 µs ±2 %`.
 pub fn with_spread(metric: Metric, summary: &Summary) -> String {
     let text = figure(metric, summary.median);
     let percent = 100.0 * summary.mad / summary.median;
@@ -36,7 +36,7 @@ pub fn right(text: impl ToString) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
-/// Prints how to read the figures, and the notes on their trust.
+/// Returns the explanation of the figures, and the notes on how far to trust them.
 pub fn notes(notes: &[String]) -> String {
     let mut text = "Medians ± median absolute deviation; ratios are medians of the ratios within \
                     the rounds,\nwith a 95 % bootstrap interval.\n"
@@ -48,7 +48,7 @@ pub fn notes(notes: &[String]) -> String {
     text
 }
 
-/// Prints the runs of a case, a subject a row.
+/// Returns the table of the runs of a case, with a row for each subject.
 pub fn runs(what: &str, runs: &Runs, columns: &[Metric]) -> Table {
     let mut header = vec![what];
     header.extend(columns.iter().map(|metric| metric.label()));
@@ -64,7 +64,8 @@ pub fn runs(what: &str, runs: &Runs, columns: &[Metric]) -> Table {
     table
 }
 
-/// Prints targets with the names of their cases, and how many are met; nothing of nothing.
+/// Returns the table of targets with the names of their cases, and the number of met ones; empty
+/// without targets.
 pub fn targets<'a>(judged: impl Iterator<Item = (&'a str, Judged)>) -> String {
     let judged: Vec<(&str, Judged)> = judged.collect();
     if judged.is_empty() {
@@ -79,7 +80,7 @@ pub fn targets<'a>(judged: impl Iterator<Item = (&'a str, Judged)>) -> String {
     format!("{table}\n\n{met} of {all} targets are met beyond the noise.\n")
 }
 
-/// Prints a verdict in the colour of its meaning.
+/// Returns the cell of a verdict, in its colour.
 fn outcome_cell(outcome: Outcome) -> Cell {
     let cell = Cell::new(outcome.name());
     match outcome {
@@ -89,7 +90,7 @@ fn outcome_cell(outcome: Outcome) -> Cell {
     }
 }
 
-/// Prints a change, green if it is one for the better.
+/// Returns the cell of a change, green for an improvement.
 pub fn change_cell(metric: Metric, ratio: Option<&Ratio>) -> Cell {
     let Some(ratio) = ratio else { return right("–") };
     let cell = right(change_text(ratio));
@@ -99,7 +100,7 @@ pub fn change_cell(metric: Metric, ratio: Option<&Ratio>) -> Cell {
     }
 }
 
-/// Prints a change for a reader: `69 × less`, `1.6 × more`, or why none is to be seen.
+/// Returns a change in words: `69 × less`, `1.6 × more`, or why no change can be shown.
 pub fn change_text(ratio: &Ratio) -> String {
     if ratio.rounds.len() < ROUNDS_MIN {
         return "too few rounds".to_owned();

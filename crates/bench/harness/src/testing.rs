@@ -16,7 +16,7 @@ pub fn parse<A: Args>(arguments: &[&str]) -> A {
     A::from_arg_matches(&matches.expect("well-formed")).expect("well-formed")
 }
 
-/// Fails unless each target is about subjects of its case, and names are distinct within one.
+/// Panics unless each target names subjects of its own case, and the names in a case differ.
 pub fn check<J>(cases: &[Case<J>]) {
     for case in cases {
         for target in &case.targets {
@@ -34,7 +34,8 @@ pub fn check<J>(cases: &[Case<J>]) {
     }
 }
 
-/// Makes a measurement up: `nowait` has twice the figures of `system`, and half its submit times.
+/// Makes an invented measurement: `nowait` has twice the figures of `system`, and half its submit
+/// times.
 pub fn sample() -> Measurement {
     let sample = |round: u32, factor: f64| {
         let value = |metric: Metric| match metric.name() {

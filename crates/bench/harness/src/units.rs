@@ -85,7 +85,7 @@ pub fn with_unit(unit: &str, value: f64) -> String {
         "B" => bytes(value),
         "1/s" => count(value),
         "1" | "" => digits(value),
-        // Words behind a unit of time, as in `µs CPU`.
+        // A unit of time with words after it, as in `µs CPU`.
         _ if unit.starts_with("µs ") => format!("{} {}", time_us(value), &unit["µs ".len()..]),
         _ => format!("{} {unit}", digits(value)),
     }

@@ -9,7 +9,7 @@ use crate::error::{Context, Result};
 pub struct Used {
     /// User and system time, in microseconds.
     pub cpu_us: f64,
-    /// Voluntary and involuntary.
+    /// Voluntary and involuntary context switches.
     pub switches: f64,
 }
 
@@ -28,8 +28,8 @@ impl Used {
         }
     }
 
-    /// Returns the last of several reports about the whole process, which has the largest values:
-    /// each thread made one when it ended.
+    /// Returns the last of several reports about the whole process. Each thread made one when it
+    /// ended, so the last one has the largest values.
     pub fn last(all: impl Iterator<Item = Self>) -> Self {
         all.fold(Self::default(), |a, b| Self {
             cpu_us: a.cpu_us.max(b.cpu_us),
@@ -52,7 +52,7 @@ impl Used {
 pub fn cpu_us_of(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).context(|| format!("read {path}"))?;
-    // SAFETY: sysconf reads no memory of ours.
+    // SAFETY: sysconf reads no memory of this program.
     let ticks_per_s = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
     Ok(cpu_ticks(&text) * 1e6 / ticks_per_s.max(1) as f64)
 }

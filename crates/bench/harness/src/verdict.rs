@@ -1,14 +1,15 @@
-//! Target met or missed, and silence inside the noise.
+//! The verdict on a target: met, missed, or inside the noise.
 
 use crate::case::Comparison;
 use crate::metric::{Better, Metric};
 use crate::stats::Ratio;
 use crate::units;
 
-/// Fewer rounds have no interval worth the name.
+/// The fewest rounds with a useful interval.
 ///
-/// With so few, the bootstrap interval is all of the runs. Two equal subjects then differ in the
-/// same direction in all of five rounds once in 16 times; in all of three, once in four.
+/// With so few rounds, the bootstrap interval covers all runs. Two equal subjects differ in the
+/// same direction in all of five rounds once in 16 measurements; in all of three rounds, once in
+/// four.
 pub const ROUNDS_MIN: usize = 5;
 
 /// The verdict on a target.
@@ -18,7 +19,7 @@ pub enum Outcome {
     Met,
     /// The whole interval lies on the wrong side.
     Missed,
-    /// The interval holds the target: these runs cannot tell.
+    /// The interval contains the target, so these runs do not decide.
     WithinNoise,
     /// Too few rounds for an interval.
     TooFewRounds,
@@ -26,7 +27,7 @@ pub enum Outcome {
     NotMeasured,
 }
 
-/// A target in words, what was measured, and what follows.
+/// A target in words, the measured ratio, and the verdict.
 #[derive(Debug, Clone)]
 pub struct Judged {
     pub target: String,
@@ -48,7 +49,7 @@ impl Outcome {
 }
 
 impl Judged {
-    /// Holds a ratio against what it must be at least, or at most.
+    /// Compares a ratio with its limit.
     pub fn new(target: String, comparison: Comparison, limit: f64, ratio: Option<Ratio>) -> Self {
         let outcome = outcome(comparison, limit, ratio.as_ref());
         Self { target, ratio, outcome }
@@ -90,7 +91,8 @@ fn outcome(comparison: Comparison, target: f64, ratio: Option<&Ratio>) -> Outcom
     }
 }
 
-/// Returns `true` if a change is one for the better; `None` inside the noise and of no judgement.
+/// Returns `true` if a change is an improvement; `None` if it is inside the noise, or the metric
+/// has no better side.
 pub fn is_better(metric: Metric, ratio: &Ratio) -> Option<bool> {
     let is_judged = differs(ratio) && metric.better() != Better::Neither;
     is_judged.then_some(metric.more_is_better() == (ratio.median > 1.0))

@@ -1,10 +1,9 @@
 //! M13: a database whose transactions dirty pages, and cleaners that write them back.
 //!
-//! Transactions read pages of 8 KiB through a buffer pool of the database, change half of them,
-//! and append to a log. A page that leaves the pool dirty is written by the transaction that
-//! needs its place, unless a cleaner was there before: that is what cleaners are for. Cleaners
-//! take dirty pages from the old end of the pool, and write each synchronously (one write a
-//! cleaner) or by AIO (many).
+//! Transactions read pages of 8 KiB through a buffer pool of the database, change half of them, and
+//! append to a log. A page that is dirty when it leaves the pool is written by the transaction that
+//! needs its place. Cleaners write dirty pages before that. Cleaners take dirty pages from the old
+//! end of the pool, and write each synchronously (one write a cleaner) or by AIO (many).
 
 use crate::{
     costs,
@@ -40,11 +39,11 @@ const CLEANED_PAGES: usize = POOL_PAGES / 2;
 struct Setup {
     cleaners: usize,
     aio: bool,
-    /// Through the page cache, with O_SYNC, else raw.
+    /// Writes go through the page cache, with O_SYNC; otherwise to the raw device.
     buffered: bool,
 }
 
-/// Transactions a second, and how many of a hundred page writes the cleaners did.
+/// Transactions a second, and the percentage of page writes that the cleaners did.
 type Figures = (f64, f64);
 
 /// Runs the four configurations.

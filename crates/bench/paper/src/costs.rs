@@ -1,10 +1,10 @@
 //! The processor time of everything that is simulated, in one place.
 //!
-//! The machine is that of the sources: Pentium III of 700 MHz (2003). The source of a figure
-//! stands beside it. All else that the tables show follows from the device model, the page cache
-//! and these; nothing is drawn from a clock.
+//! The machine is that of the sources: a Pentium III of 700 MHz (2003). The source of a figure
+//! stands beside it. All figures of the tables follow from these costs, the device model and the
+//! page cache; no clock is read.
 
-/// A system call, without what it does.
+/// A system call, without its work.
 pub(crate) const SYSCALL_NS: u64 = 500;
 
 /// A thread sleeps and is woken: two switches, the scheduler, cold caches.
@@ -32,7 +32,8 @@ pub(crate) const KAIO_REQUEST_NS: u64 = 4_000;
 /// AIO for a direct 4 KiB read (measured): of the whole request, another 1.4 µs.
 pub(crate) const OWN_REQUEST_NS: u64 = 3_250;
 
-/// To hand one request of a batch to the thread that runs it, and to wake that once a batch.
+/// Handing one request of a batch to the thread that runs it, with a share of the wakeup of that
+/// thread once a batch.
 pub(crate) const HAND_OVER_NS: u64 = 400;
 
 /// Returns the cost of a request of `bytes` to the device.

@@ -7,7 +7,7 @@
 //!   cleaner      M13: page cleaners of a database
 //!     stage      files, the page cache, requests of one kind
 //!       world    threads, processors, the device; virtual time
-//!       costs    what the processor needs for each thing
+//!       costs    the processor time of each action
 //! table        figures of the source beside the simulated ones
 //! ```
 //!

@@ -2,8 +2,8 @@
 //!
 //! It works on pages, never on requests: it sees a request at a random place as a seek, which
 //! shrinks the window by two pages, and each of the pages that follow as a stream, which lets it
-//! grow by two. So records of 64 KiB at random places have 120 KiB read in front and 128 KiB ahead.
-//! That is what *upfront* readahead changes (`crates/core/cache/src/readahead.rs`).
+//! grow by two. So for records of 64 KiB at random places, it reads 120 KiB before the record and
+//! 128 KiB after it. *Upfront* readahead changes that (`crates/core/cache/src/readahead.rs`).
 //!
 //! Source: Linux mm/readahead.c at that time (behaviour); "Linux AIO Performance and Robustness for
 //! Enterprise Workloads", *Impact of Readahead on AIO Reads*.
@@ -12,13 +12,13 @@ use core::ops::Range;
 
 const MIN_PAGES: u64 = 4;
 
-/// Windows in pages; those of one open file.
+/// The readahead windows of one open file, in pages.
 #[derive(Clone, Debug)]
 pub(crate) struct OldReadahead {
     max_pages: u64,
-    /// How long the next window shall be. `None`: seeks have shrunk it to nothing.
+    /// Length of the next window. `None`: seeks have shrunk it to nothing.
     next: Option<u64>,
-    /// The same before the last access.
+    /// Length of the next window before the last access.
     before: Option<u64>,
     last: Option<u64>,
     current: Range<u64>,
@@ -32,8 +32,9 @@ impl OldReadahead {
         OldReadahead { max_pages: max_pages.into(), next, before, last, current, ahead }
     }
 
-    /// Notes that a reader comes to `page`; returns the pages to read, for which no request waits.
-    /// The caller tells [`started`](OldReadahead::started) whether some were missing.
+    /// Records that a reader comes to `page`; returns the pages to read, for which no request
+    /// waits. The caller then calls [`started`](OldReadahead::started) with `true` if some of them
+    /// were missing.
     pub(crate) fn access(&mut self, page: u64) -> Option<Range<u64>> {
         self.before = self.next;
         let next = self.next?;
@@ -78,7 +79,7 @@ impl OldReadahead {
         Some(self.ahead.clone())
     }
 
-    /// Notes whether some pages of the last range were missing, and so are read now.
+    /// Records `true` if some pages of the last range were missing, and so are read now.
     pub(crate) fn started(&mut self, some: bool) {
         if some {
             return;
@@ -91,7 +92,7 @@ impl OldReadahead {
         }
     }
 
-    /// Notes that a page was missing all the same, and is read by itself.
+    /// Records that a page was still missing when the reader needed it, and is read by itself.
     pub(crate) fn miss(&mut self) {
         let pages = self.next.map_or(MIN_PAGES, |next| next + MIN_PAGES);
         self.next = Some(pages.min(self.max_pages));

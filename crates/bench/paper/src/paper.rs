@@ -3,7 +3,7 @@
 use crate::{aio_stress, cleaner, randrw, rawio, table::Table, vector};
 use nowait_sim::Hardware;
 
-/// How much is simulated.
+/// The sizes of the simulated experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     /// The file of aio-stress, in bytes; the source has 1 GiB.
@@ -19,7 +19,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// As the sources have it, as far as they say.
+    /// The sizes of the sources, as far as the sources state them.
     pub const FULL: Scale = Scale {
         stress_file_bytes: 1 << 30,
         randrw_file_bytes: 200 << 20,
@@ -38,8 +38,9 @@ impl Scale {
     };
 }
 
-/// Runs every experiment on a device, in virtual time; the same for the same seed. `go_on` is
-/// called before each with its name; when it says no, the tables before are returned.
+/// Runs every experiment on a device, in virtual time; equal seeds give equal tables. `go_on` is
+/// called with the name of each experiment before it; if it returns `false`, the tables so far are
+/// returned.
 pub fn tables(
     hardware: &Hardware,
     scale: Scale,

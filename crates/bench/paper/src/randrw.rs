@@ -1,4 +1,4 @@
-//! M9: fio randrw of 4 KiB, depth 32, buffered: how long the caller is inside submit.
+//! M9: fio randrw of 4 KiB, depth 32, buffered: the time of the caller inside submit.
 
 use crate::{
     costs,
@@ -54,7 +54,7 @@ pub(crate) fn table(hardware: &Hardware, file_bytes: u64, seed: u64) -> Table {
 
 fn run(hardware: &Hardware, file_bytes: u64, offload: bool, seed: u64) -> Times {
     let world = stage::world(hardware, PROCESSORS, 1, file_bytes, seed);
-    // So large that, as in the source, nothing is written back meanwhile.
+    // So large that nothing is written back during the run, as in the source.
     let cache = Cache::new(file_bytes * 5 / 2).expect("memory for the page cache");
     let stage = Stage::new(&world, &cache, 0, file_bytes, BLOCK_BYTES);
     let times = Rc::new(Cell::new(Times::default()));

@@ -23,7 +23,7 @@ const BLOCKS: [u64; 5] = [2 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20];
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Mode {
     name: &'static str,
-    /// Threads: for each drive, or for all together.
+    /// Number of threads: for each drive if `per_drive`, otherwise for all together.
     threads: usize,
     per_drive: bool,
     /// Waits for all that was submitted.
@@ -198,7 +198,7 @@ impl Job {
 }
 
 impl Shared {
-    /// Returns where the next request on a drive goes; `None`: enough were made.
+    /// Returns the offset of the next request on a drive; `None` if enough requests were made.
     fn place(&self, drive: usize) -> Option<u64> {
         self.left.set(self.left.get().checked_sub(1)?);
         let slots = FILE_BYTES / self.bytes;

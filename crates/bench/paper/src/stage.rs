@@ -71,12 +71,12 @@ impl Stage {
 
     fn user(&self, bytes: u64) -> User {
         let base = self.memory.as_ptr().cast::<u8>().cast_mut();
-        // SAFETY: operations live in tasks that hold a clone of the stage, and so its memory.
-        // All run in one thread, the bytes are not looked at, and no reference to them is made.
+        // SAFETY: operations live in tasks that hold a clone of the stage, and so its memory. All
+        // run in one thread, no code reads the bytes, and no reference to them exists.
         unsafe { User::new(Segments::One(IoVec { base, len: bytes as usize })) }
     }
 
-    /// Reads; `waits`: the caller waits inside.
+    /// Reads. With `waits`, the caller waits inside the call.
     pub(crate) async fn read(&self, thread: &Thread, offset: u64, bytes: u64, waits: bool) {
         let read = ReadOperation::new(self.file.clone(), offset, self.user(bytes));
         let mut read = read.with_readahead(self.open.clone(), !waits);
@@ -86,7 +86,8 @@ impl Stage {
         self.world.cpu(thread, costs::cached_ns(bytes)).await;
     }
 
-    /// Reads page after page, waiting inside, with the readahead that M1 began with.
+    /// Reads page after page, waiting inside the call, with the readahead of the kernel before the
+    /// patches of M1.
     pub(crate) async fn read_as_before(&self, thread: &Thread, offset: u64, bytes: u64) {
         for at in (offset..offset + bytes).step_by(PAGE_BYTES as usize) {
             self.read_ahead_as_before(thread, at / PAGE_BYTES).await;
@@ -114,7 +115,7 @@ impl Stage {
         self.world.cpu(thread, issue_ns).await;
     }
 
-    /// Writes; `sync`: it ends when that is on the device (its write cache is off).
+    /// Writes. With `sync`, ends when the data is on the device, whose write cache is off.
     pub(crate) async fn write(
         &self,
         thread: &Thread,
@@ -131,7 +132,7 @@ impl Stage {
         assert_eq!(drive.await, Ok(bytes as u32));
     }
 
-    /// Writes back all that is dirty.
+    /// Writes back all dirty pages.
     pub(crate) async fn sync(&self, thread: &Thread) {
         let mut sync = SyncOperation::whole(self.file.clone(), SyncLevel::WriteOnly);
         let drive = self.world.drive(thread, retry_ns(true), |plug, wait| sync.iterate(plug, wait));
@@ -139,7 +140,8 @@ impl Stage {
     }
 }
 
-/// A caller that waits inside sleeps; a request is run by the thread that reaps anyway.
+/// The cost of continuing after a wait: a caller that waits inside the call sleeps and is woken; a
+/// request is continued by the thread that reaps.
 fn retry_ns(waits: bool) -> u64 {
     if waits { costs::SWITCH_NS } else { costs::HAND_OVER_NS }
 }

@@ -18,17 +18,17 @@ pub struct Table {
 pub enum Source {
     /// Figures before and after, in the unit of the row.
     Figures(f64, f64),
-    /// Only how many times the figure of before that of after is.
+    /// Only the ratio: the figure after, divided by the figure before.
     Ratio(f64),
-    /// A range, of what is the baseline here.
+    /// A range of figures of the baseline.
     Between(f64, f64),
-    /// The source compares in words.
+    /// The comparison of the source, in words.
     Said(&'static str),
     /// The source gives no figure.
     Silent,
 }
 
-/// Where a figure stands among those of other block sizes.
+/// The place of a figure in a plot against the block size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
     /// In bytes.
@@ -54,14 +54,14 @@ pub struct Row {
     pub source: Source,
     /// The row's place in a plot against the block size, if there is one.
     pub point: Option<Point>,
-    /// Simulated, with the blocking points switched on.
+    /// The simulated figure if the caller waits at blocking points.
     pub baseline: f64,
-    /// Simulated, with nowait's operations.
+    /// The simulated figure with nowait's operations.
     pub nowait: f64,
 }
 
 impl Source {
-    /// Returns how many times the figure before that after is.
+    /// Returns the figure after divided by the figure before.
     pub fn ratio(self) -> Option<f64> {
         match self {
             Source::Figures(before, after) => Some(after / before),
@@ -72,7 +72,7 @@ impl Source {
 }
 
 impl Row {
-    /// Makes a row: the figures are those simulated, before and after.
+    /// Makes a row with the simulated figures, before and after.
     pub(crate) fn new(
         what: impl Into<String>,
         (unit, more_is_better): (&'static str, bool),
@@ -83,17 +83,17 @@ impl Row {
         Self { what, unit, more_is_better, source, point, baseline, nowait }
     }
 
-    /// Returns how many times the simulated baseline nowait is.
+    /// Returns the figure of nowait divided by that of the baseline, both simulated.
     pub fn ratio(&self) -> f64 {
         self.nowait / self.baseline
     }
 
-    /// Returns `true` if nowait does what the source says, or better, to 2 %; `None` if the source
-    /// says nothing.
+    /// Returns `true` if nowait reaches the claim of the source, within 2 %; `None` if the source
+    /// makes none.
     ///
-    /// A change is at least the source's. A range is what others measured of the baseline: nowait
-    /// is not beyond its bad end. Words are about the baseline too: nowait is no worse than the
-    /// simulated one.
+    /// The ratio must be at least the source's. If the source has a range of the baseline, nowait
+    /// must not be worse than its bad end. If it has words, nowait must not be worse than the
+    /// simulated baseline.
     pub fn is_met(&self) -> Option<bool> {
         let (here, wanted) = match self.source {
             Source::Figures(..) | Source::Ratio(_) => (self.ratio(), self.source.ratio()?),

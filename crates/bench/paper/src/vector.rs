@@ -11,10 +11,11 @@ use nowait_sim::{Hardware, Prng};
 const SEGMENT_BYTES: u64 = 4096;
 const SEGMENTS: u64 = 8;
 const VECTOR_BYTES: u64 = SEGMENT_BYTES * SEGMENTS;
-/// Where random requests go. The source does not say; so much comes near its random writes.
+/// Size of the file of random requests. The source does not state it; this size gives figures near
+/// its random writes.
 const FILE_BYTES: u64 = 256 << 20;
 
-/// Every how many-th request writes.
+/// The share of writes among the requests.
 #[derive(Clone, Copy)]
 enum Mix {
     Reads,

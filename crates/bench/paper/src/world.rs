@@ -41,7 +41,7 @@ pub(crate) struct World(Rc<State>);
 struct State {
     device: SimDevice,
     clock: Arc<VirtualClock>,
-    /// When each processor is free.
+    /// The time from which each processor is free.
     processors: RefCell<Vec<u64>>,
     busy_ns: Cell<u64>,
     timers: RefCell<BTreeMap<(u64, u64), Waker>>,
@@ -71,12 +71,12 @@ impl Wake for Kick {
     }
 }
 
-/// A thread of the simulated machine: what it does, it does one after another.
+/// A thread of the simulated machine, which does one thing at a time.
 #[derive(Clone, Default)]
 pub(crate) struct Thread(Rc<Cell<u64>>);
 
 impl World {
-    /// Makes a machine with so many processors and a device.
+    /// Makes a machine with `processors` processors and a device.
     pub(crate) fn new(hardware: &Hardware, processors: usize, seed: u64) -> World {
         let config = Config {
             depth: DEPTH,
@@ -114,7 +114,7 @@ impl World {
         self.0.busy_ns.get()
     }
 
-    /// Has the completions of a cache's bios go to it.
+    /// Sets the cache that gets the completions of its bios.
     pub(crate) fn set_cache(&self, cache: &Arc<Cache>) {
         *self.0.cache.borrow_mut() = Some(cache.clone());
     }
@@ -124,7 +124,7 @@ impl World {
         self.0.numbers.get()
     }
 
-    /// Starts a task. It first runs when [`World::run`] comes to it.
+    /// Starts a task, which begins to run in [`World::run`].
     pub(crate) fn spawn(&self, future: impl Future<Output = ()> + 'static) {
         self.0.tasks.spawn(future).detach();
     }
@@ -144,7 +144,7 @@ impl World {
         assert!(self.0.tasks.is_empty(), "some tasks wait for ever");
     }
 
-    /// Gives the device what it takes.
+    /// Gives the device as many waiting bios as it accepts.
     fn feed(&self) {
         let mut pending = self.0.pending.borrow_mut();
         while let Some(bio) = pending.pop_front() {
@@ -156,7 +156,7 @@ impl World {
         self.0.device.commit();
     }
 
-    /// Lets time go on to the next thing that happens. False: nothing will.
+    /// Advances the time to the next event; returns `false` if there is none.
     fn advance(&self) -> bool {
         let timer_ns = self.0.timers.borrow().keys().next().map(|(ns, _)| *ns);
         let mut done = Vec::new();
@@ -200,7 +200,8 @@ impl World {
         self.until(end_ns).await;
     }
 
-    /// Returns when a burst of `thread` ends that begins as soon as both are free.
+    /// Returns the end of a burst of `thread`, which begins as soon as the thread and a processor
+    /// are free.
     fn book(&self, thread: &Thread, ns: u64) -> u64 {
         let mut processors = self.0.processors.borrow_mut();
         let free = processors.iter_mut().min().expect("a machine has processors");
@@ -255,9 +256,9 @@ impl World {
         }
     }
 
-    /// Drives an operation of the cache to its end; `retry_ns` is what `thread` needs to go on
-    /// after each wait. The wait entry is this task's: the same code serves callers that wait
-    /// inside the call, and requests of their own.
+    /// Drives an operation of the cache to its end; `retry_ns` is the processor time that `thread`
+    /// needs to continue after each wait. The wait entry wakes this task, so the same code serves
+    /// callers that wait inside the call, and requests.
     pub(crate) async fn drive(
         &self,
         thread: &Thread,
@@ -303,7 +304,7 @@ impl Semaphore {
         semaphore
     }
 
-    /// Returns how many are free.
+    /// Returns the number of free permits.
     pub(crate) fn available(&self) -> usize {
         self.0.borrow().0
     }
@@ -314,7 +315,7 @@ impl Semaphore {
         state.1.drain(..).for_each(Waker::wake);
     }
 
-    /// Takes `count`, once there are so many. True: it had to wait.
+    /// Takes `count` permits as soon as they are free; returns `true` if it had to wait.
     pub(crate) async fn acquire(&self, count: usize) -> bool {
         let mut waited = false;
         poll_fn(|context| {

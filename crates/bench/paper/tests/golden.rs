@@ -1,7 +1,7 @@
 //! The rows that meet their source, with their figures: a change of behaviour shows here.
 //!
-//! `PAPER_GOLDEN=write cargo test -p nowait-paper --test golden` writes the lists anew; the
-//! difference is then to be explained by the commit that makes it.
+//! `PAPER_GOLDEN=write cargo test -p nowait-paper --test golden` writes the lists again; the commit
+//! that changes them must explain the difference.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,10 +10,11 @@ use std::path::Path;
 use nowait_paper::{Row, Scale, tables};
 use nowait_sim::Hardware;
 
-/// Small where that has the shapes of the sources' sizes; M9 and M13 need more for theirs.
+/// Small where the results have the same pattern as with the sources' sizes; M9 and M13 need larger
+/// sizes for that.
 const SCALE: Scale = Scale { randrw_file_bytes: 200 << 20, transactions: 4_000, ..Scale::SMALL };
 
-/// Prints every row that is judged: met or missed, before, after. Six digits, because libraries of
+/// Returns every row that is judged: met or missed, before, after. Six digits, because libraries of
 /// mathematics may differ in the last bits.
 fn list(device: &str) -> String {
     let hardware = Hardware::named(device).expect("known");

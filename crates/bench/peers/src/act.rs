@@ -11,9 +11,9 @@ use crate::run::{joined, rates};
 use nowait_harness::error::Result;
 use nowait_harness::usage::Used;
 
-/// Number of requests between two looks at the clock.
+/// Number of requests between two reads of the clock.
 const BETWEEN_LOOKS: u64 = 256;
-/// Does it until the time is over.
+/// Repeats `act` until the time is over.
 pub(crate) fn run(runtime: Duration, act: Act) -> Result<Outcome> {
     match act {
         Act::Call => repeat(runtime, || {
@@ -25,7 +25,7 @@ pub(crate) fn run(runtime: Duration, act: Act) -> Result<Outcome> {
     }
 }
 
-/// Repeats something that is quick; it says how often it was done.
+/// Repeats a quick action, which returns its number of repetitions.
 fn repeat(runtime: Duration, mut act: impl FnMut() -> Result<u64>) -> Result<Outcome> {
     let (before, start, mut count) = (Used::now()?, Instant::now(), 0);
     while start.elapsed() < runtime {
@@ -37,7 +37,7 @@ fn repeat(runtime: Duration, mut act: impl FnMut() -> Result<u64>) -> Result<Out
     Ok(rates(count as f64, 0, start.elapsed().as_secs_f64(), used))
 }
 
-/// The word says whose turn it is.
+/// Two threads wake each other in turn; the word names the thread whose turn it is.
 fn round_trips(runtime: Duration) -> Result<Outcome> {
     let (turn, over) = (AtomicU32::new(0), AtomicBool::new(false));
     let pass = |to: u32| {

@@ -11,7 +11,8 @@ use crate::slots::Slots;
 use crate::{Files, Peer, Request, sync};
 use nowait_harness::error::{BenchError, Result, failed};
 
-/// A context of one thread. It comes first: dropping it waits, and the buffers go after that.
+/// A context of one thread. It is the first field: dropping it waits for its requests, and the
+/// buffers are dropped after that.
 pub(crate) struct AioPeer {
     context: AioContext,
     files: Files,

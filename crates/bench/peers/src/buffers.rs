@@ -1,8 +1,8 @@
 //! The buffers of a run, the same for every engine.
 //!
-//! A device gets each contiguous piece of a buffer by itself: one in 4 KiB pages is as many pieces,
-//! one in a huge page is one. Our page cache lies in huge pages, and so do the buffers that are
-//! compared with it on a device.
+//! A request to a device lists each contiguous piece of its buffer: a buffer in 4 KiB pages has a
+//! piece for each page, a buffer in a huge page is one piece. nowait's page cache is in huge pages,
+//! and so are the buffers that are compared with it on a device.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,13 +12,14 @@ use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory, PAGE_SIZE};
 
 use nowait_harness::error::{Result, failed};
 
-/// The bytes of buffers before the clock starts: written once, so that their memory is there.
+/// The initial bytes of buffers. They are written before the clock starts, so that the kernel has
+/// allocated the memory.
 const USED: u8 = 0x5a;
 
 /// The memory of the buffers of all threads.
 #[derive(Default)]
 pub(crate) struct Arena {
-    /// The current mapping, and how much of it is taken.
+    /// The current mapping, and the number of its bytes in use.
     rest: Mutex<Option<(Arc<HugeMemory>, usize)>>,
 }
 
@@ -31,7 +32,7 @@ pub(crate) struct Buffers {
     pub(crate) list: Vec<Buffer>,
 }
 
-/// A buffer, which keeps its place and starts on a page.
+/// A buffer, which does not move in memory and starts at a page boundary.
 pub(crate) struct Buffer {
     start: *mut u8,
     len: usize,
@@ -45,7 +46,7 @@ enum Memory {
     Small { _shared: Arc<AlignedBuffer> },
 }
 
-// SAFETY: a buffer is the only one that knows its part of the memory, as a `Box<[u8]>` is.
+// SAFETY: a buffer has the only pointer to its part of the memory, like a `Box<[u8]>`.
 unsafe impl Send for Buffer {}
 
 impl Arena {
@@ -78,7 +79,7 @@ impl Arena {
 }
 
 impl Buffers {
-    /// Allocates buffers as programs do that care for alignment only: in pages of 4 KiB.
+    /// Allocates buffers in pages of 4 KiB, as most programs do.
     pub(crate) fn in_small_pages(block_bytes: usize, depth: usize) -> Self {
         let one = |_| {
             let mut own = AlignedBuffer::zeroed(block_bytes);
@@ -89,12 +90,12 @@ impl Buffers {
         Self { block_bytes, segments: 1, list: (0..depth).map(one).collect() }
     }
 
-    /// Divides each buffer into so many segments.
+    /// Divides each buffer into `segments` segments.
     pub(crate) fn in_segments(self, segments: usize) -> Self {
         Self { block_bytes: self.block_bytes / segments, segments, ..self }
     }
 
-    /// Returns for how many requests there are buffers.
+    /// Returns the number of buffers, one for each request in flight.
     pub(crate) fn depth(&self) -> usize {
         self.list.len()
     }
@@ -108,7 +109,7 @@ impl Buffer {
         (0..self.len).step_by(len).map(part).collect()
     }
 
-    /// Touches all of it.
+    /// Writes all bytes once.
     fn used(mut self) -> Self {
         self.fill(USED);
         self
@@ -119,8 +120,8 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: so many initialized bytes of live memory that no other code knows, borrowed with
-        // `self`: mappings are zeroed, and each part of one is cut out once.
+        // SAFETY: `len` initialized bytes of live memory to which only `self` has a pointer:
+        // mappings are zeroed, and each part of one is used once.
         unsafe { core::slice::from_raw_parts(self.start, self.len) }
     }
 }

@@ -1,4 +1,4 @@
-//! Copies from memory: a mapping of the file, and the ceiling.
+//! Copies from memory: from a mapping of the file, and from plain memory, as an upper limit.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(crate) struct MemoryPeer {
 }
 
 impl Memory {
-    /// Maps the set; all of it is read then if `populate` is set, else page by page, when touched.
+    /// Maps the set. With `populate`, reads all of it now; otherwise each page when it is touched.
     pub(crate) fn map(job: &Job, populate: bool) -> Result<Self> {
         let file = open(job, false, &job.paths[0])?;
         let mut options = MmapOptions::new();

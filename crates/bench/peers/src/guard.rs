@@ -1,4 +1,4 @@
-//! Our page cache without a copy: pages are lent, and looked at where they lie.
+//! nowait's page cache without a copy: pages are lent, and read in place.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::native::{Native, NativePeer, explain};
 use crate::{Engine, Peer, Request};
 use nowait_harness::error::{BenchError, Result};
 
-/// Pages are lent one by one; larger blocks, which warm the cache up, are read.
+/// Pages are lent one by one. Larger blocks, which fill the cache before the run, are read.
 const LENT_BYTES_MAX: usize = 4096;
 
-/// An engine of ours and the file in its cache.
+/// An engine of nowait, and the file in its page cache.
 pub(crate) struct Guard(Native);
 
 /// The file of one thread.

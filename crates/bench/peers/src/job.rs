@@ -19,23 +19,23 @@ pub struct Job {
     pub work: Work,
     /// `O_DSYNC`.
     pub sync: bool,
-    /// The file, or several that hold the bytes of one by parts.
+    /// The file, or several files that have its bytes in parts.
     pub paths: Vec<PathBuf>,
-    /// No write has ever stamped the files: reads find what was laid out.
+    /// No write has stamped the files since they were made: reads find the original pattern.
     pub pristine: bool,
-    /// Another file, which fills our cache before a run; without it that is a sparse one.
+    /// Another file, which fills nowait's page cache before a run; `None`: a sparse file does.
     pub other: Option<PathBuf>,
-    /// Bytes that are worked on.
+    /// Number of bytes to work on.
     pub set_bytes: u64,
-    /// Size of our page cache.
+    /// Size of nowait's page cache.
     pub pool_bytes: u64,
     /// The longest time, in milliseconds.
     pub runtime_ms: u64,
-    /// Decides where requests go.
+    /// Seed of the order of requests.
     pub seed: u64,
-    /// The generation that writes of this run stamp, so that a lost one is noticed; not 0.
+    /// The generation that writes of this run stamp, so that a lost write is detected; not 0.
     pub generation: u32,
-    /// Where the figures go, as JSON.
+    /// The file for the figures, as JSON.
     pub outcome: PathBuf,
 }
 
@@ -59,7 +59,7 @@ pub enum Backend {
 pub enum Work {
     /// Blocks are read and written.
     Transfer(Transfer),
-    /// No file: the machine at its best.
+    /// Work without a file, as a limit of the machine.
     Act(Act),
 }
 
@@ -67,7 +67,7 @@ pub enum Work {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Transfer {
-    /// How many of a hundred requests write.
+    /// Percentage of requests that write.
     pub write_percent: u8,
     /// The order of the blocks.
     pub access: Access,
@@ -85,22 +85,22 @@ pub struct Transfer {
     pub threads: usize,
     /// Contexts of a thread, which divide its depth.
     pub contexts: usize,
-    /// Blocks that a thread has in flight at most.
+    /// Most blocks that a thread has in flight.
     pub depth: usize,
-    /// Blocks that must be over before new requests are made.
+    /// Number of blocks that must have ended before new requests are made.
     pub refill: usize,
-    /// Requests in one call at most.
+    /// Most requests in one call.
     pub batch: usize,
     /// The content of a cache before the clock starts.
     pub warm: Warm,
-    /// Buffers lie in huge pages, each one piece to a device, else in pages of 4 KiB.
+    /// Buffers are in huge pages, so each is one piece for a device; otherwise in pages of 4 KiB.
     pub huge: bool,
     /// The measurements of each request.
     pub looks: Looks,
 }
 
 impl Transfer {
-    /// One thread reads each block once, in an order without pattern, a request a call.
+    /// One thread reads each block once, in random order, one request in a call.
     pub const SINGLE: Self = Self {
         write_percent: 0,
         access: Access::Random,
@@ -132,9 +132,11 @@ impl Default for Transfer {
 pub enum Visits {
     /// All blocks, in the thread's own order.
     Own,
-    /// The blocks of one of so many parts of the file; threads of a part share its order.
+    /// The file has this number of parts; a thread visits the blocks of one, and the threads of a
+    /// part share its order.
     Part(usize),
-    /// The blocks of so many parts by turns; all threads share the orders.
+    /// The file has this number of parts, which a thread visits in turn; all threads share the
+    /// order of each part.
     Parts(usize),
 }
 
@@ -149,9 +151,9 @@ impl Visits {
 pub enum Fsync {
     /// The transfer ends without an fsync.
     None,
-    /// Behind the measured time, and reported apart.
+    /// An fsync after the measured time, reported separately.
     Apart,
-    /// Inside the measured time, after one whole lap.
+    /// An fsync inside the measured time, after one whole lap.
     Inside,
 }
 
@@ -159,11 +161,12 @@ pub enum Fsync {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Looks {
-    /// The time of calls that submit: more would show where a request takes a few nanoseconds.
+    /// The time of calls that submit. Other measurements would distort requests of a few
+    /// nanoseconds.
     Calls,
-    /// The time until a request is over, too.
+    /// Also the time until a request is over.
     Latencies,
-    /// And how often such a call sleeps.
+    /// Also the number of times that a submitting call sleeps.
     Sleeps,
 }
 
@@ -171,7 +174,7 @@ pub enum Looks {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Warm {
-    /// Nothing of the file. Our pool is full of another file, as after some time of use.
+    /// No page of the file. nowait's page cache is full of another file, as after some time of use.
     Nothing,
     /// The whole set, read in order.
     All,

@@ -54,9 +54,9 @@ pub(crate) struct Request {
     pub(crate) offset: u64,
     /// The generation that a write stamps into its buffer; reads have 0.
     pub(crate) generation: u32,
-    /// A number of the caller: the time when it began, or its purpose.
+    /// A number of the caller: the time when the request began, or its purpose.
     pub(crate) tag: u64,
-    /// Which file, where there are several.
+    /// Index of the file.
     pub(crate) file: u32,
 }
 
@@ -67,18 +67,19 @@ pub(crate) trait Engine: Sync {
     /// Makes the peer of one thread, with at most one request in flight in each of the buffers.
     fn peer(&self, buffers: Buffers) -> Result<Self::Peer>;
 
-    /// Returns `true` if the pages lie in a cache of this process, which is filled through it.
+    /// Returns `true` if the engine has a page cache in this process. Reads through the engine fill
+    /// that cache.
     fn has_own_cache(&self) -> bool {
         false
     }
 
-    /// Returns `true` if bytes are really moved, and can be checked.
+    /// Returns `true` if the engine moves bytes, which can be checked.
     fn moves_data(&self) -> bool {
         true
     }
 
-    /// Fills such a cache with the first `bytes` of another file, in blocks and in no order, for as
-    /// long as the engine lives.
+    /// Fills the engine's own cache with the first `bytes` of another file, in blocks in random
+    /// order. The pages stay as long as the engine lives.
     fn fill(&self, _other: &Path, _bytes: u64, _block_bytes: usize) -> Result<()> {
         Ok(())
     }
@@ -86,17 +87,17 @@ pub(crate) trait Engine: Sync {
 
 /// The connection of one thread to the engine.
 pub(crate) trait Peer {
-    /// Submit itself only starts requests, so that its time says something.
+    /// `submit` only starts requests, so its time is a useful figure.
     const ASYNCHRONOUS: bool = true;
 
-    /// Starts requests, at most as many as fit beside those in flight.
+    /// Starts requests. The caller keeps their number within the free buffers.
     fn submit(&mut self, requests: &[Request]) -> Result<()>;
 
-    /// Waits until `min` requests are over; hands over the bytes of each one that is, one segment
-    /// after another.
+    /// Waits until `min` requests are over; passes the bytes of each ended request to `each`, one
+    /// segment after another.
     fn reap(&mut self, min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()>;
 
-    /// Makes durable what was written, if anything can be.
+    /// Makes all writes durable, if the engine can.
     fn sync(&mut self) -> Result<()> {
         Ok(())
     }
@@ -105,7 +106,7 @@ pub(crate) trait Peer {
 /// Files that are open, shared by the peers of an engine.
 pub(crate) type Files = Arc<[File]>;
 
-/// An engine that is open files, and what makes a peer for them.
+/// An engine that consists of open files and a function that makes a peer for them.
 pub(crate) struct OnFiles<F> {
     files: Files,
     make: F,

@@ -1,4 +1,4 @@
-//! The native API, through our page cache, the kernel's, or none.
+//! nowait's Rust API, through its own page cache, the kernel's, or none.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -17,12 +17,12 @@ use nowait_harness::pattern;
 /// Reads in flight that fill the pool.
 const FILL_DEPTH: usize = 32;
 
-/// An engine of ours and the file.
+/// An engine of nowait, and the files.
 pub(crate) struct Native {
     nowait: Nowait,
     files: Vec<File>,
     cache: CacheMode,
-    /// The file whose pages fill the pool: without it the pool would be empty again.
+    /// The file whose pages fill the pool. If it were closed, the pool would be empty again.
     other: OnceLock<File>,
 }
 
@@ -44,7 +44,7 @@ impl Native {
         };
         let builder = Nowait::builder().backend(backend).submit(submit);
         let builder = builder.cache_bytes(job.pool_bytes);
-        // It works in no case then, and is left out.
+        // An engine that cannot start is left out of all cases.
         let nowait = builder.build().map_err(|error| BenchError::usage(error.to_string()))?;
         let options = OpenOptions::new().read(true).write(job.work.writes()).sync(job.sync);
         let options = options.cache(cache);

@@ -1,5 +1,5 @@
-//! Nothing: requests are over when they are reaped, and no byte moves. The figures then show
-//! the cost of the harness.
+//! A peer that does nothing: requests are over when they are reaped, and no byte moves. Its figures
+//! show the cost of the harness.
 
 use crate::slots::Slots;
 use crate::{Buffers, Engine, Peer, Request};
@@ -8,7 +8,7 @@ use nowait_harness::error::Result;
 /// No file.
 pub(crate) struct Null;
 
-/// Buffers, as the others have them.
+/// The buffers, which all peers have.
 pub(crate) struct NullPeer {
     slots: Slots,
     over: Vec<usize>,

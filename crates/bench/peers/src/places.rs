@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::job::{Transfer, Visits};
 use nowait_harness::order::Order;
 
-/// How far each part of the file has been visited. As in the source of rawiobench, a counter for
-/// each makes sure that no block is visited twice in a lap, by any thread.
+/// The number of visits in each part of the file. As in rawiobench, a counter for each part makes
+/// sure that the threads together visit no block twice in a lap.
 pub(crate) struct Parts(Vec<AtomicU64>);
 
 impl Parts {
-    /// Divides a file as `visits` says.
+    /// Divides a file into the number of parts that `visits` has.
     pub(crate) fn new(visits: Visits) -> Self {
         let (Visits::Part(count) | Visits::Parts(count)) = visits else { return Self(Vec::new()) };
         Self((0..count).map(|_| AtomicU64::new(0)).collect())
@@ -23,14 +23,14 @@ pub(crate) struct Places<'a> {
     /// The order of the blocks of a part, and of all.
     order: Order,
     part_bytes: u64,
-    /// The part that is visited next; `by_turns` all are.
+    /// The part of the next visit. With `by_turns`, all parts are visited in turn.
     part: usize,
     by_turns: bool,
-    /// Visits of the thread's own order.
+    /// Number of visits in the thread's own order.
     own: u64,
-    /// Visits of a part at most.
+    /// Most visits of a part.
     visits_max: u64,
-    /// Visits that a request makes.
+    /// Number of visits of one request.
     step: u64,
 }
 

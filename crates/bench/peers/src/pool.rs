@@ -1,5 +1,5 @@
-//! A pool of threads that read and write for the caller: what programs build where asynchronous
-//! I/O cannot be trusted.
+//! A pool of threads that read and write for the caller, as programs build it if asynchronous I/O
+//! may block.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -15,7 +15,7 @@ use crate::slots::Slots;
 use crate::{Files, Peer, Request, sync};
 use nowait_harness::error::{Context, Result};
 
-/// Threads of a pool at most; as many as the depth below that.
+/// Most threads of a pool; a smaller depth has as many threads as requests.
 const THREADS_MAX: usize = 32;
 
 /// A pool of one thread that submits.
@@ -60,7 +60,7 @@ impl Shared {
         self.lists.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Carries out work until there will be no more.
+    /// Carries out work until the pool is closed and its list is empty.
     fn serve(&self, file: &File) {
         let mut lists = self.lists();
         loop {
@@ -144,7 +144,8 @@ impl Peer for PoolPeer {
 
 impl Drop for PoolPeer {
     fn drop(&mut self) {
-        // The threads still carry out the requests on the list: their memory goes after this.
+        // The threads still carry out the requests on the list; the memory of the requests is freed
+        // after that.
         self.shared.lists().over = true;
         self.shared.more_work.notify_all();
         for thread in self.threads.drain(..) {

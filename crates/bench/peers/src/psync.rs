@@ -22,8 +22,8 @@ pub(crate) struct PsyncPeer {
     wanted: Vec<Request>,
 }
 
-/// Makes peers that ask not to wait first if `nowait` is set, and have the kernel read so far ahead
-/// of a sequential reader, whatever its own window is.
+/// Makes peers that first try without waiting (RWF_NOWAIT) if `nowait` is set, and that let the
+/// kernel read `ahead_bytes` ahead of a sequential reader, more than its own window.
 pub(crate) fn psync(
     nowait: bool,
     ahead_bytes: u64,
@@ -41,7 +41,7 @@ pub(crate) fn psync(
 }
 
 impl PsyncPeer {
-    /// Keeps as much announced ahead of `offset` as was asked for.
+    /// Announces reads to the kernel, up to `ahead_bytes` after `offset`.
     fn read_ahead(&mut self, offset: u64) -> Result<()> {
         while self.ahead_bytes > 0 && self.told < offset + self.ahead_bytes {
             advise(self.files[0].as_raw_fd(), self.told, TOLD_BYTES, Advice::WillNeed)
@@ -70,7 +70,7 @@ impl Peer for PsyncPeer {
             let memory = [self.slots.memory(slot)];
             let (fd, offset) = (self.files[0].as_raw_fd(), request.offset as i64);
             let call = |flags| {
-                // SAFETY: the buffer is ours and lives through the call.
+                // SAFETY: the buffer belongs to this peer and lives through the call.
                 unsafe {
                     match request.generation {
                         0 => preadv2(fd, &memory, offset, flags),

@@ -1,4 +1,4 @@
-//! The one registry of peers: engines by name, and how each is opened.
+//! The registry of engines: the name of each, and how it is opened.
 
 use nowait::{CacheMode, SubmitMode};
 use nowait_sys::uring::Issuer;
@@ -15,19 +15,20 @@ use crate::ring::{Style, UringPeer};
 use crate::{Engine, OnFiles};
 use nowait_harness::error::{BenchError, Result};
 
-/// Which peer it is.
+/// The kind of the peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Kind {
     Native(CacheMode, SubmitMode),
-    /// The native API, without a copy.
+    /// nowait's Rust API, with lent pages in place of copies.
     Guard,
     /// The kernel's native AIO.
     Aio,
     Uring(Style),
     Pool,
-    /// `true` if it asks not to wait first; how far ahead the kernel is asked to read.
+    /// `true` if it first tries without waiting; the number of bytes that the kernel is to read
+    /// ahead.
     Psync(bool, u64),
-    /// `true` if all of it is read when it is mapped.
+    /// `true` if the whole file is read when it is mapped.
     Mmap(bool),
     Memcpy,
     Null,
@@ -36,7 +37,7 @@ enum Kind {
 /// An engine that can be named on the command line.
 #[derive(Debug, PartialEq)]
 pub struct EngineDef {
-    /// The name there.
+    /// The name on the command line.
     pub name: &'static str,
     /// A description of a few words.
     pub about: &'static str,
@@ -56,7 +57,7 @@ const fn host(submit: SubmitMode) -> Kind {
 const URING: Kind = Kind::Uring(Style::eager(false));
 const URING_WAIT: Kind = Kind::Uring(Style::lazy(Issuer::Any));
 const PSYNC: Kind = Kind::Psync(false, 0);
-/// The longest window of our readahead.
+/// The longest readahead window of nowait's page cache.
 const AHEAD_BYTES: u64 = 2 << 20;
 const AUTO: SubmitMode = SubmitMode::Auto;
 
@@ -116,7 +117,7 @@ pub fn find(name: &str) -> Option<&'static EngineDef> {
 }
 
 impl EngineDef {
-    /// Returns `true` if requests of a thread are carried out one by one, whatever its depth.
+    /// Returns `true` if requests of a thread are carried out one by one, whatever the depth.
     pub fn is_synchronous(&self) -> bool {
         matches!(self.kind, Kind::Psync(..) | Kind::Mmap(_) | Kind::Memcpy)
     }
@@ -126,7 +127,7 @@ impl EngineDef {
         !matches!(self.kind, Kind::Mmap(_) | Kind::Memcpy | Kind::Guard)
     }
 
-    /// Returns `true` if the pages lie in a cache of the process that opens it.
+    /// Returns `true` if the engine has a page cache in its own process.
     pub fn has_own_cache(&self) -> bool {
         matches!(self.kind, Kind::Native(CacheMode::User, _) | Kind::Guard)
     }
@@ -136,7 +137,7 @@ impl EngineDef {
         matches!(self.kind, Kind::Native(..) | Kind::Uring(_))
     }
 
-    /// Opens the engine for `job` and does `task` with it.
+    /// Opens the engine for `job`, and runs `task` on it.
     pub(crate) fn with<T: Task>(&self, job: &Job, task: T) -> Result<T::Output> {
         if job.work.writes() && !self.writes() {
             return Err(BenchError::usage("this engine only reads"));

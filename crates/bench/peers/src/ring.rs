@@ -12,11 +12,11 @@ use crate::slots::Slots;
 use crate::{Files, Peer, Request, sync};
 use nowait_harness::error::{BenchError, Result, failed};
 
-/// How rings are made and used.
+/// The way in which rings are made and used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Style {
     issuer: Issuer,
-    /// Submit enters the kernel; else the call that waits does both.
+    /// Submit enters the kernel. Otherwise the call that waits also submits.
     eager: bool,
     /// The file and the buffers are registered.
     registered: bool,
@@ -28,10 +28,10 @@ pub(crate) struct UringPeer {
     files: Files,
     style: Style,
     slots: Slots,
-    /// The segments of each slot, where there are several: the kernel may look at them until the
-    /// end.
+    /// The segments of each slot, if it has several: the kernel may read the list until the request
+    /// ends.
     lists: Vec<Vec<IoVec>>,
-    /// In the submission queue, not yet handed over.
+    /// Number of entries in the submission queue that the kernel does not have yet.
     pending: u32,
     in_flight: usize,
 }
@@ -42,7 +42,7 @@ impl Style {
         Self { issuer, eager: false, registered: false }
     }
 
-    /// Submit hands over at once, so that its time is that of handing over.
+    /// Submit enters the kernel at once, so its time includes that of the system call.
     pub(crate) const fn eager(registered: bool) -> Self {
         // Registered rings get all options that make a ring cheap.
         let issuer = if registered { Issuer::InTurn } else { Issuer::Any };
@@ -111,7 +111,7 @@ impl Peer for UringPeer {
 }
 
 impl UringPeer {
-    /// Hands over what is pending, and waits for `min` completions or a signal.
+    /// Submits the pending entries, and waits for `min` completions or a signal.
     fn enter(&mut self, min: u32) -> Result<()> {
         match self.ring.enter(self.pending, min, Deadline::NEVER) {
             Ok(entered) => self.pending -= entered as u32,

@@ -12,7 +12,8 @@ use nowait_harness::error::{BenchError, Context, Result};
 use nowait_harness::memory;
 use nowait_harness::usage::Used;
 
-/// Carries out the run that `text` describes as JSON, and writes its figures where that says.
+/// Carries out the job in `text`, which is JSON, and writes its figures to the file that the job
+/// names.
 ///
 /// # Errors
 /// The engine does not work here (wrong usage), a request failed, or the bytes were wrong.
@@ -40,12 +41,13 @@ fn transfer(engine: &EngineDef, job: &Job, work: &Transfer) -> Result<Outcome> {
     if work.segments > 1 && !engine.has_vectors() {
         return Err(BenchError::usage("this engine has no requests of several segments"));
     }
-    // Before the file is mapped: the mapping is populated with the pages cached at that moment.
+    // The cache is filled before the file is mapped, because the mapping gets the pages cached at
+    // that moment.
     if !engine.has_own_cache() && !engine.direct {
         warm::kernel_cache(job, work.warm)?;
     }
     let run = transfer::Run::new(job, work)?;
-    // The figure is the memory that the engine adds to this.
+    // The figure of memory counts the growth from here on, which is that of the engine.
     memory::forget_peak();
     let before_bytes = memory::peak_bytes();
     let mut figures = engine.with(job, run)?;
@@ -62,7 +64,7 @@ pub(crate) fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(BenchError::failed("a thread panicked")))
 }
 
-/// Returns the rates of so many requests of `block_bytes` each, and what each has used.
+/// Returns the rates of `requests` requests of `block_bytes` each, and the resources of each.
 pub(crate) fn rates(requests: f64, block_bytes: usize, wall_s: f64, used: Used) -> Outcome {
     let figures = [
         ("cpu_us_per_io", used.cpu_us / requests),

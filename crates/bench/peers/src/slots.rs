@@ -8,7 +8,7 @@ use crate::{Buffers, Request};
 use nowait_harness::error::{BenchError, Result};
 use nowait_harness::pattern;
 
-/// Buffers of one size, each with the request that has it. A buffer keeps its place.
+/// Buffers of one size, each with its request. A buffer does not move in memory.
 pub(crate) struct Slots {
     /// Bytes of a segment, and of a whole buffer.
     block_bytes: usize,
@@ -27,7 +27,7 @@ impl Slots {
         Self { block_bytes, request_bytes, buffers: buffers.list, requests, free }
     }
 
-    /// Gives the request a slot, whose buffer is stamped if it is a write.
+    /// Gives the request a slot. If it is a write, stamps the buffer of the slot.
     pub(crate) fn take(&mut self, request: Request) -> Option<usize> {
         let slot = self.free.pop()?;
         self.requests[slot] = request;
@@ -67,7 +67,7 @@ impl Slots {
         Ok(())
     }
 
-    /// Takes the slot back, and shows what it held.
+    /// Frees the slot, and passes its request and bytes to `each`.
     pub(crate) fn give_back(&mut self, slot: usize, each: &mut impl FnMut(Request, &[u8])) {
         let request = self.requests[slot];
         let segments = self.buffers[slot].chunks(self.block_bytes).zip(0u64..);

@@ -23,7 +23,8 @@ use nowait_harness::usage::{Used, sleeps};
 
 /// The longest time that is recorded exactly, in nanoseconds.
 const NS_MAX: u64 = 60_000_000_000;
-/// Writes that are read back: the last of each thread, so many of all together, or so many bytes.
+/// Most writes that are read back, of all threads together, and most bytes of these: the last
+/// writes of each thread.
 const READ_BACK: usize = 256;
 const READ_BACK_BYTES: usize = 64 << 20;
 
@@ -40,19 +41,19 @@ pub(crate) struct Run<'a> {
 /// The work of one thread so far.
 struct Lane {
     blocks: u64,
-    /// Blocks whose bytes were not of their place.
+    /// Number of blocks with wrong bytes.
     wrong: u64,
     submit: Histogram<u64>,
     latency: Histogram<u64>,
-    /// Time of calls with one request, and their number: reads, writes.
+    /// Time of calls with one request, and their number, of reads and of writes.
     single_ns: [u64; 2],
     singles: [u64; 2],
-    /// Times inside submit.
+    /// Number of sleeps inside submit.
     sleeps: u64,
     /// The offsets written last.
     written: Vec<u64>,
     writes: usize,
-    /// The time until the last request was over; until all of it was on disk.
+    /// The time until the last request was over, and until all data was on disk.
     wall: Duration,
     synced: Duration,
     after: Used,
@@ -78,7 +79,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Returns how many bytes of each file are worked on.
+/// Returns the number of bytes of each file to work on.
 fn file_bytes(job: &Job, block_bytes: u64) -> u64 {
     (job.set_bytes / job.paths.len() as u64 / block_bytes).max(1) * block_bytes
 }
@@ -127,7 +128,7 @@ fn histogram() -> Result<Histogram<u64>> {
         .map_err(|error| BenchError::failed(format!("histogram: {error}")))
 }
 
-/// A context of a thread: blocks that it may have in flight, and those that it has.
+/// A context of a thread, with its limit of blocks in flight, and their present number.
 struct Ring<P> {
     peer: P,
     depth: usize,
@@ -140,7 +141,7 @@ struct Worker<'a> {
     transfer: &'a Transfer,
     places: Places<'a>,
     file_bytes: u64,
-    /// How many of its writes will be read back.
+    /// Number of the thread's writes that will be read back.
     read_back: usize,
     random: SplitMix,
     requests: Vec<Request>,
@@ -200,7 +201,7 @@ impl<'a> Worker<'a> {
                 }
             }
             if ended == 0 {
-                // Nothing has ended anywhere: the contexts are waited for by turns.
+                // No request has ended in any context: waits for one context after another.
                 let count = rings.len();
                 let mut waits = (0..count).map(|index| (turn + index) % count);
                 let Some(ring) = waits.find(|ring| rings[*ring].in_flight > 0) else { break };
@@ -226,7 +227,7 @@ impl<'a> Worker<'a> {
         Ok(self.lane)
     }
 
-    /// Submits as much as has room; returns `false` if every block was visited.
+    /// Submits as many requests as have room; returns `false` if every block was visited.
     fn fill<P: Peer>(&mut self, ring: &mut Ring<P>) -> Result<bool> {
         let (segments, mut more) = (self.transfer.segments, true);
         let mut requests = std::mem::take(&mut self.requests);
@@ -284,7 +285,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Takes the blocks that have ended in a context, at least `min`; returns their number.
+    /// Reaps the ended blocks of a context, at least `min`; returns their number.
     fn reap<P: Peer>(&mut self, ring: &mut Ring<P>, min: usize, checks: bool) -> Result<usize> {
         let (lane, start, file_bytes) = (&mut self.lane, self.start, self.file_bytes);
         let before = lane.blocks;
@@ -293,7 +294,7 @@ impl<'a> Worker<'a> {
         let mut now_ns = None;
         ring.peer.reap(min.div_ceil(self.transfer.segments), &mut |request, bytes| {
             if times {
-                // Those that are reaped together ended at about the same time.
+                // Requests that are reaped together ended at about the same time.
                 let now_ns = *now_ns.get_or_insert_with(|| start.elapsed().as_nanos() as u64);
                 lane.latency.saturating_record(now_ns.saturating_sub(request.tag));
             }

@@ -11,10 +11,10 @@ use crate::{Engine, Peer, Request};
 use nowait_harness::error::{BenchError, Context, Result};
 use nowait_harness::pattern;
 
-/// Our cache is warmed up by reads of this size, so many at a time.
+/// nowait's page cache is filled by reads of this size, this many at a time.
 const WARM_BYTES: usize = 256 << 10;
 const WARM_DEPTH: usize = 8;
-/// Bytes that are cached together when half of a set is.
+/// If half of a set is cached, every other run of this many bytes is.
 const HALF_BYTES: usize = 64 << 10;
 
 /// Fills the kernel's page cache, for a peer that uses it.
@@ -36,7 +36,7 @@ pub(crate) fn kernel_cache(job: &Job, warm: Warm) -> Result<()> {
     Ok(())
 }
 
-/// Fills a cache of this process through it.
+/// Fills the engine's own cache by reads through the engine.
 pub(crate) fn own_cache<E: Engine>(engine: &E, job: &Job, transfer: &Transfer) -> Result<()> {
     let (bytes, stride) = match transfer.warm {
         Warm::Nothing => return with_another_file(engine, job, transfer.block_bytes),
@@ -69,9 +69,9 @@ pub(crate) fn own_cache<E: Engine>(engine: &E, job: &Job, transfer: &Transfer) -
     }
 }
 
-/// Fills a cache of this process with blocks of another file, as if it had been in use for some
-/// time: the first use of memory costs more than the device, and the kernel's cache has done it
-/// long ago.
+/// Fills the engine's own cache with blocks of another file, as after some time of use. The first
+/// use of memory costs more than the device, and the memory of the kernel's cache was used long
+/// ago.
 ///
 /// # Errors
 /// There is no room for a sparse file beside the test file, or it cannot be read.

@@ -1,7 +1,7 @@
-//! `bench futures`: reads of a file as futures of Rust, nowait's and those of other crates.
+//! `bench futures`: reads of a file by Rust futures of nowait and of other crates.
 //!
-//! The other crates are runtimes that nothing else here needs: a program of its own has them
-//! (`futures/`, outside of the workspace), one run of it for each way and round.
+//! The other crates are runtimes that no other code here needs, so a separate program has them
+//! (`futures/`, outside of the workspace). It runs once for each way and round.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -126,7 +126,7 @@ fn one_run(
     extent: &Extent,
     round: usize,
 ) -> Result<Sample> {
-    /// For opening, and what is to be cached before.
+    /// Time limit for opening the file and for filling the cache before the run.
     const BEFORE: Duration = Duration::from_mins(1);
     let mut command = Command::new(program);
     launch::inherit_nothing_of_ours(&mut command);

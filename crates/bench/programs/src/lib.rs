@@ -1,5 +1,5 @@
-//! The suites that run other people's programs, or play one: each needs something that the other
-//! suites do without.
+//! The suites that run programs of others, or act as one: each needs programs or packages that the
+//! other suites do not need.
 //!
 //! ```text
 //!  programs   QEMU, MariaDB, nginx, NIXL … as they are installed, with and without nowait
@@ -9,7 +9,7 @@
 //!  futures    reads as futures of Rust, in the program of the folder futures/
 //! ```
 //!
-//! The folder stores/ has a program that puts the blocks of `remote` by other crates.
+//! The folder stores/ has a program that stores the blocks of `remote` by other crates.
 
 #![allow(missing_docs, reason = "what is public is the command line, which clap describes")]
 #![cfg_attr(test, allow(clippy::float_cmp, reason = "tests use figures that are exact"))]

@@ -1,4 +1,4 @@
-//! Images that programs serve: the commands of the servers, and fio as their client.
+//! The commands of servers of images, and fio as their client.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,8 +18,8 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Runs the job of fio with these options on `size_bytes` of the image, past the client's page
-    /// cache.
+    /// Runs fio with the options `job` on the first `size_bytes` of the image. The client's page
+    /// cache is bypassed.
     pub(crate) fn ask(&self, job: &str, size_bytes: u64, runtime: Duration) -> Result<Parsed> {
         let mut command = fio::command(Path::new("fio"));
         command.arg("--name=job").args(job.split_whitespace()).arg(format!("--size={size_bytes}"));
@@ -38,7 +38,7 @@ pub(crate) fn uri(socket: &Path, export: &str) -> String {
     format!("nbd+unix:///{export}?socket={}", socket.display())
 }
 
-/// Returns the command of a server, in whose words `{name}` stands for the value of that name.
+/// Returns the command of a server. In its words, `{name}` stands for the value of that name.
 pub(crate) fn command(words: &[String], values: &[(&str, String)]) -> Command {
     let fill = |word: &String| {
         let fill = |word: String, (name, value): &(&str, String)| {

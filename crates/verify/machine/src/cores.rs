@@ -1,13 +1,14 @@
 //! A machine with a processor for each thread, on which time passes for all at once.
 //!
-//! A run without processors knows no cost of sharing: one thread runs at a time, and time stands
-//! still meanwhile. From [`begin`] on each thread has a clock of its own. The thread whose clock
-//! is the earliest runs, so what threads do to each other happens in the order of their clocks. A
-//! thread's clock advances by its system calls, its waits and its atomic operations, and so by the
-//! lines of memory that it gets from other processors.
+//! In a run without processors, threads share memory at no cost: one thread runs at a time, and
+//! time stands still meanwhile. From [`begin`] on each thread has a clock of its own. The thread
+//! whose clock is the earliest runs, so what threads do to each other happens in the order of their
+//! clocks. A thread's clock advances by its system calls, its waits and its atomic operations, and
+//! so by the lines of memory that it gets from other processors.
 //!
-//! The compiler makes each atomic operation of the workspace's crates and of what they inline a
-//! call of `c/atomics.c`: locks and reference counts of std, too. Other accesses are not seen.
+//! The compiler replaces each atomic operation of the workspace's crates, and of the code that they
+//! inline, by a call of a function in `c/atomics.c`: those of std's locks and reference counts,
+//! too. The machine does not see other accesses to memory.
 
 mod lines;
 
@@ -54,8 +55,9 @@ pub(crate) fn call_ns(name: &str) -> u64 {
     CALL_NS + if name.starts_with("pread") || name == "io_submit" { TRANSFER_NS } else { 0 }
 }
 
-/// Returns the time from an event until a thread runs that slept for it. A thread spins for a lock
-/// of an inode, and a transfer's time includes its end.
+/// Returns the time from an event until a thread runs that slept for it. For the lock of an inode,
+/// threads spin, so they only wait for its line. The time of a transfer includes the waking of the
+/// thread.
 pub(crate) fn wake_ns(key: Key) -> u64 {
     match key {
         Key::Transfer(_) | Key::Time => 0,
@@ -73,7 +75,7 @@ impl World {
         }
     }
 
-    /// Counts a wait for the lock of an inode, which has begun at `began`.
+    /// Counts a wait for the lock of an inode; the wait began at `began`.
     pub(crate) fn waited_for_inode(&mut self, ino: u64, began: u64) {
         let waited = self.now.saturating_sub(began);
         if let Some(cores) = &mut self.cores {
@@ -82,9 +84,9 @@ impl World {
     }
 }
 
-/// Gives each thread of the calling thread's machine a processor, from now on, in a process of its
-/// own. Nothing is left to
-/// chance: pages are cached, transfers are whole, and each takes the same time.
+/// From now on, gives each thread of the calling thread's machine a processor. The machine must
+/// have a process of its own. Nothing is random any more: pages are cached, transfers are whole,
+/// and each takes the same time.
 ///
 /// # Panics
 /// The thread is on no machine.

@@ -120,7 +120,8 @@ pub(crate) fn pause() {
     }
 }
 
-/// Accesses memory atomically, from `code`. The program's code is built to call this first.
+/// Called before each atomic access of the program to `address`; `code` is the address of the
+/// accessing instruction.
 #[unsafe(no_mangle)]
 extern "C" fn simulated_access(address: usize, writes: bool, code: usize) {
     if let Some((machine, id)) = here() {

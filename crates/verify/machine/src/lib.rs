@@ -1,21 +1,21 @@
 //! A simulated machine: real code of many threads, run one thread at a time, by a seed.
 //!
 //! ```text
-//! Machine    a run: main thread, clock, kernel, and what went wrong
-//!   interpose  where code meets the kernel: the C library's functions, and sys::raw
+//! Machine    a run: main thread, clock, kernel, and the failure if any
+//!   interpose  the functions that make system calls: the C library's, and sys::raw
 //!     sockets     those by which std reads, writes and pairs sockets
 //!   faults     devices that fail, and power cuts, as a program asks for them
 //!   process    a run that is a process of its own
-//!   steps      what a program does, in parts that a run may leave out
-//!   shrink     a run of few steps, in place of one that has failed
-//!   signals    which thread gets a signal, and where
-//!   schedule   which thread runs, and how far the time is
-//!   cores      a processor for each thread, and what it costs to share memory
-//!     lines       which processors have a line
+//!   steps      a program's actions, which a run may leave out one by one
+//!   shrink     finds a run of few steps that fails, from one that has failed
+//!   signals    the choice of the thread that gets a signal, and of the moment
+//!   schedule   the choice of the thread that runs, and the time
+//!   cores      a processor for each thread, and the cost of shared memory
+//!     lines       the processors that have a cache line
 //!   kernel     the system calls, as far as the engine needs them
-//!     descriptor  tables of descriptors; what is sent from one to another
-//!     file        files, their inode locks, what is cached of them
-//!     device      transfers that take time, come short, fail, and meet each other
+//!     descriptor  tables of descriptors, and descriptors sent from one to another
+//!     file        files, their inode locks, their cached pages
+//!     device      transfers that take time, are short, fail, and overlap each other
 //!     aio         native AIO
 //!     uring       io_uring
 //!     event       eventfds, polls

@@ -19,7 +19,7 @@ const SECONDS_MAX: u32 = 120;
 /// The description of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Decides everything but the steps.
+    /// Seed of all random choices; `only` chooses the steps.
     pub(crate) seed: u64,
     /// Another number lets threads run in another order with the same seed; usually 0.
     pub(crate) order: u64,

@@ -94,9 +94,9 @@ struct Thread {
     name: String,
     state: State,
     baton: Arc<Baton>,
-    /// The call that it makes.
+    /// The system call that the thread makes.
     call: &'static str,
-    /// The number of its descriptor table.
+    /// The number of the thread's descriptor table.
     table: usize,
     /// Number of steps of the program that it has begun.
     steps: u32,
@@ -112,7 +112,7 @@ struct Thread {
     sleeps: i64,
     /// Number of its sleeps for a transfer.
     transfers: u64,
-    /// The time on its processor, while it does not run.
+    /// The clock of the thread's processor, while the thread does not run.
     clock: u64,
 }
 
@@ -126,7 +126,7 @@ pub(crate) struct World {
     pub(crate) kernel: Kernel,
     /// The faults of the devices.
     pub(crate) faults: Faults,
-    /// Rings cancel requests that wait for an ending thread.
+    /// Rings cancel the waiting requests of a thread that ends.
     pub(crate) gives_up: bool,
     /// Rings can wait on words of memory.
     pub(crate) waits_on_words: bool,
@@ -136,10 +136,11 @@ pub(crate) struct World {
     pub(crate) knows_no_nowait: bool,
     /// Attempts with RWF_NOWAIT start no read, as on old kernels.
     pub(crate) starts_no_read: bool,
-    /// Buffered writes that are throttled, in parts per million, and the longest time, in
-    /// nanoseconds.
+    /// Share of the buffered writes that are throttled, in parts per million, and their longest
+    /// delay, in nanoseconds.
     pub(crate) throttled: (u32, u64),
-    /// Direct transfers with RWF_NOWAIT that are refused after io_submit, in parts per million.
+    /// Share of the direct reads with RWF_NOWAIT that are refused after io_submit, in parts per
+    /// million.
     pub(crate) late_ppm: u32,
     /// Shortest time of zeroing, in nanoseconds.
     pub(crate) zeroing_ns: u64,
@@ -388,7 +389,7 @@ impl Cpu<'_> {
         !self.threads[self.me].signals.is_empty()
     }
 
-    /// Sleeps until that time.
+    /// Sleeps until the time `ns`.
     pub(crate) fn sleep_until(&mut self, ns: u64) {
         while self.now < ns {
             self.sleep(Key::Time, Some(ns));
@@ -498,8 +499,8 @@ impl Machine {
         seed: u64,
         main: impl FnOnce() -> T + Send + 'static,
     ) -> Result<(T, Report), Failure> {
-        // State that threads share beyond their machine, such as parking_lot's table of sleepers:
-        // two machines at once would wake each other's threads.
+        // Threads of all machines share some state, such as parking_lot's table of sleepers: two
+        // machines at once would wake each other's threads.
         static ONE: Mutex<()> = Mutex::new(());
         let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (machine, main, end) = Machine::start(seed, 0, Steps::default(), main);

@@ -15,8 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A run may be a forked process: locks that threads of other tests hold would stay locked in it
-/// for ever.
+/// A run may be a forked process, in which locks that threads of other tests hold would stay locked
+/// for ever: one test runs at a time.
 static ONE_TEST: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {

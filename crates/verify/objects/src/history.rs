@@ -66,7 +66,8 @@ impl History {
         found
     }
 
-    /// Returns `true` if a change between two numbers of changes has changed the content.
+    /// Returns `true` if one of the changes from number `from` up to `to` changed the content of a
+    /// block.
     pub fn differs(&self, from: usize, to: usize) -> bool {
         let mut state = self.base.clone();
         let mut differs = false;
@@ -78,8 +79,8 @@ impl History {
         differs
     }
 
-    /// Returns `true` if a read that began when `from` changes had ended may find this version: as
-    /// that state or a later one.
+    /// Returns `true` if a read that began when `from` changes had ended may find this version of
+    /// the block: the version after `from` changes, or after more.
     pub fn may_read(&self, block: usize, version: Version, from: usize) -> bool {
         let mut state = self.base[block];
         let mut may = from == 0 && state == version;

@@ -1,5 +1,5 @@
-//! Objects that dead writers have left and the last, living writer should have deleted. At the end
-//! of a run all operations in flight have arrived before that writer started.
+//! Objects of dead writers that the last writer, which lives, should have deleted. At the end of a
+//! run, that writer starts after all operations in flight have arrived at the store.
 
 use crate::store::Store;
 use nowait_image_format::leftovers::WRITERS_MAX;
@@ -17,7 +17,7 @@ pub fn judge(store: &Store) -> Result<(), String> {
             && sequence >= head.checkpoint.position
             && let Ok((header, _)) = Header::parse(body, body.len() as u64, head.geometry)
             && let Content::Fence { resume, .. } = header.content
-            // A fence that is followed: none lies behind another.
+            // The log jumps over the places behind a fence: a fence there is not followed.
             && fences.last().is_none_or(|(_, end)| sequence >= *end)
         {
             fences.push((sequence, resume));

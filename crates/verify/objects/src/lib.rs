@@ -2,17 +2,17 @@
 //! choices.
 //!
 //! ```text
-//!   run      writers that come, write, and are killed or replaced; how their requests may end
+//!   run      writers that start, write, and are killed or replaced; the ends of their requests
 //!     edits      snapshots beside them, read from the objects themselves
-//!     clones     what becomes of a snapshot
-//!     sizes      how large the image may be
-//!     leftovers  what may be in the store at the end of a run
-//!     store    objects in memory, answers late, lost, repeated or damaged
-//!     history  what an image may look like: a disk with a volatile cache
+//!     clones     images cloned from a snapshot
+//!     sizes      the possible sizes of the image
+//!     leftovers  the objects that may be in the store at the end of a run
+//!     store    objects in memory, with late, lost, repeated or damaged answers
+//!     history  the possible contents of an image: those of a disk with a volatile cache
 //!   world    writers and editors for programs of their own:
 //!     removals   an image is removed below its writer, and another made in its place
 //!     stale      a writer stands still while others come and go
-//!     losses     an object is lost, or an older head put back
+//!     losses     an object is lost, or the head is replaced by an older one
 //!     damages    every object, damaged in every way
 //!     crowd      clients that flush at their own times
 //! ```

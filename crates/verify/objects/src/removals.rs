@@ -18,7 +18,7 @@ fn write(block: u64, what: u8) -> Request {
 }
 
 /// The first image's writer learns of the removal within a minute, and changes nothing of the next
-/// image, whatever operations of its are in flight.
+/// image, whichever of its operations are in flight.
 ///
 /// # Errors
 /// The failed claim.

@@ -63,7 +63,8 @@ enum Claim {
     All,
     /// A read, with the number of changes that had ended at its beginning.
     Read(Range<usize>, usize),
-    /// A read of blocks beyond the end of the image, unless the image grows, with the same number.
+    /// A read of blocks beyond the end of the image, unless the image grows, with the number of
+    /// changes that had ended at its beginning.
     Beyond(Range<usize>, usize),
     /// A change, with its number, and `true` if it is durable at its end.
     Change(usize, bool),
@@ -81,7 +82,7 @@ struct Client {
     is_alive: bool,
     /// The writer was asked to close the image: changes fail from now on.
     is_closing: bool,
-    /// Time for which its host stands still.
+    /// Time until which the writer's host stands still.
     stopped_ns: u64,
     /// When the writer started, no image was found yet.
     is_early: bool,
@@ -90,12 +91,12 @@ struct Client {
     epoch: u64,
     /// The time of its start, on the clock of the sizes.
     since: u64,
-    /// The whole image was requested from it.
+    /// A read of the whole image was requested from the writer.
     is_asked: bool,
-    /// Begins when it has read the image for the first time.
+    /// The changes of the writer, from its first read of the whole image on.
     history: Option<History>,
-    /// The time when another writer took the image over, and the number of changes that writer has
-    /// found.
+    /// The time when another writer took the image over, and the number of this writer's changes
+    /// that the other one found.
     taken_over: Option<(u64, usize)>,
     asked: BTreeMap<u64, Claim>,
 }

@@ -5,7 +5,7 @@
 struct Change {
     size_bytes: u64,
     begin: u64,
-    /// The time when the request was over; one that is not may still take effect.
+    /// The time when the request was over. `None`: it may still take effect.
     end: Option<u64>,
     /// The change certainly took effect.
     is_made: bool,
@@ -43,8 +43,8 @@ impl Sizes {
         self.changes.len() - 1
     }
 
-    /// Records the end of a request: the image had that size at some time meanwhile, certainly or
-    /// perhaps.
+    /// Records the end of a request: the image had the requested size at some time meanwhile,
+    /// certainly if `is_made`, perhaps otherwise.
     pub fn end(&mut self, number: usize, is_made: bool) {
         self.clock += 1;
         let change = &mut self.changes[number];

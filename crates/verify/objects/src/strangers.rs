@@ -23,7 +23,8 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// Decides by its number if the next writer is one; `key` is the image's key.
+    /// Returns the stranger if the next writer, by its number, is to be one; `key` is the image's
+    /// key.
     pub fn of(key: Option<&ImageKey>, number: usize) -> Option<Stranger> {
         // No image has this key.
         let other = (number % (2 * WRITERS) == 1).then(|| ImageKey::new([255; 32]));

@@ -1,4 +1,5 @@
-//! Writers and editors on one store, for programs with fixed actions.
+//! Writers and editors on one simulated store, for test programs that choose each action
+//! themselves.
 
 use crate::store::{Faults, Home, IMAGE, Store};
 use nowait_image_format::mistake::{self, Mistake};
@@ -9,7 +10,7 @@ use nowait_image_format::{
 use nowait_sim::Prng;
 use std::collections::BTreeMap;
 
-/// Most events until an operation has ended.
+/// Largest number of events that a wait for the end of an operation runs.
 const EVENTS_MAX: usize = 100_000;
 
 /// A client of the store.
@@ -36,7 +37,7 @@ pub struct World {
     ended: BTreeMap<u64, (Result<Vec<u8>, Failure>, u64)>,
 }
 
-/// Runs a program with or without a mistake.
+/// Runs `program`, while the code of images makes `mistake`, if one is given.
 ///
 /// # Errors
 /// The failed claim.

@@ -13,8 +13,8 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// The seeds to run: `SIM_SEED` names the only one, `SEEDS` says how many. `SIM_COMMIT`, the hash
-/// of a commit, adds one.
+/// The seeds to run: `SIM_SEED` names the only one, `SEEDS` their number. `SIM_COMMIT`, the hash of
+/// a commit, adds one.
 fn seeds() -> Vec<u64> {
     if let Some(seed) = number("SIM_SEED") {
         return vec![seed];

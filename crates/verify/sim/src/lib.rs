@@ -5,18 +5,18 @@
 //!          queue / commit / reap                     host calls: create, set_len, punch, …
 //!                 │                                              │
 //!  device    handle, queues, waiting in virtual time             │
-//!  service   what waits, what is served, what is stuck           │
-//!    delay      how long a request takes, and which is next      │
+//!  service   requests that wait, are served, or are stuck        │
+//!    delay      the time of a request, and the choice of the next│
 //!    hardware   the same, of devices that exist                  │
-//!    perform    what a request does to its file                  │
+//!    perform    the effect of a request on its file              │
 //!    faults     the fault model; its header is the contract      │
-//!    trace      what happened, and a hash of it                  │
-//!  store     files: what reads see, what is durable, what lies between
-//!    sectors    a sparse file                power    what is left after a power cut
+//!    trace      the events, and a hash of them                   │
+//!  store     files: the content that reads see, the durable one, pending changes
+//!    sectors    a sparse file                power    the content after a power cut
 //!
-//!  oracle    judges from outside: may a file look like this after what was promised?
-//!  failure   what a simulation says that has failed
-//!    shrink    a shorter list of what was done that still fails
+//!  oracle    checks the content of files against the promises to the caller
+//!  failure   the report of a failed simulation
+//!    shrink    a shorter list of operations that still fails
 //! ```
 //!
 //! Time is the [`VirtualClock`] of the block layer: a wait for the device advances it, and nothing

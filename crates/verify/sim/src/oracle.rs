@@ -110,7 +110,7 @@ impl Oracle {
         self.file(fd);
     }
 
-    /// Records the result of a write or flush that its user saw.
+    /// Records the result of a write or flush, as the program that made it saw it.
     ///
     /// # Panics
     /// No request of this id is in flight.

@@ -30,7 +30,7 @@ impl Service {
         (offset as usize).is_multiple_of(align) && memory::is_aligned(&request.bio.segments, align)
     }
 
-    /// Changes some sectors of a write that fails or is cancelled, if the draw says so.
+    /// At random, changes some sectors of a write that fails or is cancelled.
     pub(crate) fn damage(&mut self, request: &Request, at_ns: u64) {
         let hit = self.damage.chance(self.faults.partial_ppm);
         if let Some((file, Change::Write { sectors, .. })) = self.write_of(request)
@@ -70,7 +70,7 @@ impl Service {
         }
     }
 
-    /// Drops pending writes after a failed flush, if the draw says so.
+    /// At random, drops pending writes after a failed flush.
     fn forget(&mut self, request: &Request) {
         let is_flush = matches!(request.bio.op, BioOp::Fsync | BioOp::Fdatasync);
         let Ok(Descriptor { file, .. }) = request.fd.and_then(|fd| self.store.descriptor(fd))

@@ -36,7 +36,7 @@ impl File {
                 }
                 Change::Grow(grown) if kept => (size, journal) = (*grown, journal - 1),
                 Change::Grow(_) => {}
-                // If a hole or truncation is lost, so are all later ones.
+                // If a hole or truncation is lost, all later changes of the file are lost, too.
                 Change::Shrink(_) | Change::Punch(_) if !kept => {
                     settle(&mut left, open, faults, prng);
                     left.set_size(size);
@@ -83,7 +83,8 @@ fn settle(left: &mut Sectors, mut open: Vec<Open<'_>>, faults: &Faults, prng: &m
     if faults.reorder {
         prng.shuffle(&mut open);
     }
-    // In order: the first lost write takes all later ones with it; it may be torn itself.
+    // Without `reorder`, all writes after the first lost one are lost, too; that first one may be
+    // torn.
     let end = prng.index(open.len() + 1);
     let end = if prng.chance(faults.lost_ppm) { end } else { open.len() };
     for (index, write) in open.iter().enumerate() {

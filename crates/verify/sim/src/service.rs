@@ -212,7 +212,8 @@ impl Service {
             self.take_data(&mut request, finish_ns);
             let result = self.perform(&request, finish_ns);
             self.finish(&request, result, finish_ns);
-            // A cancelled request may have been the one: then the cut comes at the first chance.
+            // The chosen request may have been cancelled: then the power fails at the next
+            // completion.
             if matches!(self.cut, Some(Cut::Completed(n)) if n < self.completed) {
                 self.cut_power();
             }

@@ -89,7 +89,7 @@ fn disks_reach_their_sustained_rate() {
 
 #[test]
 fn a_disk_at_depth_one_takes_its_average_seek_and_half_a_turn() {
-    // Milliseconds: command, average seek, half a turn, 4 KiB at the mean rate.
+    // In milliseconds: the command, the average seek, half a turn, and 4 KiB at the mean rate.
     assert_near(iops("sim:u2scsi", Work::READ), 1e3 / (0.15 + 4.9 + 2.99 + 0.14), 0.05);
     assert_near(iops("sim:hdd", Work::READ), 1e3 / (0.1 + 8.5 + 4.16 + 0.03), 0.05);
     let write = Work { op: BioOp::Write, ..Work::READ };

@@ -47,8 +47,8 @@ impl Buffer {
     }
 }
 
-/// Fills `bytes`, at `offset` of a file, with the data of the write `id` there: no two writes agree
-/// in eight bytes, and no two places of one.
+/// Fills `bytes`, at `offset` of a file, with the data of the write `id` there: eight bytes of it
+/// are different from any eight bytes of another write, or of another place.
 pub(crate) fn fill(id: u64, offset: u64, bytes: &mut [u8]) {
     let skip = (offset % 8) as usize;
     let mut at = 0;

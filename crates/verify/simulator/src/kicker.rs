@@ -53,7 +53,7 @@ impl Kicker {
         Arc::new(Kicker { id, scheduled: AtomicBool::new(false), list: list.clone() })
     }
 
-    /// Makes the operation runnable; returns `false` if it was.
+    /// Makes the operation runnable; returns `false` if it was runnable already, or is over.
     pub(crate) fn schedule(&self) -> bool {
         let fresh = !self.scheduled.swap(true, Relaxed);
         if fresh {

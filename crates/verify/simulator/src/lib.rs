@@ -1,17 +1,17 @@
 //! The whole page cache on a simulated device, in one thread: a seed decides all random choices.
 //!
 //! ```text
-//! scenario   what is done, drawn from a seed: some kinds of it off, others at wild rates
-//!   op       one thing to do, as data
-//! run        does it, and compares: with a model, and after a power cut with an oracle
+//! scenario   the operations, drawn by a seed: some kinds never, others very often
+//!   op       one operation, as data
+//! run        runs a scenario, and compares: with a model, and after a power cut with an oracle
 //!   executor   runs operations and the device in drawn order
 //!     task       one operation in flight: its lock, its stages
-//!     kicker     kicks, and the right to run
+//!     kicker     kicks of operations, and the right to run
 //!   medium     a backend and its file: the simulated device, or an array
-//!   model      what the file must look like
+//!   model      the content that the file must have
 //!   buffer     the user's memory
 //!   canary     mistakes made on purpose
-//! neighbours files on several devices, some of which are sick
+//! neighbours files on several devices, some of which are full or do not answer
 //! shrink     a shorter list of operations that fails the same way
 //! ```
 

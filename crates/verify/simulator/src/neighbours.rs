@@ -57,8 +57,8 @@ struct World {
     most: InFlightMax,
     health: Vec<Health>,
     files: Vec<Arc<CachedFile>>,
-    /// A device has failed to write data of the file since its last successful sync; writes of the
-    /// device set it.
+    /// For each file, `true` if its device has failed to write data of the file since the file's
+    /// last successful sync.
     has_failed: Vec<bool>,
     /// Bios of devices that do not answer.
     held: Vec<Bio>,
@@ -157,7 +157,8 @@ impl World {
         Ok(())
     }
 
-    /// Changes the health of a device; the bios that it has held are done, or stay.
+    /// Changes the health of a device. Unless the device stays still, it performs the bios that it
+    /// has held.
     fn turn(&mut self, device: usize, health: Health) {
         self.health[device] = health;
         if health == Health::Still {

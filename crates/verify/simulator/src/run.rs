@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   at each end    reads against the model; no error without a fault; nothing hangs
-//!   a rival        what another process wrote stays, unless its page was written to here
+//!   a rival        the writes of another process stay, unless this one wrote to the page
 //!   at the end     a sync succeeds once the faults have stopped; the file on the device is the
 //!                  model's, and durable; accepted = ended; no frame and no node is left over
-//!   power cut      the oracle: what was promised is there, nothing but old or new content
+//!   power cut      the oracle: promised content is there, other content is old or new
 //! ```
 
 use crate::{
@@ -390,7 +390,7 @@ impl<'m> Runner<'m> {
             self.sync_errors += u64::from(is_promise(&event.op));
         }
         if self.is_off() {
-            // The process is gone, too.
+            // The power cut has ended the process, too: no caller sees the result.
             return Ok(());
         }
         match (result, &event.op) {
@@ -413,7 +413,8 @@ impl<'m> Runner<'m> {
             return Err(format!("{bytes} of {} bytes written", data.len()));
         }
         self.model.write(offset, &data[..bytes]);
-        // A write that had to begin again, and failed then, has copied more the first time.
+        // A write that failed after it had begun again may have copied more bytes in its first
+        // attempt.
         self.doubt(offset + bytes as u64, &data[bytes..]);
         Ok(())
     }

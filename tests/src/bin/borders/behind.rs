@@ -1,5 +1,6 @@
-//! A signal after the last look for submitted requests, just before the process becomes another
-//! program: a seccomp filter raises it at that instruction.
+//! A signal that arrives after the library has looked for submitted requests the last time, just
+//! before the process becomes another program: a seccomp filter raises the signal at that
+//! instruction.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -228,7 +228,8 @@ fn installed() -> libc::sigaction {
     }
 }
 
-/// Whatever the library installs in front, a program reads back the handlers that it has installed.
+/// A program reads back the handlers that it has installed, although the library puts its own in
+/// front of them.
 pub(crate) fn handlers_are_the_programs_own() {
     const ALL: i32 = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER;
     let (one, other) = (sees_all as *const () as usize, sees_nothing as *const () as usize);

@@ -177,7 +177,7 @@ fn seal(fd: RawFd, seals: i32) {
     assert_eq!(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) }, 0);
 }
 
-// --- numbers that come to mean something else --------------------------------------------------
+// --- descriptor numbers that are used again for other files ------------------------------------
 
 fn another_mode(stage: &mut Stage<'_>, way: &str) {
     let fd = stage.open("a", libc::O_RDONLY);

@@ -1,4 +1,4 @@
-//! Programs that are told of their events by an eventfd, or look at the ring themselves.
+//! Programs that learn of their events by an eventfd, or read the ring themselves.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -317,7 +317,8 @@ pub(crate) fn a_file_that_is_no_counter_is_refused(path: &Path) {
 }
 
 /// A program that has fetched its events by calls for a while, submits a buffered read, and does
-/// not come for it: the read is not late, although the driver looks after the context rarely.
+/// not take its event: the read still completes in time, although the engine's driver checks the
+/// context rarely.
 pub(crate) fn a_deferred_request_ends_the_calm(path: &Path) {
     let buffered = uncached(path, 64);
     let (_, direct) = counter_and_direct_file(path);

@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | `order run FOLDER SEED COUNT` | carries out scripts from SEED on, until they have had COUNT requests; fails with the smallest script found that fails |
-//! | `order again FOLDER SEED NUMBERS TIMES` | carries out these requests of a script, so often |
+//! | `order again FOLDER SEED NUMBERS TIMES` | carries out these requests of a script, TIMES times |
 //! | `order pairs FOLDER SEED SCRIPTS` | scripts of two requests: prints which are not in order, and how often |
 
 mod model;

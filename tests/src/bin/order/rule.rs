@@ -78,7 +78,7 @@ impl Rule {
         self == Self::Xfs
     }
 
-    /// Returns `true` if io_submit of so many requests delays direct ones.
+    /// Returns `true` if io_submit of `requests` requests delays direct ones.
     pub(crate) fn keeps_back(self, requests: usize) -> bool {
         const AT_ONCE_MAX: usize = 2;
         self != Self::Strict && requests > AT_ONCE_MAX

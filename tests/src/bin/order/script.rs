@@ -140,7 +140,7 @@ struct Style {
 }
 
 impl Style {
-    /// Draws how often a script does what; some kinds it never does.
+    /// Draws the frequencies of a script's actions; some are 0.
     fn draw(random: &mut Random) -> Self {
         let mut often = |usual: u64| [0, usual, usual, 3 * usual][random.below(4) as usize];
         let kinds = [3 + often(6), 3 + often(8), often(2), often(1)];

@@ -103,7 +103,7 @@ pub struct DemoArgs {
     pub places: Places,
 }
 
-/// Where the programs lie, and memory.
+/// The places of the programs, and of a file system in memory.
 #[derive(Debug, Clone, Args)]
 pub struct Places {
     /// A folder in memory (tmpfs) for the case b-tmpfs

@@ -20,7 +20,7 @@ const HOLES: Work =
 const UNWRITTEN: Work = Work { start: Start::Absent, ..HOLES.more(&["--fallocate=posix"]) };
 const APPEND: Work = Work { start: Start::Absent, ..WRITE.rw(Rw::Write).depth(8) };
 
-/// fio reads the ring of completions itself and calls `io_getevents` only where that is empty.
+/// fio reads the completion ring itself and calls `io_getevents` only if the ring is empty.
 const REAP: &[&str] = &["--userspace_reap"];
 /// Eight requests in a submit; waits for eight completions.
 const BATCH: &[&str] = &["--iodepth_batch_submit=8", "--iodepth_batch_complete_min=8"];
@@ -33,7 +33,7 @@ const DSYNC: &[&str] = &["--sync=dsync"];
 const FSYNC: &[&str] = &["--fsync=32"];
 const FDATASYNC: &[&str] = &["--fdatasync=1"];
 
-/// Every cell: its name, what its title says beside its job, and the work.
+/// Every cell: its name, the addition to its title, and the work.
 const CELLS: &[(&str, &str, Work)] = &[
     ("read-uncached-4k-d1", "", READ),
     ("read-uncached-4k-d4", "", READ.depth(4)),
@@ -120,7 +120,7 @@ impl Work {
     }
 }
 
-/// Makes the cells; those of uncached reads have fio's `io_uring` engine beside them.
+/// Makes the cells. Cells of uncached reads also have fio's `io_uring` engine.
 pub(crate) fn cells() -> Vec<FioCase> {
     let (ways, columns) = (ways(), cases("submit")[0].columns);
     let cell = |(name, word, work): &(&'static str, &str, Work)| {

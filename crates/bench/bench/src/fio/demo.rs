@@ -1,4 +1,4 @@
-//! `bench demo`: the main point in one table, for a reader who has never heard of nowait.
+//! `bench demo`: the effect of nowait in one table, for a reader who does not know it.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const SHOWN: [&str; 2] = ["a", "b"];
 /// The longest run; the budget may shorten it.
 const RUNTIME: Duration = Duration::from_secs(2);
 
-/// The lines of the demo, in the words of a reader who does not know the field.
+/// The lines of the demo, in words for a reader who does not know asynchronous I/O.
 const LINES: [(Metric, &str); 5] = [
     (Metric::SubmitUsMean, "stuck inside io_submit, mean"),
     (Metric::SubmitUsP999, "stuck inside io_submit, worst 1 in 1000"),

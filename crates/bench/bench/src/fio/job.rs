@@ -13,7 +13,7 @@ use serde::Deserialize;
 pub(crate) struct Way {
     /// fio's name of its engine.
     pub(crate) engine: String,
-    /// Settings of the library, which is preloaded if there are some.
+    /// Settings of the library. It is preloaded if there are any.
     #[serde(default)]
     pub(crate) settings: BTreeMap<String, String>,
     /// A seccomp filter refuses `io_uring` with EPERM.
@@ -32,7 +32,7 @@ impl Way {
 pub(crate) type FioJob = Job<Way, Work>;
 pub(crate) type FioCase = Case<FioJob>;
 
-/// Where the file of a case lies.
+/// The kind of file system of a case's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Place {
@@ -46,9 +46,9 @@ pub(crate) enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Start {
-    /// The laid-out file; everything written back and the page cache dropped.
+    /// The test file; everything is written back and the page cache is dropped.
     Cold,
-    /// The laid-out file, read into the page cache.
+    /// The test file, read into the page cache.
     Cached,
     /// No file: each write extends it.
     Absent,
@@ -69,7 +69,7 @@ pub(crate) enum Rw {
 }
 
 impl Rw {
-    /// Returns fio's word.
+    /// Returns the value of fio's option `rw`.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -97,9 +97,9 @@ pub(crate) struct Work {
     pub(crate) random_map: bool,
     /// Threads of fio, each with its own part of the file and its own context.
     pub(crate) jobs: u32,
-    /// Files of each context; the size is that of all of them.
+    /// Files of each context; the size is their sum.
     pub(crate) files: u32,
-    /// More of fio's options.
+    /// Additional options of fio.
     #[serde(skip)]
     pub(crate) more: &'static [&'static str],
 }
@@ -162,8 +162,8 @@ impl Work {
         self.start == Start::Cold && self.files == 1
     }
 
-    /// Returns how many bytes a run moves that writes and verifies `size_bytes`, at least: what it
-    /// writes is read again.
+    /// Returns the least number of bytes that a run moves if it writes and verifies `size_bytes`:
+    /// it reads its writes again.
     pub(crate) fn verified_bytes(&self, size_bytes: u64) -> u64 {
         match self.rw {
             Rw::Read | Rw::RandRead => size_bytes,
@@ -173,8 +173,8 @@ impl Work {
         }
     }
 
-    /// Returns how many bytes a run reads from the disk for each byte it moves, at least and at
-    /// most; `None` where nothing can be said.
+    /// Returns the least and the most bytes that a run reads from the disk for each byte that it
+    /// moves; `None` if they are unknown.
     pub(crate) fn disk_reads(&self) -> Option<(f64, f64)> {
         match self.start {
             Start::Cached => Some((0.0, 0.02)),

@@ -2,9 +2,9 @@
 //! targets, `bench parity` on every kind of work, and `bench demo`.
 //!
 //! ```text
-//!  args ─► suite ─┬─ job       what fio does (submit.toml, posix.toml; cells), and the ways
+//!  args ─► suite ─┬─ job       the work of fio (submit.toml, posix.toml; cells), and the ways
 //!                 ├─ run       one run: its command line and environment, and its figures
-//!                 └─ verdict   parity: what the figures of a cell say
+//!                 └─ verdict   parity: the judgement of the figures of a cell
 //! ```
 
 mod args;
@@ -39,7 +39,7 @@ const PARITY: Defaults = Defaults {
     least_bytes: CELL_BYTES_MIN,
 };
 
-/// The smallest files that say anything.
+/// The smallest files with useful figures.
 const SIZE_BYTES_MIN: u64 = 4 << 20;
 const CELL_BYTES_MIN: u64 = 16 << 20;
 
@@ -89,7 +89,7 @@ pub(crate) fn run_parity(args: &ParityArgs) -> Result<Option<Measurement>> {
     })
 }
 
-/// Returns the cases asked for, each with the ways asked for, if any were.
+/// Returns the requested cases, each with the requested ways, or with all.
 fn select(measure: &MeasureArgs, cases: Vec<FioCase>) -> Result<Vec<FioCase>> {
     let mut cases = measure.select(cases)?;
     let all = ways();

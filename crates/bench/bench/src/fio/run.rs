@@ -1,4 +1,4 @@
-//! One run of fio: its command line, its environment, and what is measured of it.
+//! One run of fio: its command line, its environment, and its figures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::job::{BUFFERED, FioJob, Start, Way, Work};
 /// Options that only fio's libaio engine knows.
 const OF_LIBAIO: &[&str] = &["--userspace_reap"];
 
-/// A job that only starts up: one request, nothing to wait for.
+/// A job that measures the start-up: one request, which waits for nothing.
 const STARTUP: Work = Work { start: Start::Absent, depth: 1, random_map: false, ..BUFFERED };
 
 /// The programs of a measurement.
@@ -46,10 +46,10 @@ pub(crate) struct Run<'a> {
     pub(crate) way: &'a Way,
     pub(crate) work: &'a Work,
     pub(crate) paths: &'a [PathBuf],
-    /// Bytes of all files that are worked on.
+    /// Sum of the bytes to work on in all files.
     pub(crate) size_bytes: u64,
     pub(crate) runtime: Duration,
-    /// The same for all subjects of a round: they visit the same blocks.
+    /// Seed of the order of blocks; the same for all subjects of a round.
     pub(crate) seed: u64,
     pub(crate) purpose: Purpose,
 }
@@ -65,7 +65,7 @@ pub(crate) enum Purpose {
     Verify,
 }
 
-/// The figures of a run, and how much it moved.
+/// The figures of a run, and the numbers of requests and bytes.
 pub(crate) struct Measured {
     pub(crate) sample: Sample,
     pub(crate) bytes: f64,
@@ -78,7 +78,7 @@ impl Fio {
         Ok(Self { program: program.to_owned(), version, preload })
     }
 
-    /// Checks that a subject really works here, and measures what its start-up costs.
+    /// Checks that a subject works on this machine, and measures the cost of its start.
     pub(crate) fn probe(&self, subject: &Subject<FioJob>, scratch: &Path) -> Result<Startup> {
         let (file, report) = (scratch.join("probe"), scratch.join("report"));
         fs::write(&file, vec![0x5a; 64 << 10]).context(|| format!("write {}", file.display()))?;
@@ -119,8 +119,9 @@ impl Fio {
         Ok(Measured { sample, bytes: parsed.bytes })
     }
 
-    /// Reads the program and its libraries into the page cache, from which they were dropped with
-    /// all else: tens of megabytes, which would be read while a run begins, and counted as its own.
+    /// Reads the program and its libraries into the page cache, from which a drop of all caches has
+    /// removed them. Otherwise the run would read these tens of megabytes at its start, and count
+    /// them as its own.
     pub(crate) fn load(&self, way: &Way) -> Result<()> {
         let mut command = self.launched(way)?;
         launch::run(command.arg("--version"), Duration::from_mins(2)).map(drop)
@@ -132,7 +133,7 @@ impl Fio {
         Ok(command)
     }
 
-    /// Builds the command of a way: nothing inherited that could change a subject into another.
+    /// Builds the command of a way. It inherits no variable that could change the subject.
     fn launched(&self, way: &Way) -> Result<Command> {
         let mut command = fio::command(&self.program);
         if way.preloads() {
@@ -152,7 +153,7 @@ impl Fio {
 /// Returns the arguments of the job.
 fn arguments(run: &Run<'_>) -> Vec<String> {
     let work = run.work;
-    // A colon separates two files.
+    // A colon separates two files in fio's option, so colons in names are escaped.
     let paths = run.paths.iter().map(|path| path.display().to_string().replace(':', "\\:"));
     let paths: Vec<String> = paths.collect();
     let part_bytes = run.size_bytes / u64::from(work.jobs);
@@ -174,7 +175,7 @@ fn arguments(run: &Run<'_>) -> Vec<String> {
         flag("norandommap", measures && !work.random_map),
         format!("--randseed={}", run.seed),
     ];
-    // At its end fio would not verify the rest.
+    // With a time limit, fio would not verify the rest.
     arguments.extend(measures.then(|| format!("--runtime={}ms", run.runtime.as_millis())));
     let more: &[&str] = match run.purpose {
         Purpose::Measure if work.ends_after_one_lap() => &[],

@@ -1,4 +1,5 @@
-//! The suite of all cases of fio: files laid out, ways probed, runs made or verified.
+//! The suite of all cases of fio: it writes the files, probes the ways, and makes or verifies the
+//! runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,19 +22,19 @@ use super::job::{FioCase, FioJob, Place, Rw, Start, Work, work};
 use super::run::{Fio, Purpose, Run, Startup};
 use super::verdict::{self, Limits};
 
-/// A guess of the time of a run beside its runtime (flush, start-up), until runs show it.
+/// Assumed time of a run besides its runtime (flush, start-up), until runs have shown the real one.
 const OVERHEAD_GUESS_S: f64 = 1.2;
 
-/// Runs shorter than this say nothing.
+/// Runs shorter than this have no useful figures.
 const RUNTIME_MIN_S: f64 = 0.5;
 
-/// Less than this is not worth measuring on: it would be read over and over.
+/// The smallest file after shortening: a smaller one would be read several times in a run.
 const SHORTENED_BYTES_MIN: u64 = 512 << 20;
 
-/// Other programs above this share of a core are worth a word.
+/// Share of a core above which a note names the work of other programs.
 const OTHER_WORK_CORES: f64 = 0.25;
 
-/// Without these there is nothing to compare.
+/// The subjects without which no case can be compared.
 const REQUIRED: [&str; 4] = ["system", "nowait", "posixaio", "nowait-posixaio"];
 
 /// The cases to measure, and their files.
@@ -41,7 +42,7 @@ pub(crate) struct Plan {
     pub(crate) workload: &'static str,
     /// Size of the file that fits the cache, and of the one in memory.
     pub(crate) cached_bytes: u64,
-    /// Upper bound of a file that is written anew in each run.
+    /// Largest size of a file that each run makes.
     pub(crate) fresh_bytes: u64,
     pub(crate) keep: bool,
     /// Shortens files and runs so that everything ends within this time.
@@ -49,8 +50,8 @@ pub(crate) struct Plan {
     pub(crate) parity: Option<Parity>,
 }
 
-/// The part of `bench parity` alone. It subtracts the start of fio under the system's library
-/// from every engine alike, so that what nowait adds to the start of a process is counted.
+/// The options of `bench parity`. It subtracts the start-up cost of fio under the system's library
+/// from every engine, so the cost that nowait adds to the start of a process counts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parity {
     /// Busy loops beside the runs.
@@ -81,7 +82,7 @@ pub(crate) struct FioSuite {
 /// The case whose runs are made.
 #[derive(Default)]
 struct Current {
-    /// Files of its own; none means the shared cold file.
+    /// The case's own files; empty: it uses the shared cold file.
     own: Vec<TestFile>,
     paths: Vec<PathBuf>,
     size_bytes: u64,
@@ -90,8 +91,9 @@ struct Current {
 
 /// The folders of the test files.
 ///
-/// They are private and new, so no other file is ever opened or removed, and go with this
-/// value. A file that is kept lies in the folder asked for, where the next measurement finds it.
+/// They are private and new, so no other file is ever opened or removed; dropping this value
+/// removes them. A file that is kept is in the requested folder, where the next measurement finds
+/// it.
 struct Folders {
     asked: PathBuf,
     disk: TempDir,
@@ -151,7 +153,7 @@ impl FioSuite {
         })
     }
 
-    /// Probes every way once; one that does not work here is left out with a note.
+    /// Probes every way once; leaves out a way that does not work here, with a note.
     fn probe(&mut self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         let mut errors = BTreeMap::new();
         for subject in cases.iter().flat_map(|case| &case.subjects) {
@@ -174,7 +176,7 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Leaves the cases that can run in these folders.
+    /// Keeps the cases that can run in these folders.
     fn leave_runnable(&self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         let folder = self.folders.asked.display();
         let needs_direct = |case: &FioCase| work(case).place == Place::Disk && work(case).direct;
@@ -200,7 +202,7 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Writes the file that the cold cases share, after checking the space for all that follows.
+    /// Writes the file that the cold cases share, after a check of the space for all files.
     fn lay_out_cold(&mut self, cases: &[FioCase], session: &mut Session) -> Result<()> {
         let own = |work: &&Work| work.place == Place::Disk && !work.is_on_shared_file();
         let largest = cases.iter().map(work).filter(own).map(|work| self.size_of(work)).max();
@@ -227,7 +229,7 @@ impl FioSuite {
     fn make_ready(&self, run: &Run<'_>) -> Result<()> {
         for (index, path) in run.paths.iter().enumerate() {
             match run.work.start {
-                // All caches are dropped together.
+                // The first file's turn has dropped all caches.
                 Start::Cold if index > 0 && self.drop_caches => {}
                 Start::Cold => cache::make_cold(path, self.drop_caches)?,
                 Start::Cached => {
@@ -247,7 +249,7 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Has fio verify what the job reads, or what it has written.
+    /// Lets fio verify the data that the job reads, or has written.
     fn verify_once(&self, run: &Run<'_>) -> Result<Sample> {
         let startup = Startup::default();
         if run.work.reads_only() {
@@ -266,7 +268,8 @@ impl FioSuite {
         }
     }
 
-    /// Returns the runtime of the next case: as planned, or what the budget leaves.
+    /// Returns the runtime of the next case: the planned one, or a shorter one that fits into the
+    /// budget.
     fn runtime(&self, planned: Duration) -> Duration {
         let Some(budget) = self.plan.budget else { return planned };
         let left_s = budget.as_secs_f64() - self.begun.elapsed().as_secs_f64();
@@ -279,7 +282,7 @@ impl FioSuite {
         Duration::from_secs_f64(share_s.clamp(RUNTIME_MIN_S.min(longest_s), longest_s))
     }
 
-    /// Returns the files of a case that has its own; none means the shared cold file.
+    /// Returns the files of a case that has its own; empty: it uses the shared cold file.
     fn files_of(&self, case: &FioCase) -> Result<Vec<TestFile>> {
         let work = work(case);
         if work.is_on_shared_file() {
@@ -308,8 +311,8 @@ impl FioSuite {
     }
 }
 
-/// Says that other programs took processors beside reads. Beside writes, kernel threads that write
-/// to the disk are other work but not noise.
+/// Returns a note if other programs used processors during reads. During writes, this includes
+/// kernel threads that write to the disk, which belong to the case.
 fn other_work(results: &[CaseResults]) -> Option<String> {
     let busy = |case: &CaseResults| {
         let of = |name| Some(case.runs.summary(name, Metric::OtherBusyCores)?.median);
@@ -332,7 +335,7 @@ fn is_read(rw: &str) -> bool {
     [Rw::Read, Rw::RandRead].into_iter().any(|read| read.word() == rw)
 }
 
-/// Notes that a case did not run in the state of the page cache that it is about.
+/// Adds a note if the page cache was not in the state that the case requires.
 fn note_cache(work: &Work, results: &CaseResults, notes: &mut Vec<String>) {
     let Some((least, most)) = work.disk_reads() else { return };
     for name in results.runs.names() {
@@ -367,7 +370,7 @@ impl Suite for FioSuite {
     }
 
     fn begin(&mut self, case: &FioCase, session: &mut Session) -> Result<()> {
-        // The files of the case before go first.
+        // Removes the files of the previous case first.
         self.case = Current::default();
         let own = self.files_of(case)?;
         let paths = match own.as_slice() {
@@ -447,7 +450,8 @@ impl Suite for FioSuite {
             "folder": self.folders.asked.display().to_string(),
             "caches_dropped": self.drop_caches,
             "page_cache": cache::state(self.drop_caches),
-            // Already subtracted from `cpu_us_per_io`: from each its own, or that of `system`.
+            // The start-up cost that was subtracted from `cpu_us_per_io`: each subject's own, or
+            // that of `system`.
             "startup_cpu_us": cpu_us,
             "library_reports": reports,
         });

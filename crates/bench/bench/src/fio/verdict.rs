@@ -14,12 +14,12 @@ use nowait_harness::units;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Limits {
     pub(crate) iops_min: f64,
-    /// Not judged beside busy loops, which take caches and processors away.
+    /// `None` beside busy loops, which take caches and processors away: then it is not judged.
     pub(crate) cpu_max: Option<f64>,
 }
 
 impl Limits {
-    /// Returns the limits beside so many busy loops.
+    /// Returns the limits beside `busy` busy loops.
     pub(crate) fn beside(busy: usize) -> Self {
         match busy {
             0 => Self { iops_min: 0.97, cpu_max: Some(1.10) },
@@ -37,7 +37,7 @@ impl Limits {
         }
     }
 
-    /// Judges each engine of ours that was measured in a cell.
+    /// Judges each engine of nowait that was measured in a cell.
     fn verdicts(self, case: &CaseResults) -> impl Iterator<Item = (&'static str, &'static str)> {
         let judge = move |engine| {
             let median = |metric| ratio(case, metric, engine).map(|ratio| ratio.median);
@@ -47,13 +47,13 @@ impl Limits {
         case.runs.names().filter(|name| is_ours(name)).filter_map(judge)
     }
 
-    /// Returns how many cells are lost, of all engines of ours.
+    /// Returns the number of lost cells, of all engines of nowait.
     pub(crate) fn lost(self, measurement: &Measurement) -> usize {
         let verdicts = measurement.cases.iter().flat_map(|case| self.verdicts(case));
         verdicts.filter(|(_, verdict)| *verdict != OK).count()
     }
 
-    /// Adds the verdicts of a case to what the JSON says of it.
+    /// Adds the verdicts of a case to its parameters in the JSON.
     pub(crate) fn record(self, case: &mut CaseResults) {
         let verdicts = self.verdicts(case);
         let judged: Params =
@@ -110,12 +110,12 @@ fn ratio(case: &CaseResults, metric: Metric, engine: &str) -> Option<Ratio> {
     ratio.filter(|_| engine != "system")
 }
 
-/// A peer is measured, and not judged.
+/// Other engines are measured, and not judged.
 fn is_ours(engine: &str) -> bool {
     engine.starts_with("nowait")
 }
 
-/// Prints a median with the least and the largest ratio of the rounds.
+/// Returns the text of a median with the smallest and the largest ratio of the rounds.
 fn interval(ratio: Option<&Ratio>) -> String {
     let Some(ratio) = ratio else { return String::new() };
     let least = ratio.rounds.iter().copied().fold(f64::INFINITY, f64::min);

@@ -1,4 +1,4 @@
-//! The options that all workloads have, and what makes one.
+//! The options of all workloads, and the definition of a workload.
 
 use std::path::PathBuf;
 
@@ -26,10 +26,10 @@ pub(crate) struct SuiteDef {
     pub(crate) defaults: Defaults,
     /// Makes the cases.
     pub(crate) cases: fn(&WorkloadArgs) -> Result<Vec<Case<Recipe>>>,
-    /// `--engine` takes any engine; else it leaves some of the subjects that the cases have.
+    /// `--engine` accepts any engine. Otherwise it selects among the subjects of the cases.
     pub(crate) takes_engines: bool,
-    /// Writes go to another file than reads, and the cases are measured one after another: the
-    /// cache of one serves all of its runs.
+    /// Writes and reads use two files, and the cases are measured one after another, so that the
+    /// cache of one case serves all of its runs.
     pub(crate) apart: bool,
     pub(crate) pairs: Pairs,
     /// A note for readers of the report.
@@ -68,8 +68,8 @@ pub struct WorkloadArgs {
     pub keep_caches: bool,
 }
 
-/// Runs the cases of a workload, prints a table for each and the targets, and writes the reports
-/// asked for.
+/// Runs the cases of a workload, prints a table for each and the targets, and writes the requested
+/// reports.
 ///
 /// # Errors
 /// Something is missing, a run failed or read wrong bytes, a report cannot be written, the user

@@ -1,4 +1,4 @@
-//! `bench cached`: our own page cache against every peer.
+//! `bench cached`: nowait's own page cache against every peer.
 
 use super::args::SuiteDef;
 use super::recipe::table;

@@ -20,23 +20,24 @@ use crate::units;
 pub(crate) const MEMORY: &str = "ram";
 /// Files in memory lie here.
 const MEMORY_FOLDER: &str = "/dev/shm";
-/// The test file in a folder; and one that is only read.
+/// The names of the test file in a folder, and of a test file that is only read.
 const FILE_NAME: &str = "nowait-bench.pages";
 const PRISTINE_NAME: &str = "nowait-bench.pattern";
 
 /// The files or the device of a measurement.
 #[derive(Debug)]
 struct Device {
-    /// Removed at the end, if that was so.
+    /// The test file, which is removed at the end, unless it is kept.
     _file: Option<TestFile>,
     path: PathBuf,
-    /// Lies in memory: caches have nothing to drop.
+    /// The files are in memory: no cache has to be dropped.
     in_memory: bool,
 }
 
-/// The files that the runs of some cases work on; removed at the end where they were made.
+/// The files on which the runs of some cases work. Files that this program made are removed at the
+/// end.
 pub(crate) struct LaidOut {
-    /// The file that is read, and the file that is written: two, or one.
+    /// The file to read and the file to write; both may be the same.
     pub(crate) read: PathBuf,
     pub(crate) write: PathBuf,
     /// The files lie in memory: no cache has to be dropped.
@@ -48,11 +49,11 @@ pub(crate) struct LaidOut {
 }
 
 impl LaidOut {
-    /// Lays out the files of some jobs, of which the largest set has `all_bytes`; `apart`: reads
-    /// and writes go to two files.
+    /// Writes the files of some jobs, whose largest set has `all_bytes`. With `apart`, reads and
+    /// writes go to two files.
     ///
     /// # Errors
-    /// A file of another is in the way, there is no space, or the user asked to stop.
+    /// Another file has the name, there is no space, or the user asked to stop.
     pub(crate) fn prepare(
         args: &WorkloadArgs,
         apart: bool,
@@ -60,7 +61,7 @@ impl LaidOut {
         jobs: &[Recipe],
         progress: &Progress,
     ) -> Result<Self> {
-        // Either of two files fills our cache for the runs that work on the other.
+        // Each of the two files fills nowait's page cache for the runs that work on the other one.
         let needed = |write: bool| {
             let needs = jobs.iter().map(|job| job.needs(job.work.writes() == write, all_bytes));
             needs.max().unwrap_or(0)
@@ -108,7 +109,7 @@ struct Use<'a> {
 }
 
 impl Device {
-    /// Finds or makes it, with `size_bytes` of the pattern.
+    /// Finds or makes the device, with `size_bytes` of the pattern.
     ///
     /// # Errors
     /// The device holds something else or is too small, or there is no space.
@@ -140,7 +141,7 @@ impl Device {
         }
     }
 
-    /// Uses a file that is there, if it is one of ours.
+    /// Uses an existing file, if it is a test file of this program.
     fn take(path: PathBuf, len: u64, how: Use<'_>) -> Result<Self> {
         if len == 0 {
             return Self::lay_out(path, true, false, how);
@@ -193,7 +194,7 @@ impl Device {
     }
 }
 
-/// Returns the smallest block that direct I/O takes on a device, which may not be there yet.
+/// Returns the smallest block of direct I/O on a device, which may not exist yet.
 pub(crate) fn smallest_direct_block(device: &Path) -> Option<usize> {
     let device = if device == Path::new(MEMORY) { Path::new(MEMORY_FOLDER) } else { device };
     if device.exists() && !device.is_dir() {
@@ -205,7 +206,7 @@ pub(crate) fn smallest_direct_block(device: &Path) -> Option<usize> {
     direct_block_bytes(file.path())
 }
 
-/// Returns the smallest block that a file can be read in with `O_DIRECT`; `None`: in none.
+/// Returns the smallest block in which a file can be read with `O_DIRECT`; `None`: it cannot.
 pub(crate) fn direct_block_bytes(path: &Path) -> Option<usize> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).ok()?;
     let mut buffer = AlignedBuffer::zeroed(4096);

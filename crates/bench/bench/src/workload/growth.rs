@@ -1,5 +1,5 @@
 //! `bench growth`: the cost of a request as requests in flight, files, contexts and threads grow in
-//! number. A curve for each of the four, a case for each point of it.
+//! number. Each of the four has a curve, and each point of a curve is a case.
 
 use std::fs;
 
@@ -36,14 +36,15 @@ pub(crate) const GROWTH: SuiteDef = SuiteDef {
     ..SuiteDef::new("growth", cases)
 };
 
-/// Requests in flight where these are not what grows: enough for a disk.
+/// Requests in flight on the curves of other quantities: enough for a disk.
 const IN_FLIGHT: usize = 128;
-/// Where threads grow, each has so many at least.
+/// Least requests in flight of each thread, on the curve of threads.
 const IN_FLIGHT_OF_THREAD: usize = 8;
-/// A context of nowait takes 65,536: where more are in flight, they are of several contexts.
+/// Most requests in flight of one context; more requests have several contexts. A context of nowait
+/// accepts 65,536.
 const CONTEXT_MAX: usize = 50_000;
 
-/// Blocks of 4 KiB at random places, past all caches; a program gathers 1024 in one call at most.
+/// Reads of 4 KiB at random places, without caches, at most 1024 in one call.
 const READ: Transfer = Transfer {
     access: Access::Uniform,
     visits: Visits::Own,
@@ -54,8 +55,8 @@ const READ: Transfer = Transfer {
     ..Transfer::SINGLE
 };
 
-/// A curve: its name, its points, those of a quick measurement, and what is read at a point, from
-/// how many files.
+/// A curve: its name, its points, the points of a quick measurement, and the transfer and the
+/// number of files at a point.
 type Curve = (&'static str, &'static [usize], &'static [usize], fn(usize) -> (Transfer, usize));
 
 const THREADS: &str = "threads";
@@ -72,7 +73,7 @@ const CURVES: [Curve; 4] = [
     }),
 ];
 
-/// The subjects: a name, what it opens, what is underneath, and what it is.
+/// The subjects: name, engine, backend and description.
 const SUBJECTS: [(&str, &str, Backend, &str); 4] = [
     ("nowait-uring", "nowait-direct", Backend::Uring, "nowait's queue on io_uring"),
     ("nowait-kaio", "nowait-direct", Backend::Kaio, "nowait's queue on the kernel's native AIO"),
@@ -102,8 +103,8 @@ fn cases(args: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
     points.map(|(curve, at, work)| point(curve, at, work, room_of_kernel())).collect()
 }
 
-/// Returns the numbers of threads: those of `counts`, and on to the number of processors in steps
-/// of the same factor.
+/// Returns the numbers of threads: those of `counts`, and further ones up to the number of
+/// processors, each larger by the same factor.
 fn up_to(cores: usize, counts: &[usize]) -> Vec<usize> {
     let mut all = counts.to_vec();
     let [first, second, .., last] = counts[..] else { return all };
@@ -114,7 +115,7 @@ fn up_to(cores: usize, counts: &[usize]) -> Vec<usize> {
     all
 }
 
-/// Makes the case of a point; the kernel's native AIO takes part where it has room for so many
+/// Makes the case of a point. The kernel's native AIO takes part if it has room for so many
 /// requests in flight.
 fn point(
     curve: &str,
@@ -151,7 +152,7 @@ fn note() -> String {
     )
 }
 
-/// Returns how many requests native AIO may still have in flight, in the whole machine.
+/// Returns the number of requests that native AIO may still have in flight, in the whole machine.
 fn room_of_kernel() -> usize {
     let read = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/fs/{name}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `bench limits`: the machine at its best, beside the kernel and nowait.
+//! `bench limits`: the limits of the machine, with the kernel and nowait for comparison.
 
 use super::args::SuiteDef;
 use super::recipe::table;

@@ -7,7 +7,7 @@
 //!  limits    unavoidable work                       │  subjects
 //!  growth    ever more of everything               ─┘
 //!     │
-//!  suite ─► device     the files, laid out with bytes that tell their place
+//!  suite ─► device     the files, laid out with words that contain their offset
 //!     └───► program    the process of one run
 //! ```
 //!
@@ -32,7 +32,7 @@ pub(crate) use limits::LIMITS;
 pub(crate) use paper::PAPER;
 pub(crate) use sources::{AIO_STRESS, RANDRW, RAWIO, VECTOR};
 
-/// The help of each.
+/// The help of each workload.
 pub(crate) mod examples {
     pub(crate) use super::cached::EXAMPLES as CACHED;
     pub(crate) use super::growth::EXAMPLES as GROWTH;

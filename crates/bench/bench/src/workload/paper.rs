@@ -10,7 +10,7 @@ use crate::args::Defaults;
 use crate::case::{Case, name};
 use crate::error::Result;
 
-/// In full seven minutes on a disk of 500 MB/s.
+/// A full measurement takes seven minutes on a disk of 500 MB/s.
 pub(crate) const PAPER: SuiteDef = SuiteDef {
     defaults: Defaults {
         rounds: 5,
@@ -21,7 +21,7 @@ pub(crate) const PAPER: SuiteDef = SuiteDef {
     ..SuiteDef::new("paper", cases)
 };
 
-/// The tables; on a disk M9 is measured in memory too.
+/// Makes the cases of all tables. On a disk, M9 is also measured in memory.
 fn cases(args: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
     let (blocks, kinds) = match args.measure.quick {
         true => (&sources::RAW_PAGES[..1], &sources::RAW_KINDS[..2]),

@@ -1,4 +1,4 @@
-//! The bytes of a test file once more, in many files of the same size.
+//! Many files of equal size, which have the bytes of a test file in parts.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ pub(super) struct PartFiles {
 }
 
 impl PartFiles {
-    /// Writes so many files of together `size_bytes` beside `path`, or finds them.
+    /// Writes files of `size_bytes` together beside `path`, unless they exist.
     ///
     /// # Errors
-    /// There is no space, something else has the name of their folder, or the user asked to stop.
+    /// There is no space, the folder's name is in use, or the user asked to stop.
     pub(super) fn lay_out(
         path: &Path,
         files: usize,
@@ -54,7 +54,7 @@ impl PartFiles {
             fs::write(path, &bytes).context(|| format!("write {}", path.display()))?;
             progress.laying_out(base + len, size_bytes);
         }
-        // One for all of them: ten thousand journal commits would take a minute.
+        // One sync for all files: ten thousand journal commits would take a minute.
         cache::write_back(&made.folder).map(|()| made)
     }
 }
@@ -62,13 +62,13 @@ impl PartFiles {
 impl Drop for PartFiles {
     fn drop(&mut self) {
         if !self.keep {
-            // A folder that is gone already is what was wanted.
+            // The folder may have been removed already.
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
 }
 
-/// Returns where the files are that were laid out beside `path`, or that one itself.
+/// Returns the paths of the files beside `path`, or `path` itself if there is one file.
 pub(super) fn paths(path: &Path, files: usize) -> Vec<PathBuf> {
     if files == 1 {
         return vec![path.to_owned()];

@@ -20,18 +20,18 @@ pub(crate) struct Recipe {
     pub(crate) work: Work,
     /// `O_DSYNC`.
     pub(crate) sync: bool,
-    /// Its files lie in memory, whatever the device is.
+    /// The files are in memory, whatever the device.
     pub(crate) in_memory: bool,
     /// Runs begin with empty caches.
     pub(crate) cold: bool,
     /// The bytes that are read or written, and nowait's page cache.
     pub(crate) set: Share,
     pub(crate) pool: Share,
-    /// The bytes lie in so many files.
+    /// Number of files with the bytes.
     pub(crate) files: usize,
 }
 
-/// A size as a share of that of the measurement.
+/// A share of the size of the measurement.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(crate) struct Share(pub(crate) u64, pub(crate) u64);
 
@@ -46,7 +46,8 @@ impl Share {
 }
 
 impl Recipe {
-    /// Does `work` with all of the file, cold; our cache has room for all of it, as the kernel's.
+    /// Does `work` on the whole file, with cold caches. nowait's page cache has room for all of it,
+    /// like the kernel's.
     pub(crate) fn new(engine: &'static EngineDef, work: Work) -> Self {
         let (backend, sync, cold, files) = (Backend::Auto, false, true, 1);
         let (set, pool) = (Share(1, 1), Share(9, 8));
@@ -54,8 +55,8 @@ impl Recipe {
         Self { engine, backend, work, sync, in_memory, cold, set, pool, files }
     }
 
-    /// Returns how many bytes it needs of the file that it works on, or else of the file whose
-    /// pages fill our cache.
+    /// Returns the number of bytes that the work needs in the file that it works on, or otherwise
+    /// in the file whose pages fill nowait's page cache.
     pub(crate) fn needs(&self, worked_on: bool, size_bytes: u64) -> u64 {
         match self.work {
             _ if worked_on => self.set.of(size_bytes),
@@ -64,7 +65,7 @@ impl Recipe {
         }
     }
 
-    /// Describes it in reports.
+    /// Returns the description of the work for reports.
     pub(crate) fn params(&self) -> Value {
         let in_flight = match self.work {
             Work::Transfer(transfer) => Some(transfer.threads * transfer.depth),
@@ -73,7 +74,7 @@ impl Recipe {
         json!({ "files": self.files, "in_flight": in_flight, "work": self.work })
     }
 
-    /// Makes the subject that bears the name of its engine.
+    /// Makes a subject with the name of its engine.
     pub(crate) fn subject(self) -> Subject<Self> {
         Subject { name: self.engine.name, engine: (self.engine.name, self.engine.about), job: self }
     }
@@ -83,7 +84,7 @@ impl Recipe {
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Fields {
-    /// An engine of the registry; else the one of the same name.
+    /// The name of an engine of the registry; `None`: the name of the subject.
     opens: Option<String>,
     backend: Backend,
     sync: bool,
@@ -91,7 +92,7 @@ struct Fields {
     set: Share,
     pool: Share,
     transfer: Transfer,
-    /// Instead of a transfer.
+    /// The work, if it is not a transfer.
     act: Option<Act>,
 }
 
@@ -110,13 +111,13 @@ impl Default for Fields {
     }
 }
 
-/// Reads the cases of a table that is part of this program. An engine that the table does not
-/// describe is one of the registry.
+/// Reads the cases of a table that is part of this program. An engine without a description in the
+/// table is taken from the registry.
 pub(crate) fn table(text: &str) -> Result<Vec<Case<Recipe>>> {
     cases::table(text).iter().map(|case| case.try_map(subject)).collect()
 }
 
-/// Makes a subject of the fields of an engine and of a case.
+/// Makes a subject from the fields of an engine and of a case.
 fn subject(of: &Subject<cases::Job<Table, Table>>) -> Result<Subject<Recipe>> {
     let fields = cases::merged(of.job.work.clone(), &of.job.engine).try_into();
     let it: Fields = fields.map_err(|why| BenchError::failed(format!("{}: {why}", of.name)))?;
@@ -148,7 +149,7 @@ pub(crate) fn engine(name: &str) -> Result<&'static EngineDef> {
     registry::find(name).ok_or_else(|| unknown("engine", name, &known()))
 }
 
-/// Returns the engines asked for, or those of `default`.
+/// Returns the requested engines, or those of `default`.
 pub(crate) fn engines(asked: &[String], default: &[&str]) -> Result<Vec<&'static EngineDef>> {
     match asked {
         [] => default.iter().map(|name| engine(name)).collect(),

@@ -58,8 +58,8 @@ Examples:
   nowait bench vector                          8 and 16 segments, in small pages and huge ones
   nowait bench vector --case segments-8 --runtime 300ms --rounds 5 --json vector.json";
 
-/// Makes the cases of a table, for the engines asked for where there are some. An engine that
-/// cannot write is in no case that writes.
+/// Makes the cases of a table, with the requested engines if there are any. An engine that cannot
+/// write is in no case that writes.
 fn of_engines(text: &str, asked: &[String]) -> Result<Vec<Case<Recipe>>> {
     let (mut cases, asked) = (table(text)?, engines(asked, &[])?);
     for case in &mut cases {
@@ -76,8 +76,8 @@ fn of_engines(text: &str, asked: &[String]) -> Result<Vec<Case<Recipe>>> {
     Ok(cases.into_iter().map(Case::with_possible_targets).collect())
 }
 
-/// Returns work that a synchronous engine does one by one, with one buffer in the processor's
-/// cache, because it cannot overlap requests.
+/// Returns `work` as the engine can do it: a synchronous engine has one request at a time, with one
+/// buffer in the processor's cache.
 fn as_it_can(engine: &EngineDef, work: Work) -> Work {
     match work {
         Work::Transfer(transfer) if engine.is_synchronous() => {
@@ -96,7 +96,7 @@ pub(super) fn stress_rows(asked: &[String]) -> Result<Vec<Case<Recipe>>> {
 
 // M7.
 
-/// Makes the cases of the ways that are judged, held against what a source says.
+/// Makes the cases of the judged ways, with the claims of a source as targets.
 pub(super) fn vectors_of_source() -> Result<Vec<Case<Recipe>>> {
     let of_source = |mut case: Case<Recipe>| {
         case.subjects.truncate(2);
@@ -122,8 +122,8 @@ const SYNC: &str = "psync-direct";
 const DRIVES: usize = 20;
 const THREADS_A_DRIVE: usize = 8;
 
-/// A mode in which requests are made: its name, threads, depth, requests that must be over before
-/// new ones are made, and what the source says of it.
+/// A mode of making requests: its name, threads, depth, the number of requests that must be over
+/// before new ones are made, and the source's description.
 type Mode = (&'static str, usize, usize, usize, &'static str);
 
 const MODES: [Mode; 4] = [
@@ -133,7 +133,7 @@ const MODES: [Mode; 4] = [
     ("minimum-x2", 16, DRIVES, 1, "with 16 threads: above sync at 8 KiB only"),
 ];
 
-/// Name, write, random.
+/// A kind of request: its name, `true` for writes, `true` for random places.
 pub(super) const RAW_KINDS: [(&str, bool, bool); 4] = [
     ("sequential-read", false, false),
     ("random-read", false, true),
@@ -150,7 +150,7 @@ const RAW_BLOCKS: [(usize, &str); 7] = [
     (256 << 10, "256k"),
     (1 << 20, "1m"),
 ];
-/// The sizes that all devices take.
+/// The block sizes that all devices accept.
 pub(super) const RAW_PAGES: &[(usize, &str)] = RAW_BLOCKS.split_at(2).1;
 
 const RAW_COLUMNS: &[Metric] = &[

@@ -30,7 +30,7 @@ pub(crate) struct Workload {
     args: WorkloadArgs,
     /// Drop the page cache of the whole machine before a run, not only the pages of the file.
     drop_caches: bool,
-    /// The files on the device, and those of cases that are in memory whatever the device is.
+    /// The files on the device, and the files of the cases that always work in memory.
     device: Option<LaidOut>,
     memory: Option<LaidOut>,
     program: Program,
@@ -47,7 +47,7 @@ impl Workload {
             device: None,
             memory: None,
             program: Program::new()?,
-            // Larger than that of any run before on the same file.
+            // The generation must be larger than that of any earlier run on the same file.
             generation: since.as_secs() as u32,
         })
     }
@@ -58,7 +58,7 @@ impl Workload {
         files.as_ref().ok_or_else(|| BenchError::failed("no file was laid out"))
     }
 
-    /// Lays out the files of the cases that are in memory, or leaves these cases out.
+    /// Writes the files of the cases that work in memory, or leaves these cases out.
     fn prepare_memory(&mut self, cases: &mut Vec<Case<Recipe>>, session: &mut Session) {
         let is_in_memory = |case: &Case<Recipe>| case.subjects[0].job.in_memory;
         let bytes = session.extent.size_bytes.min(MEMORY_BYTES_MAX);
@@ -109,7 +109,7 @@ impl Suite for Workload {
         Ok(())
     }
 
-    /// Brings the kernel's cache into the state the case starts from, and runs.
+    /// Brings the kernel's page cache into the initial state of the case, and makes the run.
     fn run(&mut self, it: Run<'_, Recipe>, session: &mut Session) -> Result<Sample> {
         let recipe = it.subject.job;
         let Recipe { engine, backend, work, sync, cold, set, pool, files, .. } = recipe;

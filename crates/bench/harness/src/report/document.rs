@@ -10,7 +10,7 @@ use crate::error::{BenchError, Context, Result};
 use crate::metric::{Better, Metric};
 use crate::stats::{self, Summary};
 
-/// Raised when a reader of an older schema would misunderstand a newer file.
+/// Number of the schema. A change that an older reader would misunderstand raises it.
 pub const SCHEMA: u32 = 1;
 
 /// A measurement of any workload.
@@ -36,7 +36,7 @@ pub struct Row {
     pub(crate) unit: String,
     /// `None` in files of older versions.
     better: Option<Better>,
-    /// One figure a round; JSON has null for infinity.
+    /// One figure for each round; `None` stands for infinity, for which JSON has null.
     runs: Vec<Option<f64>>,
     /// `None` without runs.
     #[serde(skip)]
@@ -55,7 +55,7 @@ impl Document {
         })
     }
 
-    /// Understands the text of such a file.
+    /// Parses the text of such a file.
     ///
     /// # Errors
     /// The text is no measurement, or one of a later version.
@@ -104,7 +104,7 @@ impl Document {
         cases.iter().find(|params| params["case"] == case)?.get(name)
     }
 
-    /// Names the cases, engines and metrics.
+    /// Returns a list of the cases, engines and metrics.
     pub(crate) fn contents(&self) -> String {
         if self.rows.is_empty() {
             return "nothing of what was asked for".to_owned();
@@ -121,13 +121,13 @@ impl Row {
         self.runs.iter().copied().flatten().collect()
     }
 
-    /// Returns which figure is the better one; by the unit where nothing else is known.
+    /// Returns which figure is the better one; if the metric is unknown, decides by its unit.
     pub(crate) fn better(&self) -> Better {
         let by_name = || Metric::named(&self.metric).map(Metric::better);
         self.better.or_else(by_name).unwrap_or_else(|| better_of_unit(&self.unit))
     }
 
-    /// Returns the words for the metric.
+    /// Returns the name of the metric in tables.
     pub(crate) fn label(&self) -> &str {
         Metric::named(&self.metric).map_or(&self.metric, |metric| metric.label())
     }

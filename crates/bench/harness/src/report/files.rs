@@ -12,7 +12,7 @@ use crate::error::{Context, Result};
 /// The name of a report that goes to standard output.
 const STDOUT: &str = "-";
 
-/// The reports that are asked for.
+/// The requested reports.
 #[derive(Debug, Clone, Default, Args)]
 pub struct ReportArgs {
     /// Write the figures as JSON to a file, or instead of the tables to standard output
@@ -25,7 +25,8 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Makes the folders of reports to be, so that a long measurement does not end in an error.
+    /// Makes the folders of the requested reports before the measurement, so that a long
+    /// measurement does not end in an error.
     ///
     /// # Errors
     /// A folder cannot be made.
@@ -37,10 +38,10 @@ impl ReportArgs {
         Ok(())
     }
 
-    /// Prints the figures for people, unless those for programs take their place.
+    /// Prints the tables, unless the JSON goes to standard output.
     ///
-    /// Goes on if standard output cannot take them, and says so on stderr: what took minutes to
-    /// measure is still to be written to its files.
+    /// If standard output cannot be written, reports that on stderr and continues: the figures,
+    /// which took minutes to measure, must still be written to the files.
     pub fn say(&self, text: &str) {
         if !self.json_is_stdout()
             && let Err(error) = print(text)
@@ -49,12 +50,12 @@ impl ReportArgs {
         }
     }
 
-    /// Returns `true` if the figures as JSON are all that is printed.
+    /// Returns `true` if standard output gets the JSON and nothing else.
     pub fn json_is_stdout(&self) -> bool {
         self.json.as_deref() == Some(Path::new(STDOUT))
     }
 
-    /// Writes them from the JSON, and says where they are.
+    /// Writes the reports from the JSON, and prints their paths.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -76,10 +77,10 @@ impl ReportArgs {
     }
 }
 
-/// Prints a text and the end of its line; a reader that has gone away (`| head`) is no failure.
+/// Prints a text and a line end. A closed pipe (`| head`) is not an error.
 ///
 /// # Errors
-/// Standard output cannot be written, as on a disk that is full.
+/// Standard output cannot be written, for example because the disk is full.
 pub fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {

@@ -1,10 +1,10 @@
-//! The page: `page.html` with the figures in it, and uPlot, which draws the curves.
+//! The HTML report: `page.html` with the figures, and with uPlot, which draws the curves.
 //!
-//! A page is made of the JSON and of nothing else: so a saved file becomes the same page.
+//! The page depends on the JSON alone, so a saved JSON file gives the same page.
 
-/// Returns the page of what has this JSON: a measurement, or a comparison of two.
+/// Returns the page for the JSON of a measurement, or of a comparison of two.
 pub(super) fn page(json: &str) -> String {
-    // Inside strings alone: there it would end the script that holds the figures.
+    // A `<` occurs in strings only; `</script>` there would end the script with the figures.
     let figures = json.replace('<', "\\u003c");
     include_str!("page.html")
         .replace("/*uplot.css*/", include_str!("uplot/uPlot.min.css"))

@@ -1,4 +1,4 @@
-//! Which blocks are read, by how many tasks, until when; and what was measured.
+//! The blocks to read, the number of tasks and the time limit; and the measured figures.
 
 use crate::memory::{BLOCK, Block};
 use core::{
@@ -25,19 +25,19 @@ use std::{
 /// The work of all ways.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Load {
-    /// A file of words that tell their places, as the benchmark lays it out.
+    /// The test file of the benchmark, each word of which depends on its place.
     pub(crate) path: PathBuf,
     /// Bytes of the file to read from.
     pub(crate) size: u64,
     pub(crate) reads: Reads,
     /// Tasks of a thread, each with one read at a time.
     tasks: usize,
-    /// The same blocks for the same seed.
+    /// Seed of the order of blocks.
     seed: u64,
     runtime_ms: u64,
 }
 
-/// The source of the reads: memory, each block once from the disk, or direct.
+/// The source of the reads: the page cache, the disk with each block once, or direct I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Reads {
@@ -77,7 +77,7 @@ impl Load {
             .try_for_each(|index| file.read_exact_at(&mut bytes, index << 20))
     }
 
-    /// Drops the file from the page cache, and with it what is read ahead.
+    /// Drops the file from the page cache, pages that were read ahead included.
     pub(crate) fn empty_page_cache(&self) -> io::Result<()> {
         let file = self.open()?;
         file.sync_all()?;
@@ -88,8 +88,9 @@ impl Load {
         }
     }
 
-    /// Returns another file, without a name and without blocks, that is as large: a page cache of
-    /// its own is full of it before the run, as after some time of use.
+    /// Returns the path of another file, without a name and without blocks, as large as the test
+    /// file. It fills the page cache of nowait before the run, as other files do after some time of
+    /// use.
     pub(crate) fn another(&self) -> io::Result<PathBuf> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let mut options = OpenOptions::new();
@@ -100,7 +101,7 @@ impl Load {
         Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
     }
 
-    /// Calls `each` with the offset of every block, in no order.
+    /// Calls `each` with the offset of every block, in a mixed order.
     pub(crate) fn every_block<E>(
         &self,
         mut each: impl FnMut(u64) -> Result<(), E>,
@@ -110,7 +111,7 @@ impl Load {
         (0..blocks).try_for_each(|index| each(index * STEP % blocks * BLOCK as u64))
     }
 
-    /// Runs a way on so many threads, each with its part of the blocks.
+    /// Runs a way on `threads` threads, each with its part of the blocks.
     pub(crate) fn on_threads(
         &self,
         threads: usize,
@@ -151,8 +152,7 @@ impl Load {
     }
 }
 
-/// How many reads a task makes before it lets the others have a turn, and between two looks at
-/// whether the time is over.
+/// Number of reads of a task before it yields to the others, and between two checks of the time.
 const TURN: u64 = 16;
 
 /// The part of one thread.
@@ -195,7 +195,7 @@ impl Share {
         }
     }
 
-    /// Returns where the next read begins; `None`: it is over.
+    /// Returns the offset of the next read; `None`: the run is over.
     fn next(&self) -> Option<u64> {
         let begun = self.begun.get();
         if begun.is_multiple_of(TURN) && Instant::now() >= self.end
@@ -225,7 +225,7 @@ impl Share {
     }
 }
 
-/// One task: reads until it is over, and checks what was read.
+/// One task: reads until the run is over, and checks the bytes.
 pub(crate) async fn task<F>(share: Rc<Share>, read: impl Fn(Block, u64) -> F) -> io::Result<()>
 where
     F: Future<Output = (io::Result<usize>, Block)>,

@@ -1,8 +1,8 @@
-//! Reads a file by the futures of one crate, as `nowait bench futures` asks, and prints what it
-//! cost as one line of JSON.
+//! Reads a file by the futures of one crate, for `nowait bench futures`, and prints the cost as one
+//! line of JSON.
 //!
 //! ```text
-//!  main ─► load    which blocks, how many tasks, until when; what was measured
+//!  main ─► load    the blocks, the number of tasks, the time of the end; the figures
 //!      └─► ways    one function for each crate: its executor, its file, the same tasks
 //!            └── memory   a buffer aligned for direct I/O, by each crate's traits
 //! ```
@@ -18,7 +18,7 @@ use std::{io, process::ExitCode};
 /// The job, as the only argument.
 #[derive(Debug, Deserialize)]
 struct Job {
-    /// Whose futures.
+    /// The crate whose futures read the file.
     way: Way,
     /// Each thread has an executor of its own.
     threads: usize,

@@ -1,4 +1,4 @@
-//! A block of memory that direct I/O takes, by the traits of each crate.
+//! A block of memory that is aligned for direct I/O, with the buffer traits of each crate.
 
 use core::mem::MaybeUninit;
 use nowait::AlignedBuffer;

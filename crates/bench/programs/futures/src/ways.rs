@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 pub(crate) fn nowait(load: &Load, threads: usize, user: bool) -> io::Result<Report> {
     use nowait::{AsyncFile, CacheMode, Nowait, OpenOptions};
     let mode = match (load.is_direct(), user) {
-        // There the page cache has no part.
+        // Direct reads use no page cache.
         (true, _) => CacheMode::Direct,
         (false, true) => CacheMode::User,
         (false, false) => CacheMode::Host,
@@ -35,7 +35,7 @@ pub(crate) fn nowait(load: &Load, threads: usize, user: bool) -> io::Result<Repo
     let file = open(&load.path)?;
     let mut other = None;
     if mode == CacheMode::User && load.is_once() {
-        // The cache is full of it as long as it is open.
+        // The cache is full of this file's pages as long as the file is open.
         let other = other.insert(open(&load.another()?)?);
         other.advise(0..load.size, nowait::Advice::Random)?;
         let mut bytes = vec![0; BLOCK];
@@ -95,7 +95,7 @@ pub(crate) fn compio(load: &Load, share: Rc<Share>) -> io::Result<()> {
     })
 }
 
-/// Each task has the file open: its position is the file's.
+/// Each task opens the file, because an open file has one position.
 pub(crate) fn tokio_fs(load: &Load, share: Rc<Share>) -> io::Result<()> {
     let open = || {
         load.open().map(|file| Rc::new(tokio::sync::Mutex::new(tokio::fs::File::from_std(file))))

@@ -1,4 +1,4 @@
-//! One run of a secondary tier of vLLM's: its folder, and the driver that plays the scheduler.
+//! One run of a secondary tier of vLLM: its folder, and the driver that acts as the scheduler.
 
 use std::fs;
 use std::io;
@@ -13,8 +13,8 @@ use crate::programs::Way;
 use crate::programs::python::{Package, Script};
 use crate::programs::run::{Run, text};
 
-/// The modules that vLLM's tiers import, directly or not. All others that vLLM names are left out:
-/// compilers and kernels for GPUs, codecs, telemetry.
+/// The packages that vLLM's tiers import, directly or not. The other dependencies of vLLM are left
+/// out: compilers and kernels for GPUs, codecs, telemetry.
 const IMPORTED: &str = "\
     torch==2.14.0 transformers==5.20.0 xgrammar==0.2.8 llguidance~=1.7.0 aiohttp cachetools \
     cbor2 cloudpickle fastapi huggingface_hub msgspec openai oss-harmony partial-json-parser \
@@ -28,7 +28,7 @@ pub(crate) const OURS: Package =
 
 pub(crate) const DRIVER: &str = include_str!("drivers/kv_tier.py");
 
-/// Which way blocks go.
+/// The direction of the transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Direction {
@@ -38,25 +38,25 @@ pub(crate) enum Direction {
     Mixed,
 }
 
-/// The work of a tier: so many requests at a time, of eight blocks each.
+/// The work of a tier: `in_flight` requests at a time, of eight blocks each.
 pub(crate) struct Tier {
     pub(crate) block_bytes: u64,
     pub(crate) in_flight: u32,
 }
 
-/// Returns `true` if a way is the tier of our example.
+/// Returns `true` if a way uses the tier of nowait's example.
 pub(crate) fn is_ours(way: &Way) -> bool {
     way.tier.get("module_path").is_some_and(|path| path == "nowait_vllm.tier")
 }
 
-/// Removes what the case before has left.
+/// Removes the blocks of the previous case.
 pub(crate) fn begin(folder: &Path) -> Result<()> {
     remove(&blocks_in(folder))
 }
 
 impl Tier {
-    /// Makes a run. Loads find the blocks of the first run that needed some: the tiers measured
-    /// have the same files. A run removes the blocks that it stores, so that no run finds them.
+    /// Makes a run. The first run that loads writes the blocks to load; later runs find them,
+    /// because all measured tiers have the same files. A run removes the blocks that it has stored.
     pub(crate) fn run(&self, run: &Run<'_>, direction: Direction) -> Result<Sample> {
         let blocks = blocks_in(&run.tools.folder);
         let script = Script::new(run, "kv_tier.py", DRIVER)?;
@@ -67,7 +67,7 @@ impl Tier {
         fs::create_dir_all(&blocks).context(|| format!("create {}", blocks.display()))?;
         if is_new && direction != Direction::Store {
             let prepared = script.run(run, &blocks, &self.arguments(run, &blocks, "prepare"));
-            // Half of the blocks would be taken for all of them by the next run.
+            // The next run would take an incomplete set of blocks for the whole.
             prepared.inspect_err(|_| drop(remove(&blocks)))?;
         }
         let name = match direction {
@@ -76,7 +76,7 @@ impl Tier {
             Direction::Mixed => "mixed",
         };
         let mut sample = script.run(run, &blocks, &self.arguments(run, &blocks, name))?;
-        // Zero, or what the sum of both says as well.
+        // For one direction, these figures are zero, or equal to the sum of both.
         if direction != Direction::Mixed {
             sample.retain(|metric, _| !is_of_one_direction(*metric));
         }

@@ -1,7 +1,8 @@
-//! How long a machine takes its processors away: the floor of every longest time measured on it.
+//! The longest time for which this machine stops its processors. No longest time measured on it
+//! means less than this.
 //!
-//! In a virtual machine a thread that has a processor for itself is still stopped now and then,
-//! when the host runs something else, and for longer the busier all processors are.
+//! In a virtual machine, a thread that has a processor for itself is still stopped when the host
+//! runs something else; the busier all processors are, the longer.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,8 +18,9 @@ pub(crate) fn longest(period: Duration) -> Duration {
     })
 }
 
-/// Looks at the clock for `period`, from the first look on, and returns the longest time between
-/// two looks. With a common end, a thread that starts late would have nothing to measure.
+/// Reads the clock again and again for `period`, and returns the longest time between two reads.
+/// The period begins with the first read of each thread, as a thread that starts late would
+/// otherwise measure nothing.
 fn watch(period: Duration) -> Duration {
     let (mut last, mut longest) = (Instant::now(), Duration::ZERO);
     let end = last + period;

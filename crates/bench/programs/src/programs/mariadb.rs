@@ -16,22 +16,23 @@ use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::server::Server;
 use nowait_harness::usage;
 
-/// How long the server may take to begin, and to end: at its end it writes its pool.
+/// Time limit for the start of the server, and for its end, at which it writes its buffer pool to
+/// disk.
 const PATIENCE: Duration = Duration::from_mins(5);
 /// Time beyond that of a run after which sysbench counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
-/// How long the tables may take to be written.
+/// Time limit for writing the tables.
 const LOAD: Duration = Duration::from_hours(1);
 
-/// How many tables there are, and about what a row takes with its index.
+/// Number of tables, and about the bytes of a row with its index.
 const TABLES: u64 = 8;
 const ROW_BYTES: u64 = 240;
-/// The tables are so many times larger than the pool.
+/// Size of the tables divided by the size of the buffer pool.
 const TABLES_PER_POOL: u64 = 16;
-/// InnoDB has no smaller one.
+/// The smallest buffer pool of InnoDB.
 const POOL_BYTES_MIN: u64 = 8 << 20;
 
-/// Makes the tables, if they are not there: in a folder that is kept if test files are.
+/// Makes the tables unless they exist, in the folder that is kept with `--keep`.
 pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
     let folder = Data::new(tools, size_bytes);
     if folder.is_loaded() {
@@ -43,7 +44,7 @@ pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
     install.args(["--skip-name-resolve"]).args(as_root());
     launch::succeed(install.arg(format!("--datadir={}", text(&folder.path))), PATIENCE)?;
     let mut command = folder.server(plain("mariadbd")?, "fsync");
-    // No client waits for each of these transactions to be safe.
+    // While the tables are filled, no transaction must be durable.
     command.args(["--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0"]);
     let server = folder.start(&mut command)?;
     let mut client = plain("mariadb")?;
@@ -98,7 +99,7 @@ struct Data {
 impl Data {
     fn new(tools: &Tools, size_bytes: u64) -> Self {
         let path = tools.kept.join("nowait-bench-mariadb");
-        // The socket's path is short wherever the tables lie: the kernel takes 107 letters.
+        // The socket is not beside the tables, because its path must have at most 107 bytes.
         Self { path, socket: tools.folder.join("mariadb"), size_bytes }
     }
 
@@ -132,7 +133,8 @@ impl Data {
         command.arg(format!("--innodb-buffer-pool-size={pool_bytes}"));
         command.arg(format!("--loose-innodb-buffer-pool-chunk-size={}", 2 << 20));
         command.arg(format!("--innodb-log-file-size={}", 2 * pool_bytes));
-        // Pages that a server kept of its pool would make the next one warmer than the first.
+        // If a server saved the list of its cached pages, the next server would start with a warmer
+        // cache.
         command.args(["--innodb-buffer-pool-dump-at-shutdown=0"]);
         command.args(["--innodb-buffer-pool-load-at-startup=0", "--max-connections=200"]);
         for (option, path) in [

@@ -3,11 +3,11 @@
 //! ```text
 //!  Table ─► measure ─► Programs ─┬─ need       what a case needs, and how to install it
 //!  cases.toml                    ├─ run        one run: its files, its preloads, its filter
-//!  kv::KV                        │   └─ qemu, mariadb, …  what each is asked, and how it answers
+//!  kv::KV                        │   └─ qemu, mariadb, …  each program's commands and results
 //!                                └─ overview   all cases as one table
 //!
-//!  drivers/               what is compiled or run here in other languages
-//!    submit_timer.c         the time inside io_submit of a program that does not tell it  ◄ timer
+//!  drivers/               programs in other languages, compiled or run here
+//!    submit_timer.c         the time inside io_submit, for programs that do not report it  ◄ timer
 //!    caio_reads.py          an asyncio program, and how late its event loop comes
 //!    nixl_transfers.py      transfers of NIXL's POSIX plugin
 //! ```
@@ -61,13 +61,14 @@ Examples:
   nowait bench programs --case c,n --install    NIXL and Python's caio, installed for this
   nowait bench programs --engine system,nowait";
 
-/// A measurement of programs: its cases, and how they are measured.
+/// A measurement of programs: its cases, and the properties of its report.
 pub(crate) struct Table {
     pub(crate) name: &'static str,
     pub(crate) cases: fn() -> Vec<Case<Job>>,
     pub(crate) defaults: Defaults,
     pub(crate) pairs: Pairs,
-    /// A table of all cases begins the report: the first four columns mean the same in each.
+    /// The report begins with a table of all cases: their first four columns mean the same in each
+    /// case.
     pub(crate) has_overview: bool,
 }
 
@@ -142,8 +143,8 @@ pub(crate) struct Way {
     pub(crate) tier: Map<String, Value>,
 }
 
-/// The work of a program; `true` if it runs in a container, where a filter refuses
-/// `io_uring` in all ways.
+/// The work of a program, and `true` if a filter refuses `io_uring` in all ways of the case, as in
+/// a container.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Work {
     #[serde(default)]
@@ -160,11 +161,11 @@ pub(crate) enum Load {
     Qemu { rw: String, block_bytes: u64 },
     /// Python's caio reads an uncached file, below an event loop.
     Caio { block_bytes: u64 },
-    /// NIXL moves so many blocks a transfer: `READ` or `WRITE`.
+    /// NIXL moves `count` blocks in a transfer: `READ` or `WRITE`.
     Nixl { direction: String, block_bytes: u64, count: u64 },
     /// A tier of vLLM's moves blocks.
     Tier { direction: Direction, block_bytes: u64, in_flight: u32 },
-    /// MariaDB serves transactions: its `innodb_flush_method`, and how many clients there are.
+    /// MariaDB serves transactions: its `innodb_flush_method`, and the number of clients.
     Mariadb { flush: String, threads: u32 },
     /// sysbench's own file test reads at random.
     SysbenchFiles { direct: bool },
@@ -175,7 +176,8 @@ pub(crate) enum Load {
 }
 
 impl Load {
-    /// Returns `true` if the program does not tell how long `io_submit` takes, and that is counted.
+    /// Returns `true` if the preloaded library of `timer` measures `io_submit`, because the program
+    /// does not report that time.
     fn is_timed(&self) -> bool {
         !matches!(self, Self::Caio { .. } | Self::Nixl { .. } | Self::Tier { .. } | Self::Nginx {})
     }
@@ -193,7 +195,7 @@ fn cases() -> Vec<Case<Job>> {
 
 /// Runs the cases, prints a table of all and one for each, and writes the reports asked for.
 ///
-/// Returns `None` when it was only asked for a list.
+/// Returns `None` if only a list was requested.
 ///
 /// # Errors
 /// Something is missing that every case needs, runs failed, a report cannot be written, or
@@ -202,7 +204,7 @@ pub fn run_programs(args: &ProgramsArgs) -> Result<Option<Measurement>> {
     measure(&PROGRAMS, &args.run, PathBuf::new())
 }
 
-/// Measures the cases of a table; `wheels` is the folder of our Python package.
+/// Measures the cases of a table; `wheels` is the folder with the wheel of nowait's Python package.
 pub(crate) fn measure(
     table: &'static Table,
     args: &RunArgs,
@@ -260,7 +262,8 @@ impl Programs {
         })
     }
 
-    /// Leaves the cases and ways that lack nothing; the others are rows of the overview.
+    /// Keeps the cases and ways whose needs are installed; lists the others in the overview as
+    /// skipped.
     fn leave_possible(&mut self, cases: &mut Vec<Case<Job>>, session: &mut Session) {
         for mut case in std::mem::take(cases) {
             let mut lacks = Vec::new();
@@ -288,7 +291,7 @@ impl Programs {
         }
     }
 
-    /// Takes those that a filter keeps from their interface, as it should, for skipped.
+    /// Lists as skipped the ways whose interface the filter refuses, which is the filter's purpose.
     fn skip_refused(&mut self, session: &mut Session) {
         let tables = (self.table.cases)();
         let subjects = tables.iter().flat_map(|case| {
@@ -387,7 +390,7 @@ fn gap_note(period: Duration) -> String {
     )
 }
 
-/// Returns a path that another working folder does not change.
+/// Returns the absolute path, which a change of the working folder does not affect.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf> {
     std::path::absolute(path).context(|| path.display().to_string())
 }

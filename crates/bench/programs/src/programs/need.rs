@@ -1,4 +1,4 @@
-//! The needs of a case: whether they are there, and the command that installs them.
+//! The programs and packages that a case needs, and the command that installs missing ones.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::kv::tier;
 /// Folders of programs that the search path of a user may leave out.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
-/// Something that is not there.
+/// A missing program or package.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Lack {
     /// Such as `nginx is not installed`.
@@ -23,7 +23,7 @@ pub(crate) struct Lack {
 /// A program, and Debian's package of it.
 type Program = (&'static str, &'static str);
 
-/// Says what a way to do some work lacks here, if it lacks anything.
+/// Returns the first program or package that a way to do the work needs and that is missing here.
 pub(super) fn lack(load: &Load, way: &Way, packages: &mut Packages) -> Option<Lack> {
     let (programs, wanted) = needs(load, way);
     let missing = programs.iter().find(|(name, _)| program(name).is_none());

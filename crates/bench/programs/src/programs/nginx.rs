@@ -1,5 +1,5 @@
-//! nginx with `aio on`, asked for parts of a large file by several clients, and for an answer that
-//! needs no file by one more.
+//! nginx with `aio on`: several clients request parts of a large file, and another client requests
+//! an answer that needs no file.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -22,7 +22,7 @@ use nowait_harness::stats::percentile;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Clients at a time, and what each of them asks for at once.
+/// Number of clients, and bytes of each request.
 const CLIENTS: u64 = 16;
 const PART_BYTES: u64 = 256 << 10;
 
@@ -30,10 +30,11 @@ const PART_BYTES: u64 = 256 << 10;
 const PART: (&str, u64) = ("206", PART_BYTES);
 const PICTURE: (&str, u64) = ("200", 43);
 
-/// The answer without a file is asked for so long after the one before.
+/// Pause between an answer without a file and the next request for it.
 const TURN_EVERY: Duration = Duration::from_millis(1);
 
-/// Says why nginx cannot be measured, if it is there: distributions build it without native AIO.
+/// Returns why the installed nginx cannot be measured: some distributions build it without native
+/// AIO. `None`: it can, or it is not installed.
 pub(crate) fn lack() -> Option<Lack> {
     let told = Command::new(need::program("nginx")?).arg("-V").output().ok()?;
     let built_with = String::from_utf8_lossy(&told.stderr).into_owned();
@@ -75,7 +76,7 @@ pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
     Ok(Sample::from(figures))
 }
 
-/// Returns the configuration: one worker, and all that it writes in `folder`.
+/// Returns the configuration: one worker, which writes all of its files to `folder`.
 fn configure(folder: &Path, data: &Path, socket: &Path, aio: &str) -> String {
     // SAFETY: takes nothing and cannot fail.
     let user = if unsafe { libc::geteuid() } == 0 { "user root;\n" } else { "" };
@@ -97,8 +98,8 @@ fn configure(folder: &Path, data: &Path, socket: &Path, aio: &str) -> String {
     )
 }
 
-/// Asks until the time is over; how long each part took, each answer without a file, in
-/// microseconds, and all of it.
+/// Sends requests until the time is over. Returns the microseconds of each part, those of each
+/// answer without a file, and the time of the whole run.
 fn ask(run: &Run<'_>, socket: &Path) -> Result<(Vec<f64>, Vec<f64>, f64)> {
     let mut places = Offsets::shuffled(run.size_bytes, PART_BYTES, run.seed);
     let parts: Vec<u64> = (0..places.blocks()).map(|_| places.next()).collect();
@@ -126,7 +127,7 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(BenchError::failed("a client of nginx panicked")))
 }
 
-/// Asks for every part whose turn it is of all clients.
+/// Requests the parts of the client with the number `client`, until the deadline.
 fn client_of(socket: &Path, parts: &[u64], client: u64, deadline: Instant) -> Result<Vec<f64>> {
     let mut connection = Connection::new(socket)?;
     let mut latencies = Vec::new();
@@ -142,7 +143,7 @@ fn client_of(socket: &Path, parts: &[u64], client: u64, deadline: Instant) -> Re
     Ok(latencies)
 }
 
-/// Asks for what needs no file until told to stop.
+/// Requests the answer without a file, until `stop` is set.
 fn turns(socket: &Path, stop: &AtomicBool) -> Result<Vec<f64>> {
     let mut connection = Connection::new(socket)?;
     let mut times = Vec::new();
@@ -155,7 +156,7 @@ fn turns(socket: &Path, stop: &AtomicBool) -> Result<Vec<f64>> {
     Ok(times)
 }
 
-/// A connection that is kept, on which one request follows the other.
+/// A connection that stays open, with one request at a time.
 struct Connection(BufReader<UnixStream>);
 
 impl Connection {
@@ -166,8 +167,8 @@ impl Connection {
         Ok(Self(BufReader::with_capacity(128 << 10, stream)))
     }
 
-    /// Asks, with more lines for the header, each with its end; reads the answer, which must have
-    /// this status and a body of so many bytes.
+    /// Sends a request with the header lines `header`, each with its line end. Reads the answer,
+    /// which must have this status and a body of `len` bytes.
     fn get(&mut self, path: &str, header: &str, (status, len): (&str, u64)) -> Result<()> {
         let what = || format!("ask for {path}");
         let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\n{header}\r\n");

@@ -1,4 +1,4 @@
-//! All cases as one table: what a user of these programs wants to know first.
+//! One table of all cases, at the beginning of the report.
 
 use comfy_table::Cell;
 use serde::Serialize;
@@ -16,17 +16,18 @@ pub(crate) struct Skipped {
     /// The engine of the case, or all of them.
     pub(crate) engine: &'static str,
     pub(crate) why: String,
-    /// The command that installs what is missing; empty where none helps.
+    /// The command that installs the missing program; empty if no command does.
     pub(crate) install: String,
 }
 
-/// So many of a case's columns stand in the table, the first with its ratio.
+/// Number of columns of a case that the table shows; the first one has its ratio, too.
 const COLUMNS: usize = 4;
 
 const HEADER: [&str; COLUMNS + 3] =
     ["case", "engine", "throughput", "× itself", "p99", "longest hold-up", "CPU per operation"];
 
-/// Prints the first four columns of every case, a way a row. The notes say why some were skipped.
+/// Returns the table: the first four columns of every case, with a row for each way. The notes
+/// below have the reasons why ways were skipped.
 pub(crate) fn text(cases: &[CaseResults], skipped: &[Skipped]) -> String {
     let mut table = new_table(&HEADER);
     for results in cases {
@@ -50,7 +51,7 @@ pub(crate) fn text(cases: &[CaseResults], skipped: &[Skipped]) -> String {
     format!("{table}\n\n")
 }
 
-/// Names the figures of a case that stand in the table, for the JSON.
+/// Returns the names of the metrics that the table shows, for the JSON.
 pub(crate) fn names(columns: &[Metric]) -> Vec<&'static str> {
     columns[..COLUMNS].iter().map(|metric| metric.name()).collect()
 }

@@ -1,5 +1,5 @@
-//! Programs that are Python packages: installed into a folder of their own, and driven by scripts
-//! that are part of this one (`drivers/*.py`).
+//! Programs that are Python packages. They are installed into a folder of their own; scripts that
+//! this program contains (`drivers/*.py`) run them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,9 +19,9 @@ use nowait_harness::metric::Sample;
 /// Time beyond that of a run after which the script counts as hung: a transfer that has begun
 /// is finished.
 const GRACE: Duration = Duration::from_mins(2);
-/// How long a package may take to be found.
+/// Time limit for the import of a package.
 const LOOK: Duration = Duration::from_mins(1);
-/// How long packages may take to be installed: PyTorch has some GB.
+/// Time limit for the installation of packages: PyTorch has some GB.
 const INSTALL: Duration = Duration::from_hours(1);
 
 /// Reads in flight of an asyncio program.
@@ -52,28 +52,28 @@ impl PythonArgs {
     }
 }
 
-/// A package of Python's, with what else it needs.
+/// A Python package, with the packages that it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// Packages that are installed before it, with those that they need.
+    /// Packages that are installed before it, with their dependencies.
     pub(crate) first: &'static str,
-    /// Packages that are installed beside it, without.
+    /// Packages that are installed with it, without their dependencies.
     pub(crate) with: &'static str,
-    /// It comes from the folder of wheels, not from the registry.
+    /// The package comes from the folder of wheels, not from the registry.
     pub(crate) is_ours: bool,
 }
 
 impl Package {
-    /// Describes a package that needs no others.
+    /// Describes a package of the registry without other packages.
     pub(crate) const fn new(name: &'static str, version: &'static str) -> Self {
         Self { name, version, first: "", with: "", is_ours: false }
     }
 }
 
 pub(crate) const CAIO_PACKAGE: Package = Package::new("caio", "0.12.10");
-/// NIXL names PyTorch as well, which its plugin for files does not use.
+/// NIXL also depends on PyTorch, which its plugin for files does not use.
 pub(crate) const NIXL_PACKAGE: Package =
     Package { with: "numpy==2.4.6", ..Package::new("nixl-cu12", "1.5.1") };
 
@@ -82,11 +82,11 @@ pub(crate) const NIXL_PACKAGE: Package =
 pub(crate) struct Packages {
     /// The virtual environment.
     pub(crate) folder: PathBuf,
-    /// The folder of our wheels.
+    /// The folder of nowait's wheels.
     wheels: PathBuf,
     /// Install what is missing.
     install: bool,
-    /// The lack of each package that was looked for.
+    /// For each package that was needed so far, the reason why it cannot be used, if any.
     known: BTreeMap<&'static str, Option<Lack>>,
 }
 
@@ -102,8 +102,9 @@ impl Packages {
         Self { folder, wheels, install, known: BTreeMap::new() }
     }
 
-    /// Says what a package lacks, if anything, once for all cases; installs it first if that
-    /// is allowed. A wheel of ours is installed anew, since builds of one version differ.
+    /// Returns the reason why a package cannot be used, if any; checks each package once. Installs
+    /// the package first if that is allowed. A wheel of nowait is always installed again, because
+    /// two builds of one version differ.
     pub(crate) fn lack(&mut self, package: Package) -> Option<Lack> {
         if let Some(known) = self.known.get(package.name) {
             return known.clone();
@@ -161,7 +162,7 @@ impl Packages {
     }
 }
 
-/// Has caio read the file with an event loop that is watched.
+/// Lets caio read the file, and measures the delays of the event loop.
 pub(crate) fn caio(run: &Run<'_>, block_bytes: u64) -> Result<Sample> {
     let mode = match run.way.mode {
         Mode::Uring => "uring",
@@ -174,7 +175,7 @@ pub(crate) fn caio(run: &Run<'_>, block_bytes: u64) -> Result<Sample> {
     Script::new(run, "caio_reads.py", CAIO)?.run(run, run.data.path(), &arguments)
 }
 
-/// Has NIXL move blocks between memory and the file.
+/// Lets NIXL move blocks between memory and the file.
 pub(crate) fn nixl(run: &Run<'_>, direction: &str, block_bytes: u64, count: u64) -> Result<Sample> {
     let mode = match run.way.mode {
         Mode::Uring => "use_uring",
@@ -194,18 +195,19 @@ impl Script {
         Ok(Self { python: python_in(&run.tools.packages.folder), path })
     }
 
-    /// Runs it with what every script is told behind its own arguments, on an uncached file.
+    /// Runs the script with its own arguments and then those that all scripts get, on an uncached
+    /// file.
     pub(crate) fn run(&self, run: &Run<'_>, file: &Path, arguments: &[String]) -> Result<Sample> {
         cache::make_cold(file, run.tools.drop_caches)?;
         let output = run.tools.folder.join("figures.json");
         let mut command = run.command(&self.python);
         command.arg(&self.path).args(arguments);
         command.arg(run.runtime.as_secs_f64().to_string()).arg(run.seed.to_string()).arg(&output);
-        // The logs of NIXL and vLLM would stand where an error is looked for.
+        // Logs of NIXL and vLLM would hide the error message, which is the last line.
         command.env("NIXL_LOG_LEVEL", "ERROR").env("VLLM_LOGGING_LEVEL", "ERROR");
         let finished = launch::run(&mut command, LOOK + run.runtime + GRACE)?;
         if !finished.status.success() {
-            // The last line of a traceback says what has happened.
+            // The last line of a traceback is the error message.
             let last = finished.stderr.lines().rfind(|line| !line.trim().is_empty());
             let last = last.unwrap_or("it said nothing");
             return Err(BenchError::failed(format!("{}: {last}", finished.status)));
@@ -216,7 +218,7 @@ impl Script {
     }
 }
 
-/// Understands the figures of a script, which have the names of metrics.
+/// Parses the figures of a script; their keys are names of metrics.
 fn figures(text: &str) -> Result<Sample> {
     serde_json::from_str(text)
         .map_err(|error| BenchError::failed(format!("figures are not understood: {error}")))

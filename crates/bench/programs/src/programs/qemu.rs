@@ -1,4 +1,5 @@
-//! QEMU's block layer on a sparse image, asked by fio; a second disk shows how its loop is held up.
+//! QEMU's block layer on a sparse image, with fio as the client. Requests to a second disk show how
+//! long QEMU's event loop is held up.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,11 +12,11 @@ use nowait_harness::fio::{self, Parsed};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::server::Server;
 
-/// How long QEMU may take to begin, and to end.
+/// Time limit for the start of QEMU, and for its end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The other disk is asked so often, in microseconds after each answer: rarely enough to cost
-/// little, often enough to find the loop in every hold-up that counts.
+/// Pause between an answer of the second disk and the next request to it, in microseconds: long
+/// enough to cost little, short enough for a request in every delay that matters.
 const OTHER_EVERY_US: u64 = 500;
 
 /// Makes one run on an image of holes.
@@ -41,7 +42,7 @@ pub(crate) fn run(run: &Run<'_>, rw: &str, block_bytes: u64) -> Result<Sample> {
         (Metric::HeldUpUsMax, Metric::LatencyUsMax),
     ];
     sample.extend(held_up.map(|(metric, of)| (metric, other.sample[&of])));
-    // The time inside the call itself, beside what a guest sees of it.
+    // The time inside io_submit, beside the delay that a guest sees.
     if let Some(timer) = &run.tools.timer {
         sample.extend(timer.times()?.submit_sample());
     }
@@ -58,7 +59,7 @@ const SUBMIT_OF_FIO: [Metric; 6] = [
     Metric::SubmitUsMax,
 ];
 
-/// Returns the arguments of QEMU: the image and the other disk, each by NBD.
+/// Returns the arguments of QEMU, which exports the image and the second disk by NBD.
 fn daemon(image: &Path, socket: &Path, mode: Mode) -> Vec<String> {
     let aio = match mode {
         Mode::Aio | Mode::PosixAio => "native",
@@ -78,7 +79,7 @@ fn daemon(image: &Path, socket: &Path, mode: Mode) -> Vec<String> {
     .concat()
 }
 
-/// Has fio write to the image and ask the other disk; the figures of both.
+/// Lets fio write to the image and read the second disk; returns the figures of both.
 fn client(run: &Run<'_>, rw: &str, block_bytes: u64, socket: &Path) -> Result<[Parsed; 2]> {
     debug_assert!(socket.is_absolute());
     let mut command = fio::command(Path::new("fio"));

@@ -29,9 +29,10 @@ pub(crate) struct Tools {
     pub(crate) timer: Option<Timer>,
     /// A folder on the disk under test.
     pub(crate) folder: PathBuf,
-    /// That folder as it was asked for.
+    /// The same folder, as the command line names it.
     pub(crate) asked: PathBuf,
-    /// The same for what takes long to be laid out, and is kept if the user wants that.
+    /// A folder on the same disk for files that take long to write; it is kept if the user wants
+    /// that.
     pub(crate) kept: PathBuf,
     /// Drop the page cache of the whole machine before a run, not only the pages of the file.
     pub(crate) drop_caches: bool,
@@ -44,13 +45,13 @@ pub(crate) struct Tools {
 pub(crate) struct Run<'a> {
     pub(crate) tools: &'a Tools,
     pub(crate) way: &'a Way,
-    /// The file that is laid out, where the case has one.
+    /// The file with the data, if the case has one.
     pub(crate) data: &'a TestFile,
     /// A file that the case makes anew.
     pub(crate) fresh: &'a TestFile,
     pub(crate) size_bytes: u64,
     pub(crate) runtime: Duration,
-    /// The same for all subjects of a round: they visit the same blocks.
+    /// Seed of the order of blocks; the same for all subjects of a round.
     pub(crate) seed: u64,
 }
 
@@ -74,13 +75,14 @@ impl Run<'_> {
         }
     }
 
-    /// Begins the command of the program under test: with our library, if this way has it, and with
-    /// its filter.
+    /// Begins the command of the program under test, with nowait's library if the way has it, and
+    /// with the way's filter.
     pub(crate) fn command(&self, program: &Path) -> Command {
         self.preloading(program, &[])
     }
 
-    /// The same of a program that does not tell how long `io_submit` takes: that is counted.
+    /// Like [`Run::command`], for a program that does not report the time of `io_submit`: a
+    /// preloaded library measures it.
     pub(crate) fn timed(&self, program: &str) -> Result<Command> {
         let program = find(program)?;
         let Some(timer) = &self.tools.timer else { return Ok(self.command(&program)) };
@@ -104,7 +106,7 @@ impl Run<'_> {
     }
 }
 
-/// Lays out what a case works on, if that is not there.
+/// Makes the files that a case works on, unless they exist.
 pub(super) fn prepare(
     load: &Load,
     tools: &Tools,
@@ -134,7 +136,7 @@ fn find(program: &str) -> Result<PathBuf> {
     path.ok_or_else(|| BenchError::failed(format!("{program} is not installed")))
 }
 
-/// Prints a path for a command line.
+/// Returns a path as text, for a command line.
 pub(crate) fn text(path: &Path) -> String {
     path.display().to_string()
 }

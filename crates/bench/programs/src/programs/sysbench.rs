@@ -1,4 +1,4 @@
-//! sysbench: what it prints, and its own asynchronous file test.
+//! sysbench: its output, and its own asynchronous file test.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,10 +12,10 @@ use nowait_harness::metric::{Metric, Sample};
 
 /// Time beyond that of a run after which sysbench counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
-/// How long files or tables may take to be written.
+/// Time limit for writing files or tables.
 const PREPARE: Duration = Duration::from_mins(30);
 
-/// The files of its file test, and in how many blocks they are read at once.
+/// Number of files of its file test, and of reads in flight.
 const FILES: usize = 4;
 const BACKLOG: u32 = 64;
 
@@ -27,7 +27,7 @@ pub(crate) struct Printed {
     pub(crate) sample: Sample,
 }
 
-/// Writes the files of the file test, if they are not there.
+/// Writes the files of the file test, unless they exist.
 pub(crate) fn prepare_files(tools: &Tools, size_bytes: u64) -> Result<()> {
     let folder = files_in(tools);
     if folder.is_dir() {
@@ -57,7 +57,7 @@ pub(crate) fn fileio(run: &Run<'_>, direct: bool) -> Result<Sample> {
     Ok(sample)
 }
 
-/// Begins a command of the file test, which works in its folder.
+/// Begins a command of the file test in the folder of its files.
 fn files(mut command: Command, folder: &Path, size_bytes: u64) -> Command {
     command.arg("fileio").arg(format!("--file-num={FILES}")).current_dir(folder);
     command.arg(format!("--file-total-size={size_bytes}"));
@@ -68,7 +68,7 @@ fn files_in(tools: &Tools) -> PathBuf {
     tools.folder.join("sysbench")
 }
 
-/// Adds how long to run, in whole seconds, and what is asked of all runs.
+/// Adds the run time, in whole seconds, and the options of all runs.
 pub(crate) fn for_a_time<'a>(command: &'a mut Command, run: &Run<'_>) -> &'a mut Command {
     command.arg(format!("--time={}", run.runtime.as_secs_f64().ceil()));
     command.args(["--percentile=99", "--events=0"]).arg(format!("--rand-seed={}", run.seed))

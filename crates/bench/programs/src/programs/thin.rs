@@ -12,16 +12,18 @@ use nowait_harness::launch;
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::order::Offsets;
 
-/// How long the metadata may take to be made, and to be checked.
+/// Time limit for making the metadata, and for checking it.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// One mapped block for so many bytes of the size that was asked for.
+/// The metadata has one mapped block for this many bytes of the requested size.
 const BYTES_PER_MAPPING: u64 = 1024;
-/// A mapping takes 16 bytes in a leaf, which may be half empty; and some for what is around them.
+/// Most bytes of a mapping in the metadata: 16 in a leaf, which may be half empty, and a share of
+/// the inner nodes.
 const MAPPING_BYTES_MAX: u64 = 40;
 const METADATA_BYTES_MIN: u64 = 8 << 20;
 
-/// Makes the metadata of a pool with one device whose blocks lie in no order, if it is not there.
+/// Makes the metadata of a pool with one device, whose blocks are in random order, unless the
+/// metadata exists.
 pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
     let path = metadata_in(tools);
     if path.exists() {
@@ -46,7 +48,7 @@ pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
     restored.map(drop)
 }
 
-/// Checks the metadata once; the check is what its user waits for.
+/// Checks the metadata once, and measures the time of the check, for which a user waits.
 pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
     let path = metadata_in(run.tools);
     cache::make_cold(&path, run.tools.drop_caches)?;
@@ -85,7 +87,7 @@ fn metadata_in(tools: &Tools) -> PathBuf {
     tools.folder.join("thin.metadata")
 }
 
-/// Returns the number of bytes of the blocks of a file with holes.
+/// Returns the number of bytes that the blocks of a file occupy, without its holes.
 fn used_bytes(path: &Path) -> Result<f64> {
     use std::os::unix::fs::MetadataExt;
     let about = fs::metadata(path).context(|| format!("look at {}", path.display()))?;

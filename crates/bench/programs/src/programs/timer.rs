@@ -1,5 +1,5 @@
-//! The time inside `io_submit`, of a program that does not tell it: by a library that is preloaded
-//! before ours (`drivers/submit_timer.c`).
+//! The time inside `io_submit` of a program that does not report it. A preloaded library measures
+//! it (`drivers/submit_timer.c`); the loader takes it before the library of nowait.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,20 +10,20 @@ use nowait_harness::metric::{Metric, Sample};
 
 const SOURCE: &str = include_str!("drivers/submit_timer.c");
 
-/// Names the file of the counters to the library.
+/// The environment variable by which the library finds the file of its counters.
 const VARIABLE: &str = "BENCH_SUBMIT_TIMES";
 
 /// Number of the library's counters.
 const BUCKETS: usize = 1024;
 
-/// The built library, and the file where it counts.
+/// The built library, and the file of its counters.
 #[derive(Debug)]
 pub(crate) struct Timer {
     pub(crate) library: PathBuf,
     counters: PathBuf,
 }
 
-/// How many calls took how long, by bucket.
+/// The number of calls in each bucket of durations.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Times(Vec<u64>);
 
@@ -42,7 +42,7 @@ impl Timer {
         Ok(Self { library, counters: folder.join("submit_times") })
     }
 
-    /// Sets all counters to zero, and has `command` use them.
+    /// Sets all counters to zero, and adds the library and the file of the counters to `command`.
     pub(crate) fn begin(&self, command: &mut Command) -> Result<()> {
         let what = || format!("write {}", self.counters.display());
         fs::write(&self.counters, vec![0; BUCKETS * 8]).context(what)?;
@@ -65,7 +65,7 @@ impl Times {
         Self(self.0.iter().zip(&before.0).map(|(now, then)| now.saturating_sub(*then)).collect())
     }
 
-    /// Returns the figures as those of the time inside submit; nothing if there was no call.
+    /// Returns the counts as the metrics of the time inside submit; empty if there was no call.
     pub(crate) fn submit_sample(&self) -> Sample {
         self.sample([
             (Metric::SubmitUsP50, 0.5),
@@ -76,7 +76,7 @@ impl Times {
         ])
     }
 
-    /// Returns the figures as those of the time for which a program is held up.
+    /// Returns the counts as the metrics of the time for which a program is held up.
     pub(crate) fn held_up_sample(&self) -> Sample {
         self.sample([
             (Metric::HeldUpUsP99, 0.99),
@@ -94,7 +94,7 @@ impl Times {
         figures.collect()
     }
 
-    /// Returns how long the `rank`th of the calls took, the shortest first; `None` of none.
+    /// Returns the duration of the `rank`th shortest call; `None` if there are fewer calls.
     fn at_rank(&self, rank: u64) -> Option<f64> {
         let mut seen = 0;
         let bucket = self.0.iter().position(|count| {
@@ -105,7 +105,7 @@ impl Times {
     }
 }
 
-/// Returns where a bucket ends.
+/// Returns the longest duration in a bucket, in nanoseconds.
 fn end_ns(bucket: usize) -> f64 {
     match (bucket / 16, bucket % 16) {
         (0, ns) => ns as f64,

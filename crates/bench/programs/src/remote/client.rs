@@ -1,4 +1,4 @@
-//! fio as the client of an NBD server, which is at `uri`.
+//! fio as the client of the NBD server at `uri`.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::served::Target;
 use nowait_harness::error::Result;
 use nowait_harness::fio::Parsed;
 
-/// How long, on how much, and with which numbers.
+/// The run time, the size of the image, and the seed of random numbers.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) size_bytes: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Span {
 /// Does the work of a case for the time of a run.
 pub(crate) fn run(uri: &str, work: Work, span: Span) -> Result<Parsed> {
     let job = match work {
-        // Without a flush for each, the writes do not wait for another.
+        // Clients that flush less often than after each write have several writes in flight.
         Work::Write { flush, clients } => format!(
             "--rw=randwrite --bs=4k --fsync={flush} --iodepth={} --numjobs={clients} \
              --group_reporting",

@@ -1,7 +1,7 @@
-//! Blocks that are written before a server is killed, each with a flush, and looked for after it.
+//! Blocks that are written and flushed before a server is killed, and read after its restart.
 //!
-//! The client that has written them stays connected until its server is dead: one that makes all
-//! durable when a client leaves would have lost nothing otherwise.
+//! The client that writes them stays connected until its server is dead. Otherwise a server that
+//! ignores flushes, and makes data durable when a client disconnects, would lose nothing.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,30 +15,30 @@ use nowait_harness::server::Server;
 pub(crate) const BLOCKS: u64 = 500;
 const BLOCK_BYTES: u64 = 4096;
 
-/// How long all of it may take, without the store's delay.
+/// Time limit for all blocks, without the store's delay.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// How many round trips to the store a write with its flush may take.
+/// Most round trips to the store of a write with its flush.
 const TRIPS_MAX: u32 = 4;
 
 /// The blocks of an image.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Blocks {
     pub(crate) size_bytes: u64,
-    /// The number that makes the content of one round different from that of others.
+    /// Seed of the content, which differs between rounds.
     pub(crate) seed: u64,
     /// The delay of each request to the store.
     pub(crate) delay: Duration,
 }
 
 impl Blocks {
-    /// Returns how long it may take to write or to read them all.
+    /// Returns the time limit for writing or reading all blocks.
     pub(crate) fn patience(&self) -> Duration {
         let requests = u32::try_from(BLOCKS).unwrap_or(u32::MAX) * TRIPS_MAX;
         PATIENCE + self.delay * requests
     }
 
-    /// Writes them to the NBD server at `uri`, each with a flush, and makes the file `written`;
-    /// returns the client, which is still connected.
+    /// Writes the blocks to the NBD server at `uri`, each with a flush, and makes the file
+    /// `written`; returns the client, which is still connected.
     pub(crate) fn write(&self, uri: &str, written: &Path) -> Result<Server> {
         let body = format!(
             "for nth in range({BLOCKS}):\n    h.pwrite(data(nth), at(nth))\n    h.flush()\n\
@@ -48,7 +48,8 @@ impl Blocks {
         Server::start(&mut self.nbdsh(uri, &body), self.patience(), || written.exists())
     }
 
-    /// Returns how many do not have what was written. A block that cannot be read is lost, too.
+    /// Returns the number of blocks whose content is not the one written. A block that cannot be
+    /// read counts as lost.
     pub(crate) fn count_lost(&self, uri: &str) -> Result<u64> {
         let body = format!(
             "def lost(nth):\n    try:\n        return h.pread({BLOCK_BYTES}, at(nth)) != \
@@ -75,8 +76,8 @@ impl Blocks {
     }
 }
 
-/// The shell of libnbd, with the Python that its package was made for: another that comes first on
-/// the path knows nothing of libnbd.
+/// The shell of libnbd, run by the Python of the distribution: another Python that comes first in
+/// PATH has no module of libnbd.
 fn nbdsh() -> Command {
     let mut command = Command::new("nbdsh");
     launch::inherit_nothing_of_ours(&mut command);
@@ -84,7 +85,7 @@ fn nbdsh() -> Command {
     command
 }
 
-/// Says why blocks cannot be written to an NBD server and looked for, if they cannot.
+/// Returns why blocks cannot be written to an NBD server and read again, if they cannot.
 pub(crate) fn lacks_client() -> Option<String> {
     let output = nbdsh().args(["--command", "pass"]).output();
     let works = output.is_ok_and(|output| output.status.success());
@@ -99,7 +100,7 @@ mod tests {
         Blocks { size_bytes: 8 << 20, seed, delay: Duration::ZERO }
     }
 
-    /// A server that keeps nothing, of another program.
+    /// A server of another program that loses its image when it ends.
     fn forgetful(socket: &Path) -> Server {
         let _ = std::fs::remove_file(socket);
         let mut command = Command::new("nbdkit");

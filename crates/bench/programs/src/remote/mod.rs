@@ -4,9 +4,9 @@
 //!  cases.toml ─► RemoteSuite ─┬─ place     servers of an image, by their commands of the table
 //!                             │   └─ zerofs  settings of one of them, and the making of its device
 //!                             ├─ killed    blocks written before a server is killed, read after it
-//!                             ├─ peer      other crates on the store, in a program of their own
-//!                             ├─ store     the store: one that is started here
-//!                             └─ relay     between them: delays, and counts what is asked for
+//!                             ├─ peer      other crates on the store, in a separate program
+//!                             ├─ store     the store, which the suite starts
+//!                             └─ relay     between server and store: delays and counts requests
 //! ```
 
 mod client;
@@ -89,7 +89,7 @@ pub struct RemoteArgs {
     pub dir: PathBuf,
 }
 
-/// A way to an image on the store.
+/// A way to serve an image on the store.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Engine {
@@ -97,22 +97,22 @@ struct Engine {
     /// The command of its NBD server; `{store}`, `{image}`, `{socket}` and the like are filled in.
     #[serde(default)]
     command: Vec<String>,
-    /// Options of a cache that has all of the image. Images are filled without.
+    /// Options of a cache that is as large as the image. Images are filled without these options.
     #[serde(default)]
     cache: Vec<String>,
-    /// More settings of ZeroFS, in TOML.
+    /// Additional settings of ZeroFS, in TOML.
     #[serde(default)]
     settings: String,
 }
 
-/// The owner of the objects of an image. Engines of a kind read the same image.
+/// The program whose objects the image consists of. Engines of one kind read the same image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
     Nowait,
     S3backer,
     Zerofs,
-    /// A file of this machine, to which caches are compared.
+    /// A local file, as a comparison for caches.
     Local,
     /// A crate in the client's process: SlateDB with a key for each block, or ranges of one object.
     Slatedb,
@@ -120,12 +120,12 @@ enum Kind {
 }
 
 impl Kind {
-    /// Returns `true` if there is no server.
+    /// Returns `true` if the client uses a crate, and no server.
     fn is_crate(self) -> bool {
         matches!(self, Kind::Slatedb | Kind::Plain)
     }
 
-    /// Returns the word for it in names of objects, and in the command of the program of crates.
+    /// Returns the name of the kind in object names and in jobs of the program with the crates.
     fn word(self) -> String {
         format!("{self:?}").to_lowercase()
     }
@@ -135,11 +135,11 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Work {
-    /// Blocks are written at random, with a flush after so many, by clients that each wait for it.
+    /// Each of `clients` writes random blocks, and flushes and waits after each `flush` writes.
     Write { flush: u32, clients: u32 },
-    /// Blocks are read at random, so many in flight; with a cache, each was read before.
+    /// Random blocks are read, `depth` in flight; with a cache, each block was read before.
     Read { depth: u32 },
-    /// All is read in order, 256 KiB a request.
+    /// The image is read in order, 256 KiB a request.
     Sequential { depth: u32 },
     /// Blocks are written, each with a flush after it; then the server is killed, and started anew.
     Killed,
@@ -190,7 +190,7 @@ struct RemoteSuite {
     relay: Relay,
     delay: Duration,
     dir: PathBuf,
-    /// Images that have content.
+    /// The images that were filled.
     filled: BTreeSet<String>,
     _store: Store,
     _removed_on_drop: TempDir,
@@ -248,13 +248,14 @@ impl Suite for RemoteSuite {
     }
 }
 
-/// Names the image of a run: what is read only is filled once; what is written is new each time.
+/// Returns the name of the image of a run. Runs that only read share an image, which is filled
+/// once; a run that writes has a new image.
 fn image_of(it: &Run<'_, Job>, reads: bool) -> String {
     let name = match reads {
         true => format!("filled-{}", it.subject.job.engine.kind.word()),
         false => format!("written-{}-{}-{}", it.subject.name, it.case.name, it.round),
     };
-    // As names of objects are.
+    // Only characters that names of objects may have.
     name.chars().filter(|it| it.is_ascii_alphanumeric() || *it == '-').collect()
 }
 
@@ -288,12 +289,12 @@ impl RemoteSuite {
         let written = self.relay.passed().since(before);
         let mut sample = parsed.sample;
         sample.insert(Metric::CpuUsPerIo, used.cpu_us / parsed.ios);
-        // The end has to put what waits.
+        // The server stores the waiting writes at its end.
         count(&mut sample, (read, written), (parsed.ios, parsed.bytes), reads);
         Ok(sample)
     }
 
-    /// Writes blocks, kills the server, and counts what a new one does not have.
+    /// Writes blocks, kills the server, and counts the blocks that a new server has lost.
     fn killed(&self, engine: &Engine, image: &str, span: Span) -> Result<Sample> {
         let Span { size_bytes, seed, .. } = span;
         let blocks = Blocks { size_bytes, seed, delay: self.delay };
@@ -321,7 +322,7 @@ impl RemoteSuite {
         Ok(Sample::from([(Metric::BlocksLost, lost as f64)]))
     }
 
-    /// Makes an image, and fills it if it is to be read.
+    /// Makes an image, and fills it if `fills`.
     fn make(&self, engine: &Engine, image: &str, fills: bool, span: Span) -> Result<()> {
         match engine.kind {
             Kind::Nowait => {

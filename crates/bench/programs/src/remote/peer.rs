@@ -18,26 +18,26 @@ use nowait_harness::launch;
 use nowait_harness::metric::Sample;
 use nowait_harness::server::Server;
 
-/// Where the program is after `cargo build` in its folder.
+/// The path of the program after `cargo build` in its folder.
 pub(crate) const PROGRAM: &str = "crates/bench/programs/stores/target/release/nowait-bench-stores";
 
 /// Time beyond that of a run after which the program counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
 
-/// The program, and where the store is reached.
+/// The program, and the address of the store.
 #[derive(Debug, Clone)]
 pub(crate) struct Peer {
     pub(crate) program: PathBuf,
     pub(crate) endpoint: SocketAddr,
 }
 
-/// The output of the program when it has looked for blocks.
+/// The output of the program after it has counted lost blocks.
 #[derive(Debug, Clone, Copy, Deserialize)]
 struct Lost {
     lost: u64,
 }
 
-/// The output of the program: the figures have the names of metrics.
+/// The output of the program; the keys of the figures are names of metrics.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Report {
     pub(crate) ios: f64,
@@ -47,7 +47,7 @@ pub(crate) struct Report {
 }
 
 impl Peer {
-    /// Says why there is none, if there is none.
+    /// Returns why the program cannot be run, if it is missing.
     pub(crate) fn lacks(program: &Path) -> Option<String> {
         let built = "cargo build --release --manifest-path crates/bench/programs/stores/Cargo.toml";
         (!program.is_file()).then(|| format!("{} is not there: {built}", program.display()))
@@ -76,7 +76,7 @@ impl Peer {
     }
 
     /// Starts a program that writes blocks and flushes each. Returns the program, which makes the
-    /// file `written` when all are flushed, and then idles.
+    /// file `written` after the last flush, and then waits to be killed.
     pub(crate) fn write_flushed(
         &self,
         way: Kind,
@@ -90,7 +90,7 @@ impl Peer {
         Server::start(&mut command, blocks.patience(), || written.exists())
     }
 
-    /// Returns how many of the blocks do not have what was written.
+    /// Returns the number of blocks whose content is not the one written.
     pub(crate) fn count_lost(&self, way: Kind, image: &str, blocks: Blocks) -> Result<u64> {
         let work = json!({ "count-lost": { "blocks": killed::BLOCKS, "seed": blocks.seed } });
         let patience = blocks.patience();

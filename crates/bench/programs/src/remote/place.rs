@@ -1,4 +1,4 @@
-//! The servers of an image, and the commands for one.
+//! The servers of an image on the store, and the commands on images.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -18,10 +18,10 @@ use nowait_harness::error::{BenchError, Context, Result};
 use nowait_harness::launch::{self, Usage};
 use nowait_harness::server::{self, Server};
 
-/// How long a server may take to begin, and to end.
+/// Time limit for the start of a server, and for its end.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The name of the export that a client asks an NBD server for.
+/// The name of the export that a client requests from an NBD server.
 pub(crate) const DEVICE: &str = "vm";
 
 /// The programs of others.
@@ -40,21 +40,21 @@ pub struct Programs {
     pub zerofs: PathBuf,
 }
 
-/// Where all lies.
+/// The store, the folder and the programs of a measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    /// Where the store is reached.
+    /// The address of the store, or of the relay before it.
     pub(crate) endpoint: SocketAddr,
     /// For sockets, caches and files.
     pub(crate) folder: PathBuf,
     pub(crate) programs: Programs,
 }
 
-/// A server of an image; ended when dropped.
+/// A server of an image. Dropping it ends the server.
 #[derive(Debug)]
 pub(crate) struct Served {
     pub(crate) server: Server,
-    /// Where its client finds the image.
+    /// The URI of the image for its client.
     pub(crate) uri: String,
 }
 
@@ -63,14 +63,15 @@ impl Place {
         format!("s3://{BUCKET}/{image}")
     }
 
-    /// Runs `nowait image WORD IMAGE…`; returns how long it took, in microseconds.
+    /// Runs `nowait image WORD IMAGE…`; returns its duration in microseconds.
     pub(crate) fn image(&self, word: &str, images: &[&str], words: &[&str]) -> Result<f64> {
         let urls: Vec<String> = images.iter().map(|image| Place::url(image)).collect();
         let mut command = Command::new(server::nowait_serve());
         launch::inherit_nothing_of_ours(&mut command);
         store::introduce(&mut command).args(["image", word]).args(urls).args(words);
         command.args(["--endpoint", &format!("http://{}", self.endpoint)]);
-        // Not by way of the poll of a longer run.
+        // Waits for the process directly: a longer run is polled, which would round the duration
+        // up.
         let start = std::time::Instant::now();
         let output = command.output().context(|| "cannot start nowait".to_owned())?;
         let taken_us = start.elapsed().as_secs_f64() * 1e6;
@@ -126,20 +127,20 @@ impl Place {
         kept.context(|| path.display().to_string())
     }
 
-    /// Returns the file of this machine that is called so.
+    /// Returns the path of the local file with this name.
     pub(crate) fn file(&self, image: &str) -> PathBuf {
         self.folder.join(image)
     }
 }
 
 impl Served {
-    /// Ends it in order; returns what it has used.
+    /// Ends the server in order; returns its processor time and context switches.
     pub(crate) fn stop(self) -> Result<Usage> {
         self.server.stop(PATIENCE)
     }
 }
 
-/// Says why a job cannot be done, if it cannot.
+/// Returns why a job cannot be done here, if it cannot.
 pub(crate) fn lack(job: &Job, programs: &Programs) -> Option<String> {
     let engine = match job.engine.kind {
         Kind::Nowait | Kind::Local => None,
@@ -182,7 +183,7 @@ mod tests {
         assert_eq!(why(Kind::Nowait), "");
         let zerofs = why(Kind::Zerofs);
         assert!(zerofs.contains("/nowhere") && zerofs.contains("cargo install zerofs"), "{zerofs}");
-        // Where there is no nbdkit that is the reason.
+        // If nbdkit is missing, the reason names it.
         assert!(why(Kind::S3backer).contains("nbdkit"));
     }
 }

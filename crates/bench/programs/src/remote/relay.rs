@@ -1,7 +1,7 @@
-//! Between servers and the store: what a client sends arrives later, and is counted.
+//! A relay between servers and the store. It delays the requests, and counts them.
 //!
-//! The delay is that of a network, for the way there and back, and no limit of its rate: what
-//! follows at once arrives at once.
+//! The delay stands for the round trip in a network. The rate is not limited: bytes sent together
+//! arrive together.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use nowait_harness::error::{Context, Result};
 
-/// The requests and bytes that have passed.
+/// Counts of the requests and bytes that have passed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Passed {
     pub(crate) puts: u64,
@@ -32,7 +32,7 @@ impl Passed {
     }
 }
 
-/// A relay; its threads end with the program.
+/// A relay. Its threads end with the program.
 #[derive(Debug, Clone)]
 pub(crate) struct Relay {
     address: SocketAddr,
@@ -48,7 +48,7 @@ struct Shared {
 }
 
 impl Relay {
-    /// Starts one before `store`, without a delay.
+    /// Starts a relay before `store`, without a delay.
     pub(crate) fn start(store: SocketAddr) -> Result<Relay> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let listener = listener.context(|| "a port for the relay".to_owned())?;
@@ -57,7 +57,8 @@ impl Relay {
         let relay = Relay { address, shared: shared.clone() };
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // One that cannot be passed on is closed, and the client sees that.
+                // If the store does not accept the connection, the relay closes the client's, and
+                // the client sees that.
                 if let Ok(server) = TcpStream::connect(store) {
                     begin(&shared, &client, &server);
                 }
@@ -66,12 +67,12 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Returns where clients connect.
+    /// Returns the address at which clients connect.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Delays from now on what comes.
+    /// Sets the delay of all requests from now on.
     pub(crate) fn delay(&self, delay: Duration) {
         self.shared.delay_ns.store(delay.as_nanos() as u64, Relaxed);
     }
@@ -84,7 +85,7 @@ impl Relay {
     }
 }
 
-/// Passes on what comes, both ways.
+/// Passes bytes on, in both directions.
 fn begin(shared: &Arc<Shared>, client: &TcpStream, server: &TcpStream) {
     for stream in [client, server] {
         let _ = stream.set_nodelay(true);
@@ -95,7 +96,7 @@ fn begin(shared: &Arc<Shared>, client: &TcpStream, server: &TcpStream) {
     else {
         return;
     };
-    // The data that a client sends after an answer begins with a request.
+    // The first bytes that a client sends after an answer are the beginning of a request.
     let is_answered = Arc::new(AtomicBool::new(true));
     let (queue, late) = mpsc::channel::<(Instant, Vec<u8>)>();
     let (counts, answered) = (shared.clone(), is_answered.clone());

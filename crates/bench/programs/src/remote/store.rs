@@ -1,4 +1,4 @@
-//! The store: versitygw on files of this machine, which it does not sync.
+//! The store: versitygw with local files, which it does not sync.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,22 +11,22 @@ use nowait_harness::server::Server;
 
 /// The bucket of the images.
 pub(crate) const BUCKET: &str = "disks";
-/// Who asks. The store is reached from this machine only, and ends with the measurement.
+/// The access key. Only this machine can reach the store, which ends with the measurement.
 pub(crate) const KEY: &str = "benchmark";
-/// The secret of it.
+/// The secret of the access key.
 pub(crate) const SECRET: &str = "benchmark-secret";
-/// Signatures need one.
+/// The region, which signatures contain.
 pub(crate) const REGION: &str = "us-east-1";
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Has a command ask the store as its owner.
+/// Gives a command the credentials of the store's owner.
 pub(crate) fn introduce(command: &mut Command) -> &mut Command {
     command.env("AWS_ACCESS_KEY_ID", KEY).env("AWS_SECRET_ACCESS_KEY", SECRET);
     command.env("AWS_REGION", REGION).env("NO_PROXY", "127.0.0.1")
 }
 
-/// A running store; ended when dropped.
+/// A running store. Dropping it ends the store.
 #[derive(Debug)]
 pub(crate) struct Store {
     address: SocketAddr,
@@ -44,7 +44,7 @@ impl Store {
         let address = free.context(|| "a free port".to_owned())?;
         let mut command = Command::new(program);
         command.args(["--access", KEY, "--secret", SECRET, "--region", REGION]);
-        // As stores do that are meant to be fast.
+        // Connections stay open, as with other fast stores.
         command.args(["--quiet", "--keep-alive"]);
         command.args(["--port", &address.to_string(), "posix", "--sidecar"]);
         command.arg(meta).arg(objects);
@@ -53,7 +53,7 @@ impl Store {
         Ok(Store { address, _server: server })
     }
 
-    /// Returns where it listens.
+    /// Returns the address at which the store listens.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }

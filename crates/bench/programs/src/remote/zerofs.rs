@@ -1,4 +1,4 @@
-//! ZeroFS: its settings, and the making of a device.
+//! ZeroFS: its settings, and the creation of a device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use super::store::{BUCKET, KEY, REGION, SECRET};
 use nowait_harness::error::{Context, Result};
 use nowait_harness::launch;
 
-/// How long the making of a device may take.
+/// Time limit for the creation of a device.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Returns where it is asked for files.
+/// Returns the path of the socket at which ZeroFS serves files.
 pub(crate) fn socket_of_files(folder: &Path) -> PathBuf {
     folder.join("9p")
 }
@@ -48,7 +48,7 @@ fn settings_text(place: &Place, image: &str, cache: &Path) -> String {
     )
 }
 
-/// Makes the device of a server that runs: a file, by 9P, for no command of ZeroFS makes one.
+/// Makes the device of a running server: a file, by 9P, because ZeroFS has no command for that.
 pub(crate) fn make_device(place: &Place, size_bytes: u64) -> Result<()> {
     launch::succeed(&mut maker(&socket_of_files(&place.folder), size_bytes), PATIENCE).map(drop)
 }

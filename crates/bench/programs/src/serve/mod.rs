@@ -1,4 +1,4 @@
-//! `bench serve`: servers on the same image, by turns, asked by the same client.
+//! `bench serve`: servers of the same image take turns, with the same client.
 //!
 //! ```text
 //!  cases.toml ─► ServeSuite ─► server   started by its command of the table, waited for, ended
@@ -64,7 +64,7 @@ enum Shows {
     File,
     /// The command attaches a loop device, and prints its name.
     Device,
-    /// There is no server: the client has the image itself.
+    /// There is no server: the client opens the image itself.
     Image,
 }
 
@@ -151,7 +151,7 @@ impl Suite for ServeSuite {
         let mut sample = parsed.sample;
         sample.extend(cached_bytes(self.image.path()).map(|it| (Metric::PageCacheGrowthBytes, it)));
         if let Some(used) = served.stop()? {
-            // Its start and end count too: a few milliseconds of a run.
+            // The figures of the server include its start and end, a few milliseconds of a run.
             sample.insert(Metric::CpuUsPerIo, used.cpu_us / parsed.ios);
             sample.insert(Metric::ContextSwitchesPerIo, used.switches / parsed.ios);
             sample.insert(Metric::RssBytesMax, used.rss_bytes_max);
@@ -177,7 +177,7 @@ impl Suite for ServeSuite {
     }
 }
 
-/// Says why a server cannot be had, if it cannot.
+/// Returns why a server cannot be started here, if it cannot.
 fn lack(engine: &Engine) -> Option<String> {
     let program = engine.command.first().and_then(|name| launch::lack(&served::program(name)));
     program.or_else(|| match engine.shows {
@@ -192,7 +192,8 @@ fn lack_of(device: &str) -> Option<String> {
     opened.err().map(|error| format!("{device}: {error}"))
 }
 
-/// Returns how much of `image`, of which nothing was cached before, is in the kernel's page cache.
+/// Returns the number of bytes of `image` that are in the kernel's page cache; before the run none
+/// were.
 fn cached_bytes(image: &Path) -> Option<f64> {
     let mut fincore = Command::new("fincore");
     fincore.args(["--bytes", "--noheadings", "--output=RES"]).arg(image);

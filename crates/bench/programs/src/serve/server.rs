@@ -1,4 +1,4 @@
-//! The server of one run, and where the client finds the image.
+//! The server of one run, and the target of its client.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use nowait_harness::error::{Context, Result};
 use nowait_harness::launch::{self, Usage};
 use nowait_harness::server::Server;
 
-/// How long a server may take to begin, and to end.
+/// Time limit for the start of a server, and for its end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server that runs; ended when dropped.
+/// A running server. Dropping it ends the server.
 #[derive(Debug)]
 pub(crate) struct Served {
     by: By,
@@ -24,7 +24,7 @@ pub(crate) struct Served {
 #[derive(Debug)]
 enum By {
     Program(Server),
-    /// The kernel; the device is there until this is dropped.
+    /// The kernel's loop device, which exists until this is dropped.
     Loop {
         _device: LoopDevice,
     },
@@ -45,7 +45,7 @@ impl Served {
                 (By::Program(server), Target::Nbd(served::uri(&place, "")))
             }
             Shows::File => {
-                // QEMU wants a file to mount on.
+                // QEMU needs an existing file to mount on.
                 fs::write(&place, "").context(|| place.display().to_string())?;
                 let len = |path: &Path| fs::metadata(path).map(|about| about.len()).ok();
                 let is_shown = || len(&place).is_some_and(|shown| Some(shown) == len(image));
@@ -62,12 +62,13 @@ impl Served {
         Ok(Self { by, target })
     }
 
-    /// Returns where the client finds the image.
+    /// Returns the file, device or URI of the image for the client.
     pub(crate) fn target(&self) -> &Target {
         &self.target
     }
 
-    /// Ends the server in order; returns what it used, if it is a program.
+    /// Ends the server in order; returns its processor time and context switches, if it is a
+    /// program.
     pub(crate) fn stop(self) -> Result<Option<Usage>> {
         match self.by {
             By::Program(server) => server.stop(PATIENCE).map(Some),

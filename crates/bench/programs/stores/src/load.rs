@@ -1,4 +1,4 @@
-//! Which blocks are read or written, by how many clients, until when; and what was measured.
+//! The blocks to read or write, the number of clients and the time limit; and the measured figures.
 
 use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
@@ -11,7 +11,7 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) const BLOCK: u64 = 4096;
 
-/// How many clients at once, for how long, and in which order.
+/// The number of clients at a time, their time limit, and the order of blocks.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Load {
     clients: u64,
@@ -20,16 +20,16 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Returns the `nth` block of an image, in an order in which each is once.
+    /// Returns the `nth` block of an image, in an order that has each block once.
     pub(crate) fn block(&self, nth: u64, size: u64) -> u64 {
-        // A power of two, and an odd factor.
+        // The number of blocks is a power of two and the factor is odd, so no block comes twice.
         let blocks = 1 << (size / BLOCK).max(1).ilog2();
         nth.wrapping_add(self.seed.wrapping_mul(0x51_7cc1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
             % blocks
     }
 
-    /// Makes each client call `one` again and again until the time is over, or `most` calls have
-    /// begun. `one` gets the number of the call.
+    /// Makes each client call `one` repeatedly until the time is over, or `most` calls have begun.
+    /// `one` gets the number of the call.
     pub(crate) async fn run<F>(
         &self,
         bytes: u64,
@@ -77,7 +77,8 @@ impl Load {
     }
 }
 
-/// Returns the data of a block, which cannot be compressed and differ from those of other blocks.
+/// Returns the data of a block. They cannot be compressed, and differ from the data of other
+/// blocks.
 pub(crate) fn data(block: u64, round: u64) -> Vec<u8> {
     let mut state = (block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round;
     let word = || {
@@ -93,7 +94,7 @@ pub(crate) fn data(block: u64, round: u64) -> Vec<u8> {
     bytes
 }
 
-/// Fails if that is not the data of a block.
+/// Fails if `bytes` are not the data of the block.
 pub(crate) fn check(block: u64, bytes: &[u8]) -> Result<(), Failure> {
     match bytes.len() >= 8 && bytes[..8] == block.to_le_bytes() {
         true => Ok(()),

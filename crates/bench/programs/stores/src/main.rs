@@ -1,8 +1,8 @@
-//! Reads and writes blocks on an object store by another crate, as `nowait bench remote` asks, and
-//! prints what it cost as one line of JSON.
+//! Reads and writes blocks on an object store by another crate, for `nowait bench remote`, and
+//! prints the cost as one line of JSON.
 //!
 //! ```text
-//!  main ─► load    how many clients, until when; what was measured
+//!  main ─► load    the number of clients, the time of the end; the figures
 //!      ├─► slate   SlateDB with a key for each block
 //!      └─► plain   object_store by itself: ranges of one object
 //! ```
@@ -17,15 +17,15 @@ use serde_json::Value;
 use slatedb::object_store::{ObjectStore, aws::AmazonS3Builder};
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-/// The job, as the only argument. Keys and region of the store are in AWS_ACCESS_KEY_ID
-/// and its kin.
+/// The job, as the only argument. The environment has the keys and the region of the store:
+/// AWS_ACCESS_KEY_ID and others.
 #[derive(Debug, Deserialize)]
 struct Job {
     way: Way,
-    /// Where the store is.
+    /// The address of the store.
     endpoint: String,
     bucket: String,
-    /// Begin of the names of all objects.
+    /// The prefix of the names of all objects.
     image: String,
     /// Bytes of the image.
     size: u64,
@@ -46,16 +46,16 @@ enum Way {
 enum Work {
     /// Writes all blocks once.
     Fill,
-    /// Writes blocks at random, with a flush after so many by each client.
+    /// Writes random blocks; each client flushes after `flush` writes.
     Write { flush: u64, load: Load },
-    /// Reads blocks at random, none twice.
+    /// Reads random blocks, each at most once.
     Read(Load),
-    /// Reads 256 KiB after 256 KiB.
+    /// Reads the image in order, 256 KiB at a time.
     Sequential(Load),
-    /// Writes so many blocks, each with a flush after it, makes the file `written`, and waits until
-    /// it is killed. The seed makes the content of one round different from that of others.
+    /// Writes `blocks` blocks, each with a flush after it, makes the file `written`, and waits
+    /// until it is killed. The seed gives each round its own content.
     WriteFlushed { blocks: u64, seed: u64, written: PathBuf },
-    /// Counts the blocks that do not have what was written.
+    /// Counts the blocks whose content is not the one written.
     CountLost { blocks: u64, seed: u64 },
 }
 

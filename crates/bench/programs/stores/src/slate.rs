@@ -1,11 +1,11 @@
-//! SlateDB with a key for each block, and flushes only where they are asked for.
+//! SlateDB with a key for each block. It flushes only when the job asks for that.
 
 use crate::load::{self, BLOCK, Failure, Load};
 use serde_json::{Value, json};
 use slatedb::{Db, Settings, object_store::ObjectStore};
 use std::{path::Path, sync::Arc};
 
-/// Blocks of a flush, where all are written.
+/// Number of blocks before each flush while the whole image is written.
 const FILL_FLUSH: u64 = 1024;
 
 async fn open(store: Arc<dyn ObjectStore>, image: &str) -> Result<Db, Failure> {
@@ -67,13 +67,13 @@ pub(crate) async fn read(
         let data = db.get(block.to_be_bytes()).await?.ok_or("a block is missing")?;
         load::check(block, &data)
     };
-    // None twice: its cache has what was read.
+    // No block is read twice, because the cache of SlateDB has the blocks that were read.
     let report = load.run(BLOCK, size / BLOCK, one).await?;
     db.close().await?;
     Ok(report)
 }
 
-/// Writes `count` blocks of the content of `round`, each flushed, says so by a file, and waits
+/// Writes `count` blocks with the content of `round` and flushes each. Then makes a file, and waits
 /// until it is killed.
 pub(crate) async fn write_flushed(
     store: Arc<dyn ObjectStore>,
@@ -90,7 +90,7 @@ pub(crate) async fn write_flushed(
     std::future::pending().await
 }
 
-/// Counts those of the blocks that are not as they were written.
+/// Counts the blocks whose content is not the one written.
 pub(crate) async fn count_lost(
     store: Arc<dyn ObjectStore>,
     image: &str,

@@ -90,7 +90,7 @@ fn absolute(path: &Path) -> Result<PathBuf, ServeError> {
 
 fn no_mount_point(path: &Path) -> ServeError {
     let shown = path.display();
-    ServeError::new(format!("{shown}: --fuse needs a regular file or an unused name"))
+    ServeError::new(format!("{shown}: --fuse needs a regular file, or a name for a new one"))
 }
 
 fn is_mounted(path: &Path, kind: &str) -> ServeError {
@@ -105,8 +105,8 @@ fn take_down(path: &Path, kind: &str, source: &str) -> Result<(), ServeError> {
         return Err(is_mounted(path, kind));
     }
     let shown = path.display();
-    unmount(path, true)
-        .map_err(|error| ServeError::io(format!("{shown} cannot be cleared"), &error))?;
+    let failure = format!("cannot unmount {shown}, which a killed server left mounted");
+    unmount(path, true).map_err(|error| ServeError::io(failure, &error))?;
     say(format_args!("{shown} was left mounted by a killed server: unmounted"));
     Ok(())
 }

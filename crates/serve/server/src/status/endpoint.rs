@@ -36,7 +36,7 @@ impl Endpoint {
         view: &View,
         status: impl Fn() -> Status + Send + Sync + 'static,
     ) -> Result<Endpoint, ServeError> {
-        let failed = |error| ServeError::io("the status socket", &error);
+        let failed = |error| ServeError::io("cannot watch the status socket", &error);
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed)?;
         let entered = runtime.enter();

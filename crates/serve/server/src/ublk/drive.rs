@@ -419,7 +419,7 @@ fn left_behind(
         return taken(&format!("process {} serves it", info.process));
     }
     if info.mark != mark {
-        return taken("it waits for the image that it was made for");
+        return taken("it belongs to another image, whose server was killed");
     }
     if info.features & feature::RECOVERY == 0 {
         return taken("its server has gone, and it is being removed");

@@ -17,7 +17,7 @@ struct Line {
     holders: u128,
     /// A processor wrote the line while another had it.
     is_contended: bool,
-    /// The time at which the last processor to write it has it.
+    /// Time at which the last processor that writes the line gets it.
     free_at: u64,
     /// How long processors have waited for it.
     waited_ns: u64,
@@ -25,12 +25,12 @@ struct Line {
     code: u64,
 }
 
-/// How long processors have waited for a line.
+/// The waits of all processors for a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// The sum over all processors, in nanoseconds.
+    /// The sum of the waits, in nanoseconds.
     pub ns: u64,
-    /// The address of an instruction that has waited for it; 0: code of the kernel.
+    /// The address of an instruction that has waited for the line; 0: code of the kernel.
     pub code: u64,
 }
 
@@ -72,7 +72,7 @@ impl Lines {
         over
     }
 
-    /// Adds a wait for what lies in a line of the kernel.
+    /// Adds a wait for a lock in a line of the kernel.
     pub(super) fn add_wait(&mut self, line: u64, ns: u64) {
         self.0.entry(line).or_default().waited_ns += ns;
     }

@@ -468,7 +468,7 @@ pub(super) struct Wanted {
     pub(super) parts: Vec<Part>,
     pub(super) offset: u64,
     pub(super) rw_flags: u32,
-    /// If direct, it continues after the call.
+    /// A direct transfer continues after the call has returned.
     pub(super) behind: bool,
 }
 
@@ -579,8 +579,8 @@ fn decide(
     pages::decide_read(world, ino, offset..offset + len, waits)
 }
 
-/// Drops pages that others have cached in the range of a direct transfer; refuses a write that must
-/// not wait.
+/// Drops the cached pages in the range of a direct transfer. If there are some and `refuses`, fails
+/// with `EAGAIN` in place of that: a write that must not wait.
 fn drop_cached(inode: &mut Inode, range: Range<u64>, refuses: bool) -> Result<(), i32> {
     let mut pages = Inode::pages(range.start, range.end);
     let is_there = |page: u64| inode.is_cached(page) || inode.coming.contains_key(&page);

@@ -1,4 +1,4 @@
-//! io_uring: a thread that enters submits entries, which never make it wait; programs see
+//! io_uring: io_uring_enter submits entries and never waits for their work; programs find
 //! completions in memory. Source: io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
 //!
 //! The memory of a ring is a file of the real kernel, which every mmap(2) of the ring maps.

@@ -4,7 +4,7 @@ use super::{Cpu, SLEEP_MAX_NS, State, Thread, World};
 use crate::cores::{self, Cores};
 
 impl Thread {
-    /// Returns the time at which it runs again, if nothing wakes it before.
+    /// Returns the time at which the thread runs again, if nothing wakes it before.
     fn continues_at(&self) -> Option<u64> {
         match self.state {
             State::Ready => Some(self.clock),
@@ -36,7 +36,8 @@ impl World {
         }
     }
 
-    /// Returns `true` if something happens before the running thread goes on, by its clock.
+    /// Returns `true` if, by the running thread's clock, an event is due or another thread
+    /// continues earlier.
     fn is_ahead(&self) -> bool {
         let is_earlier =
             |id: usize| self.threads[id].continues_at().is_some_and(|at| at < self.now);

@@ -101,7 +101,7 @@ struct Setup {
     watches: bool,
     /// Signals arrive.
     signals: bool,
-    /// The process is about to end, whatever threads wait for.
+    /// The process is about to end, although threads wait.
     exits: AtomicBool,
     /// The submitting thread makes the first attempts.
     is_auto: bool,
@@ -110,10 +110,10 @@ struct Setup {
     any_waits: AtomicBool,
 }
 
-/// Returns the longest time until `count` requests end for which no caller comes.
+/// Returns the longest time in which `count` requests end if no caller takes their events.
 fn bound(count: usize) -> Duration {
     let (transfer, throttled) = longest_ns();
-    // A thread may also be stopped for as long when it takes a lock.
+    // The machine may also stop a thread for the time of a transfer when it takes a lock.
     let each = Duration::from_nanos(20 * transfer + throttled);
     3 * TICK + each * (count as u32 + 2) + Duration::from_millis(1)
 }

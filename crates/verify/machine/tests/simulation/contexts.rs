@@ -33,7 +33,7 @@ use std::{
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64;
 const POLLIN: u16 = 1;
-/// Most looks for events until a request counts as hanging.
+/// Number of looks for events after which a request counts as hanging.
 const ROUNDS_MAX: u64 = 3_000;
 
 /// Kinds of requests, with their average frequencies.
@@ -87,7 +87,7 @@ impl Program {
         let name = self.next.fetch_add(1, SeqCst);
         let fd = if matches!(kind, Kind::Poll(_)) { self.counter.raw() } else { fd };
         let block = (kind == Kind::Write).then(|| self.next_block.fetch_add(1, SeqCst));
-        // More would be written twice.
+        // When all blocks are written, the request reads.
         let block = block.filter(|block| *block < BLOCKS);
         let kind = if kind == Kind::Write && block.is_none() { Kind::Read } else { kind };
         let offset = block.unwrap_or_else(|| prng.below(BLOCKS)) * BLOCK as u64;

@@ -1,5 +1,5 @@
-//! Throughput of 1 to 64 threads with a processor each: of those with a file of their own, and of
-//! those with one file.
+//! Throughput of 1 to 64 threads with a processor each: on a file of each thread, and on one file
+//! of all.
 //!
 //! docs/internals/locks.md has the table and the command.
 #![cfg(observed)]
@@ -237,7 +237,8 @@ fn measure(kind: Kind, files: Files, threads: usize) -> &'static Measured {
     measured
 }
 
-/// Returns how much more 64 threads with files of their own do than one, of 64 times as much.
+/// Returns the throughput of 64 threads with files of their own, divided by 64 times that of one
+/// thread.
 fn scaling(kind: Kind) -> f64 {
     let counts: &[usize] =
         if number("CORES_ALL", 0) == 0 { &[1, THREADS] } else { &[1, 2, 4, 8, 16, 32, THREADS] };

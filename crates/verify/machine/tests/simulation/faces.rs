@@ -145,8 +145,8 @@ impl Setup {
 
 /// Makes a call that may wait.
 pub(crate) fn waits<T>(what: &str, call: impl FnOnce() -> T) -> T {
-    // Unless another thread ends the process: a longer call was forgotten, until the engine looked
-    // for another reason.
+    // The engine forgot a call that takes longer, until its look of every second. A thread that
+    // ends the process may delay calls, too.
     const CALL_MAX: Duration = Duration::from_millis(900);
     let begun = Instant::now();
     let value = call();
@@ -177,7 +177,8 @@ pub(crate) fn program(seed: u64) {
     let requests_max = ["", "", "", "1", "3"][prng.index(5)];
     set_environment(&mut prng, requests_max);
     let actors = prng.range(1..=3);
-    // Drawn by another generator, so that all else is as in a run without signals.
+    // Drawn by another generator, so that the program draws the same numbers with and without
+    // signals.
     let mut of_signals = Prng::new(seed ^ 0x519);
     let signals = of_signals.chance(300_000);
     let pages = actors * OWN_PAGES + if signals { actors + 1 } else { 0 };

@@ -191,8 +191,8 @@ impl Actor {
         self.own[self.prng.index(self.own.len())]
     }
 
-    /// Time limit of a step: the engine has forgotten a longer one until it looked again for
-    /// another reason. Transfers take a hundredth of this, and the engine looks every second.
+    /// Time limit of a step. If a step takes longer, the engine forgot its request, and found it by
+    /// the look that it takes every second; transfers take a hundredth of the limit.
     const STEP_MAX: Duration = Duration::from_millis(900);
 
     fn step(&mut self) {
@@ -218,7 +218,7 @@ impl Actor {
                 self.sync(page..end, |file| file.sync_range(page * PAGE, (end - page) * PAGE));
             }
             Kind::Open => {
-                // Before the open: later errors are reported to it.
+                // Read before the open, which reports all later errors.
                 let told = self.setup.model.told();
                 (self.file, self.told) = (self.setup.open(&mut self.prng), told);
             }
@@ -298,7 +298,7 @@ impl Actor {
                 let file = AsyncFile::from(self.file.clone());
                 let mut write = file.write_at(bytes, page * PAGE);
                 let over = future::poll_once(&mut write).await;
-                // The write waits for this, perhaps on an engine that does nothing else.
+                // The write waits for the end of the loan, perhaps on an engine without other work.
                 drop(lent);
                 match over {
                     Some(over) => over.0,
@@ -469,7 +469,7 @@ fn cut_behind_a_write(setup: &Setup, prng: &mut Prng, file: &File, end: u64) -> 
     cut
 }
 
-/// Opens another file repeatedly with truncation, whatever is cached of it.
+/// Opens another file repeatedly with truncation, with and without cached pages of it.
 fn empty(setup: &Setup, mut prng: Prng) {
     const PATH: &str = "/emptied";
     let open = |prng: &mut Prng, truncate| {
@@ -540,7 +540,7 @@ fn faults(prng: &mut Prng) -> Faults {
     }
 }
 
-/// Cuts the power at intervals, whatever the others do.
+/// Checks at intervals what a power cut would leave, while the other threads run.
 fn cut_power(setup: &Setup, mut prng: Prng) {
     for _ in 0..10 {
         let after = Duration::from_nanos(prng.below(30_000_000));

@@ -80,7 +80,7 @@ fn read(engine: &Arc<Engine>, number: u32, rounds: u64) {
 /// Returns the number of system calls per read, over all of the engine's threads: the difference to
 /// a run with twice as many reads.
 fn calls_a_read(backend: BackendChoice, threads: u32) -> f64 {
-    // With fewer, chance alone would change the figure by a tenth.
+    // With fewer seeds, chance alone would change the figure by a tenth.
     let is_large = threads * DEPTH as u32 > TAGS;
     let seeds = number("GROWTH_SEEDS", if is_large { 3 } else { 12 });
     let calls = |rounds| -> u64 {
@@ -97,10 +97,11 @@ fn what_a_read_costs_grows_with_the_reads_in_flight_and_not_with_the_threads() {
     for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
         let [one, some, tags, beyond] = [1, 16, 64, 256].map(|it| calls_a_read(backend, it));
         println!("{backend:?}: {one:.2} {some:.2} {tags:.2} {beyond:.2} calls a read");
-        // 64 threads have as many requests in flight as the disk has tags: a few find none, and go
-        // by the driver.
+        // 64 threads have as many requests in flight as the disk has tags: a few requests find no
+        // tag, and the engine's driver sends them.
         assert!(some <= one && tags <= 1.2 * some, "{backend:?}: {one}, {some}, {tags}");
-        // A request without a tag goes by the driver, which wakes the submitting thread.
+        // The engine's driver sends a request that finds no tag, and wakes the submitting thread at
+        // its end.
         assert!(beyond <= tags + 5.0, "{backend:?}: {tags}, {beyond}");
     }
 }

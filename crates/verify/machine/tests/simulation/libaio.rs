@@ -233,7 +233,7 @@ impl Actor {
         let max = 1 + self.prng.index(6);
         let min = self.prng.index(max + 1);
         let ns = [0, 1, 1_000_000, 20_000_000][self.prng.index(4)];
-        // More than will come, if the process ends meanwhile.
+        // More events than will come are only waited for if another thread ends the process.
         let comes = self.setup.ends || min <= self.ending();
         let endless = comes && self.prng.chance(500_000);
         self.take_events(min, max, (!endless).then_some(ns));

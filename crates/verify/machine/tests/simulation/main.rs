@@ -30,7 +30,7 @@ use std::{
 
 type Program = fn(u64);
 
-/// The whole process makes a mistake.
+/// A deliberate mistake applies to the whole process: one test runs at a time.
 static ONE_TEST: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -45,7 +45,7 @@ fn run(program: Program, seed: u64) -> Result<Report, Failure> {
 /// one before 5.11; some have files or devices that refuse RWF_NOWAIT, or a device with few request
 /// tags; in some attempts start no read, or writers are throttled.
 fn begin(program: Program, seed: u64) {
-    // Drawn by another generator, so that all else is as in other runs.
+    // Drawn by another generator, so that the program draws the same numbers on every kernel.
     if Prng::new(seed ^ 0x67).chance(250_000) {
         nowait_machine::wait_on_no_words();
         if Prng::new(seed ^ 0x510).chance(500_000) {

@@ -23,17 +23,18 @@ impl Planted {
     }
 
     fn all() -> Vec<Planted> {
-        // `cores.rs` finds what makes threads slow only.
+        // `cores.rs` finds CountTogether, which makes threads slow and no result wrong.
         let engine = Mistake::ALL.into_iter().filter(|it| *it != Mistake::CountTogether);
         let engine = engine.map(Planted::Engine);
-        // `simulator/src/neighbours.rs` has the sick devices, where the cache is simulated alone.
+        // `simulator/src/neighbours.rs`, which simulates the cache alone, has the sick devices that
+        // ShareWithSick needs.
         let cache = InCache::ALL.into_iter().filter(|it| *it != InCache::ShareWithSick);
         engine.chain(cache.map(Planted::Cache)).collect()
     }
 }
 
-/// The mistakes that the program with contexts finds; the program with files finds the ones not
-/// listed.
+/// The mistakes that the program with contexts finds; the program with files finds those that no
+/// list names.
 const BY_CONTEXTS: [Mistake; 5] = [
     Mistake::RegisterTooLate,
     Mistake::CommitForOthers,
@@ -98,7 +99,7 @@ const RARE: [Planted; 1] = [Planted::Engine(Mistake::ForgetError)];
 /// Runs in which each mistake must be found, unless MISTAKE_SEEDS is larger.
 const SEEDS_MAX: u64 = 8_000;
 
-/// Three threads must be at one place in one order: one run of 20,000 finds this.
+/// Shows only if three threads run the same code in one certain order: about one run of 20,000.
 const NEEDS_MORE: Planted = Planted::Engine(Mistake::MissRefusal);
 
 /// Returns how many runs a mistake gets.

@@ -185,7 +185,7 @@ impl State {
 pub(crate) fn judge(page: u64, found: &[u8], legal: &[u64]) {
     for (index, sector) in found.chunks(SECTOR).enumerate() {
         let stamp = u64::from_le_bytes(*sector.first_chunk().expect("a sector has eight bytes"));
-        // All words are equal.
+        // All words of the sector are equal.
         let is_whole = sector[8..] == sector[..sector.len() - 8];
         assert!(
             is_whole && legal.contains(&stamp),

@@ -293,7 +293,7 @@ fn faults(prng: &mut Prng) -> Faults {
     }
 }
 
-/// Cuts the power at intervals, whatever the others do.
+/// Checks at intervals what a power cut would leave, while the other threads run.
 fn cut_power(setup: &Setup, mut prng: Prng) {
     for _ in 0..6 {
         let after = Duration::from_nanos(prng.below(30_000_000));
@@ -304,8 +304,9 @@ fn cut_power(setup: &Setup, mut prng: Prng) {
     }
 }
 
-/// Ends a server: it gives up long requests in time, except calls that have begun. A client has at
-/// most four of these, and the kernel makes them one after another.
+/// Ends a server, and checks the time of that: the server gives up long requests, except system
+/// calls that have begun. Each client has at most four such calls, and the kernel makes them one
+/// after another.
 fn ends_in_time<T>(clients: u32, stop: impl FnOnce() -> T) -> T {
     const TASKS: Duration = Duration::from_secs(5);
     const REST: Duration = Duration::from_secs(2);

@@ -60,7 +60,8 @@ impl Notice {
         Arc::new(Notice { blocks, came: Mutex::new(0), news: Condvar::new() })
     }
 
-    /// Makes the sigevent for it, by a signal or a thread; it holds a reference.
+    /// Makes the sigevent by which the notice comes, by a signal or a thread. The sigevent holds a
+    /// reference to the notice.
     fn event(self: &Arc<Notice>, by_signal: bool) -> sigevent {
         // SAFETY: plain data, for which zeroes are valid.
         let mut event: sigevent = unsafe { core::mem::zeroed() };
@@ -173,7 +174,8 @@ impl Request {
         unsafe { aio_error(&raw const *self.block) }
     }
 
-    /// Returns `true` if there was no room for it: then it has no notice of its own.
+    /// Returns `true` if the engine refused the request for lack of room: it then has no notice of
+    /// its own.
     fn is_refused(&self) -> bool {
         self.error() == libc::EAGAIN
     }

@@ -20,7 +20,7 @@ pub(super) fn decide_read(
     let now = world.now;
     world.inode(ino).take_in(now);
     for page in Inode::pages(offset, end) {
-        // Drawn only on such a kernel, so that runs on others do not change.
+        // Drawn only on a kernel that marks pages, so that runs on other kernels do not change.
         if !waits && world.marks_pages && world.prng.chance(MARKED_PPM) {
             let len = (page * PAGE_BYTES).saturating_sub(offset);
             return Ok((offset, len, Pace::AtOnce));
@@ -88,8 +88,8 @@ impl Inode {
 }
 
 impl World {
-    /// Starts the read of missing pages, as an attempt that must not wait does, unless this kernel
-    /// starts none.
+    /// Starts the read of missing pages, as a real kernel does in an attempt with RWF_NOWAIT,
+    /// unless this kernel is set to start none.
     fn start_read(&mut self, ino: u64, pages: impl Iterator<Item = u64>) {
         if self.starts_no_read {
             return;

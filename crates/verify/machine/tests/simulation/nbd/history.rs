@@ -51,7 +51,7 @@ impl Entry {
         self.ended.map(|(at, _)| at)
     }
 
-    /// Returns the time at which it was certainly done; a failed one may have done any part.
+    /// Returns the time at which the request was certainly done. `None`: it may have done any part.
     fn done_at(&self) -> Option<u64> {
         let certain = matches!(self.deed, Deed::Write | Deed::Zero | Deed::Flush);
         self.ended.filter(|(_, done)| *done && certain).map(|(at, _)| at)
