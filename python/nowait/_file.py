@@ -30,7 +30,7 @@ class File(Stream):
     the engine keeps its memory until it has ended; a write may have happened, in part or whole.
 
     **The stream** (``read``, ``readline``, ``write``, ``seek`` and similar, and ``async for``) has
-    a position, reads ahead, and gathers written data: positional requests see that data after
+    a position, reads ahead, and buffers written data: positional requests see these data after
     `flush`. A stream belongs to one event loop at a time.
     """
 

@@ -12,7 +12,7 @@ NONE = (1 << 64) - 1
 
 
 class Limits(NamedTuple):
-    """The most in flight at a time; ``None``: no limit. Further requests wait for their turn."""
+    """Limits of requests and bytes in flight; ``None``: no limit. Other requests wait."""
 
     requests: int | None
     """Requests of the process."""

@@ -56,7 +56,7 @@ class RawFile:
     def sync_range(self, offset: int, length: int = 0) -> Awaitable[None]:
         """Make ``length`` bytes from ``offset`` on durable; 0: everything from there on."""
     def advise(self, advice: Advice, offset: int = 0, length: int = 0) -> Operation[None]:
-        """Announce how a part of the file will be used; length 0: to the end. A hint."""
+        """Tell the engine how a part of the file will be used; length 0: to the end."""
     def size(self) -> Operation[int]:
         """Return the size in bytes."""
     def resize(self, size: int) -> Operation[int]: ...

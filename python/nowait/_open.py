@@ -112,8 +112,8 @@ def open(
     `TextFile`. The default differs: ``rb``.
 
     ``encoding``, ``errors`` and ``newline`` work as in the built-in ``open``; the default encoding
-    is utf-8. ``buffering`` is the number of bytes that are gathered before a write: 0, none; 1, a
-    line of text; -1, a suitable number.
+    is utf-8. ``buffering`` is the size of the write buffer in bytes: 0, no buffer; 1, a line of
+    text; -1, a suitable size.
 
     ``cache`` is the cache through which the file is read and written: ``host``, the kernel's,
     shared with all programs; ``user``, nowait's own, in the process, for files that no other
@@ -122,7 +122,7 @@ def open(
     ``NOWAIT_CACHE``.
 
     ``durable`` makes every write durable before it ends; a new file gets ``permissions``, less the
-    umask. Errors are those of ``open``: an ``OSError`` each.
+    umask. Errors are those of ``open``, as ``OSError``.
     """
     if "b" not in mode:
         return Opening(

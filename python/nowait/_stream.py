@@ -185,8 +185,8 @@ class Stream(RawFile):
     async def write(self, data: Buffer, /) -> int:
         """Write all of ``data`` at the position; return the number of bytes.
 
-        The data is gathered. A write of it begins when there is enough of it, or at a `flush`,
-        `seek`, `sync`, or `close`. One of the next calls raises an error of that write.
+        The stream buffers the data, and writes its buffer to the file when it is full, and at a
+        `flush`, `seek`, `sync`, or `close`. If that fails, one of the next calls raises the error.
         """
         count = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
         if not self._gather(data, count):
@@ -228,7 +228,7 @@ class Stream(RawFile):
             await self.write(line)
 
     async def flush(self) -> None:
-        """Write all gathered data to the file. This does not make it durable: use `sync`."""
+        """Write all buffered data to the file. This does not make them durable: use `sync`."""
         self._check_open()
         if self._is_unwritten():
             async with self._lock:
@@ -373,7 +373,7 @@ class Stream(RawFile):
         return self._after_writing(lambda: sync(offset, length))
 
     def close(self) -> Awaitable[None]:
-        """Close the file, after the gathered data is written to it.
+        """Write the buffered data to the file, and close it.
 
         Requests in flight continue. For data that nowait itself has cached, only `sync` returns an
         error of writing it to the file. Cancelling the wait loses nothing: the writes continue, and

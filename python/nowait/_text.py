@@ -181,8 +181,8 @@ class TextFile:
     async def write(self, text: str, /) -> int:
         """Write all of ``text`` at the position; return the number of characters.
 
-        The text is gathered. A write of it begins when there is enough of it, or at a `flush`,
-        `seek`, `sync`, or `close`. One of the next calls raises an error of that write.
+        The stream buffers the text, and writes its buffer to the file when it is full, and at a
+        `flush`, `seek`, `sync`, or `close`. If that fails, one of the next calls raises the error.
         """
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
@@ -214,7 +214,7 @@ class TextFile:
             await self.write(line)
 
     async def flush(self) -> None:
-        """Write all gathered text to the file. This does not make it durable: use `sync`."""
+        """Write all buffered text to the file. This does not make it durable: use `sync`."""
         await self.buffer.flush()
 
     async def _turn_to_writing(self) -> codecs.IncrementalEncoder:
@@ -359,7 +359,7 @@ class TextFile:
         await self.buffer.datasync()
 
     async def close(self) -> None:
-        """Close the file, after the gathered text is written to it."""
+        """Write the buffered text to the file, and close it."""
         self._forget()
         await self.buffer.close()
 
