@@ -34,7 +34,7 @@ const PAUSE_NS: u64 = 1_000_000;
 const PAUSE_MAX_NS: u64 = 100_000_000;
 
 /// Arranges for `main_thread_ends` to run when the calling thread ends, if it is the main thread.
-/// Called when the library is loaded, and when it is used.
+/// Called when the library is loaded, whenever a context is made, and in a forked child.
 #[unsafe(link_section = ".text.startup")]
 pub fn watch_main_thread() {
     if thread::thread_id() == thread::process_id() {

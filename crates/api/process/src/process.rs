@@ -67,7 +67,7 @@ struct Ids {
     free: Vec<u32>,
 }
 
-/// The complaint about `NOWAIT_CACHE=user`, which applies to the Python API only.
+/// The complaint about `NOWAIT_CACHE=user` in the environment of a drop-in.
 const CACHE_WAS_REMOVED: &str = "NOWAIT_CACHE=user: the page cache behind libaio and POSIX AIO was \
      removed; the kernel's page cache is used (for a cache in user space, use nowait's Rust, C or \
      Python API, or nowait serve)";

@@ -92,7 +92,7 @@ pub enum Mistake {
     LeaveLate,
     /// A deferred request that cannot go on yet does not go back on the list.
     LoseRetry,
-    /// A deferred write that is over goes back on the list.
+    /// A deferred write that was carried out goes back on the list, and runs twice.
     RunTwice,
     /// No sleeping thread is woken when a request is deferred.
     DeferInSilence,

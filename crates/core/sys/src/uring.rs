@@ -106,7 +106,7 @@ impl Ring {
         self.inner.params().cq_entries() as usize
     }
 
-    /// Returns the descriptor, still owned.
+    /// Returns the number of the descriptor; the ring still owns it.
     pub fn raw_fd(&self) -> i32 {
         self.inner.as_raw_fd()
     }

@@ -32,7 +32,7 @@ impl Damage {
         [Damage::Gone, Damage::Empty, Damage::Cut, Damage::Front, Damage::End, Damage::Older];
 }
 
-/// The time of the damage.
+/// When the object is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
     /// Before writers open the images.

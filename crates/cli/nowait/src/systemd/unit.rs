@@ -132,7 +132,7 @@ fn find(place: &Place, asked: &UnitName) -> Result<(UnitName, PathBuf), String> 
         };
         let file = place.follow(&path);
         let is_empty = fs::metadata(&file).is_ok_and(|it| it.len() == 0 || !it.is_file());
-        // An image need not have /dev/null.
+        // A system below `--root` may have no /dev/null.
         if is_empty || file.ends_with("dev/null") {
             let advice = format!("systemctl unmask {name}, then enable it again");
             return Err(format!("{name}: masked by {}; {advice}", path.display()));

@@ -192,8 +192,7 @@ extern "C" fn run(body: *mut c_void) -> *mut c_void {
 }
 
 /// Leaves stacks for `count` threads in glibc's cache of stacks of ended threads. A thread that
-/// starts on such a stack needs no malloc for its thread-local memory. Used for threads that the
-/// library starts.
+/// starts on such a stack needs no malloc for its thread-local memory.
 pub fn leave_stacks(count: usize) {
     if !cfg!(target_env = "gnu") {
         return;
