@@ -46,7 +46,7 @@ impl Serving {
         self.shrink.as_ref().map_or(size_bytes, |it| it.size_bytes.min(size_bytes))
     }
 
-    /// Returns `true` for every change while a shrink is under way. Until the head with the new
+    /// Returns `true` for every change while the image is being made smaller. Until the head with the new
     /// size is put, a change could get a segment behind the place that the log leaves out.
     pub(super) fn keeps_waiting(&self, request: &Request) -> bool {
         let is_another = matches!(request, Request::Shrink { .. });
