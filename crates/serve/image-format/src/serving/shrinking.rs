@@ -46,8 +46,8 @@ impl Serving {
         self.shrink.as_ref().map_or(size_bytes, |it| it.size_bytes.min(size_bytes))
     }
 
-    /// Returns `true` for every change while the image is being made smaller. Until the head with the new
-    /// size is put, a change could get a segment behind the place that the log leaves out.
+    /// Returns `true` for every change while the image is being made smaller. Until the head with
+    /// the new size is put, a change could get a segment behind the place that the log leaves out.
     pub(super) fn keeps_waiting(&self, request: &Request) -> bool {
         let is_another = matches!(request, Request::Shrink { .. });
         self.shrink.is_some() && (is_another || !mistake::makes(Mistake::ChangeMeanwhile))
