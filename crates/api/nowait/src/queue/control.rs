@@ -130,9 +130,7 @@ impl<T, B> Queue<T, B> {
     /// `EINVAL`: the requests are not prepared in this order, or `then` has a link already.
     /// `EOPNOTSUPP`: `then` transfers to or from a stream.
     pub fn link(&mut self, first: RequestId, then: RequestId) -> Result<(), Error> {
-        let failed = |errno, why: &str| {
-            Err(Error::new(errno, "link from one request to another").because(why))
-        };
+        let failed = |errno, why: &str| Err(Error::new(errno, "link from one request to another").because(why));
         let place = |id: RequestId| self.prepared.iter().position(|(key, _)| *key == id.0);
         match (place(first), place(then)) {
             (Some(before), Some(after)) if before < after => {}
