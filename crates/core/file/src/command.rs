@@ -210,9 +210,13 @@ impl Command {
         self.kind == Kind::Read && stat().is_some_and(|stat| self.ends_before_rest(&stat))
     }
 
+    /// Returns the offset of the first byte that is not transferred yet.
+    pub(crate) fn next_offset(&self) -> i64 {
+        self.offset.saturating_add_unsigned(self.done)
+    }
+
     fn ends_before_rest(&self, stat: &Stat) -> bool {
-        let next = self.offset.saturating_add_unsigned(self.done);
-        stat.is_regular() && next >= stat.size
+        stat.is_regular() && self.next_offset() >= stat.size
     }
 
     /// Makes the bio for the rest of the command, on `fd`, which is the command's file in the

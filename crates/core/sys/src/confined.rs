@@ -8,7 +8,7 @@
 //! which a filter would kill. If the program installed a filter that the library did not see, the
 //! engine makes only those optional calls that the program makes, too.
 
-use crate::{Errno, inspect, memory, sys};
+use crate::{Errno, announce, inspect, memory, sys};
 use core::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 
 /// Optional system calls of the engine: each has a fallback.
@@ -31,10 +31,13 @@ pub enum Extra {
     Devices = 64,
     /// Populating memory, by an operation of madvise(2).
     Populate = 128,
+    /// Asking for the pages of a file in memory, and announcing reads: cachestat(2),
+    /// posix_fadvise(2).
+    Announce = 256,
 }
 
 /// The bits of all optional calls.
-const ALL: u32 = 2 * Extra::Populate as u32 - 1;
+const ALL: u32 = 2 * Extra::Announce as u32 - 1;
 
 /// The number of filters on the process when the library was loaded; -1: not counted.
 static AT_LOAD: AtomicI32 = AtomicI32::new(-1);
@@ -200,6 +203,14 @@ const CALLS: &[(Extra, &[Call])] = &[
             (libc::SYS_io_destroy, [0; 3]),
         ],
     ),
+    (
+        Extra::Announce,
+        &[
+            (announce::CACHESTAT, [0; 3]),
+            // A filter may look at the advice, which `Call` does not hold.
+            (libc::SYS_fadvise64, [0; 3]),
+        ],
+    ),
     (Extra::Devices, &[(libc::SYS_openat, [libc::AT_FDCWD as u64, 0, libc::O_CLOEXEC as u64])]),
 ];
 
@@ -322,6 +333,7 @@ mod tests {
             assert_eq!(by(libc::SYS_io_uring_enter), Extra::Rings as u32);
             assert_eq!(by(libc::SYS_setfsuid), Extra::Credentials as u32);
             assert_eq!(by(libc::SYS_openat), Extra::Devices as u32);
+            assert_eq!(by(libc::SYS_fadvise64), Extra::Announce as u32);
             assert_eq!(by(libc::SYS_read), 0);
         }
         for action in [ERRNO | 1, ALLOW, 0x7ffc_0000] {

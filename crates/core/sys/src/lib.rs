@@ -6,6 +6,7 @@
 //! | `errno` | names for error numbers |
 //! | `fd`, `fdtable` | owned descriptors; the private descriptor table of the library's threads |
 //! | `file`, `named`, `sparse`, `lock` | read, write, sync, stat; find by name; holes; byte locks |
+//! | `announce` | reads that the kernel begins before a call waits for them |
 //! | `pipe`, `socket`, `stderr` | calls on streams |
 //! | `aio`, `uring` | the kernel's native AIO; one io_uring |
 //! | `eventfd`, `futex`, `poll`, `epoll`, `signalfd` | how threads wait |
@@ -26,6 +27,7 @@
 pub mod aio;
 pub mod aligned;
 pub mod allocator;
+pub mod announce;
 pub mod confined;
 pub mod cred;
 pub mod environment;

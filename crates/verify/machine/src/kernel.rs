@@ -71,6 +71,9 @@ type Call = unsafe fn(&mut Cpu<'_>, [usize; 6]) -> Answer;
 
 /// Returns the function that answers a call, and its name.
 fn find(nr: i64) -> Option<(&'static str, Call)> {
+    if nr == nowait_sys::announce::CACHESTAT {
+        return Some(("cachestat", file::cachestat));
+    }
     macro_rules! calls {
         ($($number:ident $name:literal => $call:path,)+) => {
             match nr { $(libc::$number => Some(($name, $call as Call)),)+ _ => None }

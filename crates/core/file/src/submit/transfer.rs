@@ -313,6 +313,9 @@ impl<'a> Submission<'a> {
         body.wants_lane = carry.in_turn;
         body.enters = carry.enters;
         if carry.is_deferred {
+            if command.kind == Kind::Read && carry.reason == Reason::Miss {
+                self.context.engine().known.begin_missed_read(command);
+            }
             body.defer(self.context, command.fd);
         }
         self.request(command, target, stat, Body::Kernel(body), carry.reason)

@@ -379,10 +379,33 @@ pub(super) unsafe fn lseek(cpu: &mut Cpu<'_>, [number, offset, whence, ..]: [usi
     }
 }
 
-pub(super) unsafe fn fadvise(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answer {
+pub(super) unsafe fn fadvise(
+    cpu: &mut Cpu<'_>,
+    [number, offset, len, advice, ..]: [usize; 6],
+) -> Answer {
     let (_, ino) = cpu.file(number)?;
+    if advice as i32 == libc::POSIX_FADV_WILLNEED {
+        let end = (offset as u64 + len as u64).min(cpu.inode(ino).medium.size());
+        cpu.start_read(ino, Inode::pages(offset as u64, end));
+        return Ok(0);
+    }
     cpu.inode(ino).cached.clear();
     cpu.inode(ino).coming.clear();
+    Ok(0)
+}
+
+/// Counts the pages of a range that are in memory, or being read.
+pub(super) unsafe fn cachestat(
+    cpu: &mut Cpu<'_>,
+    [number, range, counts, ..]: [usize; 6],
+) -> Answer {
+    let (_, ino) = cpu.file(number)?;
+    // SAFETY: a `struct cachestat_range`, given by the caller.
+    let [offset, len] = unsafe { *(range as *const [u64; 2]) };
+    let inode = cpu.inode(ino);
+    let count = Inode::pages(offset, offset + len).filter(|page| inode.has_page(*page)).count();
+    // SAFETY: room for a `struct cachestat`, given by the caller.
+    unsafe { *(counts as *mut [u64; 5]) = [count as u64, 0, 0, 0, 0] };
     Ok(0)
 }
 
@@ -583,8 +606,7 @@ fn decide(
 /// with `EAGAIN` in place of that: a write that must not wait.
 fn drop_cached(inode: &mut Inode, range: Range<u64>, refuses: bool) -> Result<(), i32> {
     let mut pages = Inode::pages(range.start, range.end);
-    let is_there = |page: u64| inode.is_cached(page) || inode.coming.contains_key(&page);
-    if refuses && pages.any(is_there) {
+    if refuses && pages.any(|page| inode.has_page(page)) {
         return Err(libc::EAGAIN);
     }
     Inode::pages(range.start, range.end).for_each(|page| inode.uncache(page));

@@ -39,7 +39,9 @@ pub(super) fn decide_read(
     match first_missing {
         None => Ok((offset, len, Pace::AtOnce)),
         Some(page) if !waits => {
-            world.start_read(ino, pages(page * PAGE_BYTES));
+            if !world.starts_no_read {
+                world.start_read(ino, pages(page * PAGE_BYTES));
+            }
             match (page * PAGE_BYTES).saturating_sub(offset) {
                 0 => Err(libc::EAGAIN),
                 len => Ok((offset, len, Pace::AtOnce)),
@@ -61,6 +63,11 @@ impl Inode {
     pub(super) fn take_in(&mut self, now: u64) {
         let there = self.coming.extract_if(.., |_, at| *at <= now);
         self.cached.extend(there.map(|(page, _)| page));
+    }
+
+    /// Returns `true` if the page is in memory, or being read.
+    pub(super) fn has_page(&self, page: u64) -> bool {
+        self.is_cached(page) || self.coming.contains_key(&page)
     }
 
     /// Adds pages to the cache.
@@ -88,12 +95,8 @@ impl Inode {
 }
 
 impl World {
-    /// Starts the read of missing pages, as a real kernel does in an attempt with RWF_NOWAIT,
-    /// unless this kernel is set to start none.
-    fn start_read(&mut self, ino: u64, pages: impl Iterator<Item = u64>) {
-        if self.starts_no_read {
-            return;
-        }
+    /// Starts the read of missing pages, as newer kernels do in an attempt with RWF_NOWAIT.
+    pub(super) fn start_read(&mut self, ino: u64, pages: impl Iterator<Item = u64>) {
         let (now, time) = (self.now, self.drawn_time());
         let inode = self.inode(ino);
         for page in pages {
