@@ -118,8 +118,10 @@ endure() {
     done
 }
 
-# Prints on which NUMA nodes an engine's memory lies, by tests/c_api/numa.c.
+# Prints on which NUMA nodes an engine's memory lies, by tests/c_api/numa.c. Keeps the kernel from
+# moving pages later.
 show_nodes() {
+    echo 0 >/proc/sys/kernel/numa_balancing
     mkfs.ext4 -q /dev/vda
     mount /dev/vda /mnt
     numa /mnt >/tmp/nodes
