@@ -1,5 +1,5 @@
 //! Virtual machines with disks from `nowait serve` on the host, by NBD and by vhost-user-blk; and
-//! virtual machines in which nowait runs: it serves by ublk, or has two NUMA nodes.
+//! virtual machines in which nowait runs: it serves by ublk, measures, or has two NUMA nodes.
 
 #[path = "guest/machine.rs"]
 mod machine;
@@ -8,6 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use machine::{Disk, Guest, Parts};
+use nowait_tests::bare;
 use nowait_tests::program::Program;
 use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::server::{Server, tool};
@@ -188,6 +189,24 @@ fn memory_lies_on_the_node_of_the_thread_that_used_it_first() {
             assert!(all > 0.0 && own >= OWN_SHARE * all, "{told:?}");
         }
     }
+}
+
+/// It takes two minutes.
+#[test]
+fn a_guest_without_packages_and_network_measures_itself() {
+    if !nowait_tests::full() {
+        return;
+    }
+    let scratch = Scratch::new("guest");
+    let Some(parts) = skip::unless(Parts::collect(&scratch)) else { return };
+    let Some(()) = skip::unless(bare::stage(&scratch.file("disk/nowait"))) else { return };
+    let disk = scratch.file("image");
+    let make = Program::new("mkfs.ext4").args(["-q", "-d"]).arg(scratch.file("disk"));
+    make.arg(&disk).arg("1G").succeed();
+    let guest = Guest::start(&parts, &scratch, "task=measure", &[Disk::File(disk)]);
+    let told = guest.finish("measure");
+    let files = bare::files().into_iter().map(|name| format!("measured {name}"));
+    files.for_each(|line| assert!(told.contains(&line), "{line}: {told:?}"));
 }
 
 /// Compiles a program with the C API.
