@@ -51,9 +51,8 @@ $(PACKAGES): dist ## Pack what dist/ holds into dist/packages
 	@bash packaging/pack.sh $@
 
 .PHONY: bare
-bare: ## Pack one command that measures any x86-64 machine, with all that it needs (29 MB)
+bare: dist ## Pack one command that measures any x86-64 machine, with all that it needs (29 MB)
 	@bash xtask/setup.sh bare
-	@$(X) dist demo
 	@bash packaging/pack.sh bare
 
 .PHONY: crates

@@ -142,9 +142,7 @@ make_sbom() {
     done
 }
 
-programs=(nowait nowait-bench nowait-serve)
-[ "$kind" != bare ] || programs=("${programs[@]:0:2}")
-for program in "${programs[@]}"; do
+for program in nowait nowait-bench nowait-serve; do
     [ -e "dist/bin/$program" ] || give_up "dist/bin/$program is missing; run \`make dist\` first"
 done
 case $kind in

@@ -1,17 +1,20 @@
 /* Where memory of an engine lies: on the NUMA node of the thread that used it first.
  *
  * `numa FOLDER`: a folder with direct I/O, on a machine with the nodes 0 and 1, each with the
- * processor of its number. Each node's thread fills its own parts of two cached files, by a write
- * and by reads of a queue. For each part the program prints how many pages lie on that node.
+ * processor of its number. Each node has a thread, and both live until the end. In its turn, a
+ * thread makes a queue, writes its part of a cached file, and reads a file of its own by the queue:
+ * in a file of both, one thread would read ahead what the other reads. For each kind of memory the
+ * program prints how many pages lie on the thread's node.
  */
 #define _GNU_SOURCE
-#include <err.h>
 #include <fcntl.h>
 #include <nowait.h>
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -23,19 +26,34 @@
 #define CHUNK (64u << 10)
 /* The part of each thread is whole huge pages, so that no huge page has memory of two threads. */
 #define PART (4u << 20)
-#define CHUNKS (PART / CHUNK)
+#define MAPS_MAX (256u << 10)
+
+/* Touched pages, and those of them that lie on the node of their thread. */
+struct pages {
+	unsigned all, own;
+};
+
+struct user {
+	pthread_t thread;
+	int node;
+	nowait_file *read;
+	/* Memory mapped since the thread began: its queue and all that this allocated. */
+	struct pages mapped;
+};
 
 static nowait_engine *engine;
-static nowait_file *written, *read_file;
+static nowait_file *written;
+static char buffer[CHUNK];
+static sem_t turn_is_over, end_has_come;
 
-/* The node of the page at an address that was used before. */
-static int node_of(const void *address)
+static void count_page(size_t address, int node, struct pages *pages)
 {
-	void *page = (void *)((size_t)address & ~(size_t)(PAGE - 1));
-	int node = -1;
+	void *page = (void *)(address & ~(size_t)(PAGE - 1));
+	int found = -1;
 
-	CHECK(syscall(SYS_move_pages, 0, 1ul, &page, NULL, &node, 0) == 0);
-	return node;
+	CHECK(syscall(SYS_move_pages, 0, 1ul, &page, NULL, &found, 0) == 0);
+	pages->all += found >= 0;
+	pages->own += found == node;
 }
 
 static void move_to(int node)
@@ -47,98 +65,146 @@ static void move_to(int node)
 	CHECK(sched_setaffinity(0, sizeof(processors), &processors) == 0);
 }
 
-static void write_part(uint64_t offset)
+/* Reads the list of mappings, without allocating memory. */
+static void read_maps(char *text)
 {
-	char *bytes = (char *)malloc(PART);
+	int fd = open("/proc/self/maps", O_RDONLY);
+	size_t length = 0;
+	ssize_t bytes;
 
-	memset(bytes, 7, PART);
-	CHECK(nowait_write(written, bytes, PART, offset) == PART);
-	free(bytes);
+	CHECK(fd >= 0);
+	while ((bytes = read(fd, text + length, MAPS_MAX - 1 - length)) > 0)
+		length += (size_t)bytes;
+	CHECK(bytes == 0 && length < MAPS_MAX - 1);
+	close(fd);
+	text[length] = 0;
 }
 
-static void read_part(uint64_t offset, char *buffer)
+/* Counts pages in writable mappings that are not in the list `before`. */
+static void count_mapped(const char *before, struct user *user)
 {
-	nowait_queue *queue;
+	static char text[MAPS_MAX];
+	char *line, *rest, first[20], rights[5];
+	size_t start, end;
+
+	read_maps(text);
+	for (line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+		CHECK(sscanf(line, "%zx-%zx %4s", &start, &end, rights) == 3);
+		snprintf(first, sizeof(first), "%zx-", start);
+		if (rights[1] != 'w' || strstr(before, first))
+			continue;
+		for (; start < end; start += PAGE)
+			count_page(start, user->node, &user->mapped);
+	}
+}
+
+static void write_part(uint64_t begin)
+{
+	uint64_t offset;
+
+	memset(buffer, 7, CHUNK);
+	for (offset = begin; offset < begin + PART; offset += CHUNK)
+		CHECK(nowait_write(written, buffer, CHUNK, offset) == CHUNK);
+}
+
+static void read_all(nowait_queue *queue, nowait_file *file)
+{
 	nowait_request request;
 	nowait_completion done;
-	unsigned chunk;
+	uint64_t offset;
 
-	CHECK(nowait_queue_create(engine, 8, &queue) == 0);
-	for (chunk = 0; chunk < CHUNKS; chunk++) {
-		nowait_prep_read(&request, read_file, buffer, CHUNK, offset + chunk * CHUNK, chunk);
+	for (offset = 0; offset < PART; offset += CHUNK) {
+		nowait_prep_read(&request, file, buffer, CHUNK, offset, 0);
 		CHECK(nowait_submit(queue, &request, 1) == 1);
 		CHECK(nowait_reap(queue, &done, 1, 1, NOWAIT_FOREVER) == 1);
 		CHECK(done.result == CHUNK);
 	}
-	nowait_queue_destroy(queue);
 }
 
 static void *use(void *argument)
 {
-	int node = *(int *)argument;
-	uint64_t offset = (uint64_t)node * PART;
-	char *buffer;
+	static char before[MAPS_MAX];
+	struct user *user = (struct user *)argument;
+	nowait_queue *queue;
 
-	move_to(node);
-	CHECK(posix_memalign((void **)&buffer, PAGE, CHUNK) == 0);
-	write_part(offset);
-	read_part(offset, buffer);
-	free(buffer);
+	move_to(user->node);
+	read_maps(before);
+	CHECK(nowait_queue_create(engine, 64, &queue) == 0);
+	write_part((uint64_t)user->node * PART);
+	read_all(queue, user->read);
+	count_mapped(before, user);
+	sem_post(&turn_is_over);
+	sem_wait(&end_has_come);
+	nowait_queue_destroy(queue);
 	return NULL;
 }
 
-/* Counts the cached pages of a part that lie on a node. */
-static unsigned on_node(nowait_file *file, int node)
+/* Counts the cached pages of the part of a file that begins at `begin`. */
+static struct pages cached(nowait_file *file, uint64_t begin, int node)
 {
 	struct iovec pieces[CHUNK / PAGE + 1];
-	uint64_t begin = (uint64_t)node * PART, offset;
-	unsigned count = 0;
-	size_t piece, pieces_count, byte;
+	uint64_t offset;
+	struct pages pages = {0, 0};
+	size_t piece, count, byte;
 	nowait_loan *loan;
 
 	for (offset = begin; offset < begin + PART; offset += CHUNK) {
 		CHECK(nowait_lend(file, offset, CHUNK, &loan) == 0);
-		pieces_count = nowait_loan_pieces(loan, pieces, CHUNK / PAGE + 1);
-		for (piece = 0; piece < pieces_count; piece++)
+		count = nowait_loan_pieces(loan, pieces, CHUNK / PAGE + 1);
+		for (piece = 0; piece < count; piece++)
 			for (byte = 0; byte < pieces[piece].iov_len; byte += PAGE)
-				count += node_of((char *)pieces[piece].iov_base + byte) == node;
+				count_page((size_t)pieces[piece].iov_base + byte, node, &pages);
 		nowait_loan_return(loan);
 	}
-	return count;
+	return pages;
 }
 
-static void make_file(const char *path)
+static nowait_file *make_file(const char *path, size_t length)
 {
-	char *bytes = (char *)calloc(NODES, PART);
+	char *bytes = (char *)calloc(1, length);
 	int fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+	nowait_file *file;
 
-	CHECK(fd >= 0 && write(fd, bytes, NODES * PART) == NODES * PART && fsync(fd) == 0);
+	CHECK(fd >= 0 && write(fd, bytes, length) == (ssize_t)length && fsync(fd) == 0);
 	close(fd);
 	free(bytes);
+	CHECK(nowait_file_open(engine, path, O_RDWR, 0, NOWAIT_CACHE_USER, &file) == 0);
+	return file;
+}
+
+static void show(const char *what, int node, struct pages pages)
+{
+	printf("%s on node %d: %u of %u\n", what, node, pages.own, pages.all);
 }
 
 int main(int argc, char **argv)
 {
-	int node, numbers[NODES] = {0, 1};
+	struct user users[NODES] = {{.node = 0}, {.node = 1}};
 	nowait_options options = NOWAIT_OPTIONS_INIT;
+	int node;
 
 	CHECK(argc == 2 && chdir(argv[1]) == 0);
-	make_file("written");
-	make_file("read");
+	sem_init(&turn_is_over, 0, 0);
+	sem_init(&end_has_come, 0, 0);
 	options.cache_bytes = 64u << 20;
 	CHECK(nowait_engine_create(&options, &engine) == 0);
-	CHECK(nowait_file_open(engine, "written", O_RDWR, 0, NOWAIT_CACHE_USER, &written) == 0);
-	CHECK(nowait_file_open(engine, "read", O_RDONLY, 0, NOWAIT_CACHE_USER, &read_file) == 0);
+	written = make_file("written", NODES * PART);
+	users[0].read = make_file("read-0", PART);
+	users[1].read = make_file("read-1", PART);
 	for (node = 0; node < NODES; node++) {
-		pthread_t thread;
-
-		CHECK(pthread_create(&thread, NULL, use, &numbers[node]) == 0);
-		CHECK(pthread_join(thread, NULL) == 0);
+		CHECK(pthread_create(&users[node].thread, NULL, use, &users[node]) == 0);
+		sem_wait(&turn_is_over);
 	}
-	for (node = 0; node < NODES; node++)
-		printf("node %d: written %u, read %u of %u\n", node, on_node(written, node),
-		       on_node(read_file, node), PART / PAGE);
-	nowait_file_close(read_file);
+	for (node = 0; node < NODES; node++) {
+		show("written", node, cached(written, (uint64_t)node * PART, node));
+		show("read", node, cached(users[node].read, 0, node));
+		show("mapped", node, users[node].mapped);
+		sem_post(&end_has_come);
+	}
+	for (node = 0; node < NODES; node++) {
+		CHECK(pthread_join(users[node].thread, NULL) == 0);
+		nowait_file_close(users[node].read);
+	}
 	nowait_file_close(written);
 	nowait_engine_destroy(engine);
 	return 0;

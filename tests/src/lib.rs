@@ -26,6 +26,7 @@
 #![allow(clippy::return_self_not_must_use)]
 
 pub mod aio;
+pub mod bare;
 pub mod blocks;
 pub mod cache;
 pub mod container;

@@ -2,45 +2,24 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
+use nowait_tests::bare::{self, source, stage};
 use nowait_tests::program::{Output, Program};
 use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::skip::{self, Skip};
-use nowait_tests::subject;
 
-const PARTS: [&str; 4] = ["submit", "cached", "direct", "growth"];
 const DEADLINE: Duration = Duration::from_mins(4);
-
-fn source(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/bare").join(name)
-}
-
-/// Makes the folder that the archive holds; returns a skip if this machine lacks a tool for it.
-fn stage(folder: &Path) -> Result<(), Skip> {
-    skip::missing_program(&["patchelf", "fio", "dpkg-query"])?;
-    let bench = subject::built("bin/nowait-bench");
-    let dist = bench.parent().and_then(Path::parent).expect("a folder");
-    let stage = Program::new("bash").arg(source("stage.sh")).arg(folder);
-    stage.env("DIST", dist).succeed();
-    Ok(())
-}
 
 /// Checks that `out` contains the figures and pages of all parts, and no other file.
 fn assert_whole(out: &Path, output: &Output) {
-    let mut expected: Vec<String> = PARTS
-        .iter()
-        .flat_map(|part| ["html", "json", "txt"].map(|kind| format!("{part}.{kind}")))
-        .collect();
-    expected.extend(["index.html", "machine.txt"].map(str::to_owned));
-    expected.sort_unstable();
     let mut found: Vec<String> = fs::read_dir(out)
         .expect("a folder")
         .map(|entry| entry.expect("a file").file_name().to_string_lossy().into_owned())
         .collect();
     found.sort_unstable();
-    assert_eq!(found, expected, "{output}");
+    assert_eq!(found, bare::files(), "{output}");
 }
 
 /// Returns the subjects that have figures in a part.

@@ -1,5 +1,5 @@
 //! Virtual machines with disks from `nowait serve` on the host, by NBD and by vhost-user-blk; and
-//! one virtual machine in which `nowait serve` itself runs, with ublk.
+//! virtual machines in which nowait runs: it serves by ublk, measures, or has two NUMA nodes.
 
 #[path = "guest/machine.rs"]
 mod machine;
@@ -8,6 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use machine::{Disk, Guest, Parts};
+use nowait_tests::bare;
 use nowait_tests::program::Program;
 use nowait_tests::scratch::{Scratch, text};
 use nowait_tests::server::{Server, tool};
@@ -167,28 +168,45 @@ fn a_guest_on_an_object_store_boots_on_another_server_when_it_and_its_own_were_k
     server.stop();
 }
 
-/// The share of the pages that a thread wrote which must lie on its node; not all, because two
+/// The share of the pages of a thread that must lie on its node; not all, because two
 /// threads may share a huge page.
 const OWN_SHARE: f64 = 0.75;
 
 #[test]
-fn cached_pages_lie_on_the_node_of_the_thread_that_wrote_them() {
+fn memory_lies_on_the_node_of_the_thread_that_used_it_first() {
     let scratch = Scratch::new("guest");
     let program = compiled(&scratch, "numa");
     let Some(parts) = skip::unless(Parts::with(&scratch, &program)) else { return };
     let disk = Disk::File(scratch.image("disk", 64 << 20));
     let told = Guest::with_two_nodes(&parts, &scratch, "task=numa", &[disk]).finish("numa");
-    for node in ["node 0: ", "node 1: "] {
-        // The rest of the line is like `written 1024, read 1024 of 1024`.
-        let line = told.iter().find_map(|line| line.strip_prefix(node)).expect("a line");
-        let numbers: Vec<f64> = line
-            .split(|it: char| !it.is_ascii_digit())
-            .filter_map(|word| word.parse().ok())
-            .collect();
-        // The engine's driver, on any node, fills the frames of some reads.
-        let [written, _read, all] = numbers[..] else { panic!("{line}") };
-        assert!(written >= OWN_SHARE * all, "{told:?}");
+    for what in ["written", "read", "mapped"] {
+        for node in ["0", "1"] {
+            // Like `read on node 0: 1024 of 1024`.
+            let begin = format!("{what} on node {node}: ");
+            let counts = told.iter().find_map(|line| line.strip_prefix(&begin)).expect("a line");
+            let (own, all) = counts.split_once(" of ").expect("two counts");
+            let [own, all] = [own, all].map(|count| count.parse::<f64>().expect("a count"));
+            assert!(all > 0.0 && own >= OWN_SHARE * all, "{told:?}");
+        }
     }
+}
+
+/// It takes two minutes.
+#[test]
+fn a_guest_without_packages_and_network_measures_itself() {
+    if !nowait_tests::full() {
+        return;
+    }
+    let scratch = Scratch::new("guest");
+    let Some(parts) = skip::unless(Parts::collect(&scratch)) else { return };
+    let Some(()) = skip::unless(bare::stage(&scratch.file("disk/nowait"))) else { return };
+    let disk = scratch.file("image");
+    let make = Program::new("mkfs.ext4").args(["-q", "-d"]).arg(scratch.file("disk"));
+    make.arg(&disk).arg("1G").succeed();
+    let guest = Guest::start(&parts, &scratch, "task=measure", &[Disk::File(disk)]);
+    let told = guest.finish("measure");
+    let files = bare::files().into_iter().map(|name| format!("measured {name}"));
+    files.for_each(|line| assert!(told.contains(&line), "{line}: {told:?}"));
 }
 
 /// Compiles a program with the C API.

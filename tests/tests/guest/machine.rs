@@ -25,20 +25,25 @@ const QUIET: &str = "console=ttyS0 panic=-1 quiet no_timer_check nowatchdog \
     rcupdate.rcu_cpu_stall_suppress=1";
 
 /// One NUMA node, whose memory a vhost-user server can map, too.
-const ONE_NODE: [&str; 4] = [
+const ONE_NODE: [&str; 6] = [
+    "-m",
+    "384",
     "-machine",
     "pc,accel=tcg,memory-backend=memory",
     "-object",
     "memory-backend-memfd,id=memory,size=384M,share=on",
 ];
-/// Two NUMA nodes, each with the processor of its number.
-const TWO_NODES: [&str; 10] = [
+/// Two NUMA nodes, each with the processor of its number. The kernel uses huge pages if it has at
+/// least 512 MiB.
+const TWO_NODES: [&str; 12] = [
+    "-m",
+    "640",
     "-machine",
     "pc,accel=tcg",
     "-object",
-    "memory-backend-ram,id=first,size=192M",
+    "memory-backend-ram,id=first,size=320M",
     "-object",
-    "memory-backend-ram,id=second,size=192M",
+    "memory-backend-ram,id=second,size=320M",
     "-numa",
     "node,nodeid=0,cpus=0,memdev=first",
     "-numa",
@@ -231,7 +236,7 @@ impl Guest {
         let listener = UnixListener::bind(&socket).expect("a socket for the console");
         let mut qemu = Program::new("qemu-system-x86_64")
             .args(memory)
-            .args(["-m", "384", "-smp", "2"])
+            .args(["-smp", "2"])
             .args(["-nodefaults", "-display", "none", "-no-reboot"])
             // QEMU 7.2 emulates cmpxchg16b wrongly, and Linux 6.12 uses it to allocate memory.
             .args(["-cpu", "qemu64,-cx16"])

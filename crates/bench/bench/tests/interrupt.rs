@@ -135,6 +135,7 @@ fn a_measurement_ends_with_its_budget() {
     let text = fs::read_to_string(&json).expect("the report");
     let report: serde_json::Value = serde_json::from_str(&text).expect("valid JSON");
     assert_eq!(report["partial"], true, "{text}");
+    assert!(report["notes"].to_string().contains("--budget is over"), "{text}");
     assert_eq!(fs::read_dir(folder.path()).expect("readable").count(), 1, "the report alone");
 }
 

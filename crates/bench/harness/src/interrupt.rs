@@ -42,13 +42,16 @@ fn is_late() -> bool {
     DEADLINE.get().is_some_and(|deadline| Instant::now() >= *deadline)
 }
 
+/// Returns the reason to stop, if there is one.
+pub(crate) fn reason() -> Option<&'static str> {
+    happened().then(|| if is_late() { "--budget is over" } else { "interrupted" })
+}
+
 /// Fails once the user has asked to stop, or the time is over.
 pub fn check() -> Result<()> {
-    if happened() {
-        let why = if is_late() { "--budget is over" } else { "interrupted" };
-        return Err(BenchError::failed(format!(
+    reason().map_or(Ok(()), |why| {
+        Err(BenchError::failed(format!(
             "{why}; the test files have been removed, and reports are partial"
-        )));
-    }
-    Ok(())
+        )))
+    })
 }

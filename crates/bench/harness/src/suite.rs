@@ -238,8 +238,8 @@ impl Session {
         let mut measurement =
             Measurement::new(workload, Host::describe(&folder, &fio), common, results);
         measurement.params.extend(params.as_object().cloned().unwrap_or_default());
-        if interrupt::happened() {
-            self.notes.push("interrupted: the last round is not whole".to_owned());
+        if let Some(why) = interrupt::reason() {
+            self.notes.push(format!("{why}: the last round is not whole"));
         }
         let unusable = self.unusable.iter();
         self.notes.extend(unusable.map(|(name, why)| format!("{name} was left out: {why}")));
