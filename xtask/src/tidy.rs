@@ -68,14 +68,8 @@ const CHECKS: &[Check] = &[
 /// Checks all files together, and adds its findings.
 type WholeCheck = fn(&[Source], &mut Vec<Finding>);
 
-const WHOLE_CHECKS: &[WholeCheck] = &[
-    modules::floors,
-    locks::check,
-    messages::check,
-    names::check,
-    book::check,
-    glossary::check,
-];
+const WHOLE_CHECKS: &[WholeCheck] =
+    &[modules::floors, locks::check, messages::check, names::check, book::check, glossary::check];
 
 /// Folders of the tree without sources of the project; hidden folders are skipped, too.
 const SKIPPED_FOLDERS: &[&str] = &["target", "dist", "corpus", "artifacts"];
