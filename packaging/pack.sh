@@ -128,7 +128,7 @@ make_sbom() {
         program=$tools/bin/$program
     fi
     # In a copy: the program writes beside every manifest.
-    cp -a Cargo.toml Cargo.lock crates tests xtask "$staged"
+    cp -a Cargo.toml Cargo.lock crates python tests xtask "$staged"
     (
         cd "$staged"
         quietly "$program" cyclonedx --format json --override-filename sbom --no-build-deps

@@ -23,6 +23,7 @@ mod pattern;
 mod places;
 mod process;
 mod python;
+mod rustdoc;
 mod symbols;
 mod tidy;
 mod wheels;

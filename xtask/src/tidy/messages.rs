@@ -23,7 +23,6 @@ const PLACES: &[&str] =
 const OUTPUT: &[&str] = &[
     // Examples, tests outside folders of tests, and texts that only they print.
     "/examples/",
-    "/conformance",
     "/models.rs",
     // Help, manual pages and reports.
     "/args/enable.rs",

@@ -1,7 +1,7 @@
 //! Calls the functions as a C program does, on every backend.
 
 use core::{ffi::CStr, ptr, ptr::null_mut};
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use nowait_capi::*;
 use nowait_sys::{
     Errno,

@@ -3,7 +3,7 @@
 //! This is a test binary of its own: it sets RLIMIT_FSIZE, which applies to the whole process.
 
 use core::{ffi::CStr, ptr::null_mut};
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use nowait_capi::*;
 use nowait_sys::file::{O_CREAT, O_RDWR};
 use std::{ffi::CString, os::unix::ffi::OsStrExt, path::Path};

@@ -1,7 +1,7 @@
 //! Calls in destructors of thread-specific data, as C programs make them.
 
 use core::{ffi::CStr, ptr::null_mut};
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use nowait_capi::*;
 use nowait_sys::{
     Errno,

@@ -2,7 +2,7 @@
 
 use nowait_block::probe;
 use nowait_file::{BackendChoice, Config, Engine};
-use nowait_sys::{Errno, confined};
+use nowait_sys::{Errno, seccomp};
 use std::sync::Arc;
 
 /// Starts an engine with the backend that `config` names, or with the best that works here.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// # Errors
 /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads left at all.
 pub fn start_engine(config: &Config) -> Result<(Arc<Engine>, Option<String>), Errno> {
-    confined::look();
+    seccomp::look();
     let (backend, reason, complaint) = choose(config.backend);
     let chosen = Config { backend, ..config.clone() };
     match Engine::on_machine(chosen, reason.clone()) {

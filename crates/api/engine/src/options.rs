@@ -58,73 +58,63 @@ impl Options {
     /// Reads variables through `get`.
     pub fn parse(get: impl Fn(&str) -> Option<String>) -> Options {
         let mut options = Options::default();
-        let mut complaints = Vec::new();
-        let mut read = |name: &str, take: &mut dyn FnMut(&str) -> Result<(), &'static str>| {
-            if let Some(value) = get(name).filter(|value| !value.is_empty())
-                && let Err(expected) = take(&value)
-            {
-                complaints.push(complaint(name, &value, expected));
-            }
-        };
+        let mut variables = Variables { get, complaints: Vec::new() };
         let config = &mut options.config;
-        read("NOWAIT_BACKEND", &mut |value| {
-            config.backend = choice::parse(value).ok_or("auto, uring, kaio or threads")?;
-            Ok(())
+        variables.read("NOWAIT_BACKEND", &mut config.backend, |value| {
+            choice::parse(value).ok_or("auto, uring, kaio or threads")
         });
-        read("NOWAIT_SUBMIT", &mut |value| {
-            config.submit = submit_mode(value).ok_or("auto or offload")?;
-            Ok(())
+        variables.read("NOWAIT_SUBMIT", &mut config.submit, |value| {
+            submit_mode(value).ok_or("auto or offload")
         });
-        read("NOWAIT_WORKERS", &mut |value| {
+        variables.read("NOWAIT_WORKERS", &mut config.workers_max, |value| {
             let count = value.parse().ok().filter(|count| (1..=1024).contains(count));
-            config.workers_max = count.ok_or("a number from 1 to 1024")?;
-            Ok(())
+            count.ok_or("a number from 1 to 1024")
         });
-        read("NOWAIT_CACHE", &mut |value| {
-            options.user_cache = match value {
-                "host" => false,
-                "user" => true,
-                _ => return Err("host or user"),
-            };
-            Ok(())
+        variables.read("NOWAIT_CACHE", &mut options.user_cache, |value| match value {
+            "host" => Ok(false),
+            "user" => Ok(true),
+            _ => Err("host or user"),
         });
-        read("NOWAIT_CACHE_SIZE", &mut |value| {
+        variables.read("NOWAIT_CACHE_SIZE", &mut config.cache_bytes, |value| {
             let bytes = bytes(value).filter(|bytes| CACHE_BYTES.contains(bytes));
-            config.cache_bytes = bytes.ok_or("8M to 8192G: bytes, or K, M or G")?;
-            Ok(())
+            bytes.ok_or("8M to 8192G: bytes, or K, M or G")
         });
-        for (requests, pinned, limits) in [
-            ("NOWAIT_MAX_REQUESTS", "NOWAIT_MAX_PINNED", &mut config.limits),
-            (
-                "NOWAIT_MAX_CONTEXT_REQUESTS",
-                "NOWAIT_MAX_CONTEXT_PINNED",
-                &mut config.context_limits,
-            ),
-        ] {
-            read(requests, &mut |value| {
-                limits.requests = number_of_requests(value)?;
-                Ok(())
-            });
-            read(pinned, &mut |value| {
-                limits.bytes = number_of_bytes(value)?;
-                Ok(())
-            });
-        }
-        read("NOWAIT_REPORT", &mut |value| {
-            options.report = report_to(value);
-            Ok(())
-        });
-        read("NOWAIT_STATS", &mut |value| {
-            options.stats = folder(value)?;
-            Ok(())
-        });
-        read("NOWAIT_LOG", &mut |value| {
-            options.log = log_level(value).ok_or("off, error, warn, info or debug")?;
-            Ok(())
+        let (engine, context) = (&mut config.limits, &mut config.context_limits);
+        variables.read("NOWAIT_MAX_REQUESTS", &mut engine.requests, number_of_requests);
+        variables.read("NOWAIT_MAX_PINNED", &mut engine.bytes, number_of_bytes);
+        variables.read("NOWAIT_MAX_CONTEXT_REQUESTS", &mut context.requests, number_of_requests);
+        variables.read("NOWAIT_MAX_CONTEXT_PINNED", &mut context.bytes, number_of_bytes);
+        variables.read("NOWAIT_REPORT", &mut options.report, |value| Ok(report_to(value)));
+        variables.read("NOWAIT_STATS", &mut options.stats, folder);
+        variables.read("NOWAIT_LOG", &mut options.log, |value| {
+            log_level(value).ok_or("off, error, warn, info or debug")
         });
         options.config.stats = options.report.is_some() || options.stats.is_some();
-        options.complaints = complaints;
+        options.complaints = variables.complaints;
         options
+    }
+}
+
+/// The environment, and the complaints about its values so far.
+struct Variables<G> {
+    get: G,
+    complaints: Vec<String>,
+}
+
+impl<G: Fn(&str) -> Option<String>> Variables<G> {
+    /// Sets an option to the value of a variable. `parse` says what it expects of one; a variable
+    /// that is missing, empty or wrong leaves the option as it is.
+    fn read<T>(
+        &mut self,
+        name: &str,
+        option: &mut T,
+        parse: impl FnOnce(&str) -> Result<T, &'static str>,
+    ) {
+        let Some(value) = (self.get)(name).filter(|value| !value.is_empty()) else { return };
+        match parse(&value) {
+            Ok(parsed) => *option = parsed,
+            Err(expected) => self.complaints.push(complaint(name, &value, expected)),
+        }
     }
 }
 

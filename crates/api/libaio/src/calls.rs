@@ -14,7 +14,7 @@ use nowait_sys::{
     aio::{IoEvent, Iocb},
     allocator::reserve,
     confined::{self, Extra},
-    fork, inside,
+    fork, inside, seccomp,
     time::{self, Deadline},
 };
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub const NOT_OURS: Errno = Errno::new(i32::MAX);
 pub fn setup(nr: u32, context_address: usize) -> Result<i64, Errno> {
     // Note the call before the context's memory is allocated.
     confined::is_called(Extra::NativeAio);
-    confined::look();
+    seccomp::look();
     if !fork::is_owner() {
         // The engine's threads would end with a child of vfork, and the library's memory is its
         // parent's.

@@ -9,10 +9,9 @@ use nowait_process::{
     process::{self, Process},
 };
 use nowait_sys::{
-    Errno,
-    confined::{self, Program},
-    fd, fork,
+    Errno, fd, fork,
     inside::{self, Arrival, Inside},
+    seccomp::{self, Program},
 };
 
 /// io_setup(2).
@@ -73,7 +72,7 @@ pub extern "C-unwind" fn nowait_at_load(is_alone: bool) {
     // Record the owner now: a child of vfork that asks later is not the owner.
     fork::owner();
     process::note_at_load();
-    confined::note_at_load();
+    seccomp::note_at_load();
     if is_alone {
         fd::make_room();
     }
@@ -115,7 +114,7 @@ pub extern "C-unwind" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn nowait_confines(filter: *const Program) -> u32 {
     // SAFETY: promised above.
-    let sees = || Ok(i64::from(unsafe { confined::sees(filter) }));
+    let sees = || Ok(i64::from(unsafe { seccomp::sees(filter) }));
     guarded(sees).try_into().unwrap_or(0)
 }
 
@@ -123,7 +122,7 @@ pub unsafe extern "C-unwind" fn nowait_confines(filter: *const Program) -> u32 {
 /// `forbidden`.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_confines_not(forbidden: u32) {
-    confined::was_refused(forbidden);
+    seccomp::was_refused(forbidden);
 }
 
 /// Returns `true` if the calling process owns its memory: `false` in a child of vfork.

@@ -6,7 +6,7 @@ mod common;
 
 use common::{folder, on_every_engine, open};
 use nowait::{CacheMode, File, Nowait, OpenOptions};
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use std::{
     fs,
     os::unix::fs::PermissionsExt,

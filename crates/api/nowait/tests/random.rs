@@ -6,7 +6,7 @@
 //! time, and the runs share nothing else.
 
 use nowait::{AlignedBuffer, BackendChoice, CacheMode, File, Nowait, OpenOptions, Queue};
-use nowait_block::conformance::note_skip;
+use nowait_block::skip::note_skip;
 use std::{
     io::Read,
     path::{Path, PathBuf},

@@ -6,7 +6,7 @@ mod common;
 
 use common::{folder, open};
 use nowait::{BackendChoice, CacheMode, Errno, File, Nowait, OpenOptions};
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use std::{
     env, fs,
     path::{Path, PathBuf},

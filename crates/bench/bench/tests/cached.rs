@@ -1,6 +1,6 @@
 //! Every case of `bench cached` runs, small, through the program itself.
 
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use std::process::Command;
 
 #[test]

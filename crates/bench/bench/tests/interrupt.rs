@@ -1,6 +1,6 @@
 //! Ctrl-C leaves a valid report of the earlier runs, and no test files.
 
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;

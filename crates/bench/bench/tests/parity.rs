@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output};
 
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use serde_json::Value;
 
 /// Runs cells small; `None` if this machine cannot.

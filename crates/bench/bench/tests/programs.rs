@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use serde_json::Value;
 
 /// Runs a case small with and without nowait; returns its JSON, unless a program is missing.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use serde_json::Value;
 
 /// Returns the command of the program, in the folder where it finds `dist`.

@@ -31,7 +31,7 @@ pub fn forbid_uring(command: &mut Command) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nowait_block::conformance::note_skip_here;
+    use nowait_block::skip::note_skip_here;
     use std::io;
 
     /// Requests a ring without entries, for which a kernel with `io_uring` returns EINVAL.

@@ -2,7 +2,7 @@
 
 mod support;
 
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use support::{KAIO, URING, libraries, nowait, outcome, refuse};

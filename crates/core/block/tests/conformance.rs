@@ -1,9 +1,10 @@
-//! The conformance suite, run on every backend.
+//! The conformance suite, run on every backend. `crates/verify/sim` runs it on simulated devices.
 
 #[path = "support/patient.rs"]
 mod patient;
 #[path = "support/signals.rs"]
 mod signals;
+mod suite;
 
 use nowait_block::{
     BlockBackend,
@@ -14,8 +15,7 @@ use nowait_block::{
         threads::{Threads, ThreadsConfig},
         uring::Uring,
     },
-    conformance,
-    conformance::{FILE_BYTES, Fixture, Lacks},
+    skip::note_skip_here,
 };
 use nowait_sys::{Errno, eventfd::EventFd, inspect::O_DIRECT, uring::Issuer};
 use patient::Patient;
@@ -25,6 +25,7 @@ use std::{
     os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
     sync::Arc,
 };
+use suite::{FILE_BYTES, Fixture, Lacks, conformance};
 
 conformance! {
     uring_any => on_file(ring(Issuer::Any, 64));
@@ -51,9 +52,9 @@ fn claims_hold_while_signals_interrupt_the_waits() {
         [|| on_file(ring(Issuer::Any, 1).map(Patient::new)), || on_file(Kaio::new(1))];
     for make in makes {
         match make() {
-            Err(why) => conformance::note_skip_here(&why),
+            Err(why) => note_skip_here(&why),
             Ok(_) => signals::under_signals(signals::nothing, || {
-                conformance::suite(&|| make().expect("it worked before"));
+                suite::suite(&|| make().expect("it worked before"));
             }),
         }
     }
@@ -98,7 +99,7 @@ fn on_file<B: BlockBackend + 'static>(backend: Result<B, Errno>) -> Result<Fixtu
         direct_fd: direct.as_ref().map(File::as_raw_fd),
         clock: None,
         lacks: Lacks::default(),
-        keep: Box::new((file, direct)),
+        _keep: Box::new((file, direct)),
     })
 }
 
@@ -115,6 +116,6 @@ fn in_memory<B: BlockBackend + 'static>(backend: B) -> Fixture {
         direct_fd: None,
         clock: None,
         lacks,
-        keep: Box::new(()),
+        _keep: Box::new(()),
     }
 }

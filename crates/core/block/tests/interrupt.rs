@@ -12,7 +12,7 @@ use nowait_block::{
         threads::{Threads, ThreadsConfig},
         uring::Uring,
     },
-    conformance::note_skip,
+    skip::note_skip,
 };
 use nowait_sys::{Errno, time::Deadline, uring::Issuer};
 use signals::{nothing, under_signals};

@@ -3,7 +3,7 @@
 use nowait_block::{
     Bio, BioOp, BlockBackend, Completion, Segments,
     backends::{aio::Kaio, uring::Uring},
-    conformance::note_skip,
+    skip::note_skip,
 };
 use nowait_sys::{
     Errno,

@@ -4,7 +4,7 @@ use nowait_block::{
     Bio, BioOp, BlockBackend, Completion, Lane, Segments,
     backends::threads::{Deliver, Threads, ThreadsConfig, system_calls},
     bio::Descriptor,
-    conformance::note_skip,
+    skip::note_skip,
 };
 use nowait_sys::{
     Errno,

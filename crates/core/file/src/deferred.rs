@@ -270,7 +270,7 @@ mod tests {
         command::open_for,
         submit::{EventTarget, Submission},
     };
-    use nowait_block::{Segments, conformance::note_skip_here};
+    use nowait_block::{Segments, skip::note_skip_here};
     use nowait_sys::file::{self, Advice, IoVec};
     use std::{fs::File, io::Write, os::fd::AsRawFd};
 

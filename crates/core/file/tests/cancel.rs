@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use nowait_file::{Context, Kind, SubmitMode, UserFile, submit::EventTarget};
 use nowait_sys::{Errno, eventfd::EventFd, time::Deadline};
 use std::{

@@ -2,9 +2,7 @@
 
 mod common;
 
-use nowait_block::{
-    BlockBackend, Limits, Segments, backends::null::Null, conformance::note_skip_here,
-};
+use nowait_block::{BlockBackend, Limits, Segments, backends::null::Null, skip::note_skip_here};
 use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, Parts, SubmitMode,
     command::open_for,

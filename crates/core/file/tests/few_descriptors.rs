@@ -4,7 +4,7 @@
 //! This is the only test in its file, because it changes a limit of the process. The engine's
 //! threads share the application's table here; that does not matter.
 
-use nowait_block::{bio::Descriptor, conformance::note_skip_here};
+use nowait_block::{bio::Descriptor, skip::note_skip_here};
 use nowait_file::{command::open_for, hold::Holds};
 use nowait_sys::{Errno, fd, fdtable, file};
 use std::{fs::File, os::fd::AsRawFd, process::Command, sync::Arc};

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Prng, bytes, command, command_with, leaked, on_every_backend, reap, submit};
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use nowait_file::{Context, Kind, command::Flags};
 use nowait_sys::{
     file::{O_APPEND, O_RDONLY, O_RDWR, O_WRONLY},

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{BACKENDS, leaked, reap};
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use nowait_file::{
     Command, Config, Context, Engine, Kind, SubmitMode,
     submit::{EventTarget, Submission},

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use nowait_file::{
     Context, Engine, Kind, Link, Links,
     submit::{EventTarget, Started, Submission},

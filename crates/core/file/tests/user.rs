@@ -2,7 +2,7 @@
 
 mod common;
 
-use nowait_block::{Segments, conformance::note_skip_here};
+use nowait_block::{Segments, skip::note_skip_here};
 use nowait_cache::SyncLevel;
 use nowait_file::{
     Command, Config, Context, Engine, Kind, Opened, UserFile, UserOperation,

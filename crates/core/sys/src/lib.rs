@@ -11,7 +11,8 @@
 //! | `aio`, `uring` | the kernel's native AIO; one io_uring |
 //! | `eventfd`, `futex`, `poll`, `epoll`, `signalfd` | how threads wait |
 //! | `signal`, `inside` | signals that announce completions; delaying the program's handlers |
-//! | `cred`, `confined` | a thread's credentials; seccomp filters of the program |
+//! | `cred` | a thread's credentials |
+//! | `confined`, `seccomp` | optional calls of the engine; seccomp filters of the program |
 //! | `memory`, `aligned`, `allocator` | mappings, address checks; direct I/O buffers; the heap |
 //! | `thread`, `own_thread`, `fork` | signals and ids; threads of the library; forked children |
 //! | `primitives`, `mutex` | atomics and locks that loom models or simulations replace |
@@ -55,6 +56,7 @@ pub mod primitives;
 pub mod raw;
 #[cfg(miri)]
 mod raw_miri;
+pub mod seccomp;
 pub mod signal;
 pub mod signalfd;
 pub mod socket;

@@ -1,6 +1,6 @@
 //! A folder whose disk stalls.
 
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use nowait_image_store::{Place, StoreOptions};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutMode, PutResult, Result, UpdateVersion};

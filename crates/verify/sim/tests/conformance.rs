@@ -1,10 +1,10 @@
 //! The conformance suite of all backends, on devices without faults.
 
-use nowait_block::{
-    conformance,
-    conformance::{FILE_BYTES, Fixture, Lacks},
-};
+#[path = "../../../core/block/tests/suite/mod.rs"]
+mod suite;
+
 use nowait_sim::{Config, Model, SimDevice};
+use suite::{FILE_BYTES, Fixture, Lacks, conformance};
 
 conformance! {
     any_order => Ok(simulated(&Config::new(1)));
@@ -30,6 +30,6 @@ fn simulated(config: &Config) -> Fixture {
         fd: 3,
         direct_fd: Some(4),
         lacks,
-        keep: Box::new(()),
+        _keep: Box::new(()),
     }
 }

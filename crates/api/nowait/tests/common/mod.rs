@@ -1,7 +1,7 @@
 //! Support for the tests of the native API.
 
 use nowait::{BackendChoice, CacheMode, File, Nowait, OpenOptions, SubmitMode};
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use std::{path::Path, sync::Mutex};
 
 #[allow(dead_code, reason = "not every test file counts in blocks")]

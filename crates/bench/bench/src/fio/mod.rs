@@ -110,7 +110,7 @@ fn select(measure: &MeasureArgs, cases: Vec<FioCase>) -> Result<Vec<FioCase>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nowait_block::conformance::note_skip_here;
+    use nowait_block::skip::note_skip_here;
     use nowait_harness::testing::parse;
     use std::path::Path;
 

@@ -14,7 +14,7 @@ pub(super) fn page(json: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use nowait_block::conformance::note_skip_here;
+    use nowait_block::skip::note_skip_here;
     use std::fs;
     use std::process::Command;
 

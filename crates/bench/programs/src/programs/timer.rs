@@ -116,7 +116,7 @@ fn end_ns(bucket: usize) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nowait_block::conformance::note_skip_here;
+    use nowait_block::skip::note_skip_here;
 
     #[test]
     fn buckets_end_where_the_next_ones_begin() {

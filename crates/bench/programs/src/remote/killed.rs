@@ -114,7 +114,7 @@ mod tests {
         let has_nbdkit = Command::new("nbdkit").arg("--version").output().is_ok();
         let lacks = (!has_nbdkit).then(|| "nbdkit is not installed".to_owned());
         if let Some(why) = lacks.or_else(lacks_client) {
-            return nowait_block::conformance::note_skip_here(&why);
+            return nowait_block::skip::note_skip_here(&why);
         }
         let folder = tempfile::tempdir().expect("a temporary folder");
         let socket = folder.path().join("nbd");

@@ -114,7 +114,7 @@ impl Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nowait_block::conformance::note_skip_here;
+    use nowait_block::skip::note_skip_here;
     use std::process::Command;
 
     /// The groups are those of systemd 252; a later version may add calls to a group.

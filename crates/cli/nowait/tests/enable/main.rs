@@ -7,7 +7,7 @@ mod status;
 mod support;
 mod system;
 
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -2,7 +2,7 @@
 //! the same files and prints the variables that the service would get.
 
 use crate::system::{ETC, LIB, LIBRARY, System};
-use nowait_block::conformance::note_skip_here;
+use nowait_block::skip::note_skip_here;
 use std::collections::BTreeMap;
 
 const UNITS: usize = 60;

@@ -97,7 +97,7 @@ fn starts_reads(has_page: Result<bool, Errno>) -> bool {
 mod tests {
     use super::*;
     use crate::command::open_for;
-    use nowait_block::{Segments, conformance::note_skip_here};
+    use nowait_block::{Segments, skip::note_skip_here};
     use nowait_sys::file::{Advice, IoVec};
     use std::{io::Write, os::fd::AsRawFd};
 

@@ -467,7 +467,7 @@ mod tests {
     fn a_context_is_looked_after_for_a_tenth_of_a_second_more_and_then_no_longer() {
         let config = Config { backend: BackendChoice::Kaio, ..Config::default() };
         let Ok(engine) = Engine::on_machine(config, "test".to_owned()) else {
-            return nowait_block::conformance::note_skip_here("native AIO is refused");
+            return nowait_block::skip::note_skip_here("native AIO is refused");
         };
         let context = Context::new(&engine, 0, 1).unwrap();
         let (mut last, mut ticks) = (LastTick::default(), 0);

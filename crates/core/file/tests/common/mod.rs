@@ -1,7 +1,7 @@
 //! Helpers for the tests of the whole engine: engines of every kind, memory, commands.
 #![allow(dead_code)] // each test uses a part
 
-use nowait_block::{Segments, conformance::note_skip_here};
+use nowait_block::{Segments, skip::note_skip_here};
 use nowait_file::{
     BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
     command::{Flags, open_for},

@@ -16,7 +16,7 @@ fn silent(fd: i32) -> Bio {
 #[test]
 fn an_alarm_that_another_thread_takes_sounds_again() {
     let Ok(kaio) = Kaio::new(4) else {
-        return crate::conformance::note_skip_here("native AIO is refused");
+        return crate::skip::note_skip_here("native AIO is refused");
     };
     let (reader, _writer) = pipe().unwrap();
     kaio.queue(silent(reader.as_raw_fd())).unwrap();
@@ -82,7 +82,7 @@ fn submit_ready(kaio: &Kaio, fd: i32) {
 #[test]
 fn a_reaper_that_had_to_be_woken_for_a_submission_sleeps_in_the_kernel_from_then_on() {
     let Ok(kaio) = Kaio::new(4) else {
-        return crate::conformance::note_skip_here("native AIO is refused");
+        return crate::skip::note_skip_here("native AIO is refused");
     };
     let (kaio, (_reader, writer)) = (Arc::new(kaio), pipe().unwrap());
     let came = |reaper: std::thread::JoinHandle<Vec<Completion>>| reaper.join().unwrap().len();
@@ -113,7 +113,7 @@ fn buffered_write(fd: i32, memory: &mut [u8], offset: i64, token: u64) -> Bio {
 #[test]
 fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
     let Ok(kaio) = Kaio::new(4).map(Kaio::without_waiting) else {
-        return crate::conformance::note_skip_here("native AIO is refused");
+        return crate::skip::note_skip_here("native AIO is refused");
     };
     let (reader, _writer) = pipe().unwrap();
     // A thread of the application has queued this bio: on a worker, its number would mean another
@@ -164,7 +164,7 @@ fn queues_that_share_tags_have_room_together() {
     tags.look(|dev| Some(crate::Disk { dev, tags: 256 }));
     let queue = || Some(Kaio::new(192).ok()?.sharing(tags.share(crate::Submitter::Callers)));
     let (Some(one), Some(other)) = (queue(), queue()) else {
-        return crate::conformance::note_skip_here("native AIO is refused");
+        return crate::skip::note_skip_here("native AIO is refused");
     };
     let (reader, _writer) = pipe().unwrap();
     let queue = |of: &Kaio, count| {
@@ -190,7 +190,7 @@ fn queues_that_share_tags_have_room_together() {
 #[test]
 fn a_bio_with_an_eventfd_that_io_submit_refuses_is_given_back() {
     let Ok(kaio) = Kaio::new(4).map(Kaio::without_waiting) else {
-        return crate::conformance::note_skip_here("native AIO is refused");
+        return crate::skip::note_skip_here("native AIO is refused");
     };
     let (file, counter) = (tempfile::tempfile().unwrap(), EventFd::new().unwrap());
     let mut memory = [0; 2];

@@ -13,7 +13,7 @@ fn with_a_counter(issuer: Issuer, test: &str) -> Option<Uring> {
 
 fn with(issuer: Issuer, counter: Option<Arc<dyn Descriptor>>, test: &str) -> Option<Uring> {
     let made = Uring::new(8, issuer, counter);
-    made.map_err(|errno| crate::conformance::note_skip(test, &errno.to_string())).ok()
+    made.map_err(|errno| crate::skip::note_skip(test, &errno.to_string())).ok()
 }
 
 /// A wait that a ring leaves at an address would take the wake-up of the next thread that sleeps
@@ -223,7 +223,7 @@ fn a_ring_has_room_where_the_disk_has_tags() {
     tags.look(|dev| Some(crate::Disk { dev, tags: 256 }));
     let ring = || {
         let made = Uring::new(192, Issuer::Any, None);
-        let noted = |errno: Errno| crate::conformance::note_skip_here(&errno.to_string());
+        let noted = |errno: Errno| crate::skip::note_skip_here(&errno.to_string());
         made.map_err(noted).ok().map(|ring| ring.sharing(tags.share(crate::Submitter::Callers)))
     };
     let (Some(one), Some(other)) = (ring(), ring()) else { return };

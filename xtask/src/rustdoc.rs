@@ -29,7 +29,7 @@ static PART: LazyLock<Regex> =
     regex!(r#"(?s)<h2 id="([^"]*)"|<h([345])[^>]*class="code-header">(.*?)</h[345]>"#);
 
 /// Returns the sorted lines of the crate whose pages lie in `folder`.
-pub(super) fn list(folder: &Path) -> Result<Vec<String>> {
+pub(crate) fn list(folder: &Path) -> Result<Vec<String>> {
     let read = |name: &str| {
         let path = folder.join(name);
         fs::read_to_string(&path).with_context(|| path.display().to_string())

@@ -1,68 +1,46 @@
 //! A backend under test, and the helpers with which the claims are written.
 
-use crate::{
-    BlockBackend, Completion, VirtualClock,
-    bio::{Bio, BioOp, Segments},
-};
 use core::any::Any;
+use nowait_block::{
+    Bio, BioOp, BlockBackend, Completion, Segments, VirtualClock, skip::print_skip,
+};
 use nowait_sys::{
     Errno,
     file::IoVec,
     time::{Deadline, now_ns},
 };
-use std::{fs::OpenOptions, io::Write, sync::Arc};
+use std::sync::Arc;
 
 /// The size of a fixture's file, in bytes; it begins as zeroes.
-pub const FILE_BYTES: usize = 64 << 10;
+pub(crate) const FILE_BYTES: usize = 64 << 10;
 
 /// The features that a backend lacks, each with the reason; `None`: the backend has it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Lacks {
+pub(crate) struct Lacks {
     /// Descriptors other than the fixture's.
-    pub descriptors: Option<&'static str>,
+    pub(crate) descriptors: Option<&'static str>,
     /// Polls of pipes.
-    pub polls: Option<&'static str>,
+    pub(crate) polls: Option<&'static str>,
     /// Writes that make the file longer.
-    pub growth: Option<&'static str>,
+    pub(crate) growth: Option<&'static str>,
     /// Use from other threads than the one that made it.
-    pub threads: Option<&'static str>,
+    pub(crate) threads: Option<&'static str>,
 }
 
 /// A backend and a file for it.
-pub struct Fixture {
+pub(crate) struct Fixture {
     /// The backend under test. It is the first field, so that it is dropped before its file.
-    pub backend: Box<dyn BlockBackend>,
+    pub(crate) backend: Box<dyn BlockBackend>,
     /// A file of [`FILE_BYTES`] zero bytes, open for reading and writing.
-    pub fd: i32,
+    pub(crate) fd: i32,
     /// The same file with O_DIRECT, if the file system supports it.
-    pub direct_fd: Option<i32>,
+    pub(crate) direct_fd: Option<i32>,
     /// The clock of the backend's deadlines; `None`: CLOCK_MONOTONIC.
-    pub clock: Option<Arc<VirtualClock>>,
+    pub(crate) clock: Option<Arc<VirtualClock>>,
     /// The features that are not tested.
-    pub lacks: Lacks,
+    pub(crate) lacks: Lacks,
     /// Values that must live as long as the fixture.
-    pub keep: Box<dyn Any>,
-}
-
-/// Prints `skipped: <test>: <why>` and appends it to the file that `NOWAIT_SKIPS` names: the
-/// machine lacks what the test needs.
-pub fn note_skip(test: &str, why: &str) {
-    let line = print_skip(test, why);
-    let Ok(file) = std::env::var("NOWAIT_SKIPS") else { return };
-    let mut file = OpenOptions::new().create(true).append(true).open(&file).expect(&file);
-    file.write_all(line.as_bytes()).expect("NOWAIT_SKIPS is writable");
-}
-
-/// Notes a skip under the name of the running test, after which the harness names the thread.
-pub fn note_skip_here(why: &str) {
-    note_skip(std::thread::current().name().unwrap_or("unnamed"), why);
-}
-
-fn print_skip(test: &str, why: &str) -> String {
-    let line = format!("skipped: {test}: {why}\n");
-    // Straight to the descriptor: the test harness swallows `println!` of passing tests.
-    let _ = std::io::stderr().write_all(line.as_bytes());
-    line
+    pub(crate) _keep: Box<dyn Any>,
 }
 
 impl Fixture {

@@ -5,8 +5,8 @@ use super::{
     completion::nothing_more,
     fixture::{OnDrop, bio},
 };
-use crate::{BioOp, Segments};
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use nowait_block::{BioOp, Segments};
 use nowait_sys::{Errno, time::Deadline};
 use std::{
     io::{PipeReader, PipeWriter, Write, pipe},

@@ -5,8 +5,8 @@ use super::{
     completion::nothing_more,
     fixture::{OnDrop, bio, one},
 };
-use crate::{BioOp, BlockBackend};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use nowait_block::{BioOp, BlockBackend};
 use nowait_sys::{Errno, time::Deadline};
 
 pub(super) const CLAIMS: &[Claim] = &[

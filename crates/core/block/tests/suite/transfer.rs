@@ -4,7 +4,7 @@ use super::{
     Claim, FILE_BYTES, Fixture,
     fixture::{bio, many, pattern},
 };
-use crate::{BioOp, Segments};
+use nowait_block::{BioOp, Segments};
 
 pub(super) const CLAIMS: &[Claim] = &[
     ("reads_see_writes", reads_see_writes),

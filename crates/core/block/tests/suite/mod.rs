@@ -13,12 +13,12 @@ mod parallel;
 mod transfer;
 mod waiting;
 
-pub use fixture::{FILE_BYTES, Fixture, Lacks, note_skip, note_skip_here};
+pub(crate) use fixture::{FILE_BYTES, Fixture, Lacks};
 
 type Claim = (&'static str, fn(&Fixture));
 
 /// Checks all claims, each on its own fixture; panics with the name of the first broken claim.
-pub fn suite(make: &dyn Fn() -> Fixture) {
+pub(crate) fn suite(make: &dyn Fn() -> Fixture) {
     let all = [transfer::CLAIMS, completion::CLAIMS, waiting::CLAIMS, parallel::CLAIMS];
     for (name, claim) in all.concat() {
         // The test harness shows this line only if the claim fails.
@@ -29,16 +29,16 @@ pub fn suite(make: &dyn Fn() -> Fixture) {
 
 /// Makes a test that runs the suite, per line `name => expression;`. The expression is a
 /// `Result<Fixture, String>`: an error says why the backend cannot work on this machine.
-#[macro_export]
 macro_rules! conformance {
     ($($name:ident => $fixture:expr;)*) => { $(
         #[test]
         fn $name() {
-            let make = || -> Result<$crate::conformance::Fixture, String> { $fixture };
+            let make = || -> Result<crate::suite::Fixture, String> { $fixture };
             match make() {
-                Err(why) => $crate::conformance::note_skip(stringify!($name), &why),
-                Ok(_) => $crate::conformance::suite(&|| make().expect("it worked before")),
+                Err(why) => nowait_block::skip::note_skip(stringify!($name), &why),
+                Ok(_) => crate::suite::suite(&|| make().expect("it worked before")),
             }
         }
     )* };
 }
+pub(crate) use conformance;

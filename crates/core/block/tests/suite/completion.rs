@@ -2,9 +2,9 @@
 
 use super::{
     Claim, Fixture,
-    fixture::{bio, many, note_skip, one, pattern},
+    fixture::{bio, many, one, pattern},
 };
-use crate::{BioOp, Segments};
+use nowait_block::{Bio, BioOp, Segments, skip::note_skip};
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
 
 pub(super) const CLAIMS: &[Claim] = &[
@@ -125,7 +125,7 @@ fn full_backend_gives_the_bio_back(fixture: &Fixture) {
 
 impl Fixture {
     /// Runs one bio while `others` are still in flight, and reaps them all.
-    fn run_among(&self, bio: crate::Bio, others: usize) -> Result<u32, Errno> {
+    fn run_among(&self, bio: Bio, others: usize) -> Result<u32, Errno> {
         let token = bio.token;
         self.start(bio);
         let done = self.reap(others + 1);
