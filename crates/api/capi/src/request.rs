@@ -224,8 +224,12 @@ impl Request {
         if has_fd && self.fd < 0 {
             return refused(Errno::BADF, "fd is negative");
         }
-        if self.file.is_null() != has_fd {
-            return refused(Errno::INVAL, "expected a file or a descriptor, not both");
+        match (self.file.is_null(), has_fd) {
+            (true, false) => return refused(Errno::INVAL, "this operation needs file"),
+            (false, true) => {
+                return refused(Errno::INVAL, "this operation works on fd: file must be NULL");
+            }
+            _ => {}
         }
         let memory = has_memory || self.buffer.is_null();
         let length = has_memory || has_place || self.length == 0;

@@ -58,7 +58,7 @@ pub struct Process {
     pub(crate) mark: ForkMark,
 }
 
-/// The state of an interface in one process: a forked child does not inherit it.
+/// What POSIX AIO keeps for one process; a forked child starts without it.
 pub type Face = Box<dyn Any + Send + Sync>;
 
 #[derive(Default)]

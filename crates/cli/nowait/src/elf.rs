@@ -27,7 +27,7 @@ pub(crate) struct Elf {
     pub(crate) dynamic: bool,
     /// The names of the libraries that the file needs.
     pub(crate) needed: Vec<String>,
-    /// The functions that the file imports from these libraries.
+    /// The names of all symbols that the file takes from other libraries.
     pub(crate) imports: Vec<String>,
 }
 

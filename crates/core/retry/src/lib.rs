@@ -1,4 +1,4 @@
-//! Operations that are retried. Nothing here knows pages, files or devices.
+//! Operations that are retried. Nothing here knows pages, devices, or what a descriptor names.
 //!
 //! ```text
 //!            submit                                 a condition comes true

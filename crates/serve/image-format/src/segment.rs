@@ -164,7 +164,9 @@ impl Header {
         let content = match resume {
             0 => Content::Changes(records),
             _ if !records.is_empty() => return Err(Damage("a fence with records")),
-            resume if resume <= stamp.number => return Err(Damage("a fence that leads back")),
+            resume if resume <= stamp.number => {
+                return Err(Damage("a fence whose next place is not behind itself"));
+            }
             resume if resume - stamp.number > WINDOW => {
                 return Err(Damage("a fence that leads too far"));
             }

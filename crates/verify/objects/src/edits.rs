@@ -192,7 +192,8 @@ impl Edits {
         self.alive().next().map(|it| format!("{:?} does not end", it.edit))
     }
 
-    /// Compares the edits with the image's head.
+    /// Checks that the image has the size and the snapshots that the finished edits gave it, and
+    /// that the data of the snapshots have not changed.
     ///
     /// # Errors
     /// A snapshot is missing or differs.

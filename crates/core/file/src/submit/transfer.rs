@@ -98,7 +98,8 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Ends a transfer that the kernel has refused.
+    /// Decides what becomes of a transfer that the kernel has refused: submit fails, or the request
+    /// completes with the error.
     fn refuse(&self, command: &Command, errno: Errno) -> Result<Started, Errno> {
         // If the file system itself refuses a write, the kernel's AIO has accepted it already: the
         // error is the result.
