@@ -380,7 +380,8 @@ fn malformed_requests_are_refused_before_they_start() {
     };
     refuse(Errno::INVAL, "NOWAIT_OP", &|r| r.op = 0);
     refuse(Errno::INVAL, "NOWAIT_OP", &|r| r.op = 999);
-    refuse(Errno::INVAL, "a file or a descriptor", &|r| r.file = null_mut());
+    refuse(Errno::INVAL, "needs file", &|r| r.file = null_mut());
+    refuse(Errno::INVAL, "file must be NULL", &|r| r.op = op::POLL);
     refuse(Errno::INVAL, "must be 0", &|r| r.flags = 2);
     refuse(Errno::INVAL, "linked to nothing", &|r| r.flags = LINK);
     refuse(Errno::INVAL, "must be 0", &|r| r.reserved[1] = 1);

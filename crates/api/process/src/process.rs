@@ -58,7 +58,7 @@ pub struct Process {
     pub(crate) mark: ForkMark,
 }
 
-/// What POSIX AIO keeps for one process; a forked child starts without it.
+/// The state of POSIX AIO in one process; a forked child starts without it.
 pub type Face = Box<dyn Any + Send + Sync>;
 
 #[derive(Default)]

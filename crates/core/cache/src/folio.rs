@@ -448,8 +448,8 @@ impl Folio {
         }
     }
 
-    /// Takes off a pin. Returns `true` if this was the last pin of a detached folio: the caller must
-    /// then free the folio.
+    /// Takes off a pin. Returns `true` if this was the last pin of a detached folio: the caller
+    /// must then free the folio.
     #[inline]
     #[must_use]
     pub(crate) fn unpin(&self) -> bool {
