@@ -132,7 +132,7 @@ outlive() {
             3 | 8)
                 kill -KILL "$server"
                 wait "$server" || true
-                refuses "waits for the image" nowait serve /data/other --ublk 0
+                refuses "belongs to another image" nowait serve /data/other --ublk 0
                 serve vm=/data/killed --ublk vm=0 --threads 1
                 ;;
         esac
