@@ -4,7 +4,7 @@ use crate::{
     Command, Kind,
     hints::{Calm, Closes, filesystem::FileSystems},
 };
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicI8, AtomicUsize, Ordering::Relaxed};
 use nowait_sys::{
     Errno, announce,
     cred::Credentials,
@@ -25,8 +25,7 @@ pub(crate) struct Known {
     /// `true`: the kernel knows the flags RWF_APPEND and RWF_NOAPPEND, by which a write chooses
     /// whether it appends.
     chooses_append: OnceLock<bool>,
-    /// A buffered read that fails with EAGAIN has started in the kernel.
-    starts_reads: OnceLock<bool>,
+    missed_reads: MissedReads,
 }
 
 impl Known {
@@ -52,14 +51,12 @@ impl Known {
         *self.chooses_append.get_or_init(file::can_choose_append)
     }
 
-    /// Has the kernel begin a read whose attempt found no data. The attempt has done so itself on
-    /// newer kernels: Linux 6.12 does, 6.1 does not.
+    /// Makes the kernel begin a read whose attempt found no data, on kernels on which the attempt
+    /// has not begun it.
     pub(crate) fn begin_missed_read(&self, command: &Command) {
         let Ok(next) = u64::try_from(command.next_offset()) else { return };
-        let fd = command.fd;
-        let starts = || starts_reads(announce::has_page(fd, next));
-        if !self.starts_reads.get_or_init(starts) {
-            announce::announce(fd, next, command.len - command.done);
+        if !self.missed_reads.has_begun(|| announce::has_page(command.fd, next)) {
+            announce::announce(command.fd, next, command.len - command.done);
         }
     }
 
@@ -84,12 +81,43 @@ impl Known {
     }
 }
 
-/// Returns `true` if attempts start reads, by a look at the page of one that failed. No kernel
-/// without cachestat(2) starts them; where the look is refused, they are taken to start.
-fn starts_reads(has_page: Result<bool, Errno>) -> bool {
+/// Tells kernels that begin a buffered read when its attempt fails with EAGAIN (Linux 6.12) from
+/// those that do not (6.1).
+///
+/// A single look at the page may mislead: the attempt may have failed on a lock, or another program
+/// may have read the page. So the first misses are looked at until one answer leads by `LEAD`.
+#[derive(Default)]
+struct MissedReads {
+    /// The looks that found the page, less those that did not.
+    balance: AtomicI8,
+}
+
+/// The lead that decides.
+const LEAD: i8 = 4;
+
+impl MissedReads {
+    /// Returns `true` if the kernel has begun the read whose attempt has just failed. `has_page`
+    /// looks at the first page of the read.
+    fn has_begun(&self, has_page: impl FnOnce() -> Result<bool, Errno>) -> bool {
+        let balance = self.balance.load(Relaxed);
+        if balance.abs() >= LEAD {
+            return balance > 0;
+        }
+        // Two threads at once count as one look.
+        let next = balance_after(balance, has_page());
+        self.balance.store(next, Relaxed);
+        next > balance
+    }
+}
+
+/// Returns the balance after a look. No kernel without cachestat(2) begins such reads; where the
+/// look is refused, the kernel is taken to begin them.
+fn balance_after(balance: i8, has_page: Result<bool, Errno>) -> i8 {
     match has_page {
-        Ok(has_page) => has_page,
-        Err(errno) => errno != Errno::NOSYS,
+        Ok(true) => balance + 1,
+        Ok(false) => balance - 1,
+        Err(Errno::NOSYS) => -LEAD,
+        Err(_) => LEAD,
     }
 }
 
@@ -111,7 +139,8 @@ mod tests {
         if announce::has_page(fd, 0) != Ok(false) {
             return note_skip_here("cachestat(2) is not there, or /var/tmp is in memory");
         }
-        let known = Known { starts_reads: OnceLock::from(false), ..Known::default() };
+        let missed_reads = MissedReads { balance: AtomicI8::new(-LEAD) };
+        let known = Known { missed_reads, ..Known::default() };
         let segment = IoVec { base: core::ptr::null_mut(), len: 4096 };
         // SAFETY: nothing is read by the command.
         let read = unsafe {
@@ -122,15 +151,32 @@ mod tests {
     }
 
     #[test]
-    fn which_attempts_start_reads() {
-        let table = [
-            (Ok(true), true),
-            (Ok(false), false),
-            (Err(Errno::NOSYS), false),
-            (Err(Errno::PERM), true),
+    fn the_first_looks_decide_whether_attempts_begin_reads() {
+        const NO: Result<bool, Errno> = Ok(false);
+        const YES: Result<bool, Errno> = Ok(true);
+        let no_call = Err(Errno::NOSYS);
+        // The looks, the answer for the read of the last one, and whether a further miss is looked
+        // at.
+        let table: [(&[_], bool, bool); 8] = [
+            (&[YES], true, true),
+            (&[NO], false, true),
+            (&[NO, YES], true, true),
+            (&[YES, YES, NO, YES, YES, YES], true, false),
+            (&[NO, NO, YES, NO, NO, NO], false, false),
+            (&[no_call], false, false),
+            (&[Err(Errno::PERM)], true, false),
+            (&[NO, Err(Errno::PERM)], true, false),
         ];
-        for (has_page, starts) in table {
-            assert_eq!(starts_reads(has_page), starts, "{has_page:?}");
+        for (looks, begun, looks_again) in table {
+            let reads = MissedReads::default();
+            let answers: Vec<bool> = looks.iter().map(|look| reads.has_begun(|| *look)).collect();
+            assert_eq!(answers.last(), Some(&begun), "{looks:?}");
+            let mut looked = false;
+            reads.has_begun(|| {
+                looked = true;
+                YES
+            });
+            assert_eq!(looked, looks_again, "{looks:?}");
         }
     }
 }
