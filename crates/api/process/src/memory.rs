@@ -31,12 +31,6 @@ impl Page {
         asked.0 > 1 && (self.0 == asked.0 || self.0 == asked.0 | 1)
     }
 
-    /// Returns `true` if a check of the page is remembered.
-    #[inline]
-    fn is_known(self) -> bool {
-        Page(GOOD[self.slot()].load(Relaxed)).serves(self)
-    }
-
     fn slot(self) -> usize {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
         let hash = (self.0 as u64 >> 1).wrapping_mul(FACTOR);
@@ -91,22 +85,29 @@ pub unsafe fn write<T: Copy>(address: usize, value: T) -> Result<(), Errno> {
 #[inline]
 fn require(address: usize, len: usize, writable: bool) -> Result<(), Errno> {
     let last = address.checked_add(len - 1).ok_or(Errno::FAULT)?;
-    let pages = [address, last].map(|byte| Page::new(byte / PAGE_SIZE, writable));
-    if pages[0].is_known() && (pages[1].0 == pages[0].0 || pages[1].is_known()) {
-        return Ok(());
+    require_page(address / PAGE_SIZE, writable)?;
+    if last / PAGE_SIZE != address / PAGE_SIZE {
+        require_page(last / PAGE_SIZE, writable)?;
     }
-    [address, last].into_iter().try_for_each(|byte| check_byte(byte, writable))
+    Ok(())
 }
 
-/// Asks the kernel for a page, and remembers it.
+#[inline]
+fn require_page(number: usize, writable: bool) -> Result<(), Errno> {
+    let page = Page::new(number, writable);
+    let slot = &GOOD[page.slot()];
+    if Page(slot.load(Relaxed)).serves(page) { Ok(()) } else { check(page, slot) }
+}
+
+/// Asks the kernel about a page, and remembers it in `slot`.
 #[cold]
-fn check_byte(address: usize, writable: bool) -> Result<(), Errno> {
-    match writable {
-        true => check_writable(address)?,
-        false => check_readable(address)?,
+fn check(page: Page, slot: &AtomicUsize) -> Result<(), Errno> {
+    let address = (page.0 >> 1) * PAGE_SIZE;
+    match page.0 & 1 {
+        0 => check_readable(address)?,
+        _ => check_writable(address)?,
     }
-    let page = Page::new(address / PAGE_SIZE, writable);
-    GOOD[page.slot()].store(page.0, Relaxed);
+    slot.store(page.0, Relaxed);
     Ok(())
 }
 
