@@ -179,7 +179,7 @@ impl AioContext {
     ) -> Result<usize, Errno> {
         // The call always gets a time limit, which a deferred signal sets to zero to end the wait.
         // For a limit of more than 292 years (KTIME_SEC_MAX) the kernel starts no timer, as for
-        // none; a timer would take 0.3 µs.
+        // none.
         const ENDLESS: libc::timespec = libc::timespec { tv_sec: 1 << 34, tv_nsec: 0 };
         let mut left = deadline.remaining().unwrap_or(ENDLESS);
         // A deferred signal writes 0 to this word of the time limit; the other word is 0 already.

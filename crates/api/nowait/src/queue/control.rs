@@ -123,9 +123,11 @@ impl<T, B> Queue<T, B> {
         Ok(())
     }
 
-    /// Makes `then` begin when `first` has succeeded. Both requests must be prepared and not
-    /// submitted, `first` before `then`.
+    /// Makes `then` begin when `first` has succeeded: a sync after its write, for example. If
+    /// `first` fails, is short or is cancelled, `then` ends with `ECANCELED`. Chains are possible,
+    /// and several requests may follow one.
     ///
+    /// Both requests must be prepared and not submitted, `first` before `then`.
     /// # Errors
     /// `EINVAL`: the requests are not prepared in this order, or `then` has a link already.
     /// `EOPNOTSUPP`: `then` transfers to or from a stream.

@@ -7,9 +7,9 @@
 //!
 //! Some programs do neither: they reset the eventfd by a call that the library does not see, look
 //! at the ring before they read the eventfd, or never read it. If events stay unread while the
-//! program does not look for them, the driver signals the eventfd once more. A program for which
-//! that happens again and again is distrusted, and so is one that names several eventfds. The
-//! driver then carries the requests that name an eventfd.
+//! program does not look for them, the driver signals the eventfd once more. If the driver has to
+//! do so again and again, or if the program names several eventfds, the driver carries the requests
+//! that name an eventfd from then on.
 
 use crate::{Context, hold::Holds};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
