@@ -277,7 +277,11 @@ impl Guest {
     /// # Panics
     /// The task failed.
     pub(crate) fn finish(mut self, task: &str) -> Vec<String> {
-        while self.next_line().is_some() {}
+        // A guest whose task has failed may not end: its disk may wait for a server that is gone.
+        let failed = format!("guest: {task}");
+        while let Some(line) = self.next_line() {
+            assert!(line != failed, "{}", self.said);
+        }
         let output = self.running.wait(DEADLINE);
         assert!(output.status.success(), "{output}\n{}", self.said);
         let told = self.said.lines().map(str::trim_end);
