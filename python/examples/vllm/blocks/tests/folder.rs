@@ -4,7 +4,7 @@ use nowait::Nowait;
 use nowait_blocks::{BlockFolder, Config, Direction, Finished, Region};
 use std::{
     fs::{self, File, FileTimes},
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::mpsc::{self, RecvTimeoutError},
     thread,
@@ -189,6 +189,9 @@ fn every_caller_of_close_waits_for_the_blocks_in_flight() {
     let count = File::open(root.path().join(".nowait/usage")).unwrap();
     count.lock().unwrap();
     tier.folder.submit(1, Direction::Store, vec![(key(1), 0)]);
+    while !is_waited_for(&count) {
+        thread::yield_now(); // `close` fails a block that is not in flight at once
+    }
     let (closed, ends) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -203,6 +206,13 @@ fn every_caller_of_close_waits_for_the_blocks_in_flight() {
         count.unlock().unwrap();
         assert_eq!(early, Err(RecvTimeoutError::Timeout));
     });
+}
+
+/// Returns `true` if a thread waits for the lock of this file (proc_locks(5)).
+fn is_waited_for(file: &File) -> bool {
+    let inode = format!(":{} ", file.metadata().unwrap().ino());
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    locks.lines().any(|lock| lock.contains(" -> ") && lock.contains(&inode))
 }
 
 #[test]
