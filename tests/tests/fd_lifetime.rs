@@ -142,6 +142,19 @@ fn descriptors_in_turn_are_looked_at_once_in_each_call() {
     assert_eq!(calls.matches("F_GETFL").count(), 2, "one for each file\n{calls}");
 }
 
+#[test]
+fn the_file_of_long_direct_reads_is_looked_at_again_only_after_a_close() {
+    let Some(subject) = Subject::chosen(Library::Preload, Backend::Auto) else { return };
+    let Some(()) = skip::unless(skip::missing_program(&["strace"])) else { return };
+    let scratch = Scratch::new("long-reads");
+    let log = scratch.file("calls");
+    let traced = subject.disturb(None).launch("strace").args(["-f", "-e", "fcntl", "-o"]);
+    let traced = traced.arg(&log).args([PROGRAM, "long-reads"]);
+    traced.arg(scratch.file("one")).arg(scratch.file("other")).succeed();
+    let calls = std::fs::read_to_string(&log).expect("strace writes what was called");
+    assert_eq!(calls.matches("F_GETFL").count(), 4, "two for each file, of 32 reads\n{calls}");
+}
+
 /// Returns the lowest number that a traced call of fcntl(2) permits for a duplicate.
 fn lowest_number(call: &str) -> Option<u32> {
     let (_, floor) = call.split_once("F_DUPFD_CLOEXEC, ")?;

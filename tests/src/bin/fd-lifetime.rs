@@ -28,6 +28,7 @@ fn main() {
         ["close-all", file] => closing_everything_leaves_aio_alone(Path::new(file)),
         ["event-counter", file] => a_closed_event_counter_is_gone(Path::new(file)),
         ["turns", one, other] => two_files_are_written_in_turn([one, other].map(Path::new)),
+        ["long-reads", one, other] => long_direct_reads([one, other].map(Path::new)),
         ["context-in-child"] => a_child_makes_a_context(),
         ["umount", folder, device] => umount_is_not_busy(folder, device),
         _ => panic!("unknown case {args:?}"),
@@ -322,6 +323,29 @@ fn two_files_are_written_in_turn(paths: [&Path; 2]) {
     for done in context.run((0..32).map(write).collect()) {
         assert_eq!(done.res, BLOCK as i64);
     }
+}
+
+/// Like a database that reads pages of 16 KiB, and whose descriptor is then another file.
+fn long_direct_reads(paths: [&Path; 2]) {
+    const LONG: usize = 16 << 10;
+    const BLOCKS: u64 = 32;
+    let [one, other] = paths.map(|path| {
+        let fill = if path == paths[0] { b'1' } else { b'2' };
+        std::fs::write(path, vec![fill; LONG * BLOCKS as usize]).unwrap();
+        OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).unwrap()
+    });
+    let context = Context::new(8).expect("io_setup");
+    let read_all = |fd: BorrowedFd<'_>, fill: u8| {
+        for block in 0..BLOCKS {
+            let read = Request::read(fd, LONG, block * LONG as u64);
+            let done = context.run(vec![read]).remove(0);
+            assert_eq!((done.res, done.request.bytes()), (LONG as i64, &[fill; LONG][..]));
+        }
+    };
+    read_all(one.as_fd(), b'1');
+    let replaced = replace(one.into_raw_fd(), "dup2", paths[1], &other);
+    // SAFETY: `replace` returned it, and it is open until the end of the process.
+    read_all(unsafe { BorrowedFd::borrow_raw(replaced) }, b'2');
 }
 
 /// When an fsync has completed, the writes submitted before it are on the device below.

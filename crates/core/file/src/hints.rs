@@ -16,7 +16,7 @@
 //! | remembered | chooses | the kernel looks in |
 //! |---|---|---|
 //! | status flags | an attempt without fcntl(2) before it, or io_submit | preadv2, pwrite, io_submit |
-//! | the blocks of the file (`Blocks`) | a direct write by io_submit, without fstat(2) before it | io_submit |
+//! | the file and its blocks (`Blocks`) | a direct transfer by io_submit, without fstat(2) before it | io_submit |
 //! | that the file is in memory | an attempt without RWF_NOWAIT | the attempt: it may have to wait |
 //! | the device that a buffered write went to | a write in submit | the write: it may block |
 //! | that the file system refuses RWF_NOWAIT | the driver, not native AIO | |
@@ -26,6 +26,11 @@
 //!
 //! A wrong hint costs time: if a number has come to mean another file, at most `BELIEVED` requests
 //! wait for a device inside submit.
+//!
+//! The remembered file of a long direct read serves once more, if the kernel ends the read short
+//! after submit: the rest is read only if the number means that file then. Only a program that has
+//! exchanged the number's file twice, the first time by a close that nowait does not see, could get
+//! bytes of the wrong file.
 
 mod burst;
 mod calm;

@@ -5,6 +5,7 @@ use super::calm::Device;
 use crate::command::Flags;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use nowait_retry::closes::{Closes, SLOTS};
+use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
 const SCORE_MAX: u8 = 16;
@@ -28,15 +29,11 @@ pub(crate) struct DescriptorHints {
     flags: [AtomicU64; SLOTS],
     /// The descriptor plus one, and the device to which its writes inside submit go.
     written: [AtomicU64; SLOTS],
-    /// The descriptor plus one, whether its file has holes, and how many blocks the file has.
-    blocks: [AtomicU64; SLOTS],
+    /// The descriptor and its file.
+    blocks: Mutex<[Option<(i32, Blocks)>; SLOTS]>,
     /// The last number found to be an eventfd, plus one.
     counter: AtomicU32,
 }
-
-/// The bits for a number of blocks in a word that also holds a descriptor.
-const BLOCK_BITS: u32 = 43;
-const BLOCK: u64 = 4096;
 
 /// The number of uses of remembered status flags before they are read again.
 pub(crate) const BELIEVED: u64 = 63;
@@ -47,10 +44,12 @@ const IN_MEMORY: u32 = 2;
 const ALWAYS_WAITS: u32 = 3;
 const STATE_BITS: u32 = 2;
 
-/// The allocated blocks of a file.
+/// A regular file and its allocated blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocks {
-    /// The offset where the last of them ends.
+    /// The device and the number of the inode.
+    pub(crate) inode: (u64, u64),
+    /// The number of bytes in the file.
     pub(crate) end: u64,
     /// `true`: some blocks before `end` may be missing.
     pub(crate) has_holes: bool,
@@ -67,7 +66,7 @@ impl DescriptorHints {
             in_memory: [const { AtomicU32::new(0) }; SLOTS],
             flags: [const { AtomicU64::new(0) }; SLOTS],
             written: [const { AtomicU64::new(0) }; SLOTS],
-            blocks: [const { AtomicU64::new(0) }; SLOTS],
+            blocks: Mutex::new([None; SLOTS]),
             counter: AtomicU32::new(0),
         }
     }
@@ -82,7 +81,7 @@ impl DescriptorHints {
             self.flags[slot].store(0, Relaxed);
             self.in_memory[slot].store(0, Relaxed);
             self.written[slot].store(0, Relaxed);
-            self.blocks[slot].store(0, Relaxed);
+            self.blocks.lock()[slot] = None;
         }
         slot
     }
@@ -144,21 +143,17 @@ impl DescriptorHints {
         self.written[self.slot(fd)].store(known, Relaxed);
     }
 
-    /// Returns the file's blocks as they were last recorded.
+    /// Returns the file and its blocks as they were last recorded.
     pub(crate) fn blocks(&self, fd: i32) -> Option<Blocks> {
-        let known = self.blocks[self.slot(fd)].load(Relaxed);
-        let end = (known & ((1 << BLOCK_BITS) - 1)) * BLOCK;
-        let is_of_fd = known >> (BLOCK_BITS + 1) == one_more(fd);
-        is_of_fd.then_some(Blocks { end, has_holes: known >> BLOCK_BITS & 1 == 1 })
+        let slot = self.slot(fd);
+        let (of, blocks) = self.blocks.lock()[slot]?;
+        (of == fd).then_some(blocks)
     }
 
-    /// Records the blocks of the file.
+    /// Records the file and its blocks.
     pub(crate) fn has_blocks(&self, fd: i32, blocks: Blocks) {
-        let file = one_more(fd) << 1 | u64::from(blocks.has_holes);
-        let known = file << BLOCK_BITS | (blocks.end / BLOCK).min((1 << BLOCK_BITS) - 1);
-        if fd < 1 << 19 {
-            self.blocks[self.slot(fd)].store(known, Relaxed);
-        }
+        let slot = self.slot(fd);
+        self.blocks.lock()[slot] = Some((fd, blocks));
     }
 
     /// Returns `true` if the file system refuses transfers with RWF_NOWAIT (`EOPNOTSUPP`).

@@ -36,8 +36,8 @@ pub(crate) struct DirectRequest {
     pub(crate) data: u64,
     /// Address of the iocb.
     pub(crate) obj: u64,
-    /// The inode and size of the file at submission, if they were looked up: needed to transfer the
-    /// rest of a short transfer.
+    /// The inode and size of the file at submission, if they were looked up, or remembered for a
+    /// long read: needed to transfer the rest of a short transfer.
     pub(crate) file: Option<FileState>,
     pub(crate) cancelled: bool,
     /// The eventfd that the kernel signals when the request ends; the result is then final.
@@ -159,7 +159,11 @@ impl DirectRequests {
     /// Looks up the inode of a request by its number, which cannot mean another file yet.
     pub(crate) fn identify(&self, key: u64) {
         let mut table = self.table.lock();
-        table.get_mut(key).iter_mut().for_each(|request| _ = request.key());
+        let Some(request) = table.get_mut(key) else { return };
+        if request.command.is_hinted() {
+            request.file = None; // it was remembered, too
+        }
+        request.key();
     }
 
     /// Removes a request whose bio the queue has not taken.

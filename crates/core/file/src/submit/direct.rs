@@ -54,10 +54,12 @@ impl<'a> Submission<'a> {
         }
         let is_write = command.kind == Kind::Write;
         let end = (command.offset as u64).saturating_add(command.len);
-        let known = self.context.hints.descriptors.blocks(command.fd);
+        let (is_long, descriptors) = (command.len > BLOCK, &self.context.hints.descriptors);
+        let needs_file = is_write || is_long || self.kernel_counter.is_some();
+        let known = if needs_file { descriptors.blocks(command.fd) } else { None };
         let has_holes = match known.filter(|blocks| end <= blocks.end) {
             Some(blocks) => is_write && blocks.has_holes,
-            None if is_write || self.kernel_counter.is_some() => return (false, false),
+            None if needs_file => return (false, false),
             None => false,
         };
         let may_block = has_holes || self.kernel_counter.is_some();
@@ -69,15 +71,16 @@ impl<'a> Submission<'a> {
                     && engine.orders.is_empty()
                     && engine.unordered.is_empty()
             }
-            false => command.len <= BLOCK,
+            false => !is_long || engine.config().sees_closes,
         };
         (is_familiar, has_holes)
     }
 
-    /// Records the end of a file's blocks, for later direct transfers.
+    /// Records a file and its blocks, for later direct transfers.
     pub(super) fn note_blocks(&self, command: &Command, stat: &Stat) {
         if command.is_direct() && stat.is_regular() {
-            let blocks = Blocks { end: stat.size as u64, has_holes: stat.may_have_holes() };
+            let (inode, end) = ((stat.dev, stat.ino), stat.size as u64);
+            let blocks = Blocks { inode, end, has_holes: stat.may_have_holes() };
             self.context.hints.descriptors.has_blocks(command.fd, blocks);
         }
     }
@@ -161,6 +164,15 @@ impl<'a> Submission<'a> {
     ) -> Result<bool, Errno> {
         let (context, is_write) = (self.context, command.kind == Kind::Write);
         let files = &context.engine().user_files;
+        // The kernel may end a long read short. The rest is read only if the number means this file
+        // then.
+        let file = match is_write || command.len <= BLOCK {
+            true => None,
+            false => match context.hints.descriptors.blocks(command.fd) {
+                Some(blocks) => Some(FileState { key: blocks.inode, end: blocks.end }),
+                None => return Ok(false),
+            },
+        };
         let begun = if is_write { files.begin_unknown(context) } else { None };
         if is_write && begun.is_none() {
             return Ok(false);
@@ -169,7 +181,7 @@ impl<'a> Submission<'a> {
         let places = begun.map(UnknownWrite::forget);
         let mut result = Ok(0);
         let give = if may_block { Give::Waiting } else { Give::Now };
-        if let Some(refused) = self.give(command, target, (None, places), give) {
+        if let Some(refused) = self.give(command, target, (file, places), give) {
             let Some((token, said)) = refused.bios.first().copied() else {
                 self.carry_elsewhere(refused);
                 return Ok(true);
