@@ -1,8 +1,9 @@
 //! Memory for transfers: page-aligned, reused, and bounded.
 //!
 //! All images share half of the memory; each has an equal share of the other half for itself, so
-//! that requests that wait for a stalled disk leave room for other images. An image that holds
-//! nothing may have one request in any case, however small its share is.
+//! that requests that wait for a stalled disk leave room for other images. A front may exceed the
+//! bound by one request of an image or client that holds nothing, so that each makes progress,
+//! however small its share is.
 
 use core::fmt;
 use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
@@ -87,7 +88,8 @@ unsafe impl IoBufferMut for Chunk {
     }
 }
 
-/// Hands out chunks up to a bound, and keeps some freed memory for the next ones.
+/// Hands out chunks, counts them against a bound that callers check by [`Pool::has_room`], and
+/// keeps some freed memory for the next ones.
 #[derive(Debug)]
 pub struct Pool {
     free: [Vec<AlignedBuffer>; CLASSES],
@@ -220,7 +222,7 @@ impl Pool {
         Chunk { memory, io_len: len, skip: 0, wanted: len, image }
     }
 
-    /// Frees the kept memory if it and `bytes` more would exceed the bound.
+    /// Frees the kept memory if the used memory, the kept memory and `bytes` more exceed the bound.
     fn make_room(&mut self, bytes: usize) {
         if self.used_bytes + self.free_bytes + bytes > self.bound_bytes {
             self.free.iter_mut().for_each(Vec::clear);

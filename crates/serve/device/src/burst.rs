@@ -10,7 +10,8 @@
 /// Decides how many of the waiting requests to hand over.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
-    /// The number of requests in flight when half of a burst was handed over.
+    /// The number of requests in flight after half of a burst was handed over; `None`: no half
+    /// waits.
     held_at: Option<usize>,
 }
 

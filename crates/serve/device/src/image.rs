@@ -1,4 +1,4 @@
-//! An image: a window of a file or block device.
+//! An image: a window of a source, such as a file or block device.
 
 use crate::{
     AnySource, Backing, Source, Stats,
@@ -31,7 +31,7 @@ pub enum Cache {
 /// How to open and present an image.
 #[derive(Clone, Debug, Default)]
 pub struct ImageOptions {
-    /// The file or block device.
+    /// The file or block device, or the address of another source.
     pub path: PathBuf,
     /// The name by which clients ask for the image.
     pub name: String,
@@ -46,8 +46,8 @@ pub struct ImageOptions {
     /// How long the window is, in bytes; `None`: up to the end of the file, even if the file's size
     /// changes.
     pub length: Option<u64>,
-    /// The size of a sector in bytes, a power of two from 512 to 65,536; `None`: the block
-    /// size of direct I/O on the file.
+    /// The size of a sector in bytes, a power of two from 512 to 65,536; `None`: the block size of
+    /// the source (1 for a file with a cache).
     pub sector_bytes: Option<u32>,
     /// How long requests wait when the NBD server that holds the image cannot be reached.
     pub patience: Patience,
@@ -116,13 +116,13 @@ impl<F> Image<F> {
         }
     }
 
-    /// Adds a client that flushes, and returns the failures that it need not be told of.
+    /// Returns the failures of which a new client need not be told: all so far.
     pub fn join(&self) -> KnownFailures {
         self.flushes.join()
     }
 
-    /// Begins a write whose failure other clients must learn of. `None`: a failure of the write
-    /// concerns only its own client.
+    /// Begins a durable write whose failure other clients must learn of. `None`: the write is not
+    /// durable, or its failure concerns only its own client.
     pub(crate) fn begin_write(&self, durable: bool) -> Option<Flush> {
         let is_heard = durable && self.is_cached_by_kernel;
         is_heard.then(|| self.flushes.begin_write(self.flushes.failures()))
@@ -190,13 +190,15 @@ impl Image {
     }
 
     /// Makes the images that `all` describe from their sources, which it takes one by one, and
-    /// claims files. While one image of a file exists, no other process that locks images as QEMU
-    /// does can change bytes that are served, or use bytes that may be written. Several images may
-    /// be windows of one file. Blocks.
+    /// claims files. While an image of a file exists, it locks the file as QEMU does. Another
+    /// process that respects these locks can write the file only if all its images have
+    /// `force_share`, and can read a file that an image may write only if the process shares the
+    /// file, too. Several images may be windows of one file. Blocks.
     ///
     /// # Errors
     /// A source has failed, or another process uses it; a window lies outside the file, or is not
-    /// of whole sectors; two windows overlap where one can be written.
+    /// of whole sectors; two windows overlap where one can be written and neither has
+    /// `force_share`.
     pub fn of_sources(
         all: &[ImageOptions],
         sources: impl IntoIterator<Item = Result<AnySource, ImageError>>,
@@ -268,7 +270,7 @@ impl Image {
         Ok((self.size.swap(size, Relaxed), size))
     }
 
-    /// Returns how many bytes at the end of the file are not served, because they fill no whole
+    /// Returns how many bytes at the end of the window are not served, because they fill no whole
     /// sector.
     pub fn cut_off(&self) -> u64 {
         let there = self.measure().map_or(0, |range| range.end.saturating_sub(range.start));

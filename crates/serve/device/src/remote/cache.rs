@@ -146,7 +146,8 @@ pub(super) struct Visit {
 }
 
 impl Visit {
-    /// Caches the `bytes` that the successful request read or wrote.
+    /// Caches the `bytes` that the successful request read or wrote, unless a change overlapped
+    /// with it.
     pub(super) fn end_well(self, bytes: &[u8]) {
         if !matches!(self.command.kind, Kind::Read | Kind::Write) {
             return;

@@ -30,12 +30,12 @@ impl Changes {
         (!is_changing).then(|| self.begun(pages))
     }
 
-    /// Returns how many changes of these pages have begun, in all.
+    /// Returns a number that grows whenever a change of one of these pages begins.
     pub(super) fn begun(&self, pages: &Range<u64>) -> u64 {
         places(pages).map(|place| self.counters[place].begun).sum()
     }
 
-    /// Notes that a change of these pages begins.
+    /// Counts a change of these pages as begun and in flight.
     pub(super) fn begin(&mut self, pages: &Range<u64>) {
         for place in places(pages) {
             self.counters[place].begun += 1;
@@ -43,7 +43,7 @@ impl Changes {
         }
     }
 
-    /// Notes that a change of these pages has ended.
+    /// Counts a change of these pages as no longer in flight.
     pub(super) fn end(&mut self, pages: &Range<u64>) {
         places(pages).for_each(|place| self.counters[place].in_flight -= 1);
     }
