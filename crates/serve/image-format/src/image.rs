@@ -123,7 +123,7 @@ impl Image {
         }
     }
 
-    /// Handles an answer of the store. A second answer to the same operation has no effect.
+    /// Continues with an answer of the store. A second answer to the same operation has no effect.
     pub fn answer(&mut self, ticket: Ticket, answer: Answer, now_ns: u64) {
         self.out.now_ns = now_ns;
         let Some(errand) = self.out.errands.answered(ticket) else { return };

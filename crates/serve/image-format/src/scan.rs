@@ -5,8 +5,8 @@
 //!                    └── next ──── WINDOW ───┘  many as may have been in flight with it
 //! ```
 //! A missing segment is the end of the log, unless a segment behind it shows that it was durable
-//! ([`Header::proves`]), or the head says that the log reaches farther. Otherwise the segment is
-//! lost, or the store has erred, so the scan requests it a few times. At the end, it lists the
+//! ([`Header::proves`]), or the head says that the log reaches farther. In both cases the segment
+//! is lost, or the store has erred, so the scan requests it a few times. At the end, it lists the
 //! objects from there on: none may lie farther than the segments in flight.
 
 use crate::head::Head;
@@ -140,7 +140,8 @@ impl Scan {
         }
     }
 
-    /// Parses the first bytes of a segment; returns `None` if it does not belong to the image.
+    /// Parses and stores the header of a segment, which begins with `bytes`. `None`: the segment is
+    /// damaged, or belongs to another image.
     pub(crate) fn take(
         &mut self,
         sequence: u64,
@@ -156,12 +157,12 @@ impl Scan {
         Some(())
     }
 
-    /// Notes that a segment is missing.
+    /// Records a segment as missing.
     pub(crate) fn miss(&mut self, sequence: u64) {
         self.segments.insert(sequence, Entry::Missing);
     }
 
-    /// Notes that a segment stays damaged, which does not matter behind the end of the log.
+    /// Records a segment as damaged, which does not matter behind the end of the log.
     pub(crate) fn damage(&mut self, sequence: u64) {
         self.segments.insert(sequence, Entry::Damaged);
     }
@@ -227,7 +228,8 @@ impl Scan {
         self.segments.retain(|sequence, _| *sequence >= resume);
     }
 
-    /// Reads all places from the next segment on again, beyond the end that the head names.
+    /// Forgets all answers from the next segment on, so that [`Scan::ask`] reads these places
+    /// again, also beyond the end that the head names.
     pub(crate) fn again(&mut self, out: &mut Outbox) {
         out.errands.forget(|purpose| matches!(purpose, Purpose::ReadSegment(_)));
         self.segments.clear();

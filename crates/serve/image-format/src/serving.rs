@@ -465,7 +465,7 @@ impl Serving {
         }
     }
 
-    /// Notes that the store has `head`, which names the new checkpoint.
+    /// Continues with `head`, which is in the store and names the new checkpoint.
     fn head_is_put(&mut self, head: Head, tag: Tag, out: &mut Outbox) {
         let has_fences = out.now_ns >= self.alone_ns;
         self.publication.head_is_put(&head, &self.map, has_fences);

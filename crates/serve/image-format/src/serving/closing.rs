@@ -16,7 +16,7 @@ impl Closing {
         self.id
     }
 
-    /// Notes that the head was not put, because it was edited.
+    /// Lets [`Serving::close_head`] put a head again, because the head was edited.
     pub(super) fn head_is_not_put(&mut self) {
         self.head_is_sent = false;
     }
