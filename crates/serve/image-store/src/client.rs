@@ -81,7 +81,7 @@ impl Client {
         }
     }
 
-    /// Makes a client for another image of the store.
+    /// Makes a client, without a cache, for another image of the store.
     pub(crate) fn beside(&self, path: &str) -> Result<Client, String> {
         Ok(Client::new(self.place.beside(path)?, self.timeout))
     }
@@ -188,7 +188,7 @@ impl Client {
         Some(Answer::Got { bytes, object_bytes: range.end, tag: Tag::new() })
     }
 
-    /// Gets data from the cache, or from the store with all of its pages.
+    /// Gets data from the cache, or else gets its whole pages from the store and caches them.
     async fn get_data(
         &self,
         cache: &Arc<Cache>,
@@ -346,7 +346,8 @@ impl Client {
     }
 }
 
-/// An object's bytes, its whole length and its tag; `None` if the length is not the announced one.
+/// An object's bytes, its whole length and its tag; `None` if the range or the length is not the
+/// expected one, or there is no tag.
 type Body = Option<(Vec<u8>, u64, Tag)>;
 
 /// Reads no more bytes than were requested, whatever the store sends.
