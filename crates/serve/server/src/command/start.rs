@@ -36,7 +36,7 @@ impl<'a> Start<'a> {
         Start { ends, gives_up: Cell::new(None) }
     }
 
-    /// Runs `work`, which may wait, until it is finished or a signal comes.
+    /// Runs `work`, which may wait, until it is finished or [`GRACE_NS`] after a signal.
     ///
     /// # Errors
     /// The error of the work. [`Failure::Signal`]: the step was given up, and its thread continues

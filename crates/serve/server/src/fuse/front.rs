@@ -111,7 +111,7 @@ impl Filesystem for Front {
         reply: ReplyAttr,
     ) {
         self.take(|| {
-            // Users can only change times, and those are the times of the contents.
+            // A change of times succeeds without an effect: the times are those of the contents.
             let resized = size.is_some_and(|size| size != self.file.image().size());
             if mode.or(user).or(group).is_some() || resized {
                 return reply.error(Errno::EPERM);

@@ -161,7 +161,7 @@ impl<F> Session<F> {
         Some(active)
     }
 
-    /// Handles the end of a request at the medium.
+    /// Passes the result of a request that has ended at the medium to the kernel.
     pub fn end(&mut self, ended: &RequestEnd, kernel: &mut impl Kernel, now_ns: u64) {
         let tag = ended.tag.slot as u16;
         let Some(active) = self.remove(tag) else { return };

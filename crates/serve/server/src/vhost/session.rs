@@ -91,7 +91,7 @@ impl Session {
         Ok(changed)
     }
 
-    /// Waits until a queue's requests have ended.
+    /// Stops a queue: waits until its requests have ended.
     fn pause(&mut self, index: usize) -> Result<()> {
         let queue = &mut self.queues[index];
         let Some(running) = queue.running.take() else { return Ok(()) };
