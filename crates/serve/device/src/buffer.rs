@@ -10,7 +10,7 @@ use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
 
 /// The largest chunk, in bytes: longer transfers take several.
 pub const PIECE_BYTES: usize = 256 << 10;
-/// The smallest chunk, in bytes: every client may hold one beyond a pool's bound.
+/// The smallest chunk, in bytes: a client that holds nothing may take one beyond a pool's bound.
 pub const SMALL_BYTES: usize = 4096;
 /// A chunk of the largest size, and the blocks around it.
 const LARGEST: usize = 2 * PIECE_BYTES;
@@ -240,7 +240,7 @@ impl Pool {
         Chunk { skip: before, wanted, ..wide }
     }
 
-    /// Takes a chunk back.
+    /// Returns the memory of a chunk to the pool, which keeps it for reuse or frees it.
     pub fn give_back(&mut self, chunk: Chunk) {
         let bytes = chunk.memory.len();
         self.release(chunk.image, bytes);

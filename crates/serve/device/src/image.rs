@@ -19,7 +19,7 @@ pub use crate::error::ImageError;
 /// The page cache between the clients and the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Cache {
-    /// None: direct I/O. No byte is cached in memory.
+    /// None: direct I/O. Neither nowait nor the kernel caches data.
     #[default]
     None,
     /// The page cache of nowait, in the process: for images that no other program uses meanwhile.
@@ -183,7 +183,7 @@ impl Image {
     /// does.
     ///
     /// # Errors
-    /// A file cannot be opened this way, or a server cannot be reached; as for
+    /// A file cannot be opened as its options say, or a server cannot be reached; as for
     /// [`Image::of_sources`].
     pub fn open_all(nowait: &Nowait, all: &[ImageOptions]) -> Result<Vec<Image>, ImageError> {
         Image::of_sources(all, all.iter().map(|options| open_source(nowait, options)))
@@ -301,8 +301,8 @@ fn check_share(options: &ImageOptions) -> Result<(), ImageError> {
 /// Opens the file, or connects to the NBD server, that `options` name. Blocks.
 ///
 /// # Errors
-/// The file cannot be opened this way; the NBD server cannot be reached, or cannot make writes
-/// durable.
+/// The file cannot be opened as the options say; the NBD server cannot be reached, cannot make
+/// writes durable, or cannot have the cache that the options name.
 pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource, ImageError> {
     let address = match Backing::of(&options.path).map_err(ImageError::new)? {
         Backing::File(path) => {
@@ -330,8 +330,9 @@ pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource,
 
 /// Returns the cache of an image on an NBD server.
 ///
-/// The options name a cache that an image on an NBD server cannot have.
-/// The options name no cache that would be coherent.
+/// # Errors
+/// The options name a cache that an image on an NBD server cannot have, or one that would not see
+/// changes by others.
 fn cache_of_server(options: &ImageOptions) -> Result<Option<&Arc<ServerCache>>, &'static str> {
     match options.cache {
         Cache::None => Ok(None),

@@ -93,7 +93,7 @@ impl<J> Turns<J> {
         }
     }
 
-    /// Removes the waiting jobs of `client`.
+    /// Removes and returns the waiting jobs of `client`.
     pub(crate) fn forget(&mut self, client: (usize, u64)) -> Vec<J> {
         let (gone, stay) = self.waiting.drain(..).partition(|(asker, _)| asker.client == client);
         self.waiting = stay;

@@ -107,7 +107,8 @@ impl ImageCache {
         is_hit
     }
 
-    /// Begins a request to the server; `None`: it neither reads nor changes pages.
+    /// Records that a request to the server begins, and drops the pages that it changes; `None`: it
+    /// neither reads nor changes pages.
     pub(super) fn begin(self: &Arc<ImageCache>, command: &Command) -> Option<Visit> {
         if !(command.reads() || command.changes()) {
             return None;

@@ -293,7 +293,8 @@ impl Line {
         state.phase == Phase::Down
     }
 
-    /// Begins to send on a connection for which `talk` was negotiated.
+    /// Records that a new connection is up, unless the image is being closed; `talk` was negotiated
+    /// for it.
     pub(super) fn open(&self, talk: Talk) {
         let mut state = self.state.lock();
         (state.talk, state.has_answered) = (talk, false);
