@@ -88,7 +88,7 @@ impl Editor {
         self.out.errands.costs
     }
 
-    /// Continues at a point in time; see [`Editor::next_ns`].
+    /// Does what is due at `now_ns`; see [`Editor::next_ns`].
     pub fn turn(&mut self, now_ns: u64) {
         self.out.now_ns = now_ns;
         self.out.errands.turn(now_ns);
@@ -104,7 +104,8 @@ impl Editor {
         self.out.errands.pop()
     }
 
-    /// Continues with an answer of the store. A second answer to the same operation has no effect.
+    /// Continues the edit with the store's answer to an operation. A second answer to the same
+    /// operation has no effect.
     pub fn answer(&mut self, ticket: Ticket, answer: Answer, now_ns: u64) {
         self.out.now_ns = now_ns;
         let Some(errand) = self.out.errands.answered(ticket) else { return };

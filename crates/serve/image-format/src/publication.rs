@@ -77,7 +77,8 @@ pub(crate) struct Publication {
 }
 
 impl Publication {
-    /// Begins with a head, and the number of segments behind its checkpoint.
+    /// Begins to delete the checkpoints that `head` has retired. The log has `segments` segments
+    /// behind the head's checkpoint.
     pub(crate) fn new(head: &Head, segments: u64) -> Publication {
         let mut publication = Publication {
             draft: None,
@@ -122,7 +123,7 @@ impl Publication {
     /// Returns `true` if no checkpoint is in progress and the head has room for one more. Without
     /// deletions the log grows, but the head stays readable.
     pub(crate) fn may_begin(&self, head: &Head) -> bool {
-        // The next head does not list these checkpoints.
+        // The next head does not list checkpoints whose objects are all deleted.
         let gone = self.retirements.iter().filter(|it| it.left == 0).count();
         self.draft.is_none() && head.retired.len().saturating_sub(gone) < RETIRED_MAX / 2
     }

@@ -292,7 +292,7 @@ impl Recovery {
         Ok(None)
     }
 
-    /// Continues with the existing head.
+    /// Continues or ends the opening with the head that was read.
     fn take_head(
         &mut self,
         errand: &Errand<Purpose>,
@@ -446,7 +446,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Continues behind a fence.
+    /// Records the fence at place `at`, and continues the scan at `resume`.
     fn pass_fence(&mut self, at: u64, resume: u64) {
         self.map.fence(at);
         self.fences.push(at..resume);

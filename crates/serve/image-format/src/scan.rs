@@ -76,7 +76,7 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// Begins behind the map of a head.
+    /// Makes a scan of the log behind the map that `head` names.
     pub(crate) fn new(head: &Head, ahead_max: u64) -> Scan {
         let next = head.checkpoint.position;
         Scan {
@@ -103,7 +103,7 @@ impl Scan {
         self.next >= self.end
     }
 
-    /// Takes the list of the objects from the first end on.
+    /// Stores the list of the objects from the first end on.
     pub(crate) fn take_list(&mut self, places: Vec<u64>) {
         self.listed = Some(places);
     }
@@ -221,7 +221,7 @@ impl Scan {
         true
     }
 
-    /// Continues behind a fence.
+    /// Skips the places before `resume`, to which a fence leads.
     pub(crate) fn skip(&mut self, resume: u64) {
         self.next = resume;
         self.asked = self.asked.max(resume);

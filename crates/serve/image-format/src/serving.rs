@@ -248,7 +248,8 @@ impl Serving {
         self.publication.begin(&self.settings, &self.head, &self.map, position);
     }
 
-    /// Does everything that is possible now.
+    /// Does everything that is possible without another answer of the store: ends flushes, takes
+    /// parked changes, sends segments, collects, and continues checkpoints and the close.
     pub(crate) fn go_on(&mut self, out: &mut Outbox) {
         self.end_flushes(out);
         loop {

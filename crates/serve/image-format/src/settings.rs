@@ -14,7 +14,8 @@ pub struct Settings {
     pub buffer_bytes: usize,
     /// The most blocks of data in a segment, within [`crate::geometry::DATA_BYTES_MAX`].
     pub segment_blocks: u32,
-    /// The time that a write stays only in memory when no flush comes.
+    /// Without a flush, a segment is put this long after its first write, or later, once the
+    /// segments before it are durable.
     pub linger_ns: u64,
     /// A checkpoint is made after this many bytes of segments were put, or lost their last live
     /// block; after 24 times the map's bytes if that is more.

@@ -23,7 +23,7 @@ impl Closing {
 }
 
 impl Serving {
-    /// Begins to close the image: later changes fail.
+    /// Begins to close the image: later changes fail. A second request to close fails.
     pub(super) fn close(&mut self, id: RequestId, out: &mut Outbox) {
         match self.closing {
             None => self.closing = Some(Closing { id, head_is_sent: false }),

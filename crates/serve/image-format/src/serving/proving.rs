@@ -2,7 +2,8 @@
 //!
 //! The fence stops a replaced writer until the next writer deletes it, a minute after the takeover
 //! at the earliest. Nothing stops a writer whose image was removed. So flushes and reads succeed
-//! only within a minute after a head in the store named this writer.
+//! only within a minute after a head in the store named this writer. The exception is a flush that
+//! covers no more than an earlier flush.
 //!
 //! After that minute the writer puts only segments less than `WINDOW` places behind the first one
 //! that was not durable at the last proof. The fence of the next writer is not before that place,
