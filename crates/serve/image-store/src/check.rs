@@ -62,7 +62,8 @@ pub struct Report {
     pub live_bytes: u64,
     /// Segments with bytes of the image or of snapshots.
     pub segments: u64,
-    /// The damage. If it is empty, every flushed byte can be read.
+    /// The damage. If it is empty, every flushed byte can be read. But the check cannot notice that
+    /// the last segments of an image that was not closed are missing, because nothing names them.
     pub findings: Vec<Finding>,
 }
 

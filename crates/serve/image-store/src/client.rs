@@ -174,7 +174,8 @@ impl Client {
         }
     }
 
-    /// Answers from memory, if possible.
+    /// Answers a GET of data from a cache in memory; `None`: the operation is another, or not all
+    /// data is there.
     pub(crate) fn run_now(&self, operation: &Operation) -> Option<Answer> {
         let Operation::Get { of, image, key, range, data } = operation else { return None };
         let (cache, Key::Segment(sequence), Some(Data { anew: false })) =
@@ -422,7 +423,7 @@ fn is_denied(error: &Error) -> bool {
     says(error, &["status code: 401", "status code: 403"])
 }
 
-/// Returns `true` if a cause of an error of no specific kind contains one of these texts.
+/// Returns `true` if a cause of an error of no specific kind contains one of `texts`.
 fn says(error: &Error, texts: &[&str]) -> bool {
     let Error::Generic { source, .. } = error else { return false };
     let mut source: Option<&dyn std::error::Error> = Some(source.as_ref());

@@ -211,8 +211,8 @@ impl StoredImage {
     }
 
     /// Begins a request, which must consist of whole blocks. The image's thread, on which other
-    /// requests wait, calls `done` at the end. If the image is closed, the calling thread does so
-    /// at once.
+    /// requests wait, calls `done` at the end. If the image is closed, the calling thread calls
+    /// `done` with an error at once.
     pub fn submit(
         &self,
         request: Request,
