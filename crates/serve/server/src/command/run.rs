@@ -252,7 +252,8 @@ fn listen_for_status(
     Ok(listener)
 }
 
-/// Determines the security of a listener's clients: only `--tls` decides.
+/// Determines the security of a listener's clients. TCP on a loopback address counts like any other
+/// TCP.
 fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), ServeError> {
     let refuse = |reason: String| Err(ServeError::new(reason));
     let security = match (args.tls, args.tls_cert.is_some()) {
@@ -348,7 +349,7 @@ impl Main {
     ///
     /// # Errors
     /// An image or an address cannot be used, or a signal of `ends` has come first. The start has
-    /// then removed everything that it made.
+    /// then removed everything that it made, except in steps that it gave up.
     fn start(
         args: &Arc<ServeArgs>,
         given: Vec<Listener>,

@@ -20,8 +20,9 @@ impl<E: Into<ServeError>> From<E> for Failure {
     }
 }
 
-/// How long all steps together may continue after a signal. The result of a step that still ends is
-/// dropped properly, and a server that has started ends like any other.
+/// How long all steps together may continue after a signal. The result of a step that ends within
+/// this time is dropped, which closes images and removes files; a server that has started ends like
+/// any other. A step that takes longer may leave files.
 const GRACE_NS: u64 = 500_000_000;
 
 /// The start of a server, which signals end. It leaves the signals pending.

@@ -54,8 +54,8 @@ impl Front {
         Front { file: Arc::new(file), ask, buffers, nowait }
     }
 
-    /// Takes a request. After a panic its reply is dropped, which answers with `EIO`, and the
-    /// library's thread reads the next request.
+    /// Calls `take`, which takes a request. After a panic the request's reply is dropped, which
+    /// answers with `EIO`, and the library's thread reads the next request.
     fn take(&self, take: impl FnOnce()) {
         caught(&self.nowait, "as it took a request of a file", || {
             #[cfg(test)]

@@ -52,7 +52,8 @@ const ANSWERS_BYTES_MAX: usize = 16 << 10;
 const UNSENT_PARTS_MAX: usize = 4096;
 
 impl<F> Session<F> {
-    /// Begins with a greeting to the client. The ends of its requests carry `owner`.
+    /// Makes a session whose output is a greeting to the client. The ends of its requests carry
+    /// `owner`.
     pub fn new(
         owner: u64,
         exports: &Arc<[Arc<Image<F>>]>,
@@ -225,7 +226,7 @@ impl<F> Session<F> {
         self.phase = Phase::Requests(transmission);
     }
 
-    /// Continues after a TLS handshake.
+    /// Begins the options anew after a TLS handshake, without input from before.
     pub fn secured(&mut self) {
         if let Phase::Options(handshake) = &mut self.phase {
             handshake.secured();

@@ -206,8 +206,9 @@ impl<F> Transmission<F> {
         self.pass_on(medium);
     }
 
-    /// Handles as much of `input` as it can; returns how many bytes that was. Fewer than all: a
-    /// header is not complete, or the client must wait for its limits or for memory.
+    /// Takes requests and their data from the front of `input`; returns how many bytes it has
+    /// taken. Fewer than all: a header is not complete, the client must wait for its limits or for
+    /// memory, or it has disconnected.
     ///
     /// # Errors
     /// The input is not a request: the connection cannot be used any more.

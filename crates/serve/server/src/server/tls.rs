@@ -28,7 +28,7 @@ pub struct TlsFiles {
     /// The key of the certificate.
     pub key: PathBuf,
     /// The certificate authority of clients: clients without a certificate from it are refused.
-    /// `None`: every client may come.
+    /// `None`: clients need no certificate.
     pub client_authority: Option<PathBuf>,
 }
 

@@ -51,7 +51,8 @@ impl<F> Session<F> {
         self.in_flight
     }
 
-    /// Takes a request. After a panic it answers with `EIO`, unless the request is in flight.
+    /// Begins a request, or answers it with the reason why it cannot begin. After a panic it
+    /// answers with `EIO`, unless the request is in flight.
     pub fn request<M: Medium<File = F>>(
         &mut self,
         request: Request,

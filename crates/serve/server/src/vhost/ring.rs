@@ -197,7 +197,7 @@ impl<F> Ring<F> {
         self.queue.next_avail().wrapping_sub(self.again.len() as u16)
     }
 
-    /// Takes no more requests.
+    /// Makes later calls of [`Ring::take`] take no requests.
     pub fn stop(&mut self) {
         self.stopped = true;
     }
