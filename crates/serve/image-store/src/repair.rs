@@ -286,7 +286,8 @@ async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
     Err("the server of this image still writes: stop that server first".to_owned())
 }
 
-/// Puts an object if none exists; returns `true` if the existing object has the bytes `body`.
+/// Puts an object if none exists; returns `true` if it was put, or if the existing object has the
+/// bytes `body`.
 pub(crate) async fn put_if_absent(
     client: &Client,
     image: ImageId,
