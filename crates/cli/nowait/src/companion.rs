@@ -38,7 +38,7 @@ impl Companion {
         }
     }
 
-    /// Returns `true` if `page` is a manual page that the companion writes.
+    /// Returns `true` if `page` is a manual page that a companion writes.
     pub(crate) fn has_page(page: &str) -> bool {
         let command = page.split('-').nth(1);
         command.is_some_and(|command| Companion::of(command.as_ref()).is_some())

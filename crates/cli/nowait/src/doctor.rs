@@ -29,7 +29,8 @@ struct Report {
     /// Variables NOWAIT_* that are set.
     environment: BTreeMap<String, String>,
     program: Option<ProgramReport>,
-    /// Reasons why nowait cannot work at all; empty if there are none.
+    /// Reasons why nowait cannot work, or why a path or program that was named cannot be examined;
+    /// empty if there are none.
     problems: Vec<String>,
     notes: Vec<&'static str>,
 }
@@ -85,7 +86,7 @@ struct PathReport {
     file_system: String,
     nowait: Matrix,
     o_direct: bool,
-    /// The reason why direct I/O does not work, or the alignment that it needs.
+    /// The reason why direct I/O does not work; null if it works.
     o_direct_error: Option<&'static str>,
     memory_alignment: Option<u32>,
     offset_alignment: Option<u32>,
@@ -126,7 +127,7 @@ const NOTES: &[&str] = &["programs that issue the system calls themselves, inlin
      bindings, static programs), bypass any library; calls through libc's syscall() (nginx, \
      MariaDB) are seen by the preload library only"];
 
-/// Collects and prints the report; exit code 1 if something keeps nowait from working.
+/// Collects and prints the report; exit code 1 if it has problems.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let report = Report::collect(args);
     match &report.program {
@@ -173,7 +174,8 @@ impl Report {
     }
 }
 
-/// Inspects the program that was named, or else PATH itself if it is executable.
+/// Inspects the program or process that `--program` names, or else the argument `path` if it is
+/// executable.
 fn look_at_program(
     args: &DoctorArgs,
 ) -> std::result::Result<Option<(Program, Option<Process>)>, String> {

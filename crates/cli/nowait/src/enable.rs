@@ -82,7 +82,7 @@ impl Plan<'_> {
     }
 }
 
-/// Returns the libraries that the unit itself preloads, without nowait's.
+/// Returns the entries that the unit itself gives the variable of `via`, without nowait's.
 pub(crate) fn kept(unit: &Unit, via: Via, library: &Path) -> Option<String> {
     let before = unit.environment().remove(via.variable())?;
     let ours = escaped(&via.value(library, None).to_string_lossy());
@@ -114,7 +114,8 @@ pub(crate) fn place(user: bool, root: Option<&Path>) -> Result<Place> {
     Ok(Place::system(root))
 }
 
-/// Writes the drop-in, unless a check refuses.
+/// Writes the drop-in, unless a check refuses it, the file has this text already, or `--dry-run` is
+/// given.
 pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
     let plan = Plan::make(args)?;
     let mut found = Findings::collect(&plan);
@@ -151,7 +152,7 @@ pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
     now(&args.services, unit)
 }
 
-/// Removes the drop-in.
+/// Removes the drop-in if it exists; with `--dry-run` only reports that.
 pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
     let place = place(args.services.user, args.services.root.as_deref())?;
     let asked = UnitName::new(&args.unit).map_err(Failure::usage)?;
@@ -174,7 +175,8 @@ pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
     now(&args.services, &unit)
 }
 
-/// Returns the commands that make systemd use the drop-in; none for an image.
+/// Returns the commands that make systemd use the drop-in; none for an image, or if `--now` runs
+/// them.
 fn next(services: &Services, unit: &UnitName) -> Vec<String> {
     if services.root.is_some() || services.now {
         return Vec::new();

@@ -50,7 +50,8 @@ impl Via {
     }
 }
 
-/// Finds the library in `$NOWAIT_LIBDIR`, or else beside the directory of this executable.
+/// Finds the library in `$NOWAIT_LIBDIR`, or else in `lib` or `lib/nowait` beside the folder of
+/// this executable.
 ///
 /// # Errors
 /// The library is in none of these places, or its path cannot be given to the loader.
@@ -144,7 +145,7 @@ pub(crate) fn try_load(library: &Path) -> Result<()> {
     }
 }
 
-/// Returns `true` if `name` is a variable that the libraries read.
+/// Returns `true` for variables NOWAIT_* except [`LIBDIR`], which the libraries do not read.
 pub(crate) fn is_ours(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b"NOWAIT_") && name != LIBDIR
 }

@@ -60,7 +60,7 @@ pub(crate) fn check(options: &Options) -> Result<()> {
     )))
 }
 
-/// Checks that a backend chosen by name works: otherwise the library would silently use another.
+/// Checks that a backend chosen by name works: otherwise the library would warn, and use another.
 pub(crate) fn require(backend: Option<Backend>) -> Result<()> {
     let probe: fn() -> Probe = match backend {
         Some(Backend::Uring) => probe::uring,

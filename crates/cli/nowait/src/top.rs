@@ -42,7 +42,7 @@ struct Look {
     programs: BTreeMap<u32, Program>,
 }
 
-/// A process that has loaded nowait's library.
+/// A process that has loaded the preload library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Program {
     name: String,
@@ -59,7 +59,8 @@ struct Figures {
     requests: u64,
     completed_inline: u64,
     completions: u64,
-    /// Quantiles of the time inside submit, in the context with the longest times.
+    /// The 99th percentile and the maximum of the time inside submit, each from the context where
+    /// it is longest.
     submit_p99_ns: u64,
     submit_max_ns: u64,
 }
@@ -83,7 +84,8 @@ impl Figures {
     }
 }
 
-/// Shows the changes between two moments, again and again, until the process is ended.
+/// Shows the changes between two moments, again and again, until the process is ended; once with
+/// `--once`, or if the output is not a terminal. With `--json` prints the counters.
 ///
 /// # Errors
 /// No server answers at a socket that was named, or the output is closed.
@@ -130,7 +132,7 @@ fn look(args: &TopArgs) -> Look {
     Look { servers, programs: programs() }
 }
 
-/// Finds the processes with nowait's library that this user may inspect.
+/// Finds the processes with the preload library that this user may inspect.
 fn programs() -> BTreeMap<u32, Program> {
     let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -1,4 +1,4 @@
-//! `nowait doctor` reports correctly, also under real seccomp filters.
+//! The report of `nowait doctor`, also under real seccomp filters.
 
 mod support;
 

@@ -20,7 +20,7 @@ pub struct StoreStatus {
     /// Requests to the store without an answer in time, or with an error. Most of them are
     /// repeated.
     pub failures: u64,
-    /// The reason of the last of these failures.
+    /// The reason of the last failure.
     pub last_error: Option<String>,
     /// Segments of the log that were freed, after the server had moved their live data.
     pub segments_collected: u64,

@@ -16,7 +16,8 @@ const INSTANCES: (&str, &str) = ("/run", "nowait-serve-");
 /// Older counters belong to a killed program: a running program writes them every second.
 const FIGURES_AGE_MAX: Duration = Duration::from_secs(10);
 
-/// Returns the folder in which each server has a socket: below `XDG_RUNTIME_DIR`, `/run` for root.
+/// Returns the folder in which each server of this user has a socket: below `XDG_RUNTIME_DIR`, or
+/// else below `/run` for root, and below the folder for temporary files for other users.
 pub fn folder() -> PathBuf {
     let user = inspect::user_ids().1;
     match env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
@@ -26,7 +27,8 @@ pub fn folder() -> PathBuf {
     }
 }
 
-/// Returns the folder, which only this user can access; makes it if it does not exist.
+/// Returns [`folder()`], which belongs to this user. If it does not exist, makes it, for this user
+/// alone.
 ///
 /// # Errors
 /// The folder cannot be made, or it belongs to another user.

@@ -67,7 +67,8 @@ impl Backing {
         address.map(Backing::Nbd).map_err(|reason| format!("{}: {reason}", text.display()))
     }
 
-    /// Returns the last part of the name: the default name of the export served to clients.
+    /// Returns the default name under which the image is served: the file's name without its
+    /// folder, or the name of the NBD export.
     pub fn last_name(&self) -> String {
         match self {
             Backing::File(path) => {

@@ -109,8 +109,9 @@ impl BlockingTasks {
         let named = thread::Builder::new().name("nowait-chores".to_owned());
         match named.spawn(move || line.work()) {
             Ok(thread) => threads.push(thread),
-            // Other threads will run the task. Without any, it fails: the calling thread must not
-            // run it, because it must not wait for the requests that it has in flight itself.
+            // Other threads will run the task. Without any, the queued tasks fail: the calling
+            // thread must not run them, because it must not wait for the requests that it has in
+            // flight itself.
             Err(_) if threads.is_empty() => {
                 while let Some((asker, job)) = { self.line.state.lock().jobs.take() } {
                     job.refuse(Errno::AGAIN);
@@ -183,7 +184,7 @@ impl Limit<'_> {
 }
 
 impl Job {
-    /// Runs the task and reports its result: `EIO` if the thread panicked.
+    /// Runs the task and reports its result: `EIO` if the task panicked.
     fn end(self, limit: &Limit<'_>) {
         let mut ended = RequestEnd::plain(self.tag, Ok(()));
         let nowait = self.image.file().nowait();
@@ -248,7 +249,7 @@ impl Job {
 /// The bytes that a discard or zeroing covers between two checks of the limit.
 const STEP_BYTES: u64 = 64 << 20;
 
-/// Divides a range of the file into steps that end at block boundaries.
+/// Divides a range of the file at the multiples of [`STEP_BYTES`].
 fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let (mut at, end) = (range.start, range.end);
     core::iter::from_fn(move || {
@@ -315,7 +316,7 @@ fn write_zeroes(image: &Image, range: &Range<u64>, limit: &Limit<'_>) -> Done {
     while offset < range.end {
         limit.check()?;
         let align = image.alignment();
-        // Write up to the end of a block, so that all further writes are of whole blocks.
+        // Write up to the end of a block, so that the next write begins at a block boundary.
         let until = (image.place(offset) + ZEROES_BYTES) / align * align - image.place(0);
         let len = (until.min(range.end) - offset).min(zeroes.len() as u64);
         write_parts(image, &zeroes[..len as usize], offset)?;
@@ -341,7 +342,7 @@ fn write_parts(image: &Image, bytes: &[u8], offset: u64) -> Done {
     let last = blocks.len() - size;
     read_block(&**file, &mut blocks[..size], first)?;
     if last > 0 {
-        // The block begins at a multiple of `align` only, so it is read through aligned memory.
+        // In `blocks` the last block may begin inside a page, so page-aligned memory reads it.
         let mut block = AlignedBuffer::zeroed(size);
         read_block(&**file, &mut block, first + last as u64)?;
         blocks[last..].copy_from_slice(&block);

@@ -1,15 +1,16 @@
 //! Memory for transfers: page-aligned, reused, and bounded.
 //!
 //! All images share half of the memory; each has an equal share of the other half for itself, so
-//! that requests that wait for a stalled disk leave room for other images. An image that holds
-//! nothing may have one request in any case, however small its share is.
+//! that requests that wait for a stalled disk leave room for other images. A front may exceed the
+//! bound by one request of an image or client that holds nothing, so that each makes progress,
+//! however small its share is.
 
 use core::fmt;
 use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
 
 /// The largest chunk, in bytes: longer transfers take several.
 pub const PIECE_BYTES: usize = 256 << 10;
-/// The smallest chunk, in bytes: every client may hold one beyond a pool's bound.
+/// The smallest chunk, in bytes: a client that holds nothing may take one beyond a pool's bound.
 pub const SMALL_BYTES: usize = 4096;
 /// A chunk of the largest size, and the blocks around it.
 const LARGEST: usize = 2 * PIECE_BYTES;
@@ -87,7 +88,8 @@ unsafe impl IoBufferMut for Chunk {
     }
 }
 
-/// Hands out chunks up to a bound, and keeps some freed memory for the next ones.
+/// Hands out chunks, counts them against a bound that callers check by [`Pool::has_room`], and
+/// keeps some freed memory for the next ones.
 #[derive(Debug)]
 pub struct Pool {
     free: [Vec<AlignedBuffer>; CLASSES],
@@ -220,7 +222,7 @@ impl Pool {
         Chunk { memory, io_len: len, skip: 0, wanted: len, image }
     }
 
-    /// Frees the kept memory if it and `bytes` more would exceed the bound.
+    /// Frees the kept memory if the used memory, the kept memory and `bytes` more exceed the bound.
     fn make_room(&mut self, bytes: usize) {
         if self.used_bytes + self.free_bytes + bytes > self.bound_bytes {
             self.free.iter_mut().for_each(Vec::clear);
@@ -238,7 +240,7 @@ impl Pool {
         Chunk { skip: before, wanted, ..wide }
     }
 
-    /// Takes a chunk back.
+    /// Returns the memory of a chunk to the pool, which keeps it for reuse or frees it.
     pub fn give_back(&mut self, chunk: Chunk) {
         let bytes = chunk.memory.len();
         self.release(chunk.image, bytes);

@@ -4,13 +4,15 @@
 //! receives requests together completes them together: client, server and device take turns, and
 //! each idles while the others work. Therefore the server hands over only half of a burst that
 //! finds the device idle. The other half follows when the first request of the first half has
-//! completed. From then on the device has one half while client and server exchange the other. Long
-//! requests keep the device busy for longer than the exchange takes, so they go together.
+//! completed. From then on the device has one half while client and server exchange the other. A
+//! burst of few requests goes together, and so do long requests: these keep the device busy for
+//! longer than the exchange takes.
 
 /// Decides how many of the waiting requests to hand over.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
-    /// The number of requests in flight when half of a burst was handed over.
+    /// The number of requests in flight after half of a burst was handed over; `None`: no half
+    /// waits.
     held_at: Option<usize>,
 }
 

@@ -7,8 +7,8 @@
 //! | 200 + n | others must not use it for n |
 //!
 //! n is 0 for reading, 1 for writing, 3 for changing its size. Each process first locks its bytes
-//! and then looks for the locks of others: of two that come at once, at least one is refused.
-//! All locks are shared and belong to the open file, so they go when it is closed, also by
+//! and then looks for the locks of others: of two that conflict and come at once, at least one is
+//! refused. All locks are shared and belong to the open file, so they go when it is closed, also by
 //! a kill. But that happens a moment after the process has ended, when the kernel has finished the
 //! requests in flight. Therefore the server retries a claim for a while before it refuses;
 //! otherwise a restarted server could not begin.
@@ -118,7 +118,8 @@ fn check_apart<'a>(
     )))
 }
 
-/// Returns `true` if two images of one file overlap in bytes that one of them may change.
+/// Returns `true` if two images of one file overlap in bytes that one of them may change, and
+/// neither has `force_share`.
 fn collide(one: &ImageOptions, two: &ImageOptions) -> bool {
     let end = |image: &ImageOptions| {
         image.length.map_or(u64::MAX, |length| image.offset.saturating_add(length))

@@ -196,9 +196,8 @@ impl Disk {
         self.queue.descriptors()
     }
 
-    /// Submits waiting requests to the queue: as many as it has room for, but at first only half of
-    /// a burst that finds nothing in flight. The caller calls this again after each
-    /// [`Disk::sleep`]. Does not wait.
+    /// Submits waiting requests to the queue: as many as it has room for, without those that
+    /// `burst` holds back. The caller calls this again after each [`Disk::sleep`]. Does not wait.
     pub fn start(&mut self) {
         let in_flight = self.queue.len() - self.queue.ready();
         let waiting = &self.waiting;
@@ -226,7 +225,8 @@ impl Disk {
         Ok(())
     }
 
-    /// Returns `true` if nothing is in flight.
+    /// Returns `true` if no request waits for the queue or is in it, and no end waits to be popped.
+    /// Blocking tasks do not count.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.ended.is_empty() && self.waiting.is_empty()
     }

@@ -55,7 +55,8 @@ struct Held {
 pub(crate) struct Flush {
     flushes: Arc<Flushes>,
     number: u64,
-    /// The failures known when this began, or to its client: it fails if there are more at its end.
+    /// The number of failures that a flush's client knows, or that had happened when a durable
+    /// write began: the flush or write fails if there are more at its end.
     known: u64,
     /// The client of a flush; `None` for a durable write.
     told: Option<KnownFailures>,
@@ -63,7 +64,7 @@ pub(crate) struct Flush {
 }
 
 impl Flushes {
-    /// Adds a client.
+    /// Returns the failures of which a new client need not be told: all so far.
     pub(crate) fn join(&self) -> KnownFailures {
         KnownFailures(Arc::new(AtomicU64::new(self.failures())))
     }
@@ -137,7 +138,7 @@ impl State {
         overlap.for_each(|held| held.ended.result = Err(errno));
     }
 
-    /// Notes that a client knows all failures so far, if its flush reports one.
+    /// Marks all failures so far as known to a client if its flush reports one.
     fn tell(&self, ended: &RequestEnd, told: Option<&KnownFailures>) {
         if let (Err(_), Some(KnownFailures(told))) = (ended.result, told) {
             told.store(self.failures, Relaxed);

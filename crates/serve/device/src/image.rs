@@ -1,4 +1,4 @@
-//! An image: a window of a file or block device.
+//! An image: a window of a source, such as a file or block device.
 
 use crate::{
     AnySource, Backing, Source, Stats,
@@ -19,7 +19,7 @@ pub use crate::error::ImageError;
 /// The page cache between the clients and the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Cache {
-    /// None: direct I/O. No byte is cached in memory.
+    /// None: direct I/O. Neither nowait nor the kernel caches data.
     #[default]
     None,
     /// The page cache of nowait, in the process: for images that no other program uses meanwhile.
@@ -31,7 +31,7 @@ pub enum Cache {
 /// How to open and present an image.
 #[derive(Clone, Debug, Default)]
 pub struct ImageOptions {
-    /// The file or block device.
+    /// The file or block device, or the address of another source.
     pub path: PathBuf,
     /// The name by which clients ask for the image.
     pub name: String,
@@ -46,8 +46,8 @@ pub struct ImageOptions {
     /// How long the window is, in bytes; `None`: up to the end of the file, even if the file's size
     /// changes.
     pub length: Option<u64>,
-    /// The size of a sector in bytes, a power of two from 512 to 65,536; `None`: the block
-    /// size of direct I/O on the file.
+    /// The size of a sector in bytes, a power of two from 512 to 65,536; `None`: the block size of
+    /// the source (1 for a file with a cache).
     pub sector_bytes: Option<u32>,
     /// How long requests wait when the NBD server that holds the image cannot be reached.
     pub patience: Patience,
@@ -116,13 +116,13 @@ impl<F> Image<F> {
         }
     }
 
-    /// Adds a client that flushes, and returns the failures that it need not be told of.
+    /// Returns the failures of which a new client need not be told: all so far.
     pub fn join(&self) -> KnownFailures {
         self.flushes.join()
     }
 
-    /// Begins a write whose failure other clients must learn of. `None`: a failure of the write
-    /// concerns only its own client.
+    /// Begins a durable write whose failure other clients must learn of. `None`: the write is not
+    /// durable, or its failure concerns only its own client.
     pub(crate) fn begin_write(&self, durable: bool) -> Option<Flush> {
         let is_heard = durable && self.is_cached_by_kernel;
         is_heard.then(|| self.flushes.begin_write(self.flushes.failures()))
@@ -183,20 +183,22 @@ impl Image {
     /// does.
     ///
     /// # Errors
-    /// A file cannot be opened this way, or a server cannot be reached; as for
+    /// A file cannot be opened as its options say, or a server cannot be reached; as for
     /// [`Image::of_sources`].
     pub fn open_all(nowait: &Nowait, all: &[ImageOptions]) -> Result<Vec<Image>, ImageError> {
         Image::of_sources(all, all.iter().map(|options| open_source(nowait, options)))
     }
 
     /// Makes the images that `all` describe from their sources, which it takes one by one, and
-    /// claims files. While one image of a file exists, no other process that locks images as QEMU
-    /// does can change bytes that are served, or use bytes that may be written. Several images may
-    /// be windows of one file. Blocks.
+    /// claims files. While an image of a file exists, it locks the file as QEMU does. Another
+    /// process that respects these locks can write the file only if all its images have
+    /// `force_share`, and can read a file that an image may write only if the process shares the
+    /// file, too. Several images may be windows of one file. Blocks.
     ///
     /// # Errors
     /// A source has failed, or another process uses it; a window lies outside the file, or is not
-    /// of whole sectors; two windows overlap where one can be written.
+    /// of whole sectors; two windows overlap where one can be written and neither has
+    /// `force_share`.
     pub fn of_sources(
         all: &[ImageOptions],
         sources: impl IntoIterator<Item = Result<AnySource, ImageError>>,
@@ -268,7 +270,7 @@ impl Image {
         Ok((self.size.swap(size, Relaxed), size))
     }
 
-    /// Returns how many bytes at the end of the file are not served, because they fill no whole
+    /// Returns how many bytes at the end of the window are not served, because they fill no whole
     /// sector.
     pub fn cut_off(&self) -> u64 {
         let there = self.measure().map_or(0, |range| range.end.saturating_sub(range.start));
@@ -299,8 +301,8 @@ fn check_share(options: &ImageOptions) -> Result<(), ImageError> {
 /// Opens the file, or connects to the NBD server, that `options` name. Blocks.
 ///
 /// # Errors
-/// The file cannot be opened this way; the NBD server cannot be reached, or cannot make writes
-/// durable.
+/// The file cannot be opened as the options say; the NBD server cannot be reached, cannot make
+/// writes durable, or cannot have the cache that the options name.
 pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource, ImageError> {
     let address = match Backing::of(&options.path).map_err(ImageError::new)? {
         Backing::File(path) => {
@@ -328,8 +330,9 @@ pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource,
 
 /// Returns the cache of an image on an NBD server.
 ///
-/// The options name a cache that an image on an NBD server cannot have.
-/// The options name no cache that would be coherent.
+/// # Errors
+/// The options name a cache that an image on an NBD server cannot have, or one that would not see
+/// changes by others.
 fn cache_of_server(options: &ImageOptions) -> Result<Option<&Arc<ServerCache>>, &'static str> {
     match options.cache {
         Cache::None => Ok(None),

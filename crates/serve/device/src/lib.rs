@@ -13,7 +13,8 @@
 //! * [`medium`]: carries requests out; [`disk`] does so by a queue of nowait, a burst in two halves
 //!   (`burst`)
 //! * [`blocking_tasks`]: requests that only a blocking call can carry out, in `turns`; `stripes`:
-//!   their order with writes of whole blocks; `flushes`: tells all clients of a failed flush
+//!   locks between writes of parts of blocks and of whole blocks; `flushes`: tells all clients of a
+//!   failed flush
 //! * [`backing`]: names of files and servers; [`source`]: the trait of an opened one; [`remote`]:
 //!   an image on an NBD server. Other crates add sources.
 //! * [`nbd`]: the numbers of the protocol
@@ -21,14 +22,14 @@
 //! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of another owner
 //! * [`stats`]: counters and latencies of an image
 //!
-//! A front knows no files, and only the NBD client knows a protocol. Each thread has one [`Disk`]
-//! for any number of images, and several threads may serve one image.
+//! A front knows no files, and in this crate only [`remote`] speaks a protocol. Each thread has one
+//! [`Disk`] for any number of images, and several threads may serve one image.
 //!
-//! **Durability** is that of a disk: when a flush ends, everything that ended before it began is
-//! durable; a write with `durable` is durable when it ends. For an image in a file, a failed flush
-//! also fails all overlapping flushes, and the next flush of each other client; with
-//! [`Cache::Host`] also all overlapping durable writes. An NBD server or an object store behind
-//! the image tells only the client whose flush fails.
+//! **Durability** is that of a disk: when a flush succeeds, every write that ended before it began
+//! is durable; a write with `durable` is durable when it succeeds. For an image in a file, a failed
+//! flush also fails all overlapping flushes, and the next flush of each other client; of
+//! overlapping durable writes it fails those that are blocking tasks, and with [`Cache::Host`] all.
+//! An NBD server or an object store behind the image tells only the client whose flush fails.
 
 pub mod backing;
 pub mod blocking_tasks;

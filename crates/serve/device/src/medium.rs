@@ -25,8 +25,8 @@ pub trait Medium {
     /// Returns the pool of memory for transfers.
     fn pool(&mut self) -> &mut Pool;
 
-    /// Reads into `chunk` at `offset` of the image. Bytes behind the end of the file read as
-    /// zeroes.
+    /// Reads into `chunk` at `offset` of the image. Zeroes the bytes of the chunk's last block that
+    /// lie behind the end of the file.
     fn read(&mut self, image: &Arc<Image<Self::File>>, chunk: Chunk, offset: u64, tag: Tag);
 
     /// Writes `chunk` at `offset` of the image; with `durable` the bytes are durable when the write
@@ -63,8 +63,8 @@ pub trait Medium {
     /// Queues a blocking task.
     fn run(&mut self, image: &Arc<Image<Self::File>>, task: BlockingTask, tag: Tag);
 
-    /// Notes that no client waits for the requests of `owner` any more: the medium may drop their
-    /// blocking tasks that have not begun, and then reports no end of these tasks.
+    /// Tells the medium that no client waits for the requests of `owner` any more. The medium may
+    /// drop their blocking tasks that have not begun, and then reports no end of these tasks.
     fn forget(&mut self, owner: u64) {
         let _ = owner;
     }

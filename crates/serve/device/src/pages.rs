@@ -1,6 +1,7 @@
 //! The index of a cache: which page is in which slot, and which page is evicted. A clock hand goes
-//! round and evicts the first page that was not used since the hand last passed; after 1,024 used
-//! pages, the next page in any case. The cache chooses the type of the keys.
+//! round and evicts the first page that was not used since the hand last passed; after 1,024 slots,
+//! the next page in any case. The hand skips slots that a request is writing. The cache chooses the
+//! type of the keys.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -8,7 +9,7 @@ use std::hash::Hash;
 /// The index has room for this many pages from the beginning: 128 GiB in pages of 16 KiB.
 const ROOM_MAX: u32 = 8 << 20;
 
-/// The clock hand passes this many used pages before it evicts the next one: a whole round of a
+/// The clock hand passes this many slots before it evicts even a used page: a whole round of a
 /// large cache would take long.
 const STEPS_MAX: usize = 1024;
 
@@ -17,7 +18,7 @@ const STEPS_MAX: usize = 1024;
 pub struct Page<K, S = ()> {
     /// The key of the page.
     pub key: K,
-    /// The length in bytes; the last page of an image is shorter.
+    /// The length in bytes; the last page of an image may be shorter.
     pub len: u32,
     /// Checksums of key and bytes, if the cache uses them.
     pub sums: S,
@@ -59,7 +60,8 @@ impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
         Pages { slots, slots_max, index, free: Vec::new(), hand: 0 }
     }
 
-    /// Adds a slot behind the others, with the page that it held before the program began.
+    /// Adds a slot behind the others, with the page that it held before the program began, unless
+    /// another slot has a page with this key.
     pub fn restore(&mut self, page: Option<Page<K, S>>) {
         let slot = self.slots.len() as u32;
         let new = page.filter(|page| !self.index.contains_key(&page.key));

@@ -15,7 +15,7 @@ pub struct Tag {
     pub part: u32,
 }
 
-/// A blocking task: it takes longer than a request to the device.
+/// A request that a thread for blocking calls carries out.
 #[derive(Debug)]
 pub enum BlockingTask {
     /// Frees the space of a range whose contents no longer matter, if possible.
@@ -43,12 +43,12 @@ pub enum BlockingTask {
         /// The most extents to return; if there are more, the result covers a part of the range.
         max: usize,
     },
-    /// Reads a useful part of a range into the page cache, because a client will read it soon.
+    /// Reads the beginning of a range into the page cache, because a client will read it soon.
     Prefetch {
         /// The bytes of the image.
         range: Range<u64>,
     },
-    /// Writes bytes that do not fill whole blocks.
+    /// Writes bytes that need not fill whole blocks, and may wait for other writes to their blocks.
     WriteParts {
         /// The bytes to write.
         chunk: Chunk,
@@ -64,18 +64,19 @@ pub enum BlockingTask {
 pub struct Extent {
     /// The length in bytes.
     pub len: u64,
-    /// The extent takes no space, and reads as zeroes.
+    /// The extent reads as zeroes, and usually takes no space.
     pub hole: bool,
 }
 
-/// The end of a request. Each request has one, unless its client was forgotten.
+/// The end of a request. Each request has one, except a blocking task that
+/// [`crate::Medium::forget`] drops.
 #[derive(Debug)]
 pub struct RequestEnd {
     /// The tag of the request.
     pub tag: Tag,
     /// `Ok` if the whole request was carried out.
     pub result: Result<(), Errno>,
-    /// The memory of a read or write.
+    /// The chunk of a read or write, if it used one.
     pub chunk: Option<Chunk>,
     /// The extents that [`BlockingTask::Extents`] found.
     pub extents: Vec<Extent>,

@@ -13,7 +13,7 @@ pub type AnySource = Arc<dyn Source>;
 ///
 /// All functions may block, except those of [`Messages`].
 pub trait Source: Any + fmt::Debug + Send + Sync {
-    /// Returns the engine that reads and writes the source.
+    /// Returns the engine with which the source was opened.
     fn nowait(&self) -> &Nowait;
 
     /// Returns the path or address of the source, as users named it.
@@ -25,7 +25,7 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
     /// The size cannot be determined.
     fn size(&self) -> Result<u64, ImageError>;
 
-    /// Determines the size again.
+    /// Determines the size again, for [`Source::size`].
     ///
     /// # Errors
     /// The size cannot be determined, or cannot change.

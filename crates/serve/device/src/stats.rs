@@ -96,7 +96,8 @@ impl Stats {
         self.connections.fetch_add(1, Relaxed);
     }
 
-    /// Counts a client that has disconnected.
+    /// Counts a client that has disconnected; after the last one, signals the eventfd of
+    /// [`Stats::tell_when_last_gone`].
     pub fn disconnect(&self) {
         if self.connections.fetch_sub(1, Relaxed) == 1 {
             self.last_gone.get().into_iter().for_each(|bell| bell.signal());

@@ -1,9 +1,9 @@
-//! Order between writes of whole blocks and writes of parts of blocks.
+//! Locks between writes of whole blocks and writes of parts of blocks.
 //!
 //! A write of a part of a block reads the block, changes it and writes it. It would undo a write of
 //! the whole block that ends in between. Therefore writers of whole blocks hold a shared lock, and
-//! a writer of a part an exclusive one. Threads that write whole blocks must not wait: if the lock
-//! is taken, the write becomes a blocking task, which may wait.
+//! a writer of a part an exclusive one. A serving thread must not wait: if a writer of a part has
+//! the lock, the write of whole blocks becomes a blocking task, which may wait.
 //!
 //! ```text
 //!  word of a stripe    31 ALONE: a request has the stripe, or waits until none shares it

@@ -1,7 +1,7 @@
 //! Fair turns of clients that wait for one of a few threads.
 //!
-//! Each client takes its turn after the others, and none may occupy all threads, whether it has
-//! many requests or many clients ask for the same image. At least one job of each image may always
+//! Each client takes its turn after the others. If there are several threads, neither one client
+//! nor all clients of one image may occupy all of them. At least one job of each image may always
 //! run, whatever the jobs of other images wait for.
 
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ pub(crate) struct Turns<J> {
 
 impl<J> Turns<J> {
     /// Makes turns for `threads` threads, and one more for each image but the first: one client may
-    /// occupy half of them, all clients of an image three quarters.
+    /// occupy half of `threads`, all clients of an image three quarters.
     pub(crate) fn new(threads: usize) -> Turns<J> {
         Turns {
             waiting: VecDeque::new(),
@@ -71,7 +71,7 @@ impl<J> Turns<J> {
         self.running.iter().filter(|other| other.client == asker.client).count()
     }
 
-    /// Takes the job whose turn it is, of the clients that occupy the fewest threads; `None`: no
+    /// Takes the job whose turn it is, among the clients that occupy the fewest threads; `None`: no
     /// job may run now. The job runs until [`Turns::end`].
     pub(crate) fn take(&mut self) -> Option<(Asker, J)> {
         let askers = self.waiting.iter().map(|(asker, _)| *asker).enumerate();
@@ -86,14 +86,14 @@ impl<J> Turns<J> {
         Some((asker, job))
     }
 
-    /// Notes that a job of `asker` has ended.
+    /// Ends a running job of `asker`, so that another may run.
     pub(crate) fn end(&mut self, asker: Asker) {
         if let Some(index) = self.running.iter().position(|running| *running == asker) {
             self.running.swap_remove(index);
         }
     }
 
-    /// Removes the waiting jobs of `client`.
+    /// Removes and returns the waiting jobs of `client`.
     pub(crate) fn forget(&mut self, client: (usize, u64)) -> Vec<J> {
         let (gone, stay) = self.waiting.drain(..).partition(|(asker, _)| asker.client == client);
         self.waiting = stay;

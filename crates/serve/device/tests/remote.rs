@@ -193,8 +193,8 @@ fn an_export_that_is_read_only_makes_the_image_read_only() {
     assert!(error.contains("stays as at the start"), "{error}");
 }
 
-/// Windows of one export obey the rule for windows of one file: they may overlap only if all are
-/// read only.
+/// Windows of one export obey the rule for windows of one file: they may not overlap where one can
+/// be written.
 #[test]
 fn two_images_of_one_export_may_lie_side_by_side_only() {
     let Some(server) = qemu("writeback") else { return };
@@ -278,8 +278,8 @@ fn each_request_in_flight_ends_once_when_the_image_goes() {
     thread.join().unwrap();
 }
 
-/// Without a limit for outages the client waits for a server that answers nothing, but not at the
-/// end.
+/// With an `outage` of 0 the client waits for a server that answers nothing, but not for the answer
+/// to the last flush.
 #[test]
 fn the_last_flush_to_a_stalled_server_ends_in_time() {
     let (_folder, socket, thread) = scripted(|client| wait_until_left(&client));

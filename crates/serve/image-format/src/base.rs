@@ -21,7 +21,7 @@ pub const PATH_BYTES_MAX: usize = 1024;
 /// The most bases of an image.
 pub const BASES_MAX: usize = 64;
 
-/// A base: an image of whose snapshot another image is a clone.
+/// A base: an image with a snapshot from which another image was cloned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
     /// The number of the image.

@@ -117,7 +117,7 @@ impl Part {
     }
 }
 
-/// Takes the entries of the next part.
+/// Removes the entries of the next part from `entries`, and returns them.
 fn take<T: Copy>(entries: &mut &[T]) -> Vec<T> {
     let (front, rest) = entries.split_at(entries.len().min(ENTRIES_MAX));
     *entries = rest;

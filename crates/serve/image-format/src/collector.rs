@@ -20,7 +20,7 @@ use crate::segment::{Change, Content, Header};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// How many runs of blocks are read at the same time.
+/// The most runs of one segment's blocks that are read at the same time.
 const READS_MAX: usize = 4;
 
 /// The most dead blocks that one GET reads between two live blocks.
@@ -32,7 +32,7 @@ const RUN_BLOCKS_MAX: u32 = 256;
 /// The most bytes of moved blocks in one segment; more when garbage piles up.
 const MOVED_BYTES_MAX: usize = 1 << 20;
 
-/// How many segments are collected at the same time. The first blocks of a segment arrive only
+/// The most segments that are collected at the same time. The first blocks of a segment arrive only
 /// after two GETs; meanwhile clients may put many small segments.
 const VICTIMS_MAX: usize = 16;
 
@@ -70,10 +70,10 @@ pub(crate) struct Victim {
 pub(crate) struct Collector {
     /// The most garbage, as a percentage of the blocks in segments.
     garbage_percent: u64,
-    /// The segments with the fewest live blocks, the emptiest last.
+    /// The segments with the lowest share of live blocks, the emptiest last.
     candidates: Vec<u64>,
     pub(crate) victims: Vec<Victim>,
-    /// Segments with damaged blocks, which the collector leaves alone.
+    /// Damaged segments, which the collector leaves alone.
     damaged: Vec<u64>,
     /// The number of segments to seal before the next search for candidates.
     rest: usize,
@@ -95,7 +95,7 @@ impl Collector {
         }
     }
 
-    /// Notes that a segment was sealed.
+    /// Counts a sealed segment, for the next search for candidates.
     pub(crate) fn count(&mut self) {
         self.rest = self.rest.saturating_sub(1);
     }
@@ -120,7 +120,8 @@ impl Collector {
                 && all <= geometry.segment_blocks_max()
     }
 
-    /// Returns the next segment to collect in this part of the log, and the offset of its data.
+    /// Begins to collect the next segment in a part of the log, if the garbage exceeds its limit
+    /// and there is room. Returns the segment and the offset of its data.
     pub(crate) fn begin(
         &mut self,
         map: &Map,

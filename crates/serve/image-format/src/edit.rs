@@ -39,16 +39,16 @@ pub enum Edit {
     /// Makes the image larger, for the writers that open it from now on. Only the writer makes it
     /// smaller ([`crate::Request::Shrink`]).
     Grow(u64),
-    /// Notes a clone in a snapshot, before the clone is made.
+    /// Adds a clone to the list of its snapshot, before the clone is made.
     Clone {
         /// The snapshot.
         snapshot: String,
         /// The clone.
         clone: CloneOf,
     },
-    /// Notes that a clone was made: its snapshot stays from now on.
+    /// Marks a listed clone as made: its snapshot stays from now on.
     Made(ImageId),
-    /// Removes the note of a clone that is gone.
+    /// Removes a clone that is gone from the list of its snapshot.
     Release(ImageId),
     /// Prepares the removal of the image: replaces its writer by one that does not write.
     Retire(Writer),
@@ -83,12 +83,12 @@ impl Editor {
         self.outcome.as_ref()
     }
 
-    /// Returns the operations so far.
+    /// Returns the counts of the operations so far.
     pub fn costs(&self) -> Costs {
         self.out.errands.costs
     }
 
-    /// Continues at a point in time; see [`Editor::next_ns`].
+    /// Does what is due at `now_ns`; see [`Editor::next_ns`].
     pub fn turn(&mut self, now_ns: u64) {
         self.out.now_ns = now_ns;
         self.out.errands.turn(now_ns);
@@ -104,7 +104,8 @@ impl Editor {
         self.out.errands.pop()
     }
 
-    /// Handles an answer of the store. A second answer to the same operation has no effect.
+    /// Continues the edit with the store's answer to an operation. A second answer to the same
+    /// operation has no effect.
     pub fn answer(&mut self, ticket: Ticket, answer: Answer, now_ns: u64) {
         self.out.now_ns = now_ns;
         let Some(errand) = self.out.errands.answered(ticket) else { return };

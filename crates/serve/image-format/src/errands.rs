@@ -64,7 +64,7 @@ impl<P> Errands<P> {
         self.in_flight.remove(&ticket)
     }
 
-    /// Repeats an errand after a pause. The pauses of simultaneous errands differ.
+    /// Repeats an errand after a pause. The pauses of simultaneous errands may differ.
     pub(crate) fn again(&mut self, errand: Errand<P>, now_ns: u64) {
         self.tickets += 1;
         let wait_ns = (BACK_OFF_NS << errand.retries.min(16)).min(BACK_OFF_NS_MAX);

@@ -149,7 +149,7 @@ impl Extents {
         (skip < u64::from(extent.blocks)).then(|| (extent.sequence, extent.index + skip as u32))
     }
 
-    /// Returns `true` if a whole range is zeroes.
+    /// Returns `true` if no block of a range is stored: all are zeroes.
     pub fn is_empty_in(&self, range: Range<u64>) -> bool {
         if range.is_empty() {
             return true;
@@ -176,7 +176,7 @@ impl Extents {
         self.tree.len()
     }
 
-    /// Returns `true` if the whole image is zeroes.
+    /// Returns `true` if no block of the image is stored: all are zeroes.
     pub fn is_empty(&self) -> bool {
         self.tree.is_empty()
     }

@@ -163,7 +163,8 @@ impl Head {
         self.snapshots.iter().map(|snapshot| snapshot.end).max().unwrap_or(0)
     }
 
-    /// Returns the head of a new clone of a snapshot of this image, which is at `path`.
+    /// Returns the head of a new clone of a snapshot of this image; `path` is the path of this
+    /// image.
     ///
     /// # Errors
     /// The chain of clones would be too long.
@@ -204,8 +205,8 @@ impl Head {
         head
     }
 
-    /// Adds a checkpoint that the image no longer needs to the retired ones, unless a snapshot
-    /// needs it.
+    /// Adds a checkpoint to the retired ones, unless it has no objects, belongs to a base, or is
+    /// still needed by the head or a snapshot.
     pub(crate) fn retire(&mut self, checkpoint: Checkpoint) {
         let is_own = checkpoint.epoch > self.bases.epoch();
         let is_known = self.needs(&checkpoint) || self.retired.contains(&checkpoint);

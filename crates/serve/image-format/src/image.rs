@@ -113,7 +113,7 @@ impl Image {
         }
     }
 
-    /// Begins a request.
+    /// Begins a request; while the image is being opened, the request waits.
     pub fn submit(&mut self, id: RequestId, request: Request, now_ns: u64) {
         self.out.now_ns = now_ns;
         match &mut self.phase {
@@ -123,7 +123,8 @@ impl Image {
         }
     }
 
-    /// Handles an answer of the store. A second answer to the same operation has no effect.
+    /// Continues with the store's answer to an operation. A second answer to the same operation has
+    /// no effect.
     pub fn answer(&mut self, ticket: Ticket, answer: Answer, now_ns: u64) {
         self.out.now_ns = now_ns;
         let Some(errand) = self.out.errands.answered(ticket) else { return };
@@ -147,7 +148,7 @@ impl Image {
         }
     }
 
-    /// Continues at a point in time; see [`Image::next_ns`].
+    /// Does what is due at `now_ns`; see [`Image::next_ns`].
     pub fn turn(&mut self, now_ns: u64) {
         self.out.now_ns = now_ns;
         self.out.errands.turn(now_ns);

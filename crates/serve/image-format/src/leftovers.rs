@@ -14,7 +14,7 @@ use crate::stamp::STAMP_BYTES;
 use crate::store::Key;
 use std::ops::Range;
 
-/// The number of earlier writers, and of fences, whose leftovers are deleted.
+/// The most earlier writers, and the most fences, whose leftovers are deleted.
 pub const WRITERS_MAX: u64 = 16;
 
 /// A checkpoint that a writer may have begun.
@@ -57,7 +57,7 @@ impl Leftovers {
         Leftovers { known, begun: begun.collect() }
     }
 
-    /// Checks which parts exist; returns objects to delete.
+    /// Requests parts, to find which exist; returns objects to delete.
     pub(crate) fn go_on(&mut self, out: &mut Outbox) -> Vec<Key> {
         let mut keys = core::mem::take(&mut self.known);
         // Check one checkpoint after the other: there is no hurry.
@@ -81,7 +81,7 @@ impl Leftovers {
         keys
     }
 
-    /// Notes whether a part exists.
+    /// Records whether a requested part exists; one that exists will be deleted.
     pub(crate) fn looked(&mut self, epoch: u64, number: u32, is_there: bool) {
         let Some(begun) = self.begun.last_mut().filter(|it| it.epoch == epoch) else { return };
         begun.unanswered -= 1;

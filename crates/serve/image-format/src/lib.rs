@@ -12,8 +12,8 @@
 //!   * `serving`: reads, writes, flushes; `tail`: segments in memory; `publication`: checkpoints,
 //!     and the deletions that follow them; `collector`: segments that are mostly dead;
 //!     `leftovers`: objects of writers that died; [`needs`]: the segments that snapshots keep
-//! * [`edit`]: another state machine, for snapshots and sizes. It edits the head while the writer
-//!   continues
+//! * [`edit`]: another state machine, for snapshots, clones, larger sizes and removal. It edits the
+//!   head while the writer continues
 //! * `scan`: reads the log ahead; `outbox`: the output of a state machine; `errands`: operations in
 //!   flight, and those to repeat
 //! * [`request`], [`store`]: the two interfaces of the state machine

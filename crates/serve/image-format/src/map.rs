@@ -108,7 +108,7 @@ impl Map {
         }
     }
 
-    /// Notes that segment `by` zeroes blocks.
+    /// Records that segment `by` zeroes a range of blocks.
     pub fn discard(&mut self, range: Range<u64>, by: u64) {
         let Map { extents, segments, held, live, dead } = self;
         extents.remove(range, |gone| lose(segments, [held, live, dead], gone, by));
@@ -142,7 +142,7 @@ impl Map {
     }
 }
 
-/// Removes blocks of a segment that segment `by` replaces.
+/// Subtracts blocks that segment `by` replaces from the live blocks of their segment.
 fn lose(
     segments: &mut BTreeMap<u64, SegmentUse>,
     [held, live, dead]: [&mut u64; 3],

@@ -35,8 +35,8 @@ impl Needs {
     }
 
     /// Returns `true` if a snapshot needs a segment that has no live block since segment
-    /// `dead_since`. The snapshot needs it if the segment had a live block at the snapshot's end,
-    /// or follows the snapshot's map.
+    /// `dead_since`. The snapshot needs it if the segment lies before the snapshot's end, and had a
+    /// live block there or follows the snapshot's map.
     pub fn has(&self, sequence: u64, dead_since: u64) -> bool {
         let next = self.ends.partition_point(|end| *end <= sequence);
         let is_live = self.ends.get(next).is_some_and(|end| *end <= dead_since);

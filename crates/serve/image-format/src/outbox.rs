@@ -45,8 +45,9 @@ pub(crate) enum Purpose {
         block: u64,
         extent: Extent,
     },
-    /// Reads the header of a segment being collected, and blocks of it from an index on.
+    /// Reads the header of a segment being collected.
     ReadVictim(u64),
+    /// Reads `blocks` blocks of a segment being collected, from index `start` on.
     ReadLive {
         sequence: u64,
         start: u32,
@@ -120,7 +121,7 @@ impl Outbox {
         self.ends.push_back(RequestEnd { id, result });
     }
 
-    /// Notes that data of a segment is lost.
+    /// Reports that data of a segment is lost, unless it was reported before.
     pub(crate) fn note_loss(&mut self, sequence: u64, what: &'static str) {
         if self.lost.insert(sequence) {
             self.losses.push_back((sequence, what));
@@ -152,7 +153,7 @@ impl Outbox {
         self.errands.send(purpose, get, self.now_ns);
     }
 
-    /// Notes the image whose objects are read and put.
+    /// Sets the image, with its bases, whose objects are read and put from now on.
     pub(crate) fn know(&mut self, head: &Head) {
         (self.image, self.bases) = (head.image, head.bases.clone());
     }

@@ -72,12 +72,13 @@ pub(crate) struct Publication {
     retirements: Vec<Retirement>,
     /// The first segment that belongs to no base.
     own_from: u64,
-    /// Segments that are deleted, or will be.
+    /// Segments whose deletion is queued or in flight.
     doomed: BTreeSet<u64>,
 }
 
 impl Publication {
-    /// Begins with a head, and `segments` behind its checkpoint.
+    /// Begins to delete the checkpoints that `head` has retired. The log has `segments` segments
+    /// behind the head's checkpoint.
     pub(crate) fn new(head: &Head, segments: u64) -> Publication {
         let mut publication = Publication {
             draft: None,
@@ -122,13 +123,13 @@ impl Publication {
     /// Returns `true` if no checkpoint is in progress and the head has room for one more. Without
     /// deletions the log grows, but the head stays readable.
     pub(crate) fn may_begin(&self, head: &Head) -> bool {
-        // The next head does not list these checkpoints.
+        // The next head does not list checkpoints whose objects are all deleted.
         let gone = self.retirements.iter().filter(|it| it.left == 0).count();
         self.draft.is_none() && head.retired.len().saturating_sub(gone) < RETIRED_MAX / 2
     }
 
-    /// Begins a checkpoint of the map, perhaps with a smaller size of the image. The caller has
-    /// checked [`Publication::may_begin`].
+    /// Begins a checkpoint of the map, unless it would have too many parts. With `size_bytes` the
+    /// image gets this size. The caller has checked [`Publication::may_begin`].
     pub(crate) fn draft(&mut self, head: &Head, map: &Map, position: u64, size_bytes: Option<u64>) {
         let parts = Part::of(map, head, position);
         if parts.len() > PARTS_MAX as usize {
@@ -193,7 +194,7 @@ impl Publication {
         }
     }
 
-    /// Notes that the store has refused the head that was sent.
+    /// Forgets the sent head, which the store has refused: another one will be sent.
     pub(crate) fn head_is_not_put(&mut self) {
         if let Some(draft) = &mut self.draft {
             draft.head = None;
@@ -205,8 +206,9 @@ impl Publication {
         self.draft.as_ref().and_then(|draft| draft.head.clone())
     }
 
-    /// Notes that a head names the checkpoint. Fences stay while an earlier writer may not know
-    /// that it was replaced; a later checkpoint deletes them.
+    /// Ends the checkpoint, which a head in the store names, and begins to delete the objects that
+    /// it makes superfluous. Fences stay while an earlier writer may not know that it was replaced;
+    /// a later checkpoint deletes them.
     pub(crate) fn head_is_put(&mut self, head: &Head, map: &Map, with_fences: bool) {
         let Some(draft) = self.draft.take() else { return };
         self.retire(head);
@@ -251,7 +253,7 @@ impl Publication {
         self.deletions.len() + self.deletions_in_flight + parts
     }
 
-    /// Notes that an object was deleted.
+    /// Counts a deletion that has ended, and removes a deleted segment from the map.
     pub(crate) fn deleted(&mut self, purpose: Purpose, map: &mut Map) {
         self.deletions_in_flight -= 1;
         match purpose {

@@ -6,12 +6,12 @@
 //!     ─▶ head is read: the writer is still the image's
 //! ```
 //!
-//! If the image cannot be opened, the writer puts the head back as it was: the next attempt finds
-//! the same state.
+//! If the image cannot be opened and no fence was sent, the writer puts the head back as it was:
+//! the next attempt finds the same state.
 //!
 //! The PUT of the fence ends the earlier writer's log. If the earlier writer puts a segment at the
 //! fence's place first, that segment is part of the log, and the fence goes behind it. Once the
-//! fence is in the store, no segment can become durable before it.
+//! fence is in the store, the earlier writer can make no further segment durable.
 
 use crate::Part;
 use crate::base::Bases;
@@ -35,7 +35,7 @@ use std::sync::Arc;
 /// How many objects are read at the same time.
 const READS_MAX: u64 = 32;
 
-/// How often an object that looks damaged is read: it may be damaged only in transit.
+/// How often an object that looks damaged is read again: it may be damaged only in transit.
 pub(crate) const DAMAGED_READS_MAX: u32 = 8;
 
 /// The reason to refuse an image whose log has a gap.
@@ -292,7 +292,7 @@ impl Recovery {
         Ok(None)
     }
 
-    /// Continues with the existing head.
+    /// Continues or ends the opening with the head that was read.
     fn take_head(
         &mut self,
         errand: &Errand<Purpose>,
@@ -336,7 +336,8 @@ impl Recovery {
         }
         let writer = self.writer.clone();
         let (revision, epoch) = (head.revision + 1, head.epoch + 1);
-        // The closed image is open again, but its log is read only to the end in the head.
+        // The scan gets the head as it was: it reads the log of a closed image only to the head's
+        // end.
         self.scan = Some(Scan::new(&head, READS_MAX));
         self.before = Some(head.clone());
         let (is_closed, is_quiet) = (false, false);
@@ -445,7 +446,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// Continues behind a fence.
+    /// Records the fence at place `at`, and continues the scan at `resume`.
     fn pass_fence(&mut self, at: u64, resume: u64) {
         self.map.fence(at);
         self.fences.push(at..resume);
@@ -479,8 +480,9 @@ impl Recovery {
         self.replay(out);
     }
 
-    /// Gives the image up, unless a later writer has it: that writer may have deleted the missing
-    /// object, or may have put, after the image has grown, the object that looks damaged.
+    /// Reads the head, and then ends the opening with `why`, or because a later writer has the
+    /// image: it may have deleted the missing object, or may have put, after the image has grown,
+    /// the object that looks damaged.
     fn give_up(&mut self, why: &'static str, out: &mut Outbox) {
         self.is_fencing = true;
         judge(why, out);

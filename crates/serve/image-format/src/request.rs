@@ -70,7 +70,8 @@ pub fn told_runs(extents: &Extents, blocks: Range<u64>, block_bytes: u32) -> Vec
 /// The reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The range is outside the image, or not in whole blocks: EINVAL.
+    /// The range is outside the image or not in whole blocks, or the image is already being closed:
+    /// EINVAL.
     Invalid,
     /// The image is damaged, or the writer has lost it: EIO.
     Io,

@@ -5,8 +5,8 @@
 //!                    └── next ──── WINDOW ───┘  many as may have been in flight with it
 //! ```
 //! A missing segment is the end of the log, unless a segment behind it shows that it was durable
-//! ([`Header::proves`]), or the head says that the log reaches farther. Otherwise the segment is
-//! lost, or the store has erred, so the scan requests it a few times. At the end, it lists the
+//! ([`Header::proves`]), or the head says that the log reaches farther. In both cases the segment
+//! is lost, or the store has erred, so the scan requests it a few times. At the end, it lists the
 //! objects from there on: none may lie farther than the segments in flight.
 
 use crate::head::Head;
@@ -76,7 +76,7 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// Begins behind the map of a head.
+    /// Makes a scan of the log behind the map that `head` names.
     pub(crate) fn new(head: &Head, ahead_max: u64) -> Scan {
         let next = head.checkpoint.position;
         Scan {
@@ -103,7 +103,7 @@ impl Scan {
         self.next >= self.end
     }
 
-    /// Takes the list of the objects from the first end on.
+    /// Stores the list of the objects from the first end on.
     pub(crate) fn take_list(&mut self, places: Vec<u64>) {
         self.listed = Some(places);
     }
@@ -140,7 +140,8 @@ impl Scan {
         }
     }
 
-    /// Parses the first bytes of a segment; returns `None` if it does not belong to the image.
+    /// Parses and stores the header of a segment, which begins with `bytes`. `None`: the segment is
+    /// damaged, or belongs to another image.
     pub(crate) fn take(
         &mut self,
         sequence: u64,
@@ -156,12 +157,12 @@ impl Scan {
         Some(())
     }
 
-    /// Notes that a segment is missing.
+    /// Records a segment as missing.
     pub(crate) fn miss(&mut self, sequence: u64) {
         self.segments.insert(sequence, Entry::Missing);
     }
 
-    /// Notes that a segment stays damaged, which does not matter behind the end of the log.
+    /// Records a segment as damaged, which does not matter behind the end of the log.
     pub(crate) fn damage(&mut self, sequence: u64) {
         self.segments.insert(sequence, Entry::Damaged);
     }
@@ -220,14 +221,15 @@ impl Scan {
         true
     }
 
-    /// Continues behind a fence.
+    /// Skips the places before `resume`, to which a fence leads.
     pub(crate) fn skip(&mut self, resume: u64) {
         self.next = resume;
         self.asked = self.asked.max(resume);
         self.segments.retain(|sequence, _| *sequence >= resume);
     }
 
-    /// Reads all places from the next segment on again, beyond the end that the head names.
+    /// Forgets all answers from the next segment on, so that [`Scan::ask`] reads these places
+    /// again, also beyond the end that the head names.
     pub(crate) fn again(&mut self, out: &mut Outbox) {
         out.errands.forget(|purpose| matches!(purpose, Purpose::ReadSegment(_)));
         self.segments.clear();

@@ -248,7 +248,8 @@ impl Serving {
         self.publication.begin(&self.settings, &self.head, &self.map, position);
     }
 
-    /// Does everything that is possible now.
+    /// Does everything that is possible without another answer of the store: ends flushes, takes
+    /// parked changes, sends segments, collects, and continues checkpoints and the close.
     pub(crate) fn go_on(&mut self, out: &mut Outbox) {
         self.end_flushes(out);
         loop {
@@ -465,7 +466,7 @@ impl Serving {
         }
     }
 
-    /// Notes that the store has `head`, which names the new checkpoint.
+    /// Continues with `head`, which is in the store and names the new checkpoint.
     fn head_is_put(&mut self, head: Head, tag: Tag, out: &mut Outbox) {
         let has_fences = out.now_ns >= self.alone_ns;
         self.publication.head_is_put(&head, &self.map, has_fences);

@@ -14,10 +14,11 @@ pub struct Settings {
     pub buffer_bytes: usize,
     /// The most blocks of data in a segment, within [`crate::geometry::DATA_BYTES_MAX`].
     pub segment_blocks: u32,
-    /// The time that a write stays only in memory when no flush comes.
+    /// Without a flush, a segment is put this long after its first write, or later, once the
+    /// segments before it are durable.
     pub linger_ns: u64,
-    /// A checkpoint is made after this many bytes of segments, or after 24 times the map's bytes if
-    /// that is more.
+    /// A checkpoint is made after this many bytes of segments were put, or lost their last live
+    /// block; after 24 times the map's bytes if that is more.
     pub checkpoint_bytes: u64,
     /// A checkpoint is made after this many segments.
     pub checkpoint_segments: u64,
@@ -52,7 +53,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Returns the percentage of the held bytes that were overwritten.
+    /// Returns the percentage of the held bytes that are not live.
     pub fn garbage_percent(&self) -> u32 {
         let garbage = u128::from(self.held_bytes - self.live_bytes) * 100;
         (garbage / u128::from(self.held_bytes.max(1))) as u32

@@ -5,8 +5,8 @@
 //!           │ checksum 4
 //! ```
 //!
-//! The only flag, 1, says that the blocks of the image are encrypted; heads and segments have it. A
-//! version that does not know a flag refuses the object.
+//! The only flag, 1, says that the blocks of the image are encrypted; only heads and segments have
+//! it. A version that does not know a flag refuses the object.
 //!
 //! The stamp has its own checksum, so a writer whose PUT was refused reads only the stamp of the
 //! existing object to learn whether the object is its own.
@@ -75,7 +75,7 @@ impl Stamp {
     /// Parses the stamp at the beginning of `object`.
     ///
     /// # Errors
-    /// The stamp is missing, or of another version.
+    /// The stamp is missing, damaged, or of another version.
     pub fn parse(object: &[u8]) -> Result<Stamp, Damage> {
         let stamp = object.get(..STAMP_BYTES).ok_or(Damage("shorter than a stamp"))?;
         let mut fields = Fields::of(checked(stamp)?);

@@ -160,7 +160,7 @@ pub enum Answer {
     Failed,
 }
 
-/// The operations of the store so far.
+/// Counts of the operations so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
     /// PUTs.
@@ -177,7 +177,7 @@ pub struct Costs {
     pub deletes: u64,
     /// Segments whose live blocks were all moved, so that they can be deleted.
     pub segments_collected: u64,
-    /// The bytes of these blocks, which are part of the bytes of the PUTs.
+    /// The bytes of moved blocks, which are part of the bytes of the PUTs.
     pub bytes_moved: u64,
 }
 

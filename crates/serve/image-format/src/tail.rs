@@ -81,7 +81,7 @@ impl Tail {
         self.sealed.first_key_value().map_or(self.next, |(sequence, _)| *sequence)
     }
 
-    /// Returns the bytes of data in memory.
+    /// Returns the bytes of the open segment's data and of the sealed segments.
     pub(crate) fn bytes(&self) -> usize {
         self.open.data.len() + self.sealed_bytes
     }
@@ -207,7 +207,7 @@ impl Tail {
         Some((*sequence, Arc::clone(&sealed.body)))
     }
 
-    /// Notes that a segment is in the store.
+    /// Marks a segment as put, and drops the segments that are durable now.
     pub(crate) fn put(&mut self, sequence: u64) {
         if let Some(sealed) = self.sealed.get_mut(&sequence) {
             sealed.is_put = true;

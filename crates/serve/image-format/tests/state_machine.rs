@@ -196,7 +196,7 @@ fn a_writer_replaced_while_it_opens_takes_no_object_of_the_next_for_damage() {
     assert!(why.starts_with("a segment of its log is damaged"), "{why}");
 }
 
-/// Opens an image whose store has only a head and these parts of the first checkpoint of epoch 1;
+/// Opens an image whose store has only a head and `parts` of the first checkpoint of epoch 1;
 /// returns the keys that are deleted.
 fn deleted_by_the_next_writer(parts: &[u32]) -> Vec<Key> {
     let (_, mut head) = image(1 << 30);

@@ -48,8 +48,8 @@ const READS_AT_ONCE: usize = 8;
 /// How long a folder may take to read a page, before the cache asks the store instead.
 const READ_MAX: Duration = Duration::from_secs(1);
 
-/// The least time for which the cache does not use a folder after that. It uses the folder again
-/// only when the disk has answered all pending reads.
+/// The least time for which the cache does not use a folder that took longer. It uses the folder
+/// again only when the disk has answered all pending reads.
 const ASIDE: Duration = Duration::from_secs(10);
 
 /// The most pages being written to a folder; the cache does not store more.
@@ -246,7 +246,7 @@ impl Cache {
     }
 
     /// Forgets the pages of a log from a segment on. The caller knows that no writer of the log has
-    /// put those segments.
+    /// put `from` or a later segment.
     pub(crate) fn forget(&self, from: Segment) {
         let mut state = self.state.lock();
         state.pages.forget(|key| key.segment.follows(from));
@@ -287,8 +287,8 @@ impl Cache {
         pages.map(|page| page.key.segment).collect()
     }
 
-    /// Makes other reads of a page wait while one read fetches it from the store. Returns `None` if
-    /// another read has fetched the page.
+    /// Makes other reads of a page wait while one read fetches it from the store. Returns `None`
+    /// after another read has fetched the page, or failed to.
     pub(crate) async fn turn(&self, segment: Segment, range: &Range<u64>) -> Option<Turn<'_>> {
         let key = segment.page(range.start / PAGE_BYTES);
         if self.state.lock().fetches.insert(key) {

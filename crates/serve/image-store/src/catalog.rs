@@ -126,7 +126,7 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) 
     Ok(gone)
 }
 
-/// Removes the note of a clone from its base, which may be gone.
+/// Removes a clone from the list in the head of its base; the base may be gone.
 fn release(
     url: &StoreUrl,
     client: &Client,

@@ -56,18 +56,19 @@ pub struct Report {
     pub head: Head,
     /// The number of the image's objects in the store.
     pub objects: u64,
-    /// The bytes of these objects.
+    /// The bytes of the image's objects in the store.
     pub stored_bytes: u64,
     /// Bytes of the image that are stored; the others are zeroes.
     pub live_bytes: u64,
     /// Segments with bytes of the image or of snapshots.
     pub segments: u64,
-    /// The damage. If it is empty, every flushed byte can be read.
+    /// The damage. If it is empty, every flushed byte can be read. But the check cannot notice that
+    /// the last segments of an image that was not closed are missing, because nothing names them.
     pub findings: Vec<Finding>,
 }
 
-/// Reads all live data of an image and its snapshots. The check verifies the checksums of an
-/// encrypted image, and with a key also the data. Blocks.
+/// Reads all live data of an image and its snapshots. The check verifies checksums, and with the
+/// key of an encrypted image also the tags of its blocks. Blocks.
 ///
 /// # Errors
 /// One line: there is no image, its head is damaged, the key is wrong, or the store cannot be used.
@@ -207,7 +208,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Adds to each finding if the image has the affected bytes, and which snapshots have them.
+    /// Adds `moment`, which is the image or a snapshot, to each finding whose affected bytes it
+    /// has.
     async fn say_which(
         &self,
         moment: &Moment,
@@ -267,7 +269,8 @@ impl Reader<'_> {
 }
 
 impl Report {
-    /// Notes a damaged object that makes all blocks of the image, or of a snapshot, unreadable.
+    /// Adds a finding: a missing or damaged object makes all blocks of the image, or of a snapshot,
+    /// unreadable.
     fn all_is_hit(&mut self, Hit { key, what }: Hit, snapshot: Option<&Snapshot>) {
         let size_bytes = snapshot.map_or(self.head.geometry.size_bytes, |it| it.size_bytes);
         let name = snapshot.map(|it| it.name.clone());

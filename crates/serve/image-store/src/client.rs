@@ -81,7 +81,7 @@ impl Client {
         }
     }
 
-    /// Makes a client for another image of the store.
+    /// Makes a client, without a cache, for another image of the store.
     pub(crate) fn beside(&self, path: &str) -> Result<Client, String> {
         Ok(Client::new(self.place.beside(path)?, self.timeout))
     }
@@ -174,7 +174,8 @@ impl Client {
         }
     }
 
-    /// Answers from memory, if possible.
+    /// Answers a GET of data from a cache in memory; `None`: the operation is another, or not all
+    /// data is there.
     pub(crate) fn run_now(&self, operation: &Operation) -> Option<Answer> {
         let Operation::Get { of, image, key, range, data } = operation else { return None };
         let (cache, Key::Segment(sequence), Some(Data { anew: false })) =
@@ -188,7 +189,7 @@ impl Client {
         Some(Answer::Got { bytes, object_bytes: range.end, tag: Tag::new() })
     }
 
-    /// Gets data from the cache, or from the store with all of its pages.
+    /// Gets data from the cache, or else gets its whole pages from the store and caches them.
     async fn get_data(
         &self,
         cache: &Arc<Cache>,
@@ -346,7 +347,8 @@ impl Client {
     }
 }
 
-/// An object's bytes, its whole length and its tag; `None` if the length is not the announced one.
+/// An object's bytes, its whole length and its tag; `None` if the range or the length is not the
+/// expected one, or there is no tag.
 type Body = Option<(Vec<u8>, u64, Tag)>;
 
 /// Reads no more bytes than were requested, whatever the store sends.
@@ -421,7 +423,7 @@ fn is_denied(error: &Error) -> bool {
     says(error, &["status code: 401", "status code: 403"])
 }
 
-/// Returns `true` if a cause of an error of no specific kind contains one of these texts.
+/// Returns `true` if a cause of an error of no specific kind contains one of `texts`.
 fn says(error: &Error, texts: &[&str]) -> bool {
     let Error::Generic { source, .. } = error else { return false };
     let mut source: Option<&dyn std::error::Error> = Some(source.as_ref());

@@ -87,9 +87,9 @@ pub(crate) async fn refuse(mut commands: Commands) {
     }
 }
 
-/// Checks the key against the image, if there is one. The state machine does so too, but only after
-/// the probe of the store, which puts objects. If the head cannot be read, the state machine
-/// reports the reason.
+/// Compares the key with the check in the head of an existing image. The state machine does so too,
+/// but only after the probe of the store, which puts objects. If the head cannot be read, the state
+/// machine reports the reason.
 async fn unlock(plan: &Plan) -> Result<(), &'static str> {
     let range = 0..HEAD_BYTES_MAX as u64;
     let image = ImageId::default();

@@ -34,8 +34,8 @@ pub(crate) fn edit_on(
     blocking(url, edited(client, limit, edit))
 }
 
-/// Makes a clone of a snapshot, in the same bucket: the new image takes no space, and reads the
-/// snapshot's data. Blocks.
+/// Makes a clone of a snapshot, in the same bucket: the new image is only a head at first, and
+/// reads the snapshot's data. Blocks.
 ///
 /// # Errors
 /// One line: there is no such snapshot, the new image exists already, or the store cannot be used.
@@ -105,7 +105,7 @@ pub(crate) async fn without_clones(client: &Client, snapshots: &[Snapshot]) -> R
     Ok(())
 }
 
-/// Returns `true` if a clone was made, and not removed.
+/// Returns `true` if a clone was made and not removed, or the head at its path is damaged.
 async fn is_there(client: &Client, clone: &CloneOf) -> Result<bool, String> {
     let client = client.beside(&clone.path)?;
     match (Reader { client: &client }).look().await? {

@@ -211,8 +211,8 @@ impl StoredImage {
     }
 
     /// Begins a request, which must consist of whole blocks. The image's thread, on which other
-    /// requests wait, calls `done` at the end. If the image is closed, the calling thread does so
-    /// at once.
+    /// requests wait, calls `done` at the end. If the image is closed, the calling thread calls
+    /// `done` with an error at once.
     pub fn submit(
         &self,
         request: Request,
@@ -286,7 +286,7 @@ impl StoredImage {
     /// Carries out a request. Blocks.
     ///
     /// # Errors
-    /// The request is not in whole blocks, or another writer has the image.
+    /// The request is invalid, the image is damaged or closed, or another writer has it.
     pub fn call(&self, request: Request) -> Result<Vec<u8>, Failure> {
         let (sender, ended) = mpsc::sync_channel(1);
         self.submit(request, move |result| drop(sender.send(result)));
@@ -321,7 +321,7 @@ fn prepared(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     reader::client(url, options)
 }
 
-/// Returns a writer with this process's name and a random number.
+/// Returns a writer with a random number, named after this host and process.
 ///
 /// # Errors
 /// The random number could not be read.

@@ -21,7 +21,8 @@ fn mode_of_others(owner: u32) -> u32 {
 /// Reads a key: 32 bytes that are no text, or 64 hexadecimal digits and perhaps a newline. Blocks.
 ///
 /// # Errors
-/// One line: others may read the file, it does not contain a key, or it cannot be read.
+/// One line: another user owns the file or may read it, it does not contain a key, or it cannot be
+/// read.
 pub fn read_key(path: &Path) -> io::Result<ImageKey> {
     let said = |why: String| io::Error::other(format!("{}: {why}", path.display()));
     let read = || {

@@ -12,8 +12,8 @@ use nowait_device::{
 };
 use std::sync::Arc;
 
-/// Opens the images that `all` describe, and takes over the images on a store, whose options are in
-/// `objects`. Blocks.
+/// Opens the images that `all` describe, and takes over those on a store that are not read-only.
+/// The options of the stores are in `objects`. Blocks.
 ///
 /// # Errors
 /// One line: an image on a store is named twice, or cannot be used; as for [`Image::open_all`].

@@ -27,7 +27,8 @@ pub struct StoreOptions {
     pub cache: Option<Arc<Cache>>,
     /// The key of an encrypted image, existing or new. Calls that do not touch data need no key.
     pub key: Option<ImageKey>,
-    /// Gets one line of text about lost data, and when the store begins or ceases to fail.
+    /// Gets one line of text about lost data and a lost image, and when the store begins or ceases
+    /// to fail.
     pub say: Option<fn(&str)>,
 }
 
@@ -89,8 +90,8 @@ impl Place {
         Place { store, prefix: prefix.into(), folder: None }
     }
 
-    /// Removes temporary files that are at least as old as `older`, of PUTs whose process was
-    /// killed.
+    /// If the store is a folder, removes temporary files that are at least as old as `older`, of
+    /// PUTs whose process was killed.
     pub(crate) async fn sweep(&self, older: Duration) {
         let Some(folder) = self.folder.clone() else { return };
         let prefix = self.prefix.clone();
@@ -165,7 +166,7 @@ fn s3(url: &StoreUrl, options: &StoreOptions) -> AmazonS3Builder {
         .with_retry(retries())
         .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), timeout(options));
     if let Some(endpoint) = &options.endpoint {
-        // This setting takes precedence over both variables.
+        // This setting takes precedence over the variables with an endpoint.
         builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
     }
     let said = |key| builder.get_config_value(&key);

@@ -36,6 +36,8 @@ pub async fn probe(client: &Client, nonce: &str) -> Verdict {
     Verdict::Bad(refusal)
 }
 
+/// Tries the conditional PUTs on one object.
+///
 /// # Errors
 /// The store has refused a PUT that it must carry out; perhaps an earlier attempt succeeded.
 async fn conditions(client: &Client, path: &Path) -> Result<Verdict, &'static str> {

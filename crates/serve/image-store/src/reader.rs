@@ -39,7 +39,7 @@ pub(crate) enum LogEnd<'a> {
 }
 
 impl LogEnd<'_> {
-    /// Returns the end of the log of an image with these segments.
+    /// Returns the end of the log of an image whose store has the `listed` segments.
     pub(crate) fn of<'a>(head: &Head, listed: &'a BTreeSet<u64>) -> LogEnd<'a> {
         if head.is_closed { LogEnd::Closed(head.end, listed) } else { LogEnd::Behind(listed) }
     }
@@ -69,7 +69,7 @@ pub(crate) fn client(url: &StoreUrl, options: &StoreOptions) -> io::Result<Clien
     Ok(client.telling(options.say))
 }
 
-/// Waits until `work` has ended; adds the address of the image to its error.
+/// Runs `work` on the calling thread until it ends; adds the address of the image to its error.
 pub(crate) fn blocking<T>(
     url: &StoreUrl,
     work: impl Future<Output = Result<T, String>>,
@@ -226,7 +226,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns `true` if the list shows that the segment at `at`, which is missing, has existed.
+    /// Returns `true` if the segment at `at`, which is missing, has existed: the list shows it, or
+    /// the end of the log is known to lie behind.
     pub(crate) async fn is_lost(
         &self,
         head: &Head,
@@ -320,7 +321,7 @@ impl Reader<'_> {
     }
 }
 
-/// A damaged object without which no block can be found.
+/// A missing or damaged object without which no block can be found.
 pub(crate) struct Hit {
     pub(crate) key: Key,
     pub(crate) what: &'static str,

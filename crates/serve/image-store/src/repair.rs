@@ -36,7 +36,7 @@ const FENCES_MAX: u32 = 5;
 pub struct Loss {
     /// The name of the first lost segment.
     pub name: String,
-    /// A word: missing or damaged.
+    /// `missing`, `damaged`, or why the segment does not belong to the log.
     pub what: &'static str,
     /// How many segments of the log are lost; their contents are unknown.
     pub lost: u64,
@@ -286,7 +286,8 @@ async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
     Err("the server of this image still writes: stop that server first".to_owned())
 }
 
-/// Puts an object if none exists; returns `true` if the object is there now.
+/// Puts an object if none exists; returns `true` if it was put, or if the existing object has the
+/// bytes `body`.
 pub(crate) async fn put_if_absent(
     client: &Client,
     image: ImageId,
@@ -326,7 +327,7 @@ async fn head_of(client: &Client) -> Result<(Head, Tag), String> {
     Err(client.last_error().unwrap_or_else(|| "the head cannot be read".to_owned()))
 }
 
-/// Replaces the head; returns its tag.
+/// Replaces the head; returns the tag of the new one.
 async fn put_head(client: &Client, head: &Head, tag: &Tag) -> Result<Tag, String> {
     let body = Arc::new(head.encode());
     for tried in 0..READS_MAX {

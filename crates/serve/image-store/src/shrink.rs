@@ -15,8 +15,8 @@ const CLEANS_WITHIN: Duration = Duration::from_mins(1);
 
 /// Makes an image smaller: the data behind its new end is gone, except in snapshots. The call takes
 /// the image over, so the present writer fails; if the image has the size already, nothing changes.
-/// Returns the earlier head. The call blocks for at most twice the time limit for opening, plus a
-/// minute.
+/// Returns the earlier head. The call blocks: opening, cutting and closing may each take the time
+/// limit for opening, and deletions a minute.
 ///
 /// # Errors
 /// One line: the size is not possible or larger, there is no image, it is damaged, the key is

@@ -179,7 +179,7 @@ impl Source for Object {
         if self.durable { self.sync_data() } else { Ok(()) }
     }
 
-    /// Zeroes never take space in an image, so there is no allocation to keep.
+    /// A zeroed range takes no space in an image, so there is no allocation to keep.
     fn zero(&self, range: Range<u64>, _zeroing: Zeroing, _fast: bool) -> Done {
         self.discard(range)
     }

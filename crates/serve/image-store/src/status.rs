@@ -32,9 +32,9 @@ pub enum Status {
         writer: String,
     },
     /// A description of the failure: all requests fail. If the image is only read, only the
-    /// requests for deleted data fail.
+    /// requests for missing or damaged data fail.
     Failed(String),
-    /// This writer has closed the image.
+    /// The image was closed, or its owner has dropped it.
     Closed,
 }
 
@@ -117,7 +117,8 @@ impl Shared {
         }
     }
 
-    /// Notes that the thread has ended, because of `why` or as wanted. An earlier failure stays.
+    /// Sets the status of an image whose thread has ended: failed because of `why`, or closed. An
+    /// earlier failure stays.
     pub(crate) fn end(&self, why: Option<String>) {
         let mut state = self.state.lock();
         if matches!(state.status, Status::Opening | Status::Serving { .. } | Status::Reading { .. })

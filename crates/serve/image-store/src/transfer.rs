@@ -215,8 +215,8 @@ impl Writes<'_> {
 }
 
 /// Copies the present state of an image into a new file, onto a device or to an NBD server. The
-/// server of the image continues. If it writes meanwhile, the copy is of no single moment, which is
-/// an error. Blocks.
+/// server of the image continues. If it writes meanwhile, the copy is not of the present state,
+/// which is an error. Blocks.
 ///
 /// # Errors
 /// One line: the file exists already; the other end cannot be written, or is too small; the image

@@ -211,8 +211,9 @@ struct Found {
     what: &'static str,
     /// The first byte of each range, and the byte behind its last.
     ranges: Vec<[u64; 2]>,
-    /// The image itself has affected bytes, and so do these snapshots.
+    /// The image itself has affected bytes.
     is_of_image: bool,
+    /// The snapshots that have affected bytes.
     snapshots: Vec<String>,
 }
 
@@ -357,7 +358,7 @@ fn told_loss(url: &StoreUrl, loss: &Loss) -> String {
     text
 }
 
-/// Waits until a writer that may still run must have noticed that it was replaced.
+/// Unless `now`, waits until a writer that may still run must have noticed that it was replaced.
 fn wait_for(url: &StoreUrl, head: &Head, now: bool) {
     if !now {
         let (seconds, writer) = (NOTICED_WITHIN.as_secs(), &head.writer.name);

@@ -24,7 +24,7 @@ pub struct Rule {
 enum Who {
     /// A user of this machine, who comes by a Unix socket or a file.
     User(u32),
-    /// Clients whose address begins with these bits.
+    /// Clients whose address begins with this many bits of this address.
     Net(IpAddr, u32),
     /// A client with a certificate for this name.
     Certificate(ServerName<'static>),
@@ -106,7 +106,7 @@ impl Who {
 pub struct Access(Vec<Rule>);
 
 impl Access {
-    /// Takes the rules of the command line.
+    /// Checks the rules of the command line, and keeps them.
     ///
     /// # Errors
     /// A rule names an unknown export, or asks for certificates that the server does not check.

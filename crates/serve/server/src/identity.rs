@@ -21,7 +21,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 impl OwnName {
-    /// Notes the file at `path`, which was just made.
+    /// Records the device and inode of the file at `path`, which was just made.
     ///
     /// # Errors
     /// The errors of lstat(2).

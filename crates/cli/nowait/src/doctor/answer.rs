@@ -10,7 +10,7 @@ struct Machine<'a> {
     backend: &'a str,
     /// The reason why io_uring is refused, in words.
     uring_refused: Option<&'a str>,
-    /// The first problem that keeps nowait from working at all.
+    /// The first of the report's problems.
     problem: Option<&'a str>,
     /// The reason why writes to PATH wait.
     writes: Option<&'a str>,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Process {
     pub(super) pid: u32,
-    /// A library of nowait is loaded; `None`: this user may not look.
+    /// The process has loaded the preload library; `None`: this user may not read its mappings.
     pub(super) has_nowait: Option<bool>,
     /// A seccomp filter is in force, so backends may differ from those that work here.
     pub(super) has_filter: bool,

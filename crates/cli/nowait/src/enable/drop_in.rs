@@ -7,8 +7,8 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The name of the drop-in. It sorts after an administrator's files (`systemctl edit` makes
-/// `override.conf`), so that none of them replaces its settings.
+/// The name of the drop-in. It sorts after most names, such as the `override.conf` of `systemctl
+/// edit`, so that those files do not replace its settings.
 pub(crate) const NAME: &str = "zz-nowait.conf";
 
 /// The beginning of the drop-in's text.

@@ -34,7 +34,7 @@ impl System {
         system
     }
 
-    /// Makes a system with a unit `a.service` that runs the daemon and has these further lines.
+    /// Makes a system with a unit `a.service` that runs the daemon, and has `lines` besides.
     pub(crate) fn with(lines: &str) -> System {
         let system = System::new();
         let text = format!("[Service]\nExecStart=/usr/sbin/daemon\n{lines}\n");

@@ -107,7 +107,8 @@ impl ImageCache {
         is_hit
     }
 
-    /// Begins a request to the server; `None`: it neither reads nor changes pages.
+    /// Records that a request to the server begins, and drops the pages that it changes; `None`: it
+    /// neither reads nor changes pages.
     pub(super) fn begin(self: &Arc<ImageCache>, command: &Command) -> Option<Visit> {
         if !(command.reads() || command.changes()) {
             return None;
@@ -146,7 +147,8 @@ pub(super) struct Visit {
 }
 
 impl Visit {
-    /// Caches the `bytes` that the successful request read or wrote.
+    /// Caches the `bytes` that the successful request read or wrote, unless a change overlapped
+    /// with it.
     pub(super) fn end_well(self, bytes: &[u8]) {
         if !matches!(self.command.kind, Kind::Read | Kind::Write) {
             return;

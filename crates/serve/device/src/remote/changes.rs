@@ -23,19 +23,19 @@ impl Changes {
         Changes { counters: vec![Counter::default(); COUNTERS as usize].into() }
     }
 
-    /// Returns the present value of [`Changes::begun`] for these pages, which stays the same until
-    /// a change of them begins; `None`: a change is in flight.
+    /// Returns the present value of [`Changes::begun`] for `pages`, which stays the same until a
+    /// change of them begins; `None`: a change is in flight.
     pub(super) fn mark(&self, pages: &Range<u64>) -> Option<u64> {
         let is_changing = places(pages).any(|place| self.counters[place].in_flight > 0);
         (!is_changing).then(|| self.begun(pages))
     }
 
-    /// Returns how many changes of these pages have begun, in all.
+    /// Returns a number that grows whenever a change of one of `pages` begins.
     pub(super) fn begun(&self, pages: &Range<u64>) -> u64 {
         places(pages).map(|place| self.counters[place].begun).sum()
     }
 
-    /// Notes that a change of these pages begins.
+    /// Counts a change of `pages` as begun and in flight.
     pub(super) fn begin(&mut self, pages: &Range<u64>) {
         for place in places(pages) {
             self.counters[place].begun += 1;
@@ -43,7 +43,7 @@ impl Changes {
         }
     }
 
-    /// Notes that a change of these pages has ended.
+    /// Counts a change of `pages` as no longer in flight.
     pub(super) fn end(&mut self, pages: &Range<u64>) {
         places(pages).for_each(|place| self.counters[place].in_flight -= 1);
     }

@@ -218,8 +218,8 @@ fn note(export: &mut Export, body: &[u8]) -> io::Result<()> {
 }
 
 fn checked(export: Export) -> io::Result<Export> {
-    /// The least that a server must accept in one transfer, in bytes: a chunk of this program's
-    /// memory.
+    /// The least that a server must accept in one transfer, in bytes: the largest chunk of this
+    /// program, with the blocks around its ends.
     const PAYLOAD_LEAST: u32 = 512 << 10;
     if export.flags & flags::HAS_FLAGS == 0 {
         return Err(against("the NBD server does not send the export's flags"));

@@ -86,7 +86,8 @@ impl Journal {
     /// `chunks`, a reply may come in chunks.
     ///
     /// # Errors
-    /// `Passing`: the connection ends. `Final`: the server refuses a change.
+    /// `Passing`: the connection ends, the server is shutting down, or its reply is not NBD.
+    /// `Final`: the server refuses a change.
     pub(super) fn repeat(
         &self,
         stream: &mut (impl Read + Write),
@@ -111,7 +112,7 @@ impl Journal {
 pub(super) enum Failure {
     /// A later attempt may succeed.
     Passing(io::Error),
-    /// Acknowledged data is lost, or the server has another image.
+    /// Acknowledged data is lost, or the export has changed.
     Final(String),
 }
 

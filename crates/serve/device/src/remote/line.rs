@@ -5,8 +5,8 @@
 //!             ▲                                   │
 //!             └──────────── regroup ◀─────────────┘ the connection is lost
 //! ```
-//! Overlapping changes are never in flight at the same time. So the server carries them out in the
-//! order of their answers, which is the order of the journal.
+//! If there is a journal, overlapping changes are never in flight at the same time. So the server
+//! carries them out in the order of their answers, which is the order of the journal.
 
 use super::{
     cache::Visit,
@@ -41,17 +41,18 @@ struct State {
     phase: Phase,
     /// Cookies of requests to be sent, in the order of sending.
     unsent: VecDeque<u64>,
-    /// All requests without an answer, by their cookies, which ascend.
+    /// All requests that have not ended, by their cookies, which ascend.
     requests: BTreeMap<u64, Request>,
     next_cookie: u64,
-    /// Ranges that are being changed: the end of each by its beginning. No two overlap.
+    /// With a journal, the ranges of changes in flight: the end of each by its beginning. No two
+    /// overlap.
     changing: BTreeMap<u64, u64>,
     /// The bytes that the changes in flight will need in the journal.
     changing_bytes: usize,
     journal: Journal,
     /// A flush that the client sent to make room in the journal is in flight.
     makes_room: bool,
-    /// The time of the server's last answer, while it has requests.
+    /// The time since which the server has answered nothing; `None`: it has no requests.
     silent_since: Option<Instant>,
     /// The time since which requests have waited for a connection that answers.
     waits_since: Option<Instant>,
@@ -108,7 +109,8 @@ impl Line {
         Line { state: Mutex::new(state), news: Condvar::new(), keeps }
     }
 
-    /// Queues a request to the server. Does not wait.
+    /// Queues a request to the server, or ends it with `EIO` if the image is closed or closing.
+    /// Does not wait.
     pub(super) fn ask(&self, command: Command, memory: Memory, visit: Option<Visit>, end: End) {
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Closing | Phase::Over) {
@@ -125,7 +127,8 @@ impl Line {
         self.news.notify_one();
     }
 
-    /// Waits for a request that may be sent. `None`: the connection is lost.
+    /// Waits for a request that may be sent. `None`: the connection is lost, or the image is
+    /// closing.
     pub(super) fn next(&self) -> Option<Sending> {
         let mut state = self.state.lock();
         loop {
@@ -290,7 +293,8 @@ impl Line {
         state.phase == Phase::Down
     }
 
-    /// Begins to send on a connection for which `talk` was negotiated.
+    /// Records that a new connection is up, unless the image is being closed; `talk` was negotiated
+    /// for it.
     pub(super) fn open(&self, talk: Talk) {
         let mut state = self.state.lock();
         (state.talk, state.has_answered) = (talk, false);
@@ -455,7 +459,7 @@ impl State {
         request.ok_or_else(wire::strange)
     }
 
-    /// Notes that a chunk has reported an error.
+    /// Stores the first error that the chunks of a reply report.
     fn fail(&mut self, cookie: u64, errno: Errno) -> io::Result<()> {
         /// The limit ends a connection whose server only sends errors, because such a server does
         /// not count as silent.
@@ -500,7 +504,8 @@ impl State {
         Ok((memory, place(part.start)..place(part.end)))
     }
 
-    /// Notes the end of a request that was in flight.
+    /// Updates the line after a request has ended: frees its range, adds its change to the journal,
+    /// or removes the changes that a successful flush covers.
     ///
     /// # Errors
     /// A flush has failed that the client sent to make room in the journal.

@@ -1,5 +1,5 @@
-//! The connection to a server: one thread sends and one receives, and a lost connection is
-//! replaced.
+//! The connection to a server: one thread sends and one receives. Unless `Patience::outage` is 0, a
+//! lost connection is replaced.
 
 use super::{
     Patience,
@@ -174,7 +174,8 @@ impl Link {
         }
     }
 
-    /// Connects, after a pause, until it succeeds or requests have waited for too long.
+    /// Tries to connect, after pauses, until it succeeds, an attempt fails finally, requests have
+    /// waited for too long, or the image is being closed.
     fn connect_again(&self, mut pause: Duration) -> Result<(Stream, Talk), String> {
         let mut reason = "no answer in time".to_owned();
         // A server that accepts connections but never answers uses up the time limit of the outage.

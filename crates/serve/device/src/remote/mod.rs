@@ -1,4 +1,5 @@
-//! An image on an NBD server, over one connection that is replaced when it is lost.
+//! An image on an NBD server, over one connection. If [`Patience::outage`] is not 0, a lost
+//! connection is replaced.
 //!
 //! All serving threads share the connection, so a flush covers the writes of all of them. The
 //! threads put their requests in a line (`line`), and none of them waits for the socket. Two
@@ -60,7 +61,7 @@ type Done = Result<(), Errno>;
 pub struct ConnectionCounts {
     /// There is a connection.
     pub is_up: bool,
-    /// How often the client has reconnected.
+    /// How often the client has connected again after a loss.
     pub reconnects: u64,
     /// How many changes were repeated after reconnects.
     pub repeated: u64,
@@ -95,7 +96,7 @@ pub struct Remote {
 
 impl Remote {
     /// Connects to `address`, which users see as `shown`, and caches its data in `cache`. Blocks
-    /// for some seconds at most.
+    /// for about ten seconds at most, not counting the lookup of a host name.
     ///
     /// # Errors
     /// The server cannot be reached, refuses, or does not speak NBD.

@@ -8,13 +8,14 @@ pub struct Patience {
     /// How long requests wait for an answer, over all connections, until all fail. Zero: they fail
     /// when the connection is lost.
     pub outage: Duration,
-    /// The time after which the client reconnects to a server that has requests and answers
-    /// nothing.
+    /// With an `outage` above 0: the time after which the client reconnects to a server that has
+    /// requests and answers nothing.
     pub silence: Duration,
     /// How long the flush at the end of serving may take in addition to `outage`, also if `outage`
     /// has no limit.
     pub end: Duration,
-    /// Gets one line of text about each event of a connection.
+    /// Gets a line of text when the connection is lost, is there again, or is given up. Further
+    /// losses are not reported until a connection has answered.
     pub say: Option<fn(&str)>,
 }
 

@@ -63,7 +63,7 @@ impl Request {
         is_whole.then(|| self.so_far.failure.map_or(Ok(()), Err))
     }
 
-    /// Reports the result of the request, first to the cache.
+    /// Puts the data of a successful request into the cache, and sends the result to the receiver.
     pub(super) fn tell(self, result: Result<(), Errno>, memory: Memory) {
         if let Some(visit) = self.visit
             && result.is_ok()
@@ -106,7 +106,7 @@ impl Memory {
 pub(super) enum End {
     Mail(Arc<Mailbox>, Tag, Option<Shared>),
     Call(mpsc::SyncSender<(Result<(), Errno>, Memory)>),
-    /// No receiver: the request makes room in the journal.
+    /// No receiver: the request is the flush that makes room in the journal.
     Room,
 }
 

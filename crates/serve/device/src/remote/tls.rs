@@ -63,7 +63,7 @@ fn authorities(path: &Path) -> io::Result<RootCertStore> {
 
 fn authorities_of_the_system() -> io::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    // Skip expired or malformed certificates, which some systems have.
+    // Skip certificates that rustls cannot parse, which some systems have.
     let (good, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if good == 0 {
         let missing = "no certificate authorities in this system: name a folder, \

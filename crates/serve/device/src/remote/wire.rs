@@ -141,7 +141,7 @@ fn part(stream: &mut impl Read, kind: u16) -> io::Result<Part> {
         },
         _ if kind & chunk::ERROR_BIT != 0 => match length_and_number(stream)? {
             (len @ 6..=ERROR_BYTES_MAX, number) => {
-                // Nothing shows the text of the error.
+                // Read the text of the error, which nothing shows.
                 stream.read_exact(&mut vec![0; len as usize - 4])?;
                 Ok(Part::Failed(errno(number)))
             }

@@ -16,14 +16,14 @@ impl Closing {
         self.id
     }
 
-    /// Notes that the head was not put, because it was edited.
+    /// Lets [`Serving::close_head`] put a head again, because the head was edited.
     pub(super) fn head_is_not_put(&mut self) {
         self.head_is_sent = false;
     }
 }
 
 impl Serving {
-    /// Begins to close the image: later changes fail.
+    /// Begins to close the image: later changes fail. A second request to close fails.
     pub(super) fn close(&mut self, id: RequestId, out: &mut Outbox) {
         match self.closing {
             None => self.closing = Some(Closing { id, head_is_sent: false }),

@@ -64,7 +64,8 @@ impl Serving {
     /// While flushes wait, the segment gets only a few blocks, so that its PUT takes no longer. No
     /// further segment gets moved blocks before this segment is durable.
     fn move_blocks(&mut self, out: &mut Outbox) {
-        // The moved blocks would lie in a segment behind the place that is left out of the log.
+        // While the image shrinks, moved blocks would lie behind the place that is left out of the
+        // log.
         if self.shrink.is_some() || self.closing.is_some() {
             return;
         }

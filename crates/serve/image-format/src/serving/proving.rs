@@ -1,8 +1,9 @@
 //! Proofs that the writer still has the image.
 //!
 //! The fence stops a replaced writer until the next writer deletes it, a minute after the takeover
-//! at the earliest. Nothing stops a writer whose image was removed. So flushes and reads end only
-//! within a minute after a head in the store named this writer.
+//! at the earliest. Nothing stops a writer whose image was removed. So flushes and reads succeed
+//! only within a minute after a head in the store named this writer. The exception is a flush that
+//! covers no more than an earlier flush.
 //!
 //! After that minute the writer puts only segments less than `WINDOW` places behind the first one
 //! that was not durable at the last proof. The fence of the next writer is not before that place,
@@ -17,8 +18,8 @@ use crate::segment::WINDOW;
 use crate::store::Key;
 
 impl Serving {
-    /// Notes that the writer had the image at `proof_ns`, and that all segments before `durable`
-    /// were durable then.
+    /// Records that the writer had the image at `proof_ns`, when all segments before `durable` were
+    /// durable.
     pub(super) fn note_proof(&mut self, proof_ns: u64, durable: u64) {
         self.proof_ns = self.proof_ns.max(proof_ns);
         self.proven_until = self.proven_until.max(durable.saturating_add(WINDOW));
@@ -42,7 +43,7 @@ impl Serving {
         age_ns <= PROOF_NS || mistake::makes(Mistake::NeverAsk)
     }
 
-    /// Ends the reads that wait for a proof.
+    /// Ends the reads that wait for a proof, if the last proof still holds.
     pub(super) fn prove(&mut self, out: &mut Outbox) {
         if !self.unproven.is_empty() && self.is_proven(out) {
             self.unproven.drain(..).for_each(|(id, data)| out.end(id, Ok(data)));

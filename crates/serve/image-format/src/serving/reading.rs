@@ -108,8 +108,8 @@ impl Serving {
         self.prove(out);
     }
 
-    /// Continues with a read of a missing segment that the image needs: the store may have erred,
-    /// or a later writer has deleted it.
+    /// Repeats the GET of a missing segment that the image needs, and after some tries reads the
+    /// head: the store may have erred, or a later writer has deleted the segment.
     fn missed(errand: Errand<Purpose>, out: &mut Outbox) {
         let Purpose::ReadData { read, extent, .. } = errand.purpose else { return };
         if errand.damaged < MISSED_READS_MAX {
@@ -119,7 +119,7 @@ impl Serving {
         out.get(purpose, Key::Head, HEAD_BYTES_MAX);
     }
 
-    /// Notes that a segment that a read needs is lost.
+    /// Fails a read because a segment that it needs is missing.
     pub(super) fn lose(&mut self, read: u64, sequence: u64, out: &mut Outbox) {
         self.fail(read, sequence, "missing", out);
     }
@@ -131,7 +131,7 @@ impl Serving {
         id.into_iter().for_each(|id| out.end(id, Err(Failure::Io)));
     }
 
-    /// Returns the requests that have not ended.
+    /// Removes and returns the requests that have not ended.
     pub(crate) fn unfinished(&mut self) -> Vec<RequestId> {
         let reads = core::mem::take(&mut self.reads).into_values().map(|read| read.id);
         let unproven = self.unproven.drain(..).map(|(id, _)| id);

@@ -76,7 +76,7 @@ impl Serving {
         self.shrink.iter_mut().for_each(|it| it.is_cut = true);
     }
 
-    /// Notes that a head was put: if it has the smaller size, the request ends.
+    /// Ends the request if the head that was put has the smaller size.
     pub(super) fn end_shrink(&mut self, out: &mut Outbox) {
         if let Some(shrink) = self.shrink.take_if(|it| it.is_cut) {
             out.end(shrink.id, Ok(Vec::new()));

@@ -90,7 +90,7 @@ impl Memory {
         Head::parse(&self.objects[&Key::Head].0).expect("a head")
     }
 
-    /// Edits the head; returns the operations of the edit.
+    /// Edits the head; returns the counts of the edit's operations.
     #[allow(dead_code, reason = "not every test edits")]
     pub(crate) fn edit(&mut self, edit: Edit) -> Result<Costs, &'static str> {
         let mut editor = Editor::new(edit, self.now_ns);

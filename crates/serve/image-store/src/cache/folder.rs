@@ -79,7 +79,7 @@ impl Folder {
         Ok((folder, pages))
     }
 
-    /// Returns the folder's name as the user gave it.
+    /// Returns the option that names the folder, for messages.
     pub(super) fn shown(&self) -> &str {
         &self.shown
     }
@@ -224,7 +224,8 @@ fn opened(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns `true` for the magic of any version. A server that was killed may have left zeroes.
+/// Returns `true` for the magic of any version, and for zeroes, which a killed server may have
+/// left.
 fn is_magic(magic: [u8; 8]) -> bool {
     magic[..7] == MAGIC[..7] || magic == [0; 8]
 }

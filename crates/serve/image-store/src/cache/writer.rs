@@ -14,7 +14,7 @@ use std::time::Duration;
 use std::{io, thread};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// The pages written at the same time.
+/// The most pages written at the same time.
 const WRITES_AT_ONCE: usize = 32;
 
 /// The most blocks of the table that wait while there are pages to write.

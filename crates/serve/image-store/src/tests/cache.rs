@@ -274,7 +274,7 @@ fn one_read_asks_the_store_and_the_others_wait() {
     assert_eq!(asked.get(), 1);
 }
 
-/// Makes an image with two blocks that were written together; returns it and its options.
+/// Makes an empty image; returns its address, and options with the cache.
 fn image(name: &str, cache: Arc<Cache>) -> (StoreUrl, StoreOptions) {
     let url: StoreUrl = format!("memory://{name}/vm").parse().unwrap();
     let options = StoreOptions { cache: Some(cache), ..StoreOptions::default() };

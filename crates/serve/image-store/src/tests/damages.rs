@@ -19,7 +19,7 @@ const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 24;
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// The number of cases that run at the same time, because most only wait for missing objects.
+/// The number of cases that run at the same time: most only wait for missing objects.
 const THREADS: usize = 48;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

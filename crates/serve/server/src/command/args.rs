@@ -284,8 +284,8 @@ impl ServeArgs {
     }
 
     /// Returns the write buffer of each image. The parts are equal, because the buffer of an image
-    /// whose store is stalled stays full, and must not take from the others. A read-only image has
-    /// none.
+    /// whose store is stalled stays full, and must not take from the others. Read-only images do
+    /// not count.
     fn write_buffer_of_each(&self) -> usize {
         const MOST: u64 = 64 << 20;
         let writes = |image: &&NamedImage| {
@@ -413,7 +413,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "a number of bytes, with K, M, G or T if wanted, such as 256M".to_owned())
 }
 
-/// Parses an amount of memory. With less, a client would have none for transfers.
+/// Parses an amount of memory. Less than 64 MiB would leave a client none for transfers.
 fn memory(text: &str) -> Result<u64, String> {
     const LEAST: u64 = 64 << 20;
     let bytes = bytes(text)?;

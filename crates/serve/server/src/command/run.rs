@@ -31,7 +31,8 @@ use nowait_sys::{
 use nowait_terminal::say;
 use std::{os::fd::AsRawFd, path::Path, sync::Arc, thread, time::Instant};
 
-/// Serves until a signal ends the server.
+/// Serves until a signal comes, the last client has gone (with `--exit-with-last-client`), or no
+/// client can connect any more.
 ///
 /// # Errors
 /// An image or an address cannot be used; some writes could not be made durable.
@@ -251,7 +252,8 @@ fn listen_for_status(
     Ok(listener)
 }
 
-/// Determines the security of a listener's clients: only `--tls` decides.
+/// Determines the security of a listener's clients. TCP on a loopback address counts like any other
+/// TCP.
 fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), ServeError> {
     let refuse = |reason: String| Err(ServeError::new(reason));
     let security = match (args.tls, args.tls_cert.is_some()) {
@@ -347,7 +349,7 @@ impl Main {
     ///
     /// # Errors
     /// An image or an address cannot be used, or a signal of `ends` has come first. The start has
-    /// then removed everything that it made.
+    /// then removed everything that it made, except in steps that it gave up.
     fn start(
         args: &Arc<ServeArgs>,
         given: Vec<Listener>,
@@ -503,8 +505,8 @@ impl Main {
         bell.drain() > 0 && view.images().iter().all(|image| image.stats().connections() == 0)
     }
 
-    /// Notes that another program has unmounted a file, or stopped a block device; returns its
-    /// descriptor.
+    /// Forgets a file that another program has unmounted, or a block device that one has stopped,
+    /// and reports that; returns its descriptor.
     fn lose(&mut self, token: u64) -> i32 {
         if let Some(index) = token.checked_sub(DRIVES) {
             let drive = &mut self.drives[index as usize];

@@ -20,8 +20,9 @@ impl<E: Into<ServeError>> From<E> for Failure {
     }
 }
 
-/// How long all steps together may continue after a signal. The result of a step that still ends is
-/// dropped properly, and a server that has started ends like any other.
+/// How long all steps together may continue after a signal. The result of a step that ends within
+/// this time is dropped, which closes images and removes files; a server that has started ends like
+/// any other. A step that takes longer may leave files.
 const GRACE_NS: u64 = 500_000_000;
 
 /// The start of a server, which signals end. It leaves the signals pending.
@@ -36,7 +37,7 @@ impl<'a> Start<'a> {
         Start { ends, gives_up: Cell::new(None) }
     }
 
-    /// Runs `work`, which may wait, until it is finished or a signal comes.
+    /// Runs `work`, which may wait, until it is finished or [`GRACE_NS`] after a signal.
     ///
     /// # Errors
     /// The error of the work. [`Failure::Signal`]: the step was given up, and its thread continues

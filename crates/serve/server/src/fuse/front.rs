@@ -54,8 +54,8 @@ impl Front {
         Front { file: Arc::new(file), ask, buffers, nowait }
     }
 
-    /// Takes a request. After a panic its reply is dropped, which answers with `EIO`, and the
-    /// library's thread reads the next request.
+    /// Calls `take`, which takes a request. After a panic the request's reply is dropped, which
+    /// answers with `EIO`, and the library's thread reads the next request.
     fn take(&self, take: impl FnOnce()) {
         caught(&self.nowait, "as it took a request of a file", || {
             #[cfg(test)]
@@ -111,7 +111,7 @@ impl Filesystem for Front {
         reply: ReplyAttr,
     ) {
         self.take(|| {
-            // Users can only change times, and those are the times of the contents.
+            // A change of times succeeds without an effect: the times are those of the contents.
             let resized = size.is_some_and(|size| size != self.file.image().size());
             if mode.or(user).or(group).is_some() || resized {
                 return reply.error(Errno::EPERM);

@@ -92,7 +92,7 @@ impl Mount {
         self.mounted
     }
 
-    /// Notes that another program has unmounted the file.
+    /// Forgets the mount, which another program has unmounted, and removes the file made for it.
     pub fn forget(&mut self) {
         self.mounted = false;
         self.point.remove();

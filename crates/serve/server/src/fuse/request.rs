@@ -26,7 +26,7 @@ pub(super) enum PendingReply {
 }
 
 impl PendingReply {
-    /// Answers; returns the memory that belongs to the serving thread.
+    /// Answers the kernel; returns the memory that belongs to the serving thread.
     pub(super) fn answer(
         self,
         failed: Option<nowait::Errno>,
@@ -76,7 +76,8 @@ impl PendingReply {
     }
 }
 
-/// Finds the result of lseek(2), if `extents` contains the extent that begins at `from`.
+/// Returns the result of lseek(2) at `from`, where the first of `extents` begins; `None`: no data
+/// follow.
 fn found(extents: &[Extent], from: u64, for_hole: bool, size: u64) -> Option<u64> {
     let first = extents.first().copied().unwrap_or(Extent { len: size - from, hole: false });
     if first.hole == for_hole {
@@ -87,7 +88,8 @@ fn found(extents: &[Extent], from: u64, for_hole: bool, size: u64) -> Option<u64
     (for_hole || next < size).then_some(next)
 }
 
-/// Memory for the data of writes to all files, which the library lends only during its call.
+/// Memory for copies of the data of writes to all files: the library lends the data only during its
+/// call.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     pool: Mutex<Pool>,

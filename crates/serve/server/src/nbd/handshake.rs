@@ -97,7 +97,7 @@ const HEADER_BYTES: usize = 16;
 const PADDING_BYTES: usize = 124;
 
 impl Handshake {
-    /// Begins with the greeting.
+    /// Makes a handshake, and adds the greeting to `out`.
     pub(crate) fn new(security: Security, out: &mut Vec<u8>) -> Handshake {
         out.extend(wire::GREETING.to_be_bytes());
         out.extend(wire::OPTION.to_be_bytes());
@@ -112,7 +112,7 @@ impl Handshake {
         }
     }
 
-    /// Continues after a TLS handshake: earlier agreements are void.
+    /// Records that the connection has TLS now, and forgets earlier agreements.
     pub(crate) fn secured(&mut self) {
         self.security = Security::Tls;
         self.agreed = Agreement::default();

@@ -39,7 +39,7 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Lets the pool count the memory for an image.
+    /// Sets the image for which the pool counts memory.
     pub(crate) fn is_of(&mut self, image: ImageNumber) {
         self.image = image;
     }
@@ -90,7 +90,7 @@ impl Outbox {
         count
     }
 
-    /// Notes that `bytes` were sent; returns how many counted bytes went back to the pool.
+    /// Removes `bytes` that were sent; returns how many counted bytes went back to the pool.
     pub(crate) fn sent(&mut self, bytes: usize, pool: &mut Pool) -> usize {
         let mut given_back = 0;
         self.sent += bytes;

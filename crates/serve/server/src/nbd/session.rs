@@ -52,7 +52,8 @@ const ANSWERS_BYTES_MAX: usize = 16 << 10;
 const UNSENT_PARTS_MAX: usize = 4096;
 
 impl<F> Session<F> {
-    /// Begins with a greeting to the client. The ends of its requests carry `owner`.
+    /// Makes a session whose output is a greeting to the client. The ends of its requests carry
+    /// `owner`.
     pub fn new(
         owner: u64,
         exports: &Arc<[Arc<Image<F>>]>,
@@ -225,7 +226,7 @@ impl<F> Session<F> {
         self.phase = Phase::Requests(transmission);
     }
 
-    /// Continues after a TLS handshake.
+    /// Begins the options anew after a TLS handshake, without input from before.
     pub fn secured(&mut self) {
         if let Phase::Options(handshake) = &mut self.phase {
             handshake.secured();
@@ -234,14 +235,14 @@ impl<F> Session<F> {
         }
     }
 
-    /// Offers these exports from now on, once the client is known, unless it has chosen one.
+    /// Offers `exports` from now on. Has no effect on a client that has chosen its export.
     pub fn admit(&mut self, exports: Exports<F>) {
         self.exports = exports;
     }
 
-    /// Begins no further requests, because the server ends. Requests in flight continue, and the
-    /// session refuses later ones with `ESHUTDOWN`. The caller reads on, and calls
-    /// [`Session::quiet`] when nothing more arrives.
+    /// Begins no further requests, because the server ends. A client that has chosen no export is
+    /// disconnected. Otherwise requests in flight continue, and the session refuses later ones with
+    /// `ESHUTDOWN`. The caller reads on, and calls [`Session::quiet`] when nothing more arrives.
     pub fn stop<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) {
         if let Phase::Requests(transmission) = &mut self.phase {
             transmission.stop();
@@ -261,8 +262,8 @@ impl<F> Session<F> {
         }
     }
 
-    /// Notes that nothing more has arrived. A stopped session ends, if all replies are in its
-    /// output.
+    /// Ends a stopped session if all its replies are in the output. The caller has read all that
+    /// has arrived.
     pub fn quiet(&mut self) {
         if let Phase::Requests(transmission) = &self.phase
             && transmission.is_stopping()
@@ -279,7 +280,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Handles the end of a request.
+    /// Continues with the end of a request at the medium.
     pub fn end<M: Medium<File = F>>(&mut self, ended: RequestEnd, medium: &mut M, now_ns: u64) {
         match &mut self.phase {
             Phase::Requests(transmission) => {
@@ -304,7 +305,8 @@ impl<F> Session<F> {
         self.outbox.is_empty()
     }
 
-    /// Notes that `bytes` were sent.
+    /// Removes `bytes` of the output, which were sent, and continues a read that has waited for
+    /// their memory.
     pub fn sent<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
         let given_back = self.outbox.sent(bytes, medium.pool());
         if let Phase::Requests(transmission) = &mut self.phase {

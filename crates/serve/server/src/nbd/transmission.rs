@@ -9,7 +9,8 @@
 //! pool is used up, the client's next request and all bytes after it stay unread. The data of a
 //! write gets memory one chunk at a time, as it arrives. A client without memory may always take
 //! one small chunk: its write or read (`ChunkedRead`) continues with this chunk, slowly, whatever
-//! others hold. The result of a query for extents, and its reply, count as such memory, too.
+//! others hold. The result of a query for extents, and its reply, count as the client's memory,
+//! too.
 
 mod chunked_read;
 
@@ -111,7 +112,7 @@ const _: () = assert!(reply::extents_bytes(EXTENTS_FEW) <= SMALL_BYTES);
 /// The result of handling a header.
 enum HeaderOutcome {
     Yes,
-    /// The client has too much in flight.
+    /// The client has too much in flight, or the pool has no memory.
     Later,
 }
 
@@ -196,7 +197,8 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Notes that `bytes` are in the receive buffer.
+    /// Counts `bytes` that have come into the receive buffer, and passes a full chunk to the
+    /// medium.
     pub(crate) fn filled<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
         if let Receive::Data { chunk: Some((_, filled)), .. } = &mut self.receive {
             *filled += bytes;
@@ -204,8 +206,9 @@ impl<F> Transmission<F> {
         self.pass_on(medium);
     }
 
-    /// Handles as much of `input` as it can; returns how many bytes that was. Fewer than all: a
-    /// header is not complete, or the client has too much in flight.
+    /// Takes requests and their data from the front of `input`; returns how many bytes it has
+    /// taken. Fewer than all: a header is not complete, the client must wait for its limits or for
+    /// memory, or it has disconnected.
     ///
     /// # Errors
     /// The input is not a request: the connection cannot be used any more.
@@ -491,7 +494,7 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Handles the end of a request at the medium.
+    /// Continues with the end of a part of a request at the medium.
     pub(crate) fn end<M: Medium<File = F>>(
         &mut self,
         ended: RequestEnd,
@@ -564,7 +567,8 @@ impl<F> Transmission<F> {
         medium.pool().release(self.image.number(), bytes);
     }
 
-    /// Notes that `bytes` of data were sent.
+    /// Subtracts `bytes` of sent data from those that the client holds. At 0, continues a chunked
+    /// read.
     pub(crate) fn sent<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
         self.held_bytes -= bytes;
         if self.held_bytes == 0 {

@@ -84,7 +84,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Counts a client that connects, unless there are `max` already.
+    /// Counts a client that connects; returns `false` if there are `max` already, so that it is
+    /// refused.
     pub(crate) fn enter(&self, max: usize) -> bool {
         let enter = |now: usize| (now < max).then_some(now + 1);
         let entered = self.now.fetch_update(Relaxed, Relaxed, enter).is_ok();

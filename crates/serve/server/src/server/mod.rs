@@ -4,8 +4,9 @@
 //!  main thread ── accept ──▶ Server ── inbox ──▶ Worker ─┬─ Client: Socket + Session
 //!    (listeners, signals)                    a thread each   └─ Disk: one queue of nowait
 //! ```
-//! Each worker thread has one queue of nowait and serves its own clients. On the path of a request,
-//! threads share only the files and their counters.
+//! Each worker thread has one queue of nowait and serves its own clients. Threads share no clients
+//! and no queues. They share the images, with their files, counters and locks, and the threads for
+//! blocking tasks.
 
 mod client;
 mod event_loop;
@@ -135,7 +136,7 @@ impl View {
     /// another. Blocks.
     ///
     /// # Errors
-    /// At least one image could not be made durable; the others were.
+    /// At least one image could not be made durable.
     pub fn sync(&self) -> Result<(), ServeError> {
         let sync = |image: &Image| image.file().sync_all().map_err(ServeError::new);
         thread::scope(|scope| {
@@ -170,7 +171,7 @@ pub struct Server {
 
 /// How long requests in flight may take when the server ends.
 pub(crate) const DRAIN_NS: u64 = 30_000_000_000;
-/// Threads for blocking tasks, in addition to one for each image.
+/// Threads for blocking tasks; each image but the first adds one.
 const TASKS_MAX: usize = 8;
 
 /// The pause after accept(2) has failed for lack of descriptors or memory.
@@ -271,7 +272,7 @@ impl Server {
         self.threads.len()
     }
 
-    /// Notes that the file at `path` shows `image`.
+    /// Adds `path` to the files that show `image`.
     pub fn mounted(&self, image: &Arc<Image>, path: &Path) {
         self.shared.files.lock().push((image.clone(), path.to_owned()));
     }
@@ -297,7 +298,7 @@ impl Server {
         answers.into_iter().try_for_each(|answer| answered(answer).map_err(failed))
     }
 
-    /// Notes that the file at `path` is gone.
+    /// Removes `path` from the files that show images.
     pub fn unmounted(&self, path: &Path) {
         self.shared.files.lock().retain(|(_, shown)| shown != path);
     }
@@ -333,8 +334,8 @@ impl Server {
     }
 }
 
-/// Returns the number of the calling thread of the FUSE library. Each of them passes all its
-/// requests to one serving thread.
+/// Returns the number of the calling thread of the FUSE library. Each thread of the library passes
+/// all its requests to one serving thread.
 fn library_thread() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

@@ -86,7 +86,8 @@ impl Listener {
         Ok(Listener { socket, name })
     }
 
-    /// Takes over a socket if it is a TCP or Unix stream socket that listens.
+    /// Makes a listener of a passed socket; `None`: it is not a TCP or Unix stream socket that
+    /// listens.
     pub(crate) fn passed(socket: Socket) -> Option<Listener> {
         // A descriptor without a type is not a socket.
         let is_stream = socket.r#type().is_ok_and(|kind| kind == Type::STREAM);

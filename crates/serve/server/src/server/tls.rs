@@ -28,7 +28,7 @@ pub struct TlsFiles {
     /// The key of the certificate.
     pub key: PathBuf,
     /// The certificate authority of clients: clients without a certificate from it are refused.
-    /// `None`: every client may come.
+    /// `None`: clients need no certificate.
     pub client_authority: Option<PathBuf>,
 }
 
@@ -145,7 +145,8 @@ impl Stream {
         chain.first().map(|certificate| certificate.clone().into_owned())
     }
 
-    /// Takes output, as much as the buffer has room for.
+    /// Encrypts as much of the output as the buffer has room for, and sends as much as the socket
+    /// takes. Returns how many bytes were encrypted.
     ///
     /// # Errors
     /// `WouldBlock`: the socket takes nothing at present.

@@ -6,7 +6,8 @@ use nowait_terminal::say;
 use std::{io, path::PathBuf, process};
 
 /// Listens on the socket that `nowait top` finds; `None`: `nowait top` will not see this server.
-/// Reports the reason, unless the folder for it is missing.
+/// Reports the reason, unless the folder for the socket is missing or this user may not write
+/// there.
 pub(crate) fn listen() -> Option<Listener> {
     listen_at(own_socket()).map_err(|reason| reason.iter().for_each(say)).ok()
 }

@@ -32,11 +32,12 @@ use std::{
 pub struct Limits {
     /// The number of queues, one for each serving thread.
     pub queues: u16,
-    /// The bytes for the data of all its requests.
+    /// The bytes for the data of all requests of a device.
     pub memory_bytes: usize,
 }
 
-/// A block device of an image. Dropping it removes the device.
+/// A block device of an image. Dropping it removes the device, unless the device still waits for a
+/// server.
 #[derive(Debug)]
 pub struct Drive {
     control: Control,
@@ -175,7 +176,7 @@ impl Drive {
         self.up
     }
 
-    /// Notes that another program has stopped the device.
+    /// Removes the device, which another program has stopped.
     pub fn forget(&mut self) {
         self.remove();
     }

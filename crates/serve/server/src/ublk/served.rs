@@ -62,7 +62,7 @@ pub(crate) fn is_queue(token: u64) -> bool {
 pub(crate) struct Queues(Vec<Option<ActiveQueue>>);
 
 impl Queues {
-    /// Begins to serve a queue.
+    /// Begins to serve a queue, and sends the result to the thread that asked for it.
     pub(crate) fn add(&mut self, setup: Setup, epoll: &Epoll) {
         let Setup { image, device, info, queue, lost, answer } = setup;
         let token = MARK | self.0.len() as u64;

@@ -51,7 +51,8 @@ impl<F> Session<F> {
         self.in_flight
     }
 
-    /// Takes a request. After a panic it answers with `EIO`, unless the request is in flight.
+    /// Begins a request, or answers it with the reason why it cannot begin. After a panic it
+    /// answers with `EIO`, unless the request is in flight.
     pub fn request<M: Medium<File = F>>(
         &mut self,
         request: Request,
@@ -161,7 +162,7 @@ impl<F> Session<F> {
         Some(active)
     }
 
-    /// Handles the end of a request at the medium.
+    /// Passes the result of a request that has ended at the medium to the kernel.
     pub fn end(&mut self, ended: &RequestEnd, kernel: &mut impl Kernel, now_ns: u64) {
         let tag = ended.tag.slot as u16;
         let Some(active) = self.remove(tag) else { return };

@@ -132,7 +132,8 @@ impl Parts {
         self.writable.is_empty().then_some(())
     }
 
-    /// Takes the last byte that the device writes.
+    /// Removes the status, the last byte that the device writes, from the writable parts; returns
+    /// its address.
     fn take_status(&mut self) -> Option<GuestAddress> {
         let last = self.writable.last_mut()?;
         last.len -= 1;
@@ -226,7 +227,7 @@ fn each_part(
 }
 
 /// Splits spans at the borders of memory regions, so that each part is contiguous in this process.
-/// `None`: there would be too many parts.
+/// `None`: there would be too many parts, or a span is outside the memory.
 pub(super) fn contiguous(memory: &GuestMemoryMmap, spans: &Spans) -> Option<Spans> {
     let mut parts = Spans::new();
     for span in spans {

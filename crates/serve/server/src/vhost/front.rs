@@ -203,8 +203,8 @@ impl Front {
         }
     }
 
-    /// Lets requests in flight end, and closes all connections. Blocking tasks recorded in an
-    /// in-flight region are left to the next server.
+    /// Closes all connections, once their requests in flight have ended. Blocking tasks that take
+    /// too long fail, or, if they are recorded in an in-flight region, are left to the next server.
     ///
     /// # Errors
     /// A thread has failed.

@@ -154,7 +154,7 @@ impl Inflight {
         });
     }
 
-    /// Notes that the driver is about to see the answer.
+    /// Records that the driver will see the answer of `head` next.
     pub(super) fn before_answer(&mut self, head: u16) {
         let last = self.last;
         self.last = head;
@@ -166,7 +166,7 @@ impl Inflight {
         fence(Ordering::SeqCst);
     }
 
-    /// Notes that the driver sees the answer, and the ring is at `used`.
+    /// Records that the driver can see the answer of `head`, and that the used ring is at `used`.
     pub(super) fn after_answer(&mut self, head: u16, used: u16) {
         fence(Ordering::SeqCst);
         let entry = HEADER_BYTES + ENTRY_BYTES * usize::from(head);

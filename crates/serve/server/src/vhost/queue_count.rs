@@ -30,7 +30,7 @@ impl QueueCount {
         self.count as u64
     }
 
-    /// Notes that the VMM continues, so the number is enough for it.
+    /// Records that the VMM has sent another message, so the number is enough for it.
     pub(super) fn is_enough(&mut self) {
         self.is_last = false;
     }

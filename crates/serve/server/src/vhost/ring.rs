@@ -7,9 +7,9 @@
 //!                      └─ flush, discard, zeroes ─▶ medium ─────────────┴─▶ status, used ─▶ call
 //! ```
 //! **Bounds.** A queue has at most as many requests in flight as it has places, whatever the driver
-//! writes. The queue takes chunks only while the pool has room, and the descriptions of a request's
-//! segments and ranges count in the pool, too. A ring with invalid indices is broken: the device
-//! does not read it until the session starts it again.
+//! writes. The queue takes chunks only while the pool has room, or its ring or its image holds
+//! nothing. The descriptions of a request's segments and ranges count in the pool, too. A ring with
+//! invalid indices is broken: the device does not read it until the session starts it again.
 
 use super::{
     Counter,
@@ -114,7 +114,7 @@ struct Active {
 pub enum TakeOutcome {
     /// All were taken; the driver kicks when there are more.
     All,
-    /// Some are left; the ring continues when requests end.
+    /// Some may be left: the ring continues when requests end, or it is stopped or broken.
     Waits,
     /// Some are left; other rings have their turn first.
     More,
@@ -197,7 +197,7 @@ impl<F> Ring<F> {
         self.queue.next_avail().wrapping_sub(self.again.len() as u16)
     }
 
-    /// Takes no more requests.
+    /// Makes later calls of [`Ring::take`] take no requests.
     pub fn stop(&mut self) {
         self.stopped = true;
     }
@@ -482,8 +482,8 @@ impl<F> Ring<F> {
         Fate::Begun
     }
 
-    /// Reads the ranges of a request, each with `true` if it may be unmapped; on failure its
-    /// status.
+    /// Reads the ranges of a request, each with `true` if it may be unmapped. `Err`: the status for
+    /// the request.
     fn ranges(&self, request: &Request, zeroes: bool) -> Result<Vec<(Range<u64>, bool)>, u32> {
         const RANGE_BYTES: usize = 16;
         let count = request.data_bytes / RANGE_BYTES;
@@ -554,7 +554,8 @@ impl<F> Ring<F> {
         self.image.stats().forget();
     }
 
-    /// Handles the end of a request at the medium.
+    /// Continues with the end of a part of a request at the medium; answers the driver after the
+    /// last part.
     pub fn end<M: Medium<File = F>>(&mut self, ended: RequestEnd, medium: &mut M, now_ns: u64) {
         let RequestEnd { tag, result, chunk, .. } = ended;
         let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) else { return };
@@ -600,7 +601,8 @@ impl<F> Ring<F> {
         self.held_bytes = 0;
     }
 
-    /// Returns descriptors to the driver, with `written` bytes including the status.
+    /// Writes the status, and returns the descriptors to the driver; `written` are the bytes
+    /// written without the status.
     fn answer(&mut self, head: u16, status: Option<GuestAddress>, code: u32, written: u32) {
         let memory = &*self.memory;
         let status = status.filter(|status| memory.write_obj(code as u8, *status).is_ok());

@@ -73,7 +73,7 @@ impl Session {
         }
     }
 
-    /// Changes a queue while it is stopped.
+    /// Stops a queue, changes it, and starts it again if all its parameters are known.
     fn change(&mut self, index: usize, change: impl FnOnce(&mut QueueState)) -> Result<()> {
         self.count.is_enough();
         self.count.check(index)?;
@@ -82,7 +82,8 @@ impl Session {
         self.resume(index)
     }
 
-    /// Changes a property of all queues while they are stopped.
+    /// Stops all queues, runs `change`, and starts them again. After an error of `change` they stay
+    /// stopped.
     fn change_all<T>(&mut self, change: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
         self.count.is_enough();
         (0..self.queues.len()).try_for_each(|index| self.pause(index))?;
@@ -91,7 +92,7 @@ impl Session {
         Ok(changed)
     }
 
-    /// Waits until a queue's requests have ended.
+    /// Stops a queue: waits until its requests have ended.
     fn pause(&mut self, index: usize) -> Result<()> {
         let queue = &mut self.queues[index];
         let Some(running) = queue.running.take() else { return Ok(()) };
@@ -139,7 +140,7 @@ impl Session {
         Ok(())
     }
 
-    /// Lets all requests in flight end.
+    /// Stops all queues: waits until their requests have ended.
     fn end(&mut self) {
         for index in 0..self.queues.len() {
             // A thread that has failed has nothing in flight any more.

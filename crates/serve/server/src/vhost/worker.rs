@@ -87,7 +87,7 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Lets one of the threads serve a ring.
+    /// Passes a ring to the thread whose turn it is, and waits until that thread serves the ring.
     ///
     /// # Errors
     /// `EINVAL`: the ring is not valid. `EPERM`: its kick cannot be watched. `EIO`: the thread has
@@ -114,7 +114,7 @@ impl Workers {
         answered.recv().map_err(|_| Errno::IO)
     }
 
-    /// Ends the threads, when no rings are left.
+    /// Tells the threads to end when they have no rings, and waits for their end.
     ///
     /// # Errors
     /// A thread has failed.
@@ -174,7 +174,7 @@ impl Worker {
         })
     }
 
-    /// Serves until an order to quit.
+    /// Serves until it has an order to quit, and no ring.
     fn run(mut self) -> Result<(), ServeError> {
         let shared = self.shared.clone();
         while !(self.quits && self.rings.is_empty()) {

@@ -171,7 +171,7 @@ impl Client {
         Client::of(&exports(), Memory::new(64 << 20), security, limits)
     }
 
-    /// Makes a client of these images, whose data is in `memory`.
+    /// Makes a client of `images`, whose data is in `memory`.
     pub(crate) fn of(
         images: &Arc<[Arc<Image<()>>]>,
         memory: Memory,

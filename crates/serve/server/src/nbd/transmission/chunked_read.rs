@@ -41,7 +41,7 @@ impl<F> Transmission<F> {
         medium.read(&self.image, chunk, offset, Tag { owner: self.owner, slot, part: 0 });
     }
 
-    /// Handles the end of a chunk of a chunked read.
+    /// Continues with the end of a chunk of a chunked read.
     pub(super) fn chunk_ended<M: Medium<File = F>>(
         &mut self,
         ended: RequestEnd,
