@@ -16,7 +16,7 @@
 //! | remembered | chooses | the kernel looks in |
 //! |---|---|---|
 //! | status flags | an attempt without fcntl(2) before it, or io_submit | preadv2, pwrite, io_submit |
-//! | the file and its blocks (`Blocks`) | a direct transfer by io_submit, without fstat(2) before it | io_submit |
+//! | the blocks of the file (`Blocks`), and its inode (`RememberedFile`) | a direct transfer by io_submit, without fstat(2) before it | io_submit |
 //! | that the file is in memory | an attempt without RWF_NOWAIT | the attempt: it may have to wait |
 //! | the device that a buffered write went to | a write in submit | the write: it may block |
 //! | that the file system refuses RWF_NOWAIT | the driver, not native AIO | |
@@ -39,7 +39,7 @@ pub mod filesystem;
 
 pub(crate) use burst::Burst;
 pub(crate) use calm::{Calm, Device, Write};
-pub(crate) use descriptor::{Blocks, DescriptorHints};
+pub(crate) use descriptor::{Blocks, DescriptorHints, RememberedFile};
 pub use nowait_retry::Closes;
 
 use std::sync::Arc;

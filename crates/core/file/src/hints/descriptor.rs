@@ -29,11 +29,17 @@ pub(crate) struct DescriptorHints {
     flags: [AtomicU64; SLOTS],
     /// The descriptor plus one, and the device to which its writes inside submit go.
     written: [AtomicU64; SLOTS],
-    /// The descriptor and its file.
-    blocks: Mutex<[Option<(i32, Blocks)>; SLOTS]>,
+    /// The descriptor plus one, whether its file has holes, and how many blocks the file has.
+    blocks: [AtomicU64; SLOTS],
+    /// The descriptor and its regular file.
+    files: Mutex<[Option<(i32, RememberedFile)>; SLOTS]>,
     /// The last number found to be an eventfd, plus one.
     counter: AtomicU32,
 }
+
+/// The bits for a number of blocks in a word that also holds a descriptor.
+const BLOCK_BITS: u32 = 43;
+const BLOCK: u64 = 4096;
 
 /// The number of uses of remembered status flags before they are read again.
 pub(crate) const BELIEVED: u64 = 63;
@@ -44,15 +50,22 @@ const IN_MEMORY: u32 = 2;
 const ALWAYS_WAITS: u32 = 3;
 const STATE_BITS: u32 = 2;
 
-/// A regular file and its allocated blocks.
+/// The allocated blocks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocks {
+    /// The offset where the last of them ends.
+    pub(crate) end: u64,
+    /// `true`: some blocks before `end` may be missing.
+    pub(crate) has_holes: bool,
+}
+
+/// A regular file as fstat(2) showed it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RememberedFile {
     /// The device and the number of the inode.
     pub(crate) inode: (u64, u64),
     /// The number of bytes in the file.
     pub(crate) end: u64,
-    /// `true`: some blocks before `end` may be missing.
-    pub(crate) has_holes: bool,
 }
 
 impl DescriptorHints {
@@ -66,7 +79,8 @@ impl DescriptorHints {
             in_memory: [const { AtomicU32::new(0) }; SLOTS],
             flags: [const { AtomicU64::new(0) }; SLOTS],
             written: [const { AtomicU64::new(0) }; SLOTS],
-            blocks: Mutex::new([None; SLOTS]),
+            blocks: [const { AtomicU64::new(0) }; SLOTS],
+            files: Mutex::new([None; SLOTS]),
             counter: AtomicU32::new(0),
         }
     }
@@ -81,7 +95,8 @@ impl DescriptorHints {
             self.flags[slot].store(0, Relaxed);
             self.in_memory[slot].store(0, Relaxed);
             self.written[slot].store(0, Relaxed);
-            self.blocks.lock()[slot] = None;
+            self.blocks[slot].store(0, Relaxed);
+            self.files.lock()[slot] = None;
         }
         slot
     }
@@ -143,17 +158,34 @@ impl DescriptorHints {
         self.written[self.slot(fd)].store(known, Relaxed);
     }
 
-    /// Returns the file and its blocks as they were last recorded.
+    /// Returns the file's blocks as they were last recorded.
     pub(crate) fn blocks(&self, fd: i32) -> Option<Blocks> {
-        let slot = self.slot(fd);
-        let (of, blocks) = self.blocks.lock()[slot]?;
-        (of == fd).then_some(blocks)
+        let known = self.blocks[self.slot(fd)].load(Relaxed);
+        let end = (known & ((1 << BLOCK_BITS) - 1)) * BLOCK;
+        let is_of_fd = known >> (BLOCK_BITS + 1) == one_more(fd);
+        is_of_fd.then_some(Blocks { end, has_holes: known >> BLOCK_BITS & 1 == 1 })
     }
 
-    /// Records the file and its blocks.
+    /// Records the blocks of the file.
     pub(crate) fn has_blocks(&self, fd: i32, blocks: Blocks) {
+        let file = one_more(fd) << 1 | u64::from(blocks.has_holes);
+        let known = file << BLOCK_BITS | (blocks.end / BLOCK).min((1 << BLOCK_BITS) - 1);
+        if fd < 1 << 19 {
+            self.blocks[self.slot(fd)].store(known, Relaxed);
+        }
+    }
+
+    /// Returns the file as it was last recorded.
+    pub(crate) fn file(&self, fd: i32) -> Option<RememberedFile> {
         let slot = self.slot(fd);
-        self.blocks.lock()[slot] = Some((fd, blocks));
+        let (of, seen) = self.files.lock()[slot]?;
+        (of == fd).then_some(seen)
+    }
+
+    /// Records the file.
+    pub(crate) fn has_file(&self, fd: i32, seen: RememberedFile) {
+        let slot = self.slot(fd);
+        self.files.lock()[slot] = Some((fd, seen));
     }
 
     /// Returns `true` if the file system refuses transfers with RWF_NOWAIT (`EOPNOTSUPP`).

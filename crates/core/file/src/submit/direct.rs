@@ -8,7 +8,7 @@ use crate::{
     Command, Kind,
     cached::kernel_writes::{KernelWrite, Places, UnknownWrite},
     context::Give,
-    hints::Blocks,
+    hints::{Blocks, RememberedFile},
     order::FileState,
     request::{
         direct::{BLOCK, DirectRequest},
@@ -79,9 +79,9 @@ impl<'a> Submission<'a> {
     /// Records a file and its blocks, for later direct transfers.
     pub(super) fn note_blocks(&self, command: &Command, stat: &Stat) {
         if command.is_direct() && stat.is_regular() {
-            let (inode, end) = ((stat.dev, stat.ino), stat.size as u64);
-            let blocks = Blocks { inode, end, has_holes: stat.may_have_holes() };
-            self.context.hints.descriptors.has_blocks(command.fd, blocks);
+            let (hints, end) = (&self.context.hints.descriptors, stat.size as u64);
+            hints.has_blocks(command.fd, Blocks { end, has_holes: stat.may_have_holes() });
+            hints.has_file(command.fd, RememberedFile { inode: (stat.dev, stat.ino), end });
         }
     }
 
@@ -168,8 +168,8 @@ impl<'a> Submission<'a> {
         // then.
         let file = match is_write || command.len <= BLOCK {
             true => None,
-            false => match context.hints.descriptors.blocks(command.fd) {
-                Some(blocks) => Some(FileState { key: blocks.inode, end: blocks.end }),
+            false => match context.hints.descriptors.file(command.fd) {
+                Some(RememberedFile { inode, end }) => Some(FileState { key: inode, end }),
                 None => return Ok(false),
             },
         };
