@@ -89,7 +89,8 @@ struct Hot {
     lines: AtomicU64,
 }
 
-/// The number of a queue's requests, on its own cache line. Only that queue writes it.
+/// The number of a queue's requests, on its own cache line. Only that queue writes it;
+/// [`Tags::others`] is written by several.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicUsize);
@@ -173,7 +174,7 @@ impl Tags {
         self.contexts[..used].iter().chain([&self.others]).all(&mut fits)
     }
 
-    /// Returns `true` if [`Tags::note_device`] has recorded this number.
+    /// Returns `true` if [`Tags::note_device`] has recorded this number, or too many others.
     pub fn knows_device(&self, dev: u64) -> bool {
         self.overflows.load(Relaxed) || self.devices.iter().any(|it| it.load(Relaxed) == dev)
     }
@@ -195,8 +196,9 @@ impl Tags {
         self.has_news.store(true, SeqCst);
     }
 
-    /// Checks whether all recorded file systems lie on one disk, and sets the limit by its number
-    /// of tags. `disk_of` returns the disk of a device number. One thread at a time may call it.
+    /// Sets the limit by the disk's number of tags if all recorded file systems lie on one disk;
+    /// otherwise removes the limit. `disk_of` returns the disk of a device number. One thread at a
+    /// time may call it.
     pub fn look(&self, disk_of: impl Fn(u64) -> Option<Disk>) {
         if !self.has_news.load(Relaxed) || !self.has_news.swap(false, SeqCst) {
             return;
