@@ -86,7 +86,7 @@ impl CachedFile {
         file
     }
 
-    /// Returns its pages.
+    /// Returns the mapping, which has the file's pages.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
@@ -192,9 +192,9 @@ impl CachedFile {
         self.flush.lost_by()
     }
 
-    /// Forgets that a flush of the device failed. Until then each sync fails, because data written
-    /// before the flush may be lost. The owner of the file calls it after it has written the file
-    /// anew, or has given it up.
+    /// Forgets the error that [`CachedFile::lost`] returns. Until then each sync fails, because
+    /// data may be lost. The owner of the file calls it after it has written the file anew, or has
+    /// given it up.
     pub fn forgive(&self) {
         self.flush.forgive();
     }
