@@ -1,4 +1,5 @@
-//! Signal handlers of the program run between calls of the library, never inside a call.
+//! Signal handlers of the program run between calls of the library, not inside one, except for
+//! faults.
 //!
 //! A call of the library behaves like a system call: a handler must never run while the interrupted
 //! call holds a lock. A handler may call exit(3), which waits for the requests in flight. It may
@@ -214,8 +215,8 @@ impl Drop for Masked<'_> {
     }
 }
 
-/// Makes a system call that sleeps. A signal that is deferred before the kernel begins the call
-/// writes `instead` to `escape`, which makes the call return at once.
+/// Makes a system call that sleeps. In an [`interruptible`] part, a signal that is deferred before
+/// the kernel begins the call writes `instead` to `escape`, which makes the call return at once.
 ///
 /// # Errors
 /// `EINTR`: a handler has to run. The errors of `call`.
