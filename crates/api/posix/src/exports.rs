@@ -1,4 +1,4 @@
-//! The functions that posix.c calls. Each function stops panics and preserves `errno`.
+//! The functions that posix.c calls. Those that can fail stop panics and preserve `errno`.
 
 use crate::{
     Posix,
@@ -100,7 +100,7 @@ pub extern "C-unwind" fn nowait_waiter_claim() -> u32 {
     SLEEPERS.claim()
 }
 
-/// Returns a slot.
+/// Frees a slot.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_waiter_give_back(slot: u32) {
     SLEEPERS.give_back(slot);

@@ -77,7 +77,8 @@ impl Notice {
     }
 }
 
-/// Actions at the end of a request besides storing its outcome. The event's data points to this.
+/// Actions at the end of a request besides storing its outcome. The event's data is the address of
+/// this value.
 pub struct Ending {
     notice: Notice,
     group: Option<Arc<Group>>,

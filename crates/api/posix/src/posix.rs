@@ -184,7 +184,7 @@ impl Shared {
         in_flight.requests.insert(block.address(), request);
     }
 
-    /// Forgets a request that the engine did not queue.
+    /// Removes a request that the engine did not accept, and stores the error as its outcome.
     pub(crate) fn begins_not(&self, block: Block, errno: Errno) {
         let mut in_flight = self.in_flight.lock();
         in_flight.requests.remove(&block.address());
@@ -241,7 +241,8 @@ impl Shared {
         }
     }
 
-    /// Sends a notice to the application, unless the process is about to end.
+    /// Sends a notice to the application. While the process is about to end, keeps the notice for
+    /// [`Posix::stays`].
     pub(crate) fn announce(&self, notice: Notice) {
         if notice.is_none() {
             return;
