@@ -88,8 +88,8 @@ pub fn settlements() -> u32 {
 }
 
 impl Process {
-    /// Returns `true` if the process ends or becomes another program: notices of requests that
-    /// complete now are held back.
+    /// Returns `true` if the process may be about to end or to become another program: notices of
+    /// requests that complete now are held back.
     pub fn is_leaving(&self) -> bool {
         self.leaving.threads.load(SeqCst) > 0
     }
@@ -147,7 +147,7 @@ impl Process {
         }
     }
 
-    /// Waits until all accepted requests are complete.
+    /// Waits until all accepted requests are complete, or none has ended for a while.
     fn settle(&self, is_interrupted: bool) {
         let (mut least, mut until, mut pause) = (usize::MAX, Deadline::NEVER, PAUSE_NS);
         let nobody = AtomicU32::new(0);
@@ -218,8 +218,8 @@ impl Process {
         ENDED.load(SeqCst) == self.mark.number()
     }
 
-    /// Writes the report of the process, once. If another thread is writing the report, waits until
-    /// it is complete: the end of the process would cut it off.
+    /// Writes the report of the process, once. If another thread is writing the report, waits for
+    /// it, at most a minute: the end of the process would cut it off.
     fn report_once(&self) {
         let report = &self.leaving.report;
         if report.compare_exchange(0, WRITING, SeqCst, SeqCst).is_err() {
@@ -239,9 +239,9 @@ impl Process {
     }
 }
 
-/// Waits until all accepted requests are complete, before exec, which may fail
-/// ([`Process::stays`]). `is_interrupted`: the caller is a signal handler that has interrupted a
-/// call of the library, which holds its locks.
+/// Waits until all accepted requests are complete, or none has ended for a while, before exec,
+/// which may fail ([`Process::stays`]). `is_interrupted`: the caller is a signal handler that has
+/// interrupted a call of the library, which holds its locks.
 pub fn settle(is_interrupted: bool) {
     if let Some(process) = Process::of_caller() {
         process.leaves();
