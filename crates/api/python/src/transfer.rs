@@ -37,7 +37,7 @@ impl Transfer {
     }
 
     /// Takes the result of a request that has moved `count` bytes; returns `true` if bytes remain.
-    /// A read ends at the end of the file.
+    /// A short read is over, unless the kernel's limit cut it off.
     pub(crate) fn moved(&mut self, count: usize) -> bool {
         let asked = self.len();
         self.done += count;
