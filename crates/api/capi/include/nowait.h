@@ -20,8 +20,7 @@
  *
  * THREADS. Several threads may use an engine or a file at once. A queue or a loan is for one thread
  * at a time, and may move to another; a call on a queue that another thread is using returns -EBUSY
- * and does nothing, except nowait_queue_destroy(), which a program must not call then. A signal
- * handler must not call any function of this file.
+ * and does nothing, but do not destroy it then. A signal handler must not call any function here.
  *
  * LIFETIME. Every handle keeps alive what it needs: a program may destroy an engine before its
  * files and queues, and close a file before its requests have ended. The engine's threads end with
@@ -154,7 +153,7 @@ typedef struct nowait_options {
 #define NOWAIT_OPTIONS_INIT { sizeof(nowait_options), 0, 0, 0, 0, 0, 0, 0 }
 
 /**
- * Starts an engine; `options` may be NULL for the defaults, which work on every Linux.
+ * Starts an engine; `options` may be NULL for the defaults, for which any backend will do.
  *
  * Blocks until its threads run (milliseconds). Errors: -EINVAL: an option is out of range. -EMFILE,
  * -EAGAIN, -ENOMEM: no descriptors, threads or memory left. If a backend was named: the error that
@@ -199,7 +198,7 @@ enum {
 	 * files only.
 	 */
 	NOWAIT_CACHE_USER = 0,
-	/** The kernel's page cache: coherent with every other reader and writer of the file. */
+	/** The kernel's page cache: coherent with every other reader and writer that uses it. */
 	NOWAIT_CACHE_HOST = 1,
 	/** No page cache (O_DIRECT): offsets, lengths and addresses must be aligned,
 	 * nowait_file_alignment(). */
@@ -359,8 +358,7 @@ typedef struct nowait_loan nowait_loan;
  *
  * Writes to these pages wait until the loan is returned: do not wait for such a write before. Lend
  * little, and not for long: the memory cannot be used for anything else. Errors: -EAGAIN: not
- * cached, or a write is changing the bytes; read them. -EBADF: not open for reading. -EINVAL: an
- * offset that no file can have.
+ * cached, or being changed; read them. -EBADF: not open for reading. -EINVAL: no such offset.
  */
 int nowait_lend(nowait_file *file, uint64_t offset, size_t length, nowait_loan **loan);
 
@@ -473,9 +471,8 @@ typedef struct nowait_request {
 typedef struct nowait_completion {
 	/** The user_data of the request. */
 	uint64_t user_data;
-	/** Bytes transferred, fewer than asked for as nowait_read() and nowait_write() say, for a
-	 * stream as read(2) and write(2) say; the events that are ready, for a poll; 0 for a sync; or
-	 * a negative error number. */
+	/** Bytes transferred (nowait_read() and nowait_write() say when fewer than asked for); the
+	 * events that are ready, for a poll; 0 for a sync; or a negative error number. */
 	int64_t result;
 	uint64_t reserved[2];
 } nowait_completion;
@@ -566,8 +563,7 @@ int64_t nowait_queue_report(nowait_queue *queue, char *text, size_t size);
 
 /* ---- Filling in requests ------------------------------------------------------------------ */
 
-/** Sets the operation, the file and the value for the program, and all other fields to 0; the other
- * nowait_prep_*() functions call it. */
+/** Sets these fields, and all others to 0; the other functions nowait_prep_*() call it. */
 static inline void nowait_prep(nowait_request *request, uint16_t op, nowait_file *file,
 			       uint64_t user_data)
 {
