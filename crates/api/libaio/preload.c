@@ -36,8 +36,8 @@ extern unsigned nowait_confines(const void *filter) HIDDEN;
 extern void nowait_confines_not(unsigned forbidden) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
 
-/* Of the functions for quick_exit, the one registered first runs last, before the C library's own
- * _exit, which is not watched. */
+/* quick_exit runs the function registered first last, before the C library's own _exit, which is
+ * not watched. */
 __attribute__((constructor)) static void begin(void)
 {
 	nowait_watches();
