@@ -188,8 +188,8 @@ impl AsyncFile {
     /// 0 everything from `offset` on. Covers the writes to them polled before it. See
     /// [`File::sync_range`].
     ///
-    /// Errors of the result: as [`AsyncFile::sync_data`]; `EINVAL`: `offset` is beyond the
-    /// end of every file.
+    /// Errors of the result: as [`AsyncFile::sync_data`]; `EINVAL`: `offset` is one that no file
+    /// can have.
     pub fn sync_range(&self, offset: u64, len: u64) -> FileSync {
         self.sync_by(Request::sync_of_range(self.file(), offset, len, ()))
     }

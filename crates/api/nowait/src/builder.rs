@@ -36,7 +36,7 @@ impl Nowait {
         Builder::default()
     }
 
-    /// Starts an engine with the defaults, which work on every Linux.
+    /// Starts an engine with the defaults, which need neither io_uring nor native AIO.
     ///
     /// # Errors
     /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors, threads or memory left.

@@ -230,7 +230,7 @@ impl<T, B> Queue<T, B> {
     /// Prepares [`File::sync_range`]; it covers the writes to these bytes submitted before it.
     ///
     /// # Errors
-    /// `EAGAIN`: the queue is full. `EINVAL`: `offset` is beyond the end of every file.
+    /// `EAGAIN`: the queue is full. `EINVAL`: `offset` is one that no file can have.
     pub fn sync_range(
         &mut self,
         file: &File,
