@@ -169,7 +169,7 @@ pub extern "C-unwind" fn nowait_notifier_take(is_new: bool, call: &mut Call) -> 
     taken as i32
 }
 
-/// Called when the process did not become another program: exec failed.
+/// Called when the process goes on after it has settled, for example because exec failed.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_stays() {
     guarded(|| {
