@@ -105,8 +105,8 @@ impl Process {
         self.leaving.threads.fetch_add(1, SeqCst);
     }
 
-    /// Called when an exec has failed and the process continues. Does nothing if a handler's
-    /// submission has already called it.
+    /// Called when the process continues after it has settled, for example because exec has failed.
+    /// Does nothing if a handler's submission has already called it.
     pub fn stays(&self) {
         let leaves = LEAVES.get();
         if leaves == 0 {
