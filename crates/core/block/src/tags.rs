@@ -6,7 +6,8 @@
 //! together stay below it. A request that finds no room in a context's queue goes to the driver,
 //! which waits in its own thread.
 //!
-//! Each queue counts on a cache line of its own, and announces its count to the others in batches:
+//! Each queue counts on a cache line of its own (those of contexts beyond the 64th share one), and
+//! the queues of contexts announce their counts to the others in batches:
 //!
 //! ```text
 //! taken       the requests of one queue, say 17, on its line; only that queue writes it
