@@ -163,7 +163,8 @@ impl RawFile {
         })
     }
 
-    /// Closes the file, and first writes its cached data. A second close does nothing.
+    /// Closes the file; the last close of a cached file first writes its data. A second close of
+    /// this object does nothing.
     fn close_at(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
         let Some(file) = self.0.take() else { return Operation::over(py, Ok(py.None())) };
         if !self.0.is_here() {

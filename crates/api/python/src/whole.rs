@@ -1,5 +1,5 @@
 //! Whole files, by path: one call on a helper thread for each, instead of one for each step; and
-//! none for a small cached file.
+//! none for a small cached file on a mount that `small` knows.
 //!
 //! These calls use the kernel's files: data that nowait has cached of a file in the mode `user`,
 //! and not written yet, is not in them.
