@@ -1,9 +1,10 @@
 //! The end of the process, or an exec: first all accepted requests complete, as if the kernel
 //! carried them out.
 //!
-//! - *Who waits:* the thread that calls `_exit`, exec or exit(3), perhaps in a signal handler that
-//!   has interrupted malloc. It takes no lock, allocates no memory, and runs no request; the
-//!   engine's memory does not come from malloc (`nowait_sys::allocator`).
+//! - *Who waits:* the thread that calls `_exit`, exec, daemon(3), abort(3) or exit(3), perhaps in a
+//!   signal handler that has interrupted malloc. While it waits for requests, it waits for no lock,
+//!   allocates no memory, and runs no request; the engine's memory does not come from malloc
+//!   (`nowait_sys::allocator`).
 //! - *For what:* for all accepted requests that end by themselves (`IoContext::owed`), also reads;
 //!   not for polls and streams.
 //! - *Who completes them:* the engine's threads, and callers in io_getevents.
