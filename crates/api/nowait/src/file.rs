@@ -240,7 +240,7 @@ impl File {
     /// Writes to these pages wait while they are lent: do not wait for such a write before you drop
     /// the guard. The pages stay in memory, so lend little and not for long.
     /// # Errors
-    /// `EBADF`: not open for reading.
+    /// `EBADF`: not open for reading. `EINVAL`: `offset` is one that no file can have.
     pub fn lend(&self, offset: u64, len: usize) -> Result<Option<Lent>, Error> {
         self.check(Kind::Read, &[], offset)?;
         Ok(self.user().and_then(|user| user.cached().pin_range(offset, len)).map(Lent::new))

@@ -11,15 +11,16 @@
 //!
 //! **Nothing is lost.** Every request that the queue accepts and the program does not take back
 //! ([`Queue::take_back`]) comes back as one [`Completion`], with its buffer and tag, whatever its
-//! result. A request that it does not accept comes back at once, in a [`Refused`].
+//! result, unless the queue is dropped before. A request that it does not accept comes back at
+//! once, in a [`Refused`].
 //!
 //! **Memory in use is never freed.** A table of the queue holds each buffer from its request's
 //! preparation until the request's event has been taken from the ring: the engine puts the event
 //! there after its last access. Dropping the queue, also by a panic, waits for the requests in
-//! flight (and cancels polls) before it frees the table. A queue that is forgotten
-//! ([`core::mem::forget`]) leaks the table with its buffers, and the engine continues to use them.
-//! Moving the queue moves no buffer: the table is on the heap, and an [`IoBuffer`] keeps its
-//! address even if it is moved.
+//! flight (and cancels polls and waiting streams) before it frees the table. A queue that is
+//! forgotten ([`core::mem::forget`]) leaks the table with its buffers, and the engine continues to
+//! use them. Moving the queue moves no buffer: the table is on the heap, and an [`IoBuffer`] keeps
+//! its address even if it is moved.
 
 use crate::{
     Buffers, Error, File, IoBuffer, IoBufferMut, Nowait,
@@ -590,7 +591,7 @@ impl<T, B: IoBuffer> Queue<T, B> {
 }
 
 impl<T, B> Drop for Queue<T, B> {
-    /// Waits until nothing is in flight; cancels polls.
+    /// Waits until nothing is in flight; cancels polls and waiting streams.
     fn drop(&mut self) {
         if self.nowait.is_the_parents() {
             // In a forked child no request ends any more. Leak the child's copy of the request
