@@ -30,8 +30,9 @@ pub struct Cache {
     pub(crate) ios: Mutex<IoTable>,
     /// The files of the cache, in which writeback looks for dirty pages.
     pub(crate) files: Mutex<Vec<Weak<CachedFile>>>,
-    /// The eviction policy, which chooses the folio that leaves next. It has all folios that are in
-    /// a tree, by the numbers of their first frames.
+    /// The eviction policy, which chooses the folio that leaves next. It has the folios that are in
+    /// a tree, by the numbers of their first frames, except those that a thread is just adding or
+    /// trying to evict.
     pub(crate) policy: Mutex<S3Fifo>,
     pub(crate) pages_read: AtomicU64,
     pub(crate) pages_written: AtomicU64,

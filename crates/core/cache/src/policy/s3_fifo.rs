@@ -52,8 +52,8 @@ impl S3Fifo {
         self.queues.queue_of(id).is_some()
     }
 
-    /// Removes a folio that was truncated or invalidated, without remembering it. Returns `false`
-    /// if the policy does not have it.
+    /// Removes a folio that leaves its tree without having been chosen, for example by a
+    /// truncation, and does not remember it. Returns `false` if the policy does not have it.
     pub fn remove(&mut self, id: u32) -> bool {
         self.queues.remove(id)
     }
