@@ -475,7 +475,7 @@ pub fn filesystem_magic(fd: i32) -> Result<u32, Errno> {
 pub enum Advice {
     /// No special pattern: the kernel reads ahead of sequential reads.
     Normal,
-    /// Random access: the kernel reads only the requested bytes.
+    /// Random access: the kernel reads nothing ahead.
     Random,
     /// Sequential access: the kernel reads far ahead.
     Sequential,

@@ -6,9 +6,9 @@
 //! also wait for a request itself.
 //!
 //! So a thread counts the calls it is in ([`Inside`]). The library sends a signal that arrives
-//! during a call to the same thread again, and keeps it and all other signals blocked until the
-//! call is over ([`defer`]). The handler then runs as if it had interrupted the program's own code.
-//! A deferred signal interrupts a call that sleeps, as a signal interrupts a system call
+//! during a call to the same thread again, and keeps it and all other signals but faults blocked
+//! until the call is over ([`defer`]). The handler then runs as if it had interrupted the program's
+//! own code. A deferred signal interrupts a call that sleeps, as a signal interrupts a system call
 //! ([`interruptible`]). If the signal arrives just before the sleep, it writes to a word that
 //! `sleep` names, which makes the system call return at once. A wait with its own signal mask lets
 //! signals in only where it sleeps ([`masked`]). Their handlers, too, run when the call is over,
