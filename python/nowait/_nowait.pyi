@@ -36,7 +36,8 @@ class RawFile:
         self, path: str, how: str, cache: str | None, permissions: int
     ) -> Operation[Any]: ...
     def read_at(self, length: int, offset: int) -> Operation[bytes]:
-        """Read ``length`` bytes at ``offset``; fewer only at the end of the file."""
+        """Read ``length`` bytes at ``offset``; fewer at the end of the file, or before bytes that
+        cannot be read."""
     def readinto_at(self, buffer: Buffer, offset: int) -> Operation[int]:
         """Read at ``offset`` into the whole of ``buffer``; return the number of bytes.
 

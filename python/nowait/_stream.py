@@ -70,7 +70,8 @@ class Stream(RawFile):
     # Reading.
 
     async def read(self, size: int | None = -1, /) -> bytes:
-        """Read ``size`` bytes; fewer only at the end of the file. Without a size: everything."""
+        """Read ``size`` bytes; fewer at the end of the file, or before bytes that cannot be read.
+        Without a size: everything up to there."""
         if size is not None and 0 < size <= len(self._ahead):
             return self._ahead.take(size)
         async with self._lock:
@@ -98,7 +99,8 @@ class Stream(RawFile):
         return await self.read()
 
     async def readinto(self, buffer: Buffer, /) -> int:
-        """Read into the whole of a buffer; fewer bytes only at the end of the file."""
+        """Read into the whole of a buffer; fewer bytes at the end of the file, or before bytes that
+        cannot be read."""
         with memoryview(buffer) as view, view.cast("B") as octets:
             if octets.readonly:
                 raise TypeError("readinto() argument must be read-write bytes-like object")

@@ -21,7 +21,7 @@ struct cancel {
 
 extern __thread struct cancel nowait_cancel __attribute__((visibility("hidden")));
 
-/* Signal handlers wait between these two, as in every call of the engine. */
+/* The program's signal handlers wait between these two, as in a call of the engine. */
 extern void nowait_begin(void) __attribute__((visibility("hidden")));
 extern void nowait_end(void) __attribute__((visibility("hidden")));
 

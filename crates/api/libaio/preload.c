@@ -27,7 +27,7 @@
 #include "watch.h"
 
 extern void nowait_watches(void) HIDDEN;
-/* Negative: the descriptor is the library's, and the result is the errno to return. */
+/* Negative: the descriptor is the library's, and the result is the negative errno to report. */
 extern int nowait_closing(int fd) HIDDEN;
 extern bool nowait_names_counter(int fd) HIDDEN;
 extern void nowait_counter_read(int fd) HIDDEN;
@@ -36,8 +36,8 @@ extern unsigned nowait_confines(const void *filter) HIDDEN;
 extern void nowait_confines_not(unsigned forbidden) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
 
-/* The function registered first runs last, before the C library's own _exit, which is not
- * watched. */
+/* quick_exit runs the function registered first last, before the C library's own _exit, which is
+ * not watched. */
 __attribute__((constructor)) static void begin(void)
 {
 	nowait_watches();
@@ -80,8 +80,9 @@ static ssize_t __read(int fd, void *data, size_t size)
 }
 #endif
 
-/* A program that reads the count of an eventfd looks at the ring of its context next. The look
- * needs locks, so skip it in a handler that has interrupted a call holding them. */
+/* A program that reads the count of an eventfd may look at the ring of its context next, so the
+ * library looks for completions first. The look needs locks, so skip it in a handler that has
+ * interrupted a call of the library, which may hold them. */
 ssize_t read(int fd, void *data, size_t size)
 {
 	ssize_t count = __read(fd, data, size);

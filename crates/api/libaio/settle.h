@@ -13,17 +13,19 @@ extern bool nowait_is_settled(void) HIDDEN;
 extern unsigned nowait_settlements(void) HIDDEN;
 /* Settles, and writes the report. */
 extern void nowait_leave(bool is_interrupted) HIDDEN;
-/* The exec failed: announces the completions that were held back. */
+/* The process goes on, after an exec that failed for example: announces the completions that were
+ * held back. */
 extern void nowait_stays(void) HIDDEN;
 
-/* Returns false if nothing was submitted. */
+/* Returns false, and waits for nothing, if calls are not watched (watch.h). */
 static inline bool settled(void (*settle)(bool is_interrupted))
 {
 	bool is_interrupted = nowait_is_interrupted();
 
 	if (!is_watched())
 		return false;
-	/* Signal handlers run before `settle` returns; requests that they submit must complete, too. */
+	/* Signal handlers may run before `settle` returns: requests that they submit must complete,
+	 * too. */
 	do
 		UNCANCELLED((settle(is_interrupted), true));
 	while (!nowait_is_settled());
@@ -38,8 +40,9 @@ static inline void settled_again(unsigned settlements)
 		;
 }
 
-/* Called as the process ends. From here on no signal handler runs, as in exit_group(2): a request
- * that a handler submitted after the last look would not complete.
+/* Called as the process ends. If calls are watched, no handler of the program runs on this thread
+ * from here on, as in exit_group(2): a request that a handler submitted after the last look would
+ * not complete.
  */
 static inline void leave(void)
 {

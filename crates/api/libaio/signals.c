@@ -48,8 +48,8 @@ static int flags_of(int signal)
 	return __atomic_load_n(&program[signal].flags, __ATOMIC_RELAXED);
 }
 
-/* Ends the process when the handler returns; or abort(3) does so, since the program's handler has
- * not prevented it. */
+/* `ends`: the program has no handler, and the process ends when `arrives` returns. Otherwise the
+ * program's handler has returned, and abort(3), if the signal came from it, ends the process. */
 static void aborts(bool ends)
 {
 	const struct sigaction usual = { .sa_handler = SIG_DFL };
@@ -122,7 +122,7 @@ static bool is_handled(const struct sigaction *action)
 	       (action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN);
 }
 
-/* Returns true if the kernel gets `arrives` in place of this action. */
+/* Returns true if the kernel is to get `arrives` in place of this action. */
 static bool is_taken(int signal, const struct sigaction *action)
 {
 	if (!is_handled(action))

@@ -30,7 +30,7 @@ struct call {
 	pthread_attr_t *attributes;
 };
 
-/* All of these return the value, or the negative errno. */
+/* Those that return int return the value, or the negative errno. */
 extern int nowait_aio_read(struct aiocb *block) HIDDEN;
 extern int nowait_aio_write(struct aiocb *block) HIDDEN;
 extern int nowait_aio_fsync(bool data_only, struct aiocb *block) HIDDEN;
@@ -117,7 +117,8 @@ static void *own_thread(void *argument)
 	return NULL;
 }
 
-/* Runs the function in a new thread if it has attributes; returns false if it has not run. */
+/* Runs the function in a new thread if the call has attributes; returns false if there is none: the
+ * caller runs the function. */
 static bool has_own_thread(const struct call *call)
 {
 	struct own_call *own = call->attributes ? malloc(sizeof *own) : NULL;
@@ -158,8 +159,8 @@ static void *notifier(void *unused)
 	return NULL;
 }
 
-/* Makes sure that a thread stands by for the event. The engine's threads cannot make one later,
- * because they have another descriptor table. */
+/* Makes sure that a thread stands by for the event if that wants one. The engine's threads cannot
+ * make one later, because they have another descriptor table. */
 static int prepare(const struct sigevent *event)
 {
 	int must;
@@ -345,7 +346,8 @@ static int prepare_list(struct aiocb *const list[], size_t len, const struct sig
 	return err;
 }
 
-/* Waits for all requests, one after another; returns -EIO if any failed. */
+/* Waits for all requests, one after another; returns -EIO if any failed, or -EINTR if a signal
+ * ended the wait. */
 static int wait_for_all(struct aiocb *const list[], size_t len)
 {
 	int outcome = 0;

@@ -76,7 +76,7 @@ static int go_on(struct copy *copy, const nowait_completion *done)
 		copy->copied += slot->length;
 		return read_next(copy, number);
 	}
-	/* Short at the end of the file only. */
+	/* Short at the end of the file, or before bytes that cannot be read. */
 	slot->length = (size_t)done->result;
 	slot->writing = 1;
 	if (slot->length == 0)

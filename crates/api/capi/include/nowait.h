@@ -20,12 +20,12 @@
  *
  * THREADS. Several threads may use an engine or a file at once. A queue or a loan is for one thread
  * at a time, and may move to another; a call on a queue that another thread is using returns -EBUSY
- * and does nothing. A signal handler must not call any function of this file.
+ * and does nothing, but do not destroy it then. A signal handler must not call any function here.
  *
  * LIFETIME. Every handle keeps alive what it needs: a program may destroy an engine before its
  * files and queues, and close a file before its requests have ended. The engine's threads end with
- * the last of them. A program must not use a handle after it has destroyed or closed it; destroying
- * NULL does nothing.
+ * the last of these handles. A program must not use a handle after it has destroyed or closed it;
+ * destroying NULL does nothing.
  *
  * FORK. A child process can only destroy the engines, files and queues of its parent, which does
  * not affect the parent's: create an engine in the child. Calls on the parent's queues return
@@ -153,7 +153,7 @@ typedef struct nowait_options {
 #define NOWAIT_OPTIONS_INIT { sizeof(nowait_options), 0, 0, 0, 0, 0, 0, 0 }
 
 /**
- * Starts an engine; `options` may be NULL for the defaults, which work on every Linux.
+ * Starts an engine; `options` may be NULL for the defaults, for which any backend will do.
  *
  * Blocks until its threads run (milliseconds). Errors: -EINVAL: an option is out of range. -EMFILE,
  * -EAGAIN, -ENOMEM: no descriptors, threads or memory left. If a backend was named: the error that
@@ -198,7 +198,7 @@ enum {
 	 * files only.
 	 */
 	NOWAIT_CACHE_USER = 0,
-	/** The kernel's page cache: coherent with every other reader and writer of the file. */
+	/** The kernel's page cache: coherent with every other reader and writer that uses it. */
 	NOWAIT_CACHE_HOST = 1,
 	/** No page cache (O_DIRECT): offsets, lengths and addresses must be aligned,
 	 * nowait_file_alignment(). */
@@ -281,7 +281,7 @@ int nowait_file_sync_range(nowait_file *file, uint64_t offset, uint64_t length);
 enum {
 	/** Nothing special: read ahead when the program reads in order. */
 	NOWAIT_ADVICE_NORMAL = 0,
-	/** In random order: read only the bytes asked for. */
+	/** In random order: read nothing ahead. */
 	NOWAIT_ADVICE_RANDOM = 1,
 	/** In order: read far ahead. */
 	NOWAIT_ADVICE_SEQUENTIAL = 2,
@@ -293,7 +293,7 @@ enum {
 
 /**
  * Announces how the program will use `length` bytes at `offset`, NOWAIT_ADVICE_*; with length 0
- * everything from `offset` on. A hint, which changes no result. Never waits for a file in
+ * everything from `offset` on. A hint, which changes no result. Never waits if the file is in
  * NOWAIT_CACHE_USER.
  *
  * NORMAL, RANDOM and SEQUENTIAL apply to this whole open file, whatever the part, except in
@@ -304,18 +304,18 @@ int nowait_file_advise(nowait_file *file, uint64_t offset, uint64_t length, int 
 /**
  * Reads up to `length` bytes at `offset`. Blocks, and continues after a signal.
  *
- * Returns the number of bytes read: fewer than asked for only at the end of the file, or beyond 2
- * GiB. Errors: -EBADF: not open for reading. -EINVAL: not aligned as direct I/O needs it. All
- * others: those of pread(2).
+ * Returns the number of bytes read: fewer than asked for at the end of the file, before bytes that
+ * cannot be read, or beyond 2 GiB. Errors: -EBADF: not open for reading. -EINVAL: not aligned as
+ * direct I/O needs it. All others: those of pread(2).
  */
 int64_t nowait_read(nowait_file *file, void *buffer, size_t length, uint64_t offset);
 
 /**
  * Writes up to `length` bytes at `offset`. Blocks, and continues after a signal.
  *
- * Returns the number of bytes written: fewer than given only if the device is full, or beyond 2
- * GiB. Errors: -EBADF: not open for writing. -EINVAL: not aligned as direct I/O needs it. All
- * others: those of pwrite(2).
+ * Returns the number of bytes written: fewer than given if the rest cannot be written (the device
+ * is full, for example), or beyond 2 GiB. Errors: -EBADF: not open for writing. -EINVAL: not
+ * aligned as direct I/O needs it. All others: those of pwrite(2).
  */
 int64_t nowait_write(nowait_file *file, const void *buffer, size_t length, uint64_t offset);
 
@@ -358,7 +358,7 @@ typedef struct nowait_loan nowait_loan;
  *
  * Writes to these pages wait until the loan is returned: do not wait for such a write before. Lend
  * little, and not for long: the memory cannot be used for anything else. Errors: -EAGAIN: not
- * cached, or a write is changing the bytes; read them. -EBADF: not open for reading.
+ * cached, or being changed; read them. -EBADF: not open for reading. -EINVAL: no such offset.
  */
 int nowait_lend(nowait_file *file, uint64_t offset, size_t length, nowait_loan **loan);
 
@@ -374,7 +374,7 @@ typedef struct nowait_range {
  * from memory meanwhile. Never waits, reads nothing.
  *
  * Returns the number of ranges lent. Errors, after which all loans are NULL: -EBADF: not open for
- * reading. -EINVAL: an offset beyond the end of every file.
+ * reading. -EINVAL: an offset that no file can have.
  */
 int nowait_lend_many(nowait_file *file, const nowait_range *ranges, size_t count,
 		     nowait_loan **loans);
@@ -471,7 +471,7 @@ typedef struct nowait_request {
 typedef struct nowait_completion {
 	/** The user_data of the request. */
 	uint64_t user_data;
-	/** Bytes transferred, fewer than asked for only at the end of the file, or beyond 2 GiB; the
+	/** Bytes transferred (nowait_read() and nowait_write() say when fewer than asked for); the
 	 * events that are ready, for a poll; 0 for a sync; or a negative error number. */
 	int64_t result;
 	uint64_t reserved[2];
@@ -503,9 +503,9 @@ void nowait_queue_destroy(nowait_queue *queue);
  * Starts up to `count` requests, in order, and submits them together. Waits for no data.
  *
  * Returns the number of accepted requests. Each of them ends in exactly one completion, whatever
- * its result, and its buffer is lent until then. The first request that cannot be accepted ends the
- * call: neither it, nor the rest of its chain, nor the requests behind it have started; submit them
- * again.
+ * its result, and its buffer is lent until that is reaped. The first request that cannot be
+ * accepted ends the call: neither it, nor the rest of its chain, nor the requests behind it have
+ * started; submit them again.
  *
  * Requests end in any order. Those that overlap on one buffered file, at least one of them a write,
  * take effect in the order in which they were submitted. Errors, if the first one cannot be
@@ -563,7 +563,7 @@ int64_t nowait_queue_report(nowait_queue *queue, char *text, size_t size);
 
 /* ---- Filling in requests ------------------------------------------------------------------ */
 
-/** Sets the fields that all operations on a file share; the other functions call it. */
+/** Sets these fields, and all others to 0; the other functions nowait_prep_*() call it. */
 static inline void nowait_prep(nowait_request *request, uint16_t op, nowait_file *file,
 			       uint64_t user_data)
 {

@@ -1,5 +1,5 @@
-//! The guard of every function: it turns errors into negative numbers and a text of the thread,
-//! stops panics, and preserves the C library's `errno`.
+//! The guard of the functions that can fail: it turns errors into negative numbers and a text of
+//! the thread, stops panics, and preserves the C library's `errno`.
 
 use core::ffi::{c_char, c_int};
 use nowait::{Errno, Refused};

@@ -98,7 +98,7 @@ pub unsafe extern "C" fn nowait_loan_pieces(
     count
 }
 
-/// Returns a loan.
+/// Ends a loan.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_loan_return(loan: *mut Loan) {
     // SAFETY: the caller's loan or null.

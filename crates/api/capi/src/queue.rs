@@ -208,7 +208,7 @@ pub unsafe extern "C" fn nowait_queue_report(
     })
 }
 
-/// Runs a call on a queue that no other thread uses at the moment.
+/// Runs a call on a queue, or fails with `EBUSY` if another thread is using the queue.
 fn used(
     queue: &Queue,
     call: impl FnOnce(&mut nowait::Queue<u64, BorrowedMemory>) -> Result<i64, Failure>,

@@ -110,7 +110,7 @@ impl Request {
         self.flags & LINK != 0
     }
 
-    /// Puts the request into the queue; it will begin after `first`, if given.
+    /// Puts the request into the queue, linked to `first` if that is given.
     ///
     /// # Safety
     /// File and memory are as the header requires.

@@ -37,7 +37,7 @@ fn error_text() -> String {
     unsafe { CStr::from_ptr(nowait_error_text()) }.to_str().unwrap().to_owned()
 }
 
-/// An engine that is destroyed when dropped; null if the backend cannot be used here.
+/// An engine that is destroyed when dropped.
 struct Owned(*mut Engine);
 
 impl Owned {

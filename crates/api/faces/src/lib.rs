@@ -1,6 +1,6 @@
-//! Everything that C programs reach, in one archive. `libaio.so.1` and `libnowait_preload.so` are
-//! linked from it, each with the C files that export its symbols (`xtask/src/dist.rs`). The linker
-//! leaves out the functions that a library does not export.
+//! The Rust code of `libaio.so.1` and `libnowait_preload.so`, in one archive. Both are linked from
+//! it, each with the C files that export its symbols (`xtask/src/dist.rs`). The linker leaves out
+//! the functions that a library does not export.
 
 pub use nowait_libaio;
 pub use nowait_posix;

@@ -1,4 +1,4 @@
-//! Each call of libaio, with the errors in the kernel's order.
+//! The calls of libaio, with the errors in the kernel's order.
 
 use crate::decode::{self, DecodedIocb, decode};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -345,7 +345,7 @@ mod tests {
         assert!(!limit.allows(65_537) && limit.allows(65_536), "the kernel's own");
     }
 
-    /// Another thread may close the number inside io_submit. The kernel, too, then holds the
+    /// Another thread may close the number while io_submit runs. The kernel, too, then holds the
     /// eventfd already.
     #[test]
     fn a_counter_whose_number_becomes_another_file_is_counted_and_the_file_is_not_written() {

@@ -1,4 +1,4 @@
-//! The functions that the C files call. Each function stops panics and preserves `errno`.
+//! The functions that the C files call. Those that can fail stop panics and preserve `errno`.
 
 use crate::{
     calls::{self, Caller, Wanted},
@@ -88,8 +88,8 @@ pub extern "C-unwind" fn nowait_at_exit() {
     });
 }
 
-/// Handles a call of `syscall(2)` if it concerns a context of the library. Returns `true` if it
-/// does; then `result` is the value or the negative errno.
+/// Handles a call of `syscall(2)` if it makes a context or concerns one of the library's. Returns
+/// `true` if it does; then `result` is the value or the negative errno.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut i64) -> bool {
     let mut answered = None;
@@ -132,7 +132,7 @@ pub extern "C-unwind" fn nowait_is_owner() -> bool {
     fork::is_owner()
 }
 
-/// Returns `true` if the calling process owns its memory and has made a request.
+/// Returns `true` if the calling process owns its memory and has begun to use libaio or POSIX AIO.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_is_watched() -> bool {
     Process::of_caller().is_some()
@@ -216,7 +216,8 @@ pub extern "C-unwind" fn nowait_is_interrupted() -> bool {
     inside::is_interrupted()
 }
 
-/// Waits until all accepted requests are complete, before the process's memory goes away.
+/// Waits for all accepted requests before the process's memory goes away, but not for ever
+/// ([`leaving::settle`]).
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_settle(is_interrupted: bool) {
     guarded(|| {

@@ -3,7 +3,6 @@
 //! ```text
 //! exports.c, libaio.map      symbols and their versions
 //! preload.c, preload.map     the same, and the calls that are watched
-//! plain.c                    reads, writes and their like on cached descriptors (preload only)
 //! signals.c                  the program's handlers, between calls of the library (preload only)
 //!      │ extern "C"
 //! [`exports`]    panics and errno end here

@@ -45,8 +45,8 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<i64, Errno> {
     Ok(0)
 }
 
-/// Handles a system call made through `syscall(2)` if it concerns a context of the library (MariaDB
-/// calls io_getevents this way); `None`: make the system call.
+/// Handles a system call made through `syscall(2)` if it makes a context or concerns one of the
+/// library's (MariaDB calls io_getevents this way); `None`: make the system call.
 pub fn syscall(nr: i64, args: [usize; 6]) -> Option<Result<i64, Errno>> {
     use nowait_sys::raw::number;
     let [context, a, b, c, d, sig] = args;

@@ -55,7 +55,7 @@ fn copy(from: &OsString, to: &OsString) -> Result<u64, Error> {
             let mut buffer = buffers.one().expect("every request here has one buffer");
             let bytes = result?;
             match tag {
-                // A read is short only at the end of the file.
+                // A read is short at the end of the file, or before bytes that cannot be read.
                 Step::Read { offset } => {
                     buffer.truncate(bytes);
                     queue.write(&target, buffer, offset, Step::Write { offset, len: bytes })?;

@@ -55,7 +55,7 @@ fn read_all(folder: PathBuf) -> Result<(usize, u64), Box<dyn error::Error>> {
             let count = result? as u64;
             bytes += count;
             tag.offset += count;
-            // A read is short only at the end of the file.
+            // A read is short at the end of the file, or before bytes that cannot be read.
             if count == CHUNK as u64 {
                 go_on(&mut queue, tag, buffer)?;
             } else {

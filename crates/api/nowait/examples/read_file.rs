@@ -1,4 +1,4 @@
-//! Reads a file from beginning to end, by blocking requests, and prints its content.
+//! Reads a file from beginning to end, by blocking requests, and counts its bytes and lines.
 //!
 //! `cargo run -p nowait --example read_file -- FILE`
 

@@ -53,7 +53,7 @@ async fn copy_parts(source: AsyncFile, target: AsyncFile, task: u64) -> Result<u
     let (mut offset, mut copied) = (task * CHUNK, 0);
     loop {
         let (read, mut bytes) = source.read_at(buffer, offset).await;
-        // A read is short only at the end of the file.
+        // A read is short at the end of the file, or before bytes that cannot be read.
         bytes.truncate(read?);
         let (written, bytes) = target.write_all_at(bytes, offset).await;
         written?;

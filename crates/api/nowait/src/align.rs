@@ -11,7 +11,7 @@ pub struct Alignment {
     pub offset: usize,
 }
 
-/// An alignment that is enough for every device.
+/// An alignment that is enough for devices with logical blocks of at most 4 KiB.
 const LARGEST: usize = 4096;
 /// The smallest logical block of any device.
 const SMALLEST: usize = 512;

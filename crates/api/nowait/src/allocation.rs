@@ -23,9 +23,8 @@ impl File {
     /// Takes over content and size of the file as they are on disk now, in case another process has
     /// changed them. Blocks.
     ///
-    /// In the mode [`CacheMode::User`](crate::CacheMode::User) the call waits for the requests in
-    /// flight, writes cached data of the file back, and drops it from the cache; in the other modes
-    /// it does nothing.
+    /// If the file is in the page cache of nowait, the call waits for the requests in flight,
+    /// writes cached data of the file back, and drops it from the cache; otherwise it does nothing.
     /// # Errors
     /// The error of writing cached data back. After an error the data stays cached.
     #[doc(hidden)]
@@ -36,8 +35,8 @@ impl File {
 
     /// Makes `range` read as zeroes; the size stays as it is. Blocks.
     ///
-    /// In the mode [`CacheMode::User`](crate::CacheMode::User) the call waits for the requests in
-    /// flight, writes cached data of the file back, and drops it from the cache.
+    /// If the file is in the page cache of nowait, the call first waits for the requests in flight,
+    /// writes cached data of the file back, and drops it from the cache.
     /// # Errors
     /// `EOPNOTSUPP`: this file system or device cannot zero a range; write zeroes instead. The
     /// errors of fallocate(2).

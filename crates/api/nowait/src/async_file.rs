@@ -17,10 +17,10 @@ use std::{
 /// same open file.
 ///
 /// Transfers and syncs start as those of a [`Queue`](crate::Queue) do: a request on cached data is
-/// over in the first poll, any other request wakes the task when it ends; no poll blocks. A helper
-/// thread makes the calls that block: open, close, truncate, and the size of an uncached file.
-/// Requests that overlap on one buffered file, at least one of them a write, take effect in the
-/// order of their first polls.
+/// mostly over in the first poll, any other request wakes the task when it ends; no poll blocks. A
+/// helper thread makes the calls that block: open, close, truncate, and the size of an uncached
+/// file. Requests that overlap on one buffered file, at least one of them a write, take effect in
+/// the order of their first polls.
 ///
 /// ```
 /// # fn main() -> Result<(), nowait::Error> {
@@ -88,8 +88,8 @@ impl AsyncFile {
         self.file().nowait()
     }
 
-    /// Reads at `offset` into the whole of `buffer`; fewer bytes than asked for only at the end of
-    /// the file.
+    /// Reads at `offset` into the whole of `buffer`. Reads fewer bytes if the file ends, if the
+    /// bytes after them cannot be read, or beyond 2 GiB less 4 KiB.
     ///
     /// Errors of the result: as [`File::read_at`], `ECANCELED`, `ETIMEDOUT`.
     pub fn read_at<B: IoBufferMut + Send>(&self, buffer: B, offset: u64) -> Transfer<B> {
@@ -188,8 +188,8 @@ impl AsyncFile {
     /// 0 everything from `offset` on. Covers the writes to them polled before it. See
     /// [`File::sync_range`].
     ///
-    /// Errors of the result: as [`AsyncFile::sync_data`]; `EINVAL`: `offset` is beyond the
-    /// end of every file.
+    /// Errors of the result: as [`AsyncFile::sync_data`]; `EINVAL`: `offset` is one that no file
+    /// can have.
     pub fn sync_range(&self, offset: u64, len: u64) -> FileSync {
         self.sync_by(Request::sync_of_range(self.file(), offset, len, ()))
     }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 /// An engine: backend, threads, file references. Cheap to clone.
 ///
 /// Each file and queue holds a clone of this handle. The drop of the last clone ends the engine's
-/// threads and waits for them; a program may have several engines.
+/// threads and waits for them, except for the helper threads of opens and closes. A program may
+/// have several engines.
 #[derive(Clone)]
 pub struct Nowait(Arc<EngineShared>);
 
@@ -35,7 +36,7 @@ impl Nowait {
         Builder::default()
     }
 
-    /// Starts an engine with the defaults, which work on every Linux.
+    /// Starts an engine with the defaults, which need neither io_uring nor native AIO.
     ///
     /// # Errors
     /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors, threads or memory left.
@@ -46,7 +47,7 @@ impl Nowait {
     /// Makes a queue for up to `depth` requests at a time; see [`Queue`].
     ///
     /// # Errors
-    /// `EINVAL`: `depth` is 0 or above 65,536. `ENOMEM`: no memory.
+    /// `EINVAL`: `depth` is 0 or above 65,536, or this is a forked child. `ENOMEM`: no memory.
     pub fn queue<T, B>(&self, depth: usize) -> Result<Queue<T, B>, Error> {
         Queue::new(self, depth)
     }
@@ -184,8 +185,8 @@ impl Builder {
         self
     }
 
-    /// Limits the threads that make blocking calls to `count`, 1 to 1024; 32 by default. The engine
-    /// starts them when it needs them.
+    /// Limits the workers, threads that run requests by blocking calls, to `count`, 1 to 1024; 32
+    /// by default. The engine starts them when it needs them.
     #[must_use]
     pub fn workers(mut self, count: usize) -> Builder {
         self.0.workers_max = count;
@@ -193,8 +194,8 @@ impl Builder {
     }
 
     /// Sets the size of the page cache for files in the mode [`CacheMode::User`], in bytes; 256 MiB
-    /// by default. The size is rounded up to 2 MiB. The engine allocates the memory as it uses it,
-    /// at most some 64 MiB ahead.
+    /// by default. The size is rounded up to a multiple of 2 MiB. The engine allocates the memory
+    /// as it uses it, at most some 64 MiB ahead.
     ///
     /// [`CacheMode::User`]: crate::CacheMode::User
     #[must_use]

@@ -193,8 +193,8 @@ impl Shared {
 }
 
 impl Drop for Calls {
-    /// Lets the threads end. No thread has a call: a call holds a handle of the engine. The
-    /// dropping thread may itself be one of these threads, so the drop waits for none.
+    /// Lets the threads end. No call on a file is left, because each holds a handle of the engine.
+    /// The dropping thread may itself be one of these threads, so the drop waits for none.
     fn drop(&mut self) {
         self.0.state.lock().closed = true;
         self.0.news.notify_all();

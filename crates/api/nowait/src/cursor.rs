@@ -19,9 +19,9 @@ const CHUNK: usize = 64 << 10;
 /// A cursor implements `AsyncRead`, `AsyncWrite` and `AsyncSeek` of `futures-io` and of tokio, each
 /// behind the feature of that name. These traits lend their buffers for one poll only, so bytes are
 /// copied once more than by [`AsyncFile`]: reads come from a buffer of 64 KiB, and a write returns
-/// when its bytes are copied. The next write, flush or close returns the error of a write; a cursor
-/// that is dropped before that call loses the error. `flush` does not make data durable:
-/// `sync_data` of [`Cursor::file`] does.
+/// when its bytes are copied. The next read, write, seek, flush or close returns the error of a
+/// write; a cursor that is dropped before that call loses the error. `flush` does not make data
+/// durable: `sync_data` of [`Cursor::file`] does.
 ///
 /// In the mode [`CacheMode::Direct`](crate::CacheMode::Direct) the requests of a cursor fail,
 /// because they are not aligned.

@@ -25,9 +25,9 @@ use std::{
 /// An open file of an engine. Cheap to clone: all clones are the same open file. The file closes
 /// when the last clone is dropped and no request of a [`Queue`](crate::Queue) is in flight on it.
 ///
-/// A file has no position: every request names its offset. The methods here block, and continue
-/// after a signal; several threads may call them at once. These methods are not ordered with
-/// requests in flight in a queue.
+/// A file has no position: every request names its offset. The requests here block, and continue
+/// after a signal; several threads may make them at once. They are not ordered with requests in
+/// flight in a queue.
 #[derive(Clone)]
 pub struct File(Arc<Open>);
 
@@ -223,8 +223,8 @@ impl File {
         synced.map(drop).map_err(|errno| self.refused(kind, errno, 0, 0))
     }
 
-    /// Reads at `offset`; returns the number of bytes read, fewer than asked for only at the end of
-    /// the file.
+    /// Reads at `offset`; returns the number of bytes read. It is smaller than asked for if the
+    /// file ends, if the bytes after them cannot be read, or beyond 2 GiB less 4 KiB.
     ///
     /// # Errors
     /// `EBADF`: not open for reading. `EINVAL`: not aligned as direct I/O needs it. The errors of
@@ -240,7 +240,7 @@ impl File {
     /// Writes to these pages wait while they are lent: do not wait for such a write before you drop
     /// the guard. The pages stay in memory, so lend little and not for long.
     /// # Errors
-    /// `EBADF`: not open for reading.
+    /// `EBADF`: not open for reading. `EINVAL`: `offset` is one that no file can have.
     pub fn lend(&self, offset: u64, len: usize) -> Result<Option<Lent>, Error> {
         self.check(Kind::Read, &[], offset)?;
         Ok(self.user().and_then(|user| user.cached().pin_range(offset, len)).map(Lent::new))

@@ -12,7 +12,7 @@
 //!
 //! * [`Nowait`]: an engine, started by its [`Builder`]; ends with its last handle
 //! * [`File`], [`OpenOptions`], [`CacheMode`]: open files, and blocking requests
-//! * [`Queue`]: many requests at a time; the queue owns each buffer until its request is over
+//! * [`Queue`]: many requests at a time; the queue owns each buffer until its request is popped
 //! * [`AsyncFile`], [`Stream`]: the same requests as futures, for every executor; each is an
 //!   [`Operation`]
 //! * [`IoBuffer`], [`IoBufferMut`], [`AlignedBuffer`]: the types of buffers

@@ -15,10 +15,11 @@ use std::{fs, os::fd::AsRawFd, os::unix::fs::OpenOptionsExt, path::Path};
 pub enum CacheMode {
     /// The page cache of nowait itself, in the process: cached data needs no system call and no
     /// second copy in memory. Coherent within the engine. An open sees earlier writes of other
-    /// programs; other programs see data after a sync or after the last close.
+    /// programs; other programs see data about a second after the write, or after a sync or the
+    /// last close.
     #[default]
     User,
-    /// The kernel's page cache: coherent with every other reader and writer of the file.
+    /// The kernel's page cache: coherent with every other reader and writer that uses it.
     Host,
     /// No page cache: the file is opened with O_DIRECT. Offsets, lengths and addresses must be
     /// aligned, see [`File::alignment`].

@@ -163,7 +163,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Lets the request continue without a future; its buffers are dropped at its end.
+    /// Lets a request in flight continue without a future; its buffers are dropped at its end.
     #[cfg(any(feature = "futures-io", feature = "tokio"))]
     pub(crate) fn detach(mut self) {
         let Stage::InFlight(_, shared) = &self.stage else { return };

@@ -9,17 +9,18 @@
 //!    └──────────────── the queue owns buffer, tag and file: `depth` in all ───┘
 //! ```
 //!
-//! **Nothing is lost.** Every request that the queue accepts comes back as one [`Completion`], with
-//! its buffer and tag, whatever its result. A request that it does not accept comes back at once,
-//! in a [`Refused`].
+//! **Nothing is lost.** Every request that the queue accepts and the program does not take back
+//! ([`Queue::take_back`]) comes back as one [`Completion`], with its buffer and tag, whatever its
+//! result, unless the queue is dropped before. A request that it does not accept comes back at
+//! once, in a [`Refused`].
 //!
 //! **Memory in use is never freed.** A table of the queue holds each buffer from its request's
 //! preparation until the request's event has been taken from the ring: the engine puts the event
 //! there after its last access. Dropping the queue, also by a panic, waits for the requests in
-//! flight (and cancels polls) before it frees the table. A queue that is forgotten
-//! ([`core::mem::forget`]) leaks the table with its buffers, and the engine continues to use them.
-//! Moving the queue moves no buffer: the table is on the heap, and an [`IoBuffer`] keeps its
-//! address even if it is moved.
+//! flight (and cancels polls and waiting streams) before it frees the table. A queue that is
+//! forgotten ([`core::mem::forget`]) leaks the table with its buffers, and the engine continues to
+//! use them. Moving the queue moves no buffer: the table is on the heap, and an [`IoBuffer`] keeps
+//! its address even if it is moved.
 
 use crate::{
     Buffers, Error, File, IoBuffer, IoBufferMut, Nowait,
@@ -114,9 +115,10 @@ pub struct Completion<T, B = Vec<u8>> {
     pub tag: T,
     /// The buffers that were given with the request, whatever its result.
     pub buffers: Buffers<B>,
-    /// Bytes transferred, fewer than asked for only at the end of the file; the events that are
-    /// ready, for a poll; 0 for a sync. `ECANCELED`: the request was cancelled, or a request that
-    /// it was linked to failed. `ETIMEDOUT`: its time limit passed.
+    /// Bytes transferred; the events that are ready, for a poll; 0 for a sync. A transfer may be
+    /// short: of a stream, at the end of the file, before bytes that cannot be transferred, or
+    /// beyond 2 GiB less 4 KiB. `ECANCELED`: the request was cancelled, or a request that it was
+    /// linked to failed. `ETIMEDOUT`: its time limit passed.
     pub result: Result<usize, Error>,
 }
 
@@ -229,7 +231,7 @@ impl<T, B> Queue<T, B> {
     /// Prepares [`File::sync_range`]; it covers the writes to these bytes submitted before it.
     ///
     /// # Errors
-    /// `EAGAIN`: the queue is full. `EINVAL`: `offset` is beyond the end of every file.
+    /// `EAGAIN`: the queue is full. `EINVAL`: `offset` is one that no file can have.
     pub fn sync_range(
         &mut self,
         file: &File,
@@ -243,7 +245,8 @@ impl<T, B> Queue<T, B> {
     /// Prepares a wait until `source` is ready for one of the events of poll(2), once: [`POLL_IN`],
     /// [`POLL_OUT`] and their like.
     ///
-    /// The queue keeps `source` open until then; pass an `Arc` to continue to use it.
+    /// The queue keeps `source` open until the request is popped; pass an `Arc` to continue to use
+    /// it.
     /// # Errors
     /// `EAGAIN`: the queue is full. `EBADF`: opened by O_PATH.
     pub fn poll(
@@ -288,7 +291,7 @@ impl<T, B> Queue<T, B> {
         }
     }
 
-    /// Submits all prepared requests together; returns their number. Never waits.
+    /// Submits all prepared requests together; returns their number. Does not wait for data.
     ///
     /// A request that the engine refuses ends at once; its completion has the error, as any other.
     pub fn submit(&mut self) -> usize {
@@ -452,7 +455,8 @@ impl<T, B> Queue<T, B> {
         self.wait(0, Some(Duration::ZERO))
     }
 
-    /// Returns a request that is over. `None`: no request is over; use [`Queue::wait`].
+    /// Takes a request that is over out of the queue. `None`: no request is over; use
+    /// [`Queue::wait`].
     pub fn pop(&mut self) -> Option<Completion<T, B>> {
         let (key, outcome) = self.over.pop_front()?;
         let request = self.requests.remove(key)?;
@@ -499,7 +503,8 @@ impl<T, B: IoBufferMut> Queue<T, B> {
     /// overwritten.
     ///
     /// This is the first attempt that submitting the read would make, but cheaper: it takes no
-    /// place in the queue. Returns `None` if requests are prepared.
+    /// place in the queue. Also returns `None` if requests are prepared, or if the engine counts
+    /// ([`Builder::stats`](crate::Builder::stats)).
     pub fn read_at_once(
         &mut self,
         file: &File,
@@ -586,7 +591,7 @@ impl<T, B: IoBuffer> Queue<T, B> {
 }
 
 impl<T, B> Drop for Queue<T, B> {
-    /// Waits until nothing is in flight; cancels polls.
+    /// Waits until nothing is in flight; cancels polls and waiting streams.
     fn drop(&mut self) {
         if self.nowait.is_the_parents() {
             // In a forked child no request ends any more. Leak the child's copy of the request

@@ -1,7 +1,7 @@
 //! Completes futures when their requests end.
 //!
 //! The reactor is a context of the engine, and one thread that waits for the context's events and
-//! wakes the tasks. The engine's own threads cannot wake tasks: an executor's waker writes to a
+//! wakes the tasks. The engine's own threads cannot wake tasks: an executor's waker may write to a
 //! descriptor of the application, and these threads have another descriptor table. The first future
 //! of an engine starts the reactor.
 

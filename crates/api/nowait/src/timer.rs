@@ -89,7 +89,7 @@ struct State {
 }
 
 impl Timer {
-    /// Cancels the request `key` of `context` at `at_ns` of CLOCK_MONOTONIC.
+    /// Adds a deadline: the timer cancels request `key` of `context` at `at_ns` of CLOCK_MONOTONIC.
     ///
     /// # Errors
     /// `EAGAIN`: the timer's thread could not be started.

@@ -32,8 +32,8 @@ fn whatever_ends_rouses_the_loop() {
         let mut queue: Queue<u64, AlignedBuffer> = nowait.queue(8).unwrap();
         let (epoll, mut ready) = (watched(&queue), Vec::with_capacity(4));
         let mut done = 0;
-        // Writes that extend the file and syncs end on threads of the engine, other requests in the
-        // context queue.
+        // Depending on the engine and the mode, some of these requests end on threads of the
+        // engine, and others in the context queue.
         for round in 0..40u64 {
             let offset = round % 10 * BLOCK as u64;
             let mut block = AlignedBuffer::zeroed(BLOCK);

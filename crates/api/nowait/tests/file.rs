@@ -1,4 +1,4 @@
-//! Blocking requests on real files.
+//! Blocking requests and loans of files, and what is left of an engine whose last handle is gone.
 
 mod common;
 
@@ -137,8 +137,8 @@ fn threads() -> usize {
     names.filter(|name| name.starts_with("nowait-")).count()
 }
 
-/// Waits until no thread of an engine is left: a thread that was joined stays in /proc for a
-/// moment.
+/// Waits up to ten seconds until no thread of an engine is left, and returns `true` if so: a thread
+/// that was joined stays in /proc for a moment.
 fn no_thread_is_left() -> bool {
     let deadline = Instant::now() + Duration::from_secs(10);
     while threads() > 0 && Instant::now() < deadline {

@@ -358,9 +358,9 @@ fn step() -> impl Strategy<Value = Step> {
 /// file.
 const BLOCKS: usize = 14;
 
-/// A queue, and a model of its file. Requests on one buffered file take effect in the order of
-/// their submission. The model applies each to `bytes` when it is submitted, so `bytes` equals the
-/// file.
+/// A queue, and a model of its file. Requests that overlap on one buffered file take effect in the
+/// order of their submission. The model applies each write to `bytes` when it is prepared, so
+/// `bytes` equals the file when all have ended.
 struct Model {
     file: File,
     queue: Queue<usize, AlignedBuffer>,

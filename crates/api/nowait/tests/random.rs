@@ -1,9 +1,9 @@
 //! Random operations on one file through several opens, against a vector, on every backend.
 //!
-//! A seed decides everything but the order in which the kernel completes requests. `NOWAIT_SEED=17`
-//! runs this seed alone; `NOWAIT_SEEDS` and `NOWAIT_STEPS` set the number of seeds and of steps.
-//! Seeds run in parallel, each on its own engine and file: a run waits for the disk most of the
-//! time, and the runs share nothing else.
+//! A seed decides all operations, but not when requests complete or dirty pages are written back.
+//! `NOWAIT_SEED=17` runs this seed alone; `NOWAIT_SEEDS` and `NOWAIT_STEPS` set the number of seeds
+//! and of steps. Seeds run in parallel, each on its own engine and file: a run waits for the disk
+//! most of the time, and the runs share nothing else.
 
 use nowait::{AlignedBuffer, BackendChoice, CacheMode, File, Nowait, OpenOptions, Queue};
 use nowait_block::skip::note_skip;
@@ -66,7 +66,8 @@ struct Run {
     found: Vec<u8>,
 }
 
-/// Makes a folder on a real disk: direct I/O on a memory file system behaves differently.
+/// Makes a folder in /var/tmp, which is mostly on a disk: direct I/O on a memory file system
+/// behaves differently.
 fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").unwrap()
 }

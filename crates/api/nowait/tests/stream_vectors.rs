@@ -19,7 +19,7 @@ use std::{
 /// Most buffers of one request, as on every Linux.
 const IOV_MAX: usize = 1024;
 
-/// Checks a claim with both ends of every kind of stream, the reading end first.
+/// Checks a claim with both ends of a pipe, the reading end first, and of a pair of sockets.
 fn on_every_stream(claim: impl Fn(&Nowait, Stream, Stream)) {
     on_every_engine(|nowait| {
         let (reader, writer) = std::io::pipe().unwrap();

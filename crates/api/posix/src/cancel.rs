@@ -11,11 +11,11 @@ use nowait_sys::{
 /// The result of a cancellation (aio.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelOutcome {
-    /// The call cancelled all requests: their error is ECANCELED.
+    /// The call cancelled at least one request, whose error is ECANCELED, and none continues.
     All = 0,
     /// Some requests continue.
     NotAll = 1,
-    /// All requests were over before the call.
+    /// All requests ended by themselves, before the call or during it.
     Over = 2,
 }
 
@@ -24,7 +24,7 @@ pub enum CancelOutcome {
 const PATIENCE_NS: u64 = 100_000_000;
 
 /// Cancels the requests in flight on `fd`, or only the request of `block`. Returns when those that
-/// can be cancelled have ended.
+/// can be cancelled have ended, or after `PATIENCE_NS`.
 ///
 /// # Errors
 /// `EBADF`: not open. `EINVAL`: the block names another descriptor.

@@ -1,4 +1,4 @@
-//! The functions that posix.c calls. Each function stops panics and preserves `errno`.
+//! The functions that posix.c calls. Those that can fail stop panics and preserve `errno`.
 
 use crate::{
     Posix,
@@ -100,7 +100,7 @@ pub extern "C-unwind" fn nowait_waiter_claim() -> u32 {
     SLEEPERS.claim()
 }
 
-/// Returns a slot.
+/// Frees a slot.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_waiter_give_back(slot: u32) {
     SLEEPERS.give_back(slot);
@@ -169,7 +169,7 @@ pub extern "C-unwind" fn nowait_notifier_take(is_new: bool, call: &mut Call) -> 
     taken as i32
 }
 
-/// Called when the process did not become another program: exec failed.
+/// Called when the process goes on after it has settled, for example because exec failed.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_stays() {
     guarded(|| {

@@ -13,7 +13,7 @@ const LIO_READ: i32 = 0;
 const LIO_WRITE: i32 = 1;
 const LIO_NOP: i32 = 2;
 
-/// Stores the error in every block of a list, and returns it.
+/// Stores the error in each block of a list, except for blocks with LIO_NOP, and returns it.
 pub fn none_begins(blocks: impl Iterator<Item = Block>, errno: Errno) -> Errno {
     for block in blocks.filter(|block| block.opcode() != LIO_NOP) {
         SLEEPERS.wake(block.finish(Err(errno)));

@@ -48,7 +48,7 @@ pub enum Notice {
 
 impl Notice {
     /// Reads the notification that the application wants; values unknown to the standard mean none,
-    /// as in glibc.
+    /// as in glibc, and so does the signal 0.
     pub fn of(event: &SigEvent) -> Notice {
         match event.notify {
             SIGEV_SIGNAL if event.signo != 0 => Notice::Signal(event.signo, event.value),
@@ -77,7 +77,8 @@ impl Notice {
     }
 }
 
-/// Actions at the end of a request besides storing its outcome. The event's data points to this.
+/// Actions at the end of a request besides storing its outcome. The event's data is the address of
+/// this value.
 pub struct Ending {
     notice: Notice,
     group: Option<Arc<Group>>,

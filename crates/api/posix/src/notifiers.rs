@@ -2,8 +2,9 @@
 //!
 //! C code in posix.c makes these threads, on threads of the application: a new thread inherits the
 //! descriptor table, and the engine's threads have another one. A function may block for ever or
-//! end its thread, so one thread always stands by: the last thread that stands by makes another
-//! before it takes a call. While functions return quickly, two threads run all of them.
+//! end its thread, so one thread stands by as long as threads can be made: the last one makes
+//! another before it makes a call. While functions return quickly, two threads run all of them,
+//! except those with thread attributes, each of which gets a thread of its own.
 
 use crate::notice::Call;
 use core::time::Duration;
@@ -70,7 +71,7 @@ impl Drop for StandbyGuard<'_> {
 pub struct TakenCall {
     /// The call to make.
     pub call: Call,
-    /// No other thread stands by: the caller must first make one.
+    /// No other thread stands by or is coming: the caller must first make one.
     pub makes_another: bool,
 }
 
@@ -84,8 +85,8 @@ impl Notifiers {
         self.news.notify_one();
     }
 
-    /// Returns `true` if no thread stands by, so that a thread must be made: the caller then
-    /// promises to make it.
+    /// Returns `true` if no thread stands by and none is coming, so that a thread must be made: the
+    /// caller then promises to make it.
     pub fn must_come(&self) -> bool {
         let mut book = self.book.lock();
         let must = book.standing_by == 0 && !book.is_coming;

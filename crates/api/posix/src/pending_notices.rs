@@ -40,7 +40,7 @@ impl PendingNotices {
     }
 
     fn bucket(&self, address: usize) -> &Presence {
-        // Blocks have 168 bytes; the blocks of an array are in different buckets.
+        // Blocks have 168 bytes; neighbours in an array are in different buckets.
         &self.0[address / 128 % BUCKETS]
     }
 }

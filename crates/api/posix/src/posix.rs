@@ -52,7 +52,7 @@ pub struct Shared {
     in_flight: Mutex<Table>,
     notifiers: Notifiers,
     pending_notices: PendingNotices,
-    /// Notices held back while the process may become another program.
+    /// Notices held back while the process may be about to end or to become another program.
     kept: Mutex<Vec<Notice>>,
 }
 
@@ -161,7 +161,7 @@ impl Posix {
         }
     }
 
-    /// Sends the notices that were held back: the process did not become another program.
+    /// Sends the notices that were held back: the process goes on.
     pub fn stays(&self) {
         let kept = core::mem::take(&mut *self.shared.kept.lock());
         kept.into_iter().for_each(|notice| self.shared.announce(notice));
@@ -184,7 +184,7 @@ impl Shared {
         in_flight.requests.insert(block.address(), request);
     }
 
-    /// Forgets a request that the engine did not queue.
+    /// Removes a request that the engine did not accept, and stores the error as its outcome.
     pub(crate) fn begins_not(&self, block: Block, errno: Errno) {
         let mut in_flight = self.in_flight.lock();
         in_flight.requests.remove(&block.address());
@@ -241,7 +241,8 @@ impl Shared {
         }
     }
 
-    /// Sends a notice to the application, unless the process is about to end.
+    /// Sends a notice to the application. While the process may be about to end or to become
+    /// another program, keeps the notice for [`Posix::stays`].
     pub(crate) fn announce(&self, notice: Notice) {
         if notice.is_none() {
             return;

@@ -100,8 +100,8 @@ fn refuse(
     Err(errno)
 }
 
-/// Begins a request. If the engine refuses it, the error becomes its outcome, except when no slot
-/// is free.
+/// Begins a request. If the engine refuses it, the error becomes its outcome; with `EAGAIN` this
+/// function fails, too.
 fn begin(
     posix: &Posix,
     looks: &mut Looks<'_>,

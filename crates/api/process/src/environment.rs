@@ -9,7 +9,8 @@ pub(crate) fn options() -> Options {
     Options::parse(|name| Some(String::from_utf8_lossy(kept.value(name)?).into_owned()))
 }
 
-/// Returns `false` if a variable was not set.
+/// Returns `false` if the variable was not set when the library was loaded, `true` also if that is
+/// unknown.
 pub(crate) fn may_have(name: &str) -> bool {
     kept().is_none_or(|kept| kept.value(name).is_some())
 }

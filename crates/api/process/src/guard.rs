@@ -1,4 +1,4 @@
-//! The guard of every function that C calls: it stops panics and preserves `errno`.
+//! The guard of the functions that C calls: it stops panics and preserves `errno`.
 
 use nowait_sys::{Errno, errno, inside::Inside};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -73,8 +73,8 @@ pub(crate) fn engine_is_there(process: &'static Process) {
 }
 
 /// Starts the thread that ends the process when no thread of the program is left. The new thread
-/// gets the descriptor table and the signal mask of the calling thread, as the last thread of the
-/// program would have had.
+/// gets the descriptor table of the calling thread and, for the exit handlers, its signal mask, as
+/// the last thread of the program would have had.
 fn watch_the_rest(process: &'static Process) {
     if MAIN.compare_exchange(ENDED, WATCHED, SeqCst, SeqCst).is_err() {
         return;

@@ -1,9 +1,10 @@
 //! The end of the process, or an exec: first all accepted requests complete, as if the kernel
 //! carried them out.
 //!
-//! - *Who waits:* the thread that calls `_exit`, exec or exit(3), perhaps in a signal handler that
-//!   has interrupted malloc. It takes no lock, allocates no memory, and runs no request; the
-//!   engine's memory does not come from malloc (`nowait_sys::allocator`).
+//! - *Who waits:* the thread that calls `_exit`, exec, daemon(3), abort(3) or exit(3), perhaps in a
+//!   signal handler that has interrupted malloc. While it waits for requests, it waits for no lock,
+//!   allocates no memory, and runs no request; the engine's memory does not come from malloc
+//!   (`nowait_sys::allocator`).
 //! - *For what:* for all accepted requests that end by themselves (`IoContext::owed`), also reads;
 //!   not for polls and streams.
 //! - *Who completes them:* the engine's threads, and callers in io_getevents.
@@ -88,8 +89,8 @@ pub fn settlements() -> u32 {
 }
 
 impl Process {
-    /// Returns `true` if the process ends or becomes another program: notices of requests that
-    /// complete now are held back.
+    /// Returns `true` if the process may be about to end or to become another program: notices of
+    /// requests that complete now are held back.
     pub fn is_leaving(&self) -> bool {
         self.leaving.threads.load(SeqCst) > 0
     }
@@ -105,8 +106,8 @@ impl Process {
         self.leaving.threads.fetch_add(1, SeqCst);
     }
 
-    /// Called when an exec has failed and the process continues. Does nothing if a handler's
-    /// submission has already called it.
+    /// Called when the process continues after it has settled, for example because exec has failed.
+    /// Does nothing if a handler's submission has already called it.
     pub fn stays(&self) {
         let leaves = LEAVES.get();
         if leaves == 0 {
@@ -147,7 +148,7 @@ impl Process {
         }
     }
 
-    /// Waits until all accepted requests are complete.
+    /// Waits until all accepted requests are complete, or none has ended for a while.
     fn settle(&self, is_interrupted: bool) {
         let (mut least, mut until, mut pause) = (usize::MAX, Deadline::NEVER, PAUSE_NS);
         let nobody = AtomicU32::new(0);
@@ -218,8 +219,8 @@ impl Process {
         ENDED.load(SeqCst) == self.mark.number()
     }
 
-    /// Writes the report of the process, once. If another thread is writing the report, waits until
-    /// it is complete: the end of the process would cut it off.
+    /// Writes the report of the process, once. If another thread is writing the report, waits for
+    /// it, at most a minute: the end of the process would cut it off.
     fn report_once(&self) {
         let report = &self.leaving.report;
         if report.compare_exchange(0, WRITING, SeqCst, SeqCst).is_err() {
@@ -239,9 +240,9 @@ impl Process {
     }
 }
 
-/// Waits until all accepted requests are complete, before exec, which may fail
-/// ([`Process::stays`]). `is_interrupted`: the caller is a signal handler that has interrupted a
-/// call of the library, which holds its locks.
+/// Waits until all accepted requests are complete, or none has ended for a while, before exec,
+/// which may fail ([`Process::stays`]). `is_interrupted`: the caller is a signal handler that has
+/// interrupted a call of the library, which holds its locks.
 pub fn settle(is_interrupted: bool) {
     if let Some(process) = Process::of_caller() {
         process.leaves();

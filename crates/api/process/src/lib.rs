@@ -3,6 +3,7 @@
 //! * [`process`]: the one engine of the process, its contexts, fork and exit
 //! * [`last_thread`]: the end of a process whose last thread ends
 //! * [`leaving`]: exit, `_exit` and exec: first all accepted requests complete
+//! * `stats`: counters of the running process in a file
 //! * [`looks`]: state of the descriptors during one submission
 //! * [`memory`]: pointers of the application, which may have any value
 //! * `named_counters`: which context has requests that name an eventfd

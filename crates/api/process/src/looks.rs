@@ -1,6 +1,6 @@
 //! The state of the descriptors during one submission.
 //!
-//! Each io_submit looks once at every descriptor that it names: a program can close a number unseen
+//! Each io_submit looks anew at the descriptors that it names: a program can close a number unseen
 //! (through stdio, or by the system call itself), and a request must never reach another file.
 //! Status flags of transfers may be remembered longer (`Context::status_flags`).
 
@@ -68,8 +68,9 @@ impl<'a> Looks<'a> {
     }
 
     /// References the eventfd that `number` names now, as the kernel does, even if the number is
-    /// closed later. Returns a number that is valid as long as this value lives. Looks each number
-    /// up only once in an io_submit.
+    /// closed later. Returns the number of a duplicate, valid as long as this value lives, or
+    /// `number` itself if no duplicate can be made. Duplicates each number only once in an
+    /// io_submit.
     ///
     /// # Errors
     /// `EBADF`: not open. `EINVAL`: another kind of file.

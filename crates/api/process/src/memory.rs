@@ -2,7 +2,7 @@
 //!
 //! The kernel answers EFAULT for an address that is not mapped. Asking the kernel each time would
 //! cost more than the request, so the process remembers the pages that it has checked. A program
-//! that unmaps or protects such a page and then passes it gets SIGSEGV instead of EFAULT.
+//! that unmaps or protects a remembered page and then passes it gets SIGSEGV instead of EFAULT.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_sys::{
@@ -11,7 +11,7 @@ use nowait_sys::{
 };
 
 /// Number of remembered pages: iocbs, arrays of segments and arrays of events lie on many pages, of
-/// many threads. Two pages that share a slot cost a system call each time.
+/// many threads. Two pages that share a slot and are used in turn cost a system call each time.
 const SLOTS: usize = 8192;
 
 /// Checked pages, by a hash of their number: buffers lie at powers of two.

@@ -1,4 +1,4 @@
-//! The one engine of the process, its contexts, fork and exit: the only global state.
+//! The one engine of the process, its contexts, fork and exit.
 
 use crate::{
     environment, last_thread,
@@ -77,7 +77,8 @@ static CLOSES_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
 /// Null before the first use: until then calls of the C library are not watched.
 #[unsafe(export_name = "nowait_current")]
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
-/// Changes when a context is destroyed: a context that a thread remembers may be that one.
+/// Changes when a context is destroyed or moved, and in a forked child: a context that a thread
+/// remembers may be gone.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 /// The handlers of fork(2) are registered; a child inherits them.
 static FORKS_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
@@ -438,8 +439,7 @@ fn is_ring_of(context: &Context, address: usize) -> bool {
 
 /// Runs `f` on the context at `address`; `None`: no context of this process is there.
 ///
-/// Each thread remembers the context that it used last, so that this takes no lock and no reference
-/// count.
+/// Each thread remembers the context that it used last, so that this mostly takes no lock.
 pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Option<T> {
     let process = Process::existing()?;
     let context = if let Some(context) = remembered_context(|known, _| known == address) {

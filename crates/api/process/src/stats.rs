@@ -2,8 +2,8 @@
 //! in the folder `NOWAIT_STATS`. Without that variable there is no thread and no file.
 //!
 //! The thread has its own descriptor table, as the engine's threads have: the program neither sees
-//! nor closes the file, and the library does not watch calls that it makes. The thread ends with
-//! the process; the file of a killed process stays.
+//! nor closes the file, and the library does not watch the thread's calls. The thread ends with the
+//! process; the file of a killed process stays.
 
 use crate::process::Process;
 use nowait_engine::report;

@@ -54,7 +54,8 @@ impl RawFile {
         })
     }
 
-    /// Reads `length` bytes at `offset`; fewer only at the end of the file.
+    /// Reads `length` bytes at `offset`; fewer at the end of the file, or before bytes that cannot
+    /// be read.
     fn read_at(&self, py: Python<'_>, length: usize, offset: u64) -> PyResult<Py<Operation>> {
         let file = self.0.file()?;
         submit(py, &file, Action::Read(Destination::New(length), offset))
@@ -162,7 +163,8 @@ impl RawFile {
         })
     }
 
-    /// Closes the file, and first writes its cached data. A second close does nothing.
+    /// Closes the file; the last close of a cached file first writes its data. A second close of
+    /// this object does nothing.
     fn close_at(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
         let Some(file) = self.0.take() else { return Operation::over(py, Ok(py.None())) };
         if !self.0.is_here() {
@@ -175,7 +177,7 @@ impl RawFile {
         })
     }
 
-    /// Closes the file on a helper thread; no thread waits for it.
+    /// Closes the file on a helper thread; only the exit of the process waits for it.
     fn abandon(&self) {
         let Some(file) = self.0.take() else { return };
         match self.0.engine() {

@@ -41,7 +41,7 @@ impl Handle {
     /// Returns the file.
     ///
     /// # Errors
-    /// `ValueError`: the file is closed. `OSError`: it was opened before a fork.
+    /// `ValueError`: the file is closed, or not open yet. `OSError`: it was opened before a fork.
     #[inline]
     pub(crate) fn file(&self) -> PyResult<File> {
         match &*self.state.lock() {

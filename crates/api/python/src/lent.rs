@@ -10,7 +10,8 @@ use nowait::Lent;
 use pyo3::{ffi, prelude::*};
 use std::sync::Arc;
 
-/// Pages that were lent together. The pages are returned when no view of them is left.
+/// Pages that were lent together. They are returned when no [`LentPart`] of them is left; a view
+/// keeps its part alive.
 struct Loan {
     lent: ManuallyDrop<Lent>,
     engine: &'static ProcessEngine,

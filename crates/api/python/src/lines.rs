@@ -1,5 +1,5 @@
 //! Data read ahead of a stream, and its lines for `async for`. The work for each line of a file is
-//! here; all other parts of streams are Python.
+//! here; the other parts of streams are Python, which calls `RawFile` for its requests.
 
 use crate::{memory::copied, ready::Ready};
 use pyo3::{

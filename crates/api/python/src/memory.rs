@@ -18,8 +18,8 @@ pub(crate) enum Memory {
     Bytes { _keep: Py<PyBytes>, at: *const u8, len: usize },
     /// A buffer of the program: the view prevents a resize meanwhile.
     Given { _keep: PyUntypedBuffer, at: *mut u8, len: usize },
-    /// Aligned memory for direct I/O, used if the program's is not aligned: data read is copied at
-    /// the end.
+    /// Aligned memory for direct I/O: for a read into a new `bytes` object, or if the program's
+    /// memory is not aligned. Data read is copied at the end.
     Aligned { memory: AlignedBuffer, then: Then },
 }
 

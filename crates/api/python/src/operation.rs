@@ -244,7 +244,8 @@ impl Operation {
         self.blocking.store(blocking, Relaxed);
     }
 
-    /// Returns the event loop that the operation belongs to.
+    /// Returns the event loop that the operation belongs to, or else the loop that runs in this
+    /// thread.
     fn get_loop(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let known = self.state.lock().event_loop.as_ref().map(|it| it.clone_ref(py));
         match known {
@@ -268,7 +269,8 @@ impl Operation {
         self.outcome(py).unwrap_or_else(|| Err(not_over(py)))
     }
 
-    /// Returns the operation's failure, or `None`.
+    /// Returns the operation's failure, or `None`. Raises as `result` if it was cancelled or is not
+    /// over.
     fn exception(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         if self.cancelled() {
             return self.result(py).map(Some);

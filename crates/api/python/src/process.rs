@@ -170,8 +170,9 @@ pub(crate) fn in_flight() -> PyResult<(usize, u64, usize)> {
     Ok(own_queue()?.load())
 }
 
-/// Waits for all requests in flight that change something, and writes back the cached data of open
-/// files: for the exit. Ends early if a signal handler raises, as for Ctrl-C.
+/// Waits for all requests in flight, and for calls other than opens and reads of whole files, and
+/// writes back the cached data of open files: for the exit. Ends early if a signal handler raises,
+/// as for Ctrl-C.
 #[pyfunction]
 pub(crate) fn shut_down(py: Python<'_>) -> PyResult<()> {
     let Some(process) = PythonProcess::known() else { return Ok(()) };

@@ -48,7 +48,8 @@ fn read(py: Python<'_>, file: &Fd, len: usize, flags: u32) -> Option<Py<PyAny>> 
     (count == Ok(len)).then(|| memory.into_result(py, len).ok()).flatten()
 }
 
-/// Closes descriptors on a helper thread if the close would wait until the file's blocks are freed.
+/// Closes descriptors on a helper thread, because the close may wait until the file's blocks are
+/// freed.
 fn close_aside(descriptors: (Named, Fd)) {
     if let Ok(process) = PythonProcess::get() {
         process.engine.run_aside(move || drop(descriptors));

@@ -1,5 +1,6 @@
-//! A read or write of some memory, continued until it is complete: the kernel may do only a part of
-//! a request, for example a write up to the point where the disk is full.
+//! A read or write of some memory. The kernel may do only a part of a request: a write then
+//! continues until all is written or nothing more can be, for example because the disk is full; a
+//! read continues only if the kernel's limit for a request cut it off.
 
 use crate::{
     error::{Failure, Outcome},
@@ -37,7 +38,7 @@ impl Transfer {
     }
 
     /// Takes the result of a request that has moved `count` bytes; returns `true` if bytes remain.
-    /// A read ends at the end of the file.
+    /// A short read is over, unless the kernel's limit cut it off.
     pub(crate) fn moved(&mut self, count: usize) -> bool {
         let asked = self.len();
         self.done += count;

@@ -1,5 +1,5 @@
 //! Whole files, by path: one call on a helper thread for each, instead of one for each step; and
-//! none for a small cached file.
+//! none for a small cached file on a mount that `small` knows.
 //!
 //! These calls use the kernel's files: data that nowait has cached of a file in the mode `user`,
 //! and not written yet, is not in them.
@@ -38,9 +38,9 @@ pub(crate) fn read_whole(py: Python<'_>, path: PathBuf) -> PyResult<Py<Operation
 
 /// Writes a new file, or replaces the content of an existing one; returns the number of bytes.
 ///
-/// `atomic`: a new, durable file takes the name in one step; until then, and after a crash, the old
-/// content is there. The new file gets the permissions and the owner of the old one: `EPERM` if the
-/// caller may not set that owner.
+/// `atomic`: a new, durable file takes the name in one step; until that step, also after a crash,
+/// the old content is there. The new file gets the permissions and the owner of the old one:
+/// `EPERM` if the caller may not set that owner.
 #[pyfunction]
 pub(crate) fn write_whole(
     py: Python<'_>,

@@ -6,13 +6,14 @@ use nowait_sys::{Errno, time::Deadline};
 /// The limits of a backend; constant for its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most bios that `queue` has accepted and `reap` has not returned.
+    /// The most bios in flight. In a ring, bios that wait for readiness ([`Bio::is_endless`]) do
+    /// not count.
     pub depth: usize,
     /// `true` if a read through the kernel's page cache occupies no thread while it waits.
     pub buffered_reads: bool,
-    /// `true` if a write or sync of any file occupies no thread while it waits. If `false`,
-    /// `commit` or `submit_now` may wait until blocks are allocated, and some file systems refuse
-    /// syncs.
+    /// `true` if a write or sync of any file occupies no thread while it waits. It is `false` for
+    /// native AIO, whose `commit` or `submit_now` may wait until blocks are allocated and whose
+    /// syncs some file systems refuse, and for worker threads.
     pub writes: bool,
     /// `true` if many bios may wait for readiness ([`Bio::is_endless`]) without one thread, or one
     /// of a few slots, for each.
@@ -27,7 +28,7 @@ impl Limits {
     }
 }
 
-/// The bios that the system refused because they would have waited.
+/// The bios that the system refused at once, mostly because they would have waited.
 #[derive(Debug, Default)]
 pub struct Refused {
     /// The tokens and results of the refused bios: an errno if nothing was transferred, or a short
@@ -40,11 +41,12 @@ pub struct Refused {
 
 /// A backend, which submits bios to the operating system.
 ///
-/// Every bio accepted by `queue` or `submit_now` comes back exactly once, from `reap` or from
-/// `commit_or_refuse`: failed or not, cancelled or not, and also when the system refuses it at
-/// `commit`.
+/// Every bio accepted by `queue` or `submit_now` comes back exactly once, failed or not, cancelled
+/// or not: from `reap` or `collect` or, if the system refuses it, perhaps from `commit_or_refuse`
+/// or `submit_now`. A pool of workers can pass completions to a function instead (`Deliver::Call`).
 ///
-/// All verbs may be called from several threads at once; one thread at a time should `reap`.
+/// All methods may be called from several threads at once; one thread at a time should `reap`, and
+/// with [`Issuer::Single`](nowait_sys::uring::Issuer) that thread is the maker.
 pub trait BlockBackend: Send + Sync {
     /// Returns the name used in reports: `uring`, `kaio`, `threads`, `mem`, …
     fn name(&self) -> &'static str;
@@ -52,17 +54,18 @@ pub trait BlockBackend: Send + Sync {
     /// Returns the backend's limits.
     fn limits(&self) -> Limits;
 
-    /// Takes a bio, or gives it back when `limits().depth` are already in flight (the caller
-    /// keeps it and queues it again after the next completion). Starts nothing by itself.
+    /// Accepts a bio, without starting it. Returns the bio as `Err` if there is no room (the caller
+    /// queues it again after the next completion), or if the pool of workers is closed.
     fn queue(&self, bio: Bio) -> Result<(), Bio>;
 
     /// Starts the queued bios, with few system calls. Does not wait for the device. On return the
-    /// system has references to the open files of all bios that this thread queued.
+    /// system has references to the open files of the bios that this thread queued, except with
+    /// worker threads, and when a ring has another issuer or the system lacked memory.
     fn commit(&self);
 
     /// Adds completions to `done`: waits until at least `min` were added, the deadline passed or
-    /// [`BlockBackend::wake`] was called; with `min` = 0 takes only the available completions. The
-    /// only verb that may wait, besides `submit_now`.
+    /// [`BlockBackend::wake`] was called; with `min` = 0 takes only the available completions. No
+    /// other method waits for completions.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran while there was no completion.
@@ -96,16 +99,16 @@ pub trait BlockBackend: Send + Sync {
         self.in_flight() + more <= self.limits().depth
     }
 
-    /// Commits as `commit` does. Returns the bios of the calling thread that the system refused
-    /// because they would have waited. `reap` does not return them.
+    /// Commits as `commit` does. Returns the bios of the calling thread that the system
+    /// [refused](Refused); `reap` does not return `Refused::bios`. Only native AIO returns any.
     fn commit_or_refuse(&self) -> Refused {
         self.commit();
         Refused::default()
     }
 
     /// Submits one bio, cheaper than by `queue` and `commit_or_refuse`. With `may_wait` the system
-    /// may make the thread wait until it accepts the bio. A result that the system returns at once
-    /// is a refusal, too. Gives the bio back if there is no room, and always if the backend has no
+    /// may make the thread wait until it accepts the bio. An errno that the system returns at once
+    /// is a refusal, too. Returns the bio as `Err` if there is no room, or if the backend has no
     /// cheaper way than those two calls.
     fn submit_now(&self, bio: Bio, _may_wait: bool) -> Result<Refused, Bio> {
         Err(bio)

@@ -161,7 +161,7 @@ pub struct WorkerHints {
     pub credentials: Option<Arc<Credentials>>,
     /// The lane: its bios run one after another in the order queued; writes that join run as one.
     pub lane: Option<Arc<Lane>>,
-    /// Announces the whole range to the kernel's readahead before the read.
+    /// Announces the whole range to the kernel's readahead before a read of more than a page.
     pub upfront: bool,
     /// A write that may run as one with the next write in its lane, if they adjoin. A part that the
     /// joined write did not write is written again alone; so the write must be no append.

@@ -15,8 +15,7 @@ const RUN_BYTES_MAX: usize = 512 << 10;
 const RUN_SEGMENTS_MAX: usize = 1024;
 
 /// The order of one file: its bios run in the order queued, one at a time, except that adjoining
-/// writes run as one. The bios of a lane never block bios of other lanes. A lane belongs to one
-/// pool.
+/// writes run as one. A lane occupies at most one worker. A lane belongs to one pool.
 #[derive(Debug, Default)]
 pub struct Lane {
     queue: Mutex<Queue>,

@@ -8,9 +8,9 @@
 //! refusal   why something does not work, and what to change
 //! ```
 //!
-//! No probe panics, leaves a descriptor open or touches a file of the application. Descriptors
-//! are not moved to high numbers: they live for some microseconds, and growing the descriptor
-//! table of a program with several threads takes 16 ms.
+//! No probe panics, leaves a descriptor open or writes to a file of the application. Descriptors
+//! are not moved to high numbers: they live for some microseconds, and growing the descriptor table
+//! of a program with several threads takes 16 ms.
 
 mod kaio;
 mod refusal;

@@ -16,7 +16,7 @@ pub fn note_skip_here(why: &str) {
     note_skip(std::thread::current().name().unwrap_or("unnamed"), why);
 }
 
-/// Prints a skip and does not count it: it is one on every machine. Returns the line.
+/// Prints a skip and does not count it: the test is skipped on every machine. Returns the line.
 pub fn print_skip(test: &str, why: &str) -> String {
     let line = format!("skipped: {test}: {why}\n");
     // Straight to the descriptor: the test harness swallows `println!` of passing tests.

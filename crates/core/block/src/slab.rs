@@ -101,7 +101,7 @@ impl<T> Slab<T> {
         if u64::from(slot.generation) == key >> 32 { slot.value.as_mut() } else { None }
     }
 
-    /// Returns the key of the first value that `is` accepts; looks at all of them.
+    /// Returns the key of the first value that `is` accepts; looks at one after another.
     pub fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<u64> {
         let index = self.slots.iter().position(|slot| slot.value.as_ref().is_some_and(&mut is))?;
         Some(u64::from(self.slots[index].generation) << 32 | index as u64)

@@ -6,7 +6,8 @@
 //! together stay below it. A request that finds no room in a context's queue goes to the driver,
 //! which waits in its own thread.
 //!
-//! Each queue counts on a cache line of its own, and announces its count to the others in batches:
+//! Each queue counts on a cache line of its own (those of contexts beyond the 64th share one), and
+//! the queues of contexts announce their counts to the others in batches:
 //!
 //! ```text
 //! taken       the requests of one queue, say 17, on its line; only that queue writes it
@@ -89,7 +90,8 @@ struct Hot {
     lines: AtomicU64,
 }
 
-/// The number of a queue's requests, on its own cache line. Only that queue writes it.
+/// The number of a queue's requests, on its own cache line. Only that queue writes it;
+/// [`Tags::others`] is written by several.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicUsize);
@@ -173,7 +175,7 @@ impl Tags {
         self.contexts[..used].iter().chain([&self.others]).all(&mut fits)
     }
 
-    /// Returns `true` if [`Tags::note_device`] has recorded this number.
+    /// Returns `true` if [`Tags::note_device`] has recorded this number, or too many others.
     pub fn knows_device(&self, dev: u64) -> bool {
         self.overflows.load(Relaxed) || self.devices.iter().any(|it| it.load(Relaxed) == dev)
     }
@@ -195,8 +197,9 @@ impl Tags {
         self.has_news.store(true, SeqCst);
     }
 
-    /// Checks whether all recorded file systems lie on one disk, and sets the limit by its number
-    /// of tags. `disk_of` returns the disk of a device number. One thread at a time may call it.
+    /// Sets the limit by the disk's number of tags if all recorded file systems lie on one disk;
+    /// otherwise removes the limit. `disk_of` returns the disk of a device number. One thread at a
+    /// time may call it.
     pub fn look(&self, disk_of: impl Fn(u64) -> Option<Disk>) {
         if !self.has_news.load(Relaxed) || !self.has_news.swap(false, SeqCst) {
             return;

@@ -34,7 +34,7 @@ fn run(backend: &dyn BlockBackend, bio: Bio) -> Completion {
     done[0]
 }
 
-/// Gives the backend, or notes why there is none.
+/// Returns the backend. `None`: it cannot be made, and the test is noted as skipped.
 fn usable<B>(test: &str, backend: Result<B, Errno>) -> Option<B> {
     backend.map_err(|errno| note_skip(test, &errno.to_string())).ok()
 }

@@ -111,7 +111,7 @@ fn what_waits_is_cancelled_wherever_it_waits_and_the_rest_keeps_its_order() {
         backend.cancel(token);
         backend.cancel(token); // finds nothing
     }
-    backend.cancel(0); // a worker has it in hand
+    backend.cancel(0); // a worker runs it
     drop(writer);
     let done = reap(&backend, COUNT as usize + 1);
     for Completion { token, result } in &done {
@@ -485,7 +485,7 @@ fn pool_of_a_small_file(limit: usize) -> (Threads, Calls) {
     (Threads::new(config).unwrap(), calls)
 }
 
-/// Queues these in one lane while the worker is busy; returns how they end, by token.
+/// Queues `bios` in one lane while the worker is busy; returns their results by token.
 fn run_in_a_lane(backend: &Threads, bios: Vec<Bio>) -> Vec<Result<u32, Errno>> {
     let (mut buffer, lane, count) = ([0; 8], Lane::new(), bios.len());
     let (_reader, writer) = block_a_worker(backend, &mut buffer, u64::MAX);

@@ -30,8 +30,9 @@ pub struct Cache {
     pub(crate) ios: Mutex<IoTable>,
     /// The files of the cache, in which writeback looks for dirty pages.
     pub(crate) files: Mutex<Vec<Weak<CachedFile>>>,
-    /// The eviction policy, which chooses the folio that leaves next. It has all folios that are in
-    /// a tree, by the numbers of their first frames.
+    /// The eviction policy, which chooses the folio that leaves next. It has the folios that are in
+    /// a tree, by the numbers of their first frames, except those that a thread is just adding or
+    /// trying to evict.
     pub(crate) policy: Mutex<S3Fifo>,
     pub(crate) pages_read: AtomicU64,
     pub(crate) pages_written: AtomicU64,
@@ -43,7 +44,7 @@ pub struct Cache {
 /// Counts of the requests to a cache, and of its requests to devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoCounts {
-    /// Pages that reads requested.
+    /// Pages that the cache asked devices to read, readahead included.
     pub pages_read: u64,
     /// Pages written.
     pub pages_written: u64,
@@ -177,9 +178,9 @@ impl Cache {
         registry.vacant.push(number);
     }
 
-    /// Evicts a folio and frees it. Returns `false` if it is pinned, locked, dirty or being
-    /// written. `id` may be any number of the pool. Takes the lock of the folio's mapping, and then
-    /// the lock of the policy.
+    /// Evicts a folio and frees it. Returns `false` if it is pinned, locked, dirty, being written
+    /// or in no tree. `id` may be any number of the pool. Takes the lock of the folio's mapping,
+    /// and then the lock of the policy.
     pub fn evict(&self, id: FolioId) -> bool {
         if self.frames.folio(id).try_hold().is_none() {
             return false;

@@ -29,7 +29,8 @@ use crate::writeback::SyncOperation;
 use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
 
-/// A change in progress. Dropping it before [`Change::finish`] leaves the file as it was.
+/// A change in progress. Dropping it before [`Change::finish`] unlocks its folios and opens the
+/// gate, and leaves the file as it was.
 #[derive(Debug)]
 pub struct Change {
     file: Arc<CachedFile>,
@@ -67,7 +68,8 @@ impl Change {
     /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. When it returns
     /// `Done(Ok(0))`, the caller may change the file.
     ///
-    /// The change ends with an error if a page could not be written.
+    /// A change of any kind ([`Change::outside`]) ends with an error if a page could not be
+    /// written.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         let file = self.file.clone();
         let mapping = file.mapping();
@@ -99,7 +101,7 @@ impl Change {
                 Err(busy) => busy,
             };
             // The bytes of this folio are lent. A loan may last, and its holder may read the file
-            // meanwhile, so the change unlocks its folios until then.
+            // meanwhile, so the change unlocks its folios until the loan ends.
             if busy.reason == Reason::Returned {
                 self.release();
                 self.at = size / FRAME_BYTES as u64;

@@ -1,9 +1,10 @@
-//! The one place where bytes move between the cache and memory of the application.
+//! The one place where the library copies bytes between the cache and memory of the application.
 //!
 //! The application may change its buffer while the library reads it, and other threads may change a
 //! page while it is copied out. read(2) and write(2) allow both: the result is a mix of old and new
 //! bytes, not undefined behaviour. The copies are therefore `memcpy`, whole or in pieces, on raw
-//! addresses, and no reference to such memory exists anywhere.
+//! addresses, and no reference to such memory exists. Only lent bytes, which do not change, have
+//! references (`lend.rs`).
 
 use crate::primitives::{SeqCst, compiler_fence};
 use nowait_block::Segments;
@@ -89,7 +90,7 @@ pub struct User {
 }
 
 impl User {
-    /// Takes in the segments of a request.
+    /// Makes the value from the segments of a request.
     ///
     /// # Safety
     /// The segments are valid until the value is dropped; for writing if [`User::copy_to_user`] is

@@ -21,7 +21,8 @@ pub struct Target {
 /// How a cache reaches a file.
 #[derive(Clone, Debug)]
 pub struct Backing {
-    /// The file that reads and flushes use, opened with O_DIRECT.
+    /// The file that reads and flushes use, opened with O_DIRECT if it takes direct requests of a
+    /// single frame.
     pub reads: Target,
     /// The file that writes use; `None`: [`CachedFile::write_by`] will set it.
     pub writes: Option<Writes>,
@@ -33,13 +34,14 @@ pub struct Backing {
 
 /// The open files through which a cache writes a file.
 ///
-/// Whole blocks bypass the kernel's page cache. A last block that is not whole is written through
-/// the other open file with its exact length, so that the file is never longer than its logical
-/// size, also after a crash. (Writing the whole block and then truncating the file would show a
-/// longer file in between.) The kernel keeps both coherent, and a sync of either covers all writes.
+/// Whole blocks bypass the kernel's page cache if the file takes direct requests of a single frame.
+/// A last block that is not whole is written through the other open file with its exact length, so
+/// that the file is never longer than its logical size, also after a crash. (Writing the whole
+/// block and then truncating the file would show a longer file in between.) The kernel keeps both
+/// coherent, and a sync of either covers all writes.
 #[derive(Clone, Debug)]
 pub struct Writes {
-    /// Opened with O_DIRECT.
+    /// For whole blocks, opened with O_DIRECT if the file takes such requests.
     pub direct: Target,
     /// Opened without O_DIRECT, for the tail; the same as `direct` if that can write any length.
     pub tail: Target,
@@ -86,7 +88,7 @@ impl CachedFile {
         file
     }
 
-    /// Returns its pages.
+    /// Returns the mapping, which has the file's pages.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
@@ -192,9 +194,9 @@ impl CachedFile {
         self.flush.lost_by()
     }
 
-    /// Forgets that a flush of the device failed. Until then each sync fails, because data written
-    /// before the flush may be lost. The owner of the file calls it after it has written the file
-    /// anew, or has given it up.
+    /// Forgets the error that [`CachedFile::lost`] returns. Until then each sync fails, because
+    /// data may be lost. The owner of the file calls it after it has written the file anew, or has
+    /// given it up.
     pub fn forgive(&self) {
         self.flush.forgive();
     }

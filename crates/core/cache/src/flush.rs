@@ -142,7 +142,7 @@ impl Flush {
         self.0.lock().failures
     }
 
-    /// Forgets that a flush failed: the data was written again, or given up on purpose.
+    /// Forgets the error of [`Flush::lost_by`]: the data was written again, or given up on purpose.
     pub(crate) fn forgive(&self) {
         self.0.lock().error = None;
     }

@@ -317,10 +317,10 @@ impl Folio {
 
     /// Pins the folio for a hit on page `index`, unless it is free. Returns the state before.
     ///
-    /// Counts an access if the folio is uptodate and `index` is its first page. Otherwise each
-    /// folio of a file that is read in order by small requests would look hot (docs/eviction.md).
-    /// The caller then compares the identity, because the header may belong to another folio by
-    /// now.
+    /// Counts an access if the folio is uptodate and `index` is its first page. If accesses to all
+    /// pages counted, each folio of a file that is read in order by small requests would look hot
+    /// (docs/eviction.md). The caller then compares the identity, because the header may belong to
+    /// another folio by now.
     #[inline]
     pub(crate) fn try_pin(&self, index: u64) -> Option<State> {
         self.pin(self.warmer(index), 0, 0)

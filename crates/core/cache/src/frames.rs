@@ -187,7 +187,7 @@ impl Frames {
     }
 
     /// Prefetches the bytes that the caller will read first of the `len` bytes from byte `offset`
-    /// of the file on. The folio holds a page of them. Any numbers are allowed.
+    /// of the file on. The folio with this number holds a page of them. Any numbers are allowed.
     #[inline]
     pub(crate) fn prefetch_data(&self, number: u32, offset: u64, len: usize, what: Ahead) {
         let Some((id, folio)) = self.candidate(number) else { return };

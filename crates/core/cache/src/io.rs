@@ -1,10 +1,11 @@
 //! Bios of the cache, from their issue to their end.
 //!
-//! An I/O is contiguous in the file: the fill of a run of locked folios, or the writeback of a run
-//! of dirty pages, within a folio or across several. It has one bio in flight at a time. After a
-//! short transfer the next bio continues where that one ended; the unaligned tail of a file follows
-//! in a bio after its whole blocks. When the I/O has ended, it releases all of its folios, and only
-//! then kicks the entries that waited: a reader of several folios is not kicked once for each.
+//! An I/O is a flush, or contiguous in the file: the fill of a run of locked folios, or the
+//! writeback of a run of dirty pages, within a folio or across several. It has at most one bio in
+//! flight at a time. After a short transfer the next bio continues where that one ended; the
+//! unaligned tail of a file follows in a bio after its whole blocks. When the I/O has ended, it
+//! releases all of its folios, and only then kicks the entries that waited: a reader of several
+//! folios is not kicked once for each.
 
 use crate::FRAME_BYTES;
 use crate::cache::Cache;

@@ -1,4 +1,5 @@
-//! Models of the lock-free parts, in all interleavings, each with a canary that must fail.
+//! Models of the lock-free parts, in all interleavings up to a number of preemptions (xtask/ci.sh).
+//! Most have canaries: wrong variants, which must fail.
 //!
 //! The content of a folio is modelled by `content`, written by the exclusive owner of the folio.
 

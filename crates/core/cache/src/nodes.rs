@@ -66,7 +66,7 @@ impl Nodes {
         Nodes { chunks, book: Mutex::new(Book { made: 0, recycled: Vec::new() }) }
     }
 
-    /// Returns a node by its number; `None` for a number that is no node's.
+    /// Returns a node by its number; `None`: no memory was made for a node with this number.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<&Node> {
         // Numbers count from one; for zero this is far beyond the table.

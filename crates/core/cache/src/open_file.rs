@@ -1,8 +1,8 @@
 //! One open of a cached file, with its readahead state.
 //!
 //! Reads come here only when a page is missing, or when they find a mark. Pages that are read ahead
-//! are created and read like a request's own pages, but no operation waits for them. If no frames
-//! are free for them, they are not read.
+//! are created and read like a request's own pages, but the operation that has them read does not
+//! wait for them. If no frames are free for them, they are not read.
 
 use crate::FRAME_BYTES;
 use crate::file::CachedFile;
@@ -31,7 +31,7 @@ impl OpenFile {
         OpenFile { readahead: Mutex::new(Readahead::new(pages_max)) }
     }
 
-    /// Takes advice for what follows, as posix_fadvise(2).
+    /// Sets the advice for later reads, as posix_fadvise(2).
     pub fn advise(&self, advice: Advice) {
         self.readahead.lock().advise(advice);
     }

@@ -1,9 +1,9 @@
 //! Waiting for a folio: until it is unlocked, its writeback is over, or its bytes are not lent any
 //! more.
 //!
-//! An entry names the folio *and* the reason for which it waits, and only that event kicks it. A
-//! kick that finds nothing new ("spurious") costs an iteration, and in the hashed queues of the
-//! kernel of 2003 two operations could kick each other for ever.
+//! An entry names the folio *and* the reason for which it waits, and only that event, or the
+//! removal of the folio, kicks it. A kick that finds nothing new ("spurious") costs an iteration,
+//! and in the hashed queues of the kernel of 2003 two operations could kick each other for ever.
 //!
 //! ```text
 //!   arm:      lock shard ─ set WAITERS, if the bit waited for is still set ─ add entry ─ unlock

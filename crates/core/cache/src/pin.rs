@@ -1,4 +1,4 @@
-//! Guards of folios.
+//! Pins of folios.
 
 use crate::folio::{Folio, FolioId, State};
 use crate::frames::Frames;

@@ -1,4 +1,4 @@
-//! The engine's switch between the real primitives and loom's.
+//! The primitives that models replace by loom's, under one name for this crate.
 
 pub(crate) use nowait_retry::primitives::{
     Arc, AtomicU32, AtomicU64, Mutex,

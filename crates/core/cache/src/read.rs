@@ -20,10 +20,11 @@ const UPFRONT_SHARE: u64 = 4;
 
 /// A read: copies cached pages, starts reading the missing ones, and waits for these page by page.
 ///
-/// The first iteration that misses creates *all* missing pages of the request and puts their bios
-/// on the plug list; later iterations find them in flight and continue where the last one stopped.
-/// A hit is copied without a lock, an allocation or a wait entry. If the read belongs to an open
-/// file, [`crate::readahead`] decides what is read ahead besides.
+/// The first iteration that misses creates *all* missing pages of the request, up to a quarter of
+/// the pool, and puts their bios on the plug list; later iterations find them in flight and
+/// continue where the last one stopped. A hit is copied without a lock, an allocation or a wait
+/// entry. If the read belongs to an open file, [`crate::readahead`] decides what is read ahead
+/// besides.
 #[derive(Debug)]
 pub struct ReadOperation {
     file: Arc<CachedFile>,

@@ -135,7 +135,7 @@ impl Readahead {
         }
     }
 
-    /// Takes advice for what follows.
+    /// Sets the advice for later calls.
     pub fn advise(&mut self, advice: Advice) {
         self.advice = advice;
     }
@@ -145,7 +145,7 @@ impl Readahead {
         if self.advice == Advice::Sequential { 2 * self.pages_max } else { self.pages_max }
     }
 
-    /// Returns the plan for page `index` of a request that is absent and not being read. The plan
+    /// Returns the plan for a request whose page `index` is absent and not being read. The plan
     /// contains `index`, unless that lies behind the end of the file.
     pub fn miss(&mut self, request: &mut Request, index: u64, bounds: Bounds) -> Plan {
         if index >= bounds.file_pages || !request.pages.contains(&index) {

@@ -25,7 +25,7 @@ const DIRTY_SHARE: usize = 4;
 struct Search {
     looks: u64,
     /// Folios that are locked, dirty or being written. Operations that wait for frames are kicked
-    /// when that ends.
+    /// when a folio leaves one of these states.
     busy: u64,
     evicted: usize,
     /// Mapping and first page of dirty folios that would have left.

@@ -1,10 +1,10 @@
-//! Operations that wait for a frame, or until fewer frames are dirty.
+//! Operations that wait for a frame, or until fewer frames are dirty or being read.
 
 use crate::primitives::{AtomicU32, Mutex, Relaxed, SeqCst, fence};
 use nowait_retry::WaitEntry;
 
 /// A list of entries, which are all kicked when something changes. Used only if the pool is
-/// exhausted or too dirty.
+/// exhausted, too dirty, or too much of it is being read.
 #[derive(Debug)]
 pub(crate) struct Room {
     /// 1 if entries wait, else 0. Every access to the cache reads it; writes are rare.

@@ -12,7 +12,8 @@
 //! | failed, of all devices | three quarters of all frames; beyond it, what fails is dropped, as by the kernel's page cache |
 //! | being read from a device | half of what the others leave |
 //!
-//! Dropped data are lost: each later sync of the file reports that.
+//! Dropped data are lost: each later sync of the file reports that, until
+//! [`forgive`](crate::CachedFile::forgive).
 
 use crate::mistake::{Mistake, makes};
 use crate::primitives::{Arc, AtomicU32, AtomicU64, Mutex, Relaxed, SeqCst};

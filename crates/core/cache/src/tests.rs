@@ -19,7 +19,7 @@ std::thread_local! {
     static PANICS_AT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Panics where the test wants it.
+/// Panics once if as many folios were released as [`PANICS_AT`] says.
 pub(crate) fn inject(released: usize) {
     if PANICS_AT.get() == Some(released) {
         PANICS_AT.set(None);

@@ -21,7 +21,7 @@ use nowait_sys::Errno;
 const CLEAN_PAGES: u64 = 1024;
 const PAGE: u64 = FRAME_BYTES as u64;
 
-/// A write: copies into folios, which become dirty; with O_SYNC it then waits until they are
+/// A write: copies into folios, which become dirty; a durable write then waits until they are
 /// durable. Pages at the edges are read first if the write does not cover all of their bytes.
 ///
 /// The write locks a folio while it changes it. It waits for a folio that is written back, because
@@ -180,7 +180,8 @@ impl WriteOperation {
         self.file.mapping().wait_open(page(self.end - 1), wait)
     }
 
-    /// Waits until fewer frames are dirty (`share.rs`), after starting the writeback of some.
+    /// Starts writeback if that is due. If too many frames are dirty (`share.rs`), leaves a wait
+    /// entry, or fails with the error of a page of the file that could not be written.
     fn throttle(
         &mut self,
         plug: &mut Vec<Bio>,

@@ -21,10 +21,10 @@ use nowait_sys::{
 /// lock meanwhile, and ignores pages that become dirty later. After that it needs a flush of the
 /// device, which it shares with all syncs that wait for one (`flush.rs`).
 ///
-/// The sync of a small write makes its bios durable one by one instead (`PerBioSync`).
+/// The sync of a small write makes its bios durable one by one instead, if it can (`PerBioSync`).
 ///
-/// A folio whose writeback failed stays dirty and marked: this sync, and each later one, tries
-/// it again, and reports the error if it fails again.
+/// A folio whose writeback failed stays dirty and marked, unless the cache drops it (`share.rs`):
+/// each later sync of it tries it again, and reports the error if it fails again.
 #[derive(Debug)]
 pub struct SyncOperation {
     file: Arc<CachedFile>,
@@ -64,9 +64,9 @@ impl SyncOperation {
         SyncOperation { file, from, last, durable, begun, per_bio, at, waited, written, ticket }
     }
 
-    /// Makes the sync of a write, which has just made these pages dirty. If many writes waited for
-    /// one flush, all of them would end together, and the device would be idle until the next ones
-    /// come.
+    /// Makes the sync of a write, which has just made these pages dirty. The bios of a small write
+    /// are durable themselves: if many writes waited for one flush, they would end together, and
+    /// the device would be idle until the next ones come.
     pub(crate) fn of_write(
         file: Arc<CachedFile>,
         (from, last): (u64, u64),
@@ -154,8 +154,9 @@ impl SyncOperation {
         false
     }
 
-    /// Starts the writeback of all marked folios, in ascending runs, by bios that make their data
-    /// `durable`. Returns how many dirty pages of the range it started to write.
+    /// Starts the writeback of the marked folios that are neither locked nor being written, in
+    /// ascending runs, by bios that make their data `durable`. Returns how many dirty pages of the
+    /// range it started to write.
     fn issue(&self, durable: SyncLevel, plug: &mut Vec<Bio>) -> u64 {
         let (mut from, mut pages, mapping) = (self.at, 0, self.file.mapping());
         while from <= self.last {

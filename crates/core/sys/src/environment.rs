@@ -1,9 +1,10 @@
 //! The variables `NOWAIT_*` as they were when the library was loaded: a program may change them
 //! later.
 //!
-//! Most programs that load the library make no request. For these programs the library only copies
-//! the variables. The functions that run at load are in one section (`.text.startup`), so that one
-//! page fault maps them: the kernel maps 64 KiB of a library at each fault.
+//! Most programs that load the library make no request. For these programs the library does little
+//! at load besides copying the variables. The functions that run at load are in one section
+//! (`.text.startup`), so that one page fault maps them: the kernel maps 64 KiB of a library at each
+//! fault.
 
 use core::{
     cell::UnsafeCell,

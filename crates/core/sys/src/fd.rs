@@ -1,4 +1,4 @@
-//! Owned descriptors, at numbers that the application does not use.
+//! Owned descriptors, and numbers for them that the application hardly uses.
 
 use crate::{Errno, fdtable, sys};
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
@@ -72,8 +72,8 @@ pub fn duplicate(fd: i32, floor: i32) -> Result<Fd, Errno> {
 /// longer, and fork(2) copies it.
 const FLOOR_MAX: u64 = 4096;
 
-/// The lowest number that a descriptor of the library has had in this process. It is recorded
-/// because the limit may change afterwards.
+/// The lowest number that a descriptor of the library has had in the program's table. It is
+/// recorded because the limit may change afterwards.
 static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
 
 /// Records the number of a descriptor of the library, if it is in the program's table.
@@ -118,7 +118,7 @@ pub fn nofile_limit() -> u64 {
     rlimit(libc::RLIMIT_NOFILE).0
 }
 
-/// Raises the soft limit of open descriptors to the hard one; returns it.
+/// Raises the soft limit of open descriptors to the hard one. Returns the soft limit then in force.
 pub fn raise_nofile_limit() -> u64 {
     let (soft, hard) = rlimit(libc::RLIMIT_NOFILE);
     let limit = libc::rlimit { rlim_cur: hard, rlim_max: hard };

@@ -181,7 +181,7 @@ pub fn fetch(number: i32) -> Result<Fd, Errno> {
 /// because no number was free (EMFILE); the file is lost.
 ///
 /// # Errors
-/// `EAGAIN`: there is no file.
+/// `EAGAIN`: there is no file. `EPIPE`: the message has not the length of a tag.
 pub fn receive(channel: i32) -> Result<(u64, Option<Fd>), Errno> {
     let (read, tag, fd) = receive_message(channel, libc::MSG_DONTWAIT)?;
     if read != 8 {

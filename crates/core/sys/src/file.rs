@@ -209,7 +209,7 @@ pub fn can_choose_append() -> bool {
 }
 
 /// Returns the flags of a transfer that the running kernel knows. Before Linux 6.9 it returns
-/// [`rwf::OLD`] only. Asks the kernel once.
+/// [`rwf::OLD`] only. Asks the kernel once; if it cannot ask, returns [`rwf::KNOWN`].
 pub fn known_flags() -> u32 {
     static KNOWN: AtomicU32 = AtomicU32::new(0);
     let known = KNOWN.load(Relaxed);
@@ -475,7 +475,7 @@ pub fn filesystem_magic(fd: i32) -> Result<u32, Errno> {
 pub enum Advice {
     /// No special pattern: the kernel reads ahead of sequential reads.
     Normal,
-    /// Random access: the kernel reads only the requested bytes.
+    /// Random access: the kernel reads nothing ahead.
     Random,
     /// Sequential access: the kernel reads far ahead.
     Sequential,
@@ -501,7 +501,7 @@ impl Advice {
 }
 
 /// Tells the kernel about access to `len` bytes from `offset`; a `len` of 0 means up to the end.
-/// `WillNeed` may block for memory or for request tags, never for the data.
+/// `WillNeed` may block for memory, metadata or request tags, not for the data.
 ///
 /// # Errors
 /// As for posix_fadvise(2).
@@ -517,7 +517,7 @@ pub fn advise(fd: i32, offset: u64, len: u64, advice: Advice) -> Result<(), Errn
     unsafe { sys!(libc::SYS_fadvise64, fd, offset, len, advice) }.map(drop)
 }
 
-/// Writes append to the file. (All flags of open(2) are here, so that no other crate needs libc.)
+/// Writes append to the file. (The flags of open(2) are here for crates that do not use libc.)
 pub const O_APPEND: i32 = libc::O_APPEND;
 /// Direct I/O.
 pub const O_DIRECT: i32 = libc::O_DIRECT;

@@ -1,13 +1,14 @@
-//! Signal handlers of the program run between calls of the library, never inside a call.
+//! Signal handlers of the program run between calls of the library, not inside one, except for
+//! faults.
 //!
 //! A call of the library behaves like a system call: a handler must never run while the interrupted
 //! call holds a lock. A handler may call exit(3), which waits for the requests in flight. It may
 //! also wait for a request itself.
 //!
 //! So a thread counts the calls it is in ([`Inside`]). The library sends a signal that arrives
-//! during a call to the same thread again, and keeps it and all other signals blocked until the
-//! call is over ([`defer`]). The handler then runs as if it had interrupted the program's own code.
-//! A deferred signal interrupts a call that sleeps, as a signal interrupts a system call
+//! during a call to the same thread again, and keeps it and all other signals but faults blocked
+//! until the call is over ([`defer`]). The handler then runs as if it had interrupted the program's
+//! own code. A deferred signal interrupts a call that sleeps, as a signal interrupts a system call
 //! ([`interruptible`]). If the signal arrives just before the sleep, it writes to a word that
 //! `sleep` names, which makes the system call return at once. A wait with its own signal mask lets
 //! signals in only where it sleeps ([`masked`]). Their handlers, too, run when the call is over,
@@ -214,8 +215,8 @@ impl Drop for Masked<'_> {
     }
 }
 
-/// Makes a system call that sleeps. A signal that is deferred before the kernel begins the call
-/// writes `instead` to `escape`, which makes the call return at once.
+/// Makes a system call that sleeps. In an [`interruptible`] part, a signal that is deferred before
+/// the kernel begins the call writes `instead` to `escape`, which makes the call return at once.
 ///
 /// # Errors
 /// `EINTR`: a handler has to run. The errors of `call`.

@@ -203,7 +203,7 @@ pub fn has_file_capabilities(path: &CStr) -> bool {
 
 /// Calls io_uring_enter with an invalid descriptor and returns the error. The kernel returns
 /// `EBADF` for the descriptor -1 whatever its sysctl is, and `ENOSYS` if it has no io_uring; only a
-/// filter returns `EPERM`.
+/// filter returns `EPERM`, and this function without a call if the engine may not use io_uring.
 pub fn uring_enter_nothing() -> Errno {
     if let Err(errno) = confined::check(Extra::Rings) {
         return errno;

@@ -1,4 +1,4 @@
-//! The only system calls of nowait, and the `unsafe` code they need.
+//! The system calls of the engine and the servers, and the `unsafe` code they need.
 //!
 //! | module | contents |
 //! |---|---|
@@ -21,9 +21,9 @@
 //! | `fuse`, `ublk` | numbers in FUSE requests; block devices that a process serves |
 //! | `mistake` | deliberate bugs that simulations must find |
 //!
-//! System calls are issued by the instruction itself, not through the C library: a preloaded
-//! library interposes some of the C library's wrappers, the wrappers are cancellation points,
-//! and callers of libaio expect `errno` to stay as it was.
+//! Most system calls are issued by the instruction itself, not through the C library: a preloaded
+//! library interposes some of the C library's wrappers, the wrappers are cancellation points, and
+//! callers of libaio expect `errno` to stay as it was.
 
 pub mod aio;
 pub mod aligned;

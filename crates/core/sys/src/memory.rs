@@ -200,8 +200,8 @@ pub fn prefetch(address: *const u8) {
 }
 
 /// `true` in sanitizer builds, which map memory by the C library's functions. A sanitizer sees only
-/// these. Otherwise it confuses old and new memory at an address, and reports unmapping and mapping
-/// as a race.
+/// mappings made by these functions. Otherwise it confuses old and new memory at an address, and
+/// reports unmapping and mapping as a race.
 pub(crate) const BY_LIBRARY: bool = option_env!("NOWAIT_SANITIZER").is_some();
 
 /// Maps `len` bytes of zeroes, readable and writable.

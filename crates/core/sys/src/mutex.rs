@@ -3,7 +3,7 @@
 //! The locks are std's without poison. A waiting thread sleeps on the lock's own word (futex(2)).
 //! The locks share no other state, which a forked child might find half-changed by another thread
 //! of its parent (docs/decisions/0035-locks-of-std.md). In a simulation, another thread may run
-//! wherever a thread takes a lock.
+//! wherever a thread takes a lock, except by [`RwLock::try_read`].
 
 use core::ptr;
 use std::sync::{self, PoisonError, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};

@@ -24,11 +24,12 @@ const CHANGE: u64 = COUNT + 1;
 pub struct OwnThread(());
 
 impl OwnThread {
-    /// Makes the calling thread one of the library's, and blocks every signal on it: the
+    /// Makes the calling thread one of the library's, and blocks [`thread::ALL_SIGNALS`] on it: the
     /// application's handlers run on the application's threads only.
     ///
     /// The C library may still interrupt calls that wait (`EINTR`). The thread counts as in a call
-    /// of the library for good: if it aborts the process, it waits only a short time for requests.
+    /// of the library for good: if the thread aborts the process, the library waits only a short
+    /// time for requests.
     pub fn begin() -> OwnThread {
         core::mem::forget(Inside::enter());
         thread::swap_signal_mask(thread::ALL_SIGNALS);
@@ -116,8 +117,9 @@ fn is_a_thread_of_the_c_library(stat: &str) -> bool {
     !has_ended && !name.starts_with("iou-")
 }
 
-/// A function that runs when threads end (pthread_exit, pthread_cancel), but not when the process
-/// exits. The library that contains it must never be unmapped. Source: pthread_key_create(3).
+/// A function that runs when a thread that called [`AtThreadEnd::of_this_thread`] ends
+/// (pthread_exit, pthread_cancel), but not when the process exits. The library that contains it
+/// must never be unmapped. Source: pthread_key_create(3).
 ///
 /// Thread-local variables of std with a destructor are no replacement: they call malloc, and glibc
 /// ends the process where that fails.

@@ -3,7 +3,7 @@
 use crate::{Errno, Fd, sys};
 
 /// Creates a pipe in packet mode: the reading and the writing end, close-on-exec. Each read returns
-/// the bytes of one write.
+/// the bytes of one write of at most 4096 bytes.
 ///
 /// # Errors
 /// `EMFILE`, `ENFILE`. Source: pipe(2), O_DIRECT.

@@ -39,7 +39,8 @@ pub fn has_hung_up(fd: i32) -> bool {
     ready(fd, libc::POLLRDHUP) != Ok(0)
 }
 
-/// Returns `true` if a write to the socket does not wait now: it has room, or the write fails.
+/// Returns `true` if a write to `fd` (a socket or an eventfd) does not wait now: it has room, or
+/// the write fails.
 pub fn has_room(fd: i32) -> bool {
     ready(fd, libc::POLLOUT) != Ok(0)
 }

@@ -3,10 +3,10 @@
 //! A call that a container's filter refuses fails with an errno, and the engine has a fallback. The
 //! filter of a program that confines itself often kills instead, as QEMU's does under libvirt: a
 //! call that only the engine makes would end a thread of the engine, or the process. The kernel
-//! does not tell what a filter will return. So the library evaluates each filter that the program
-//! passes to the kernel, with the engine's optional calls as input. The engine makes no call for
-//! which a filter would kill. If the program installed a filter that the library did not see, the
-//! engine makes only those optional calls that the program makes, too.
+//! does not tell what a filter will return. So the library evaluates each filter that it sees the
+//! program pass to the kernel, with the engine's optional calls as input. The engine makes no
+//! optional call for which a filter would kill. If the program installed a filter that the library
+//! did not see, the engine makes only those optional calls that the program makes, too.
 
 use crate::confined::{self, Extra};
 use crate::{announce, inspect, memory, sys};
@@ -51,7 +51,8 @@ pub fn was_refused(forbidden: u32) {
     confined::allow(forbidden);
 }
 
-/// Returns how many filters the calling thread has; before Linux 5.9, 1 if it has any.
+/// Returns how many filters the calling thread has; before Linux 5.9 and without /proc, 1 if it has
+/// any.
 #[unsafe(link_section = ".text.startup")]
 fn filters() -> i32 {
     const GET_SECCOMP: usize = 21; // PR_GET_SECCOMP

@@ -14,9 +14,9 @@ pub enum Zeroing {
 /// Makes a range read as zeroes; the size stays as it is. May block.
 ///
 /// # Errors
-/// `EOPNOTSUPP`: not on this file system or device. `ENOSPC`, `EIO`, `EPERM`: sealed or append
-/// only. `EBADF`: not open for writing.
-/// Source: fallocate(2), FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE.
+/// `EOPNOTSUPP`: not on this file system or device. `EPERM`: sealed or append only. `EBADF`: not
+/// open for writing. `ENOSPC`, `EIO`. Source: fallocate(2), FALLOC_FL_PUNCH_HOLE,
+/// FALLOC_FL_ZERO_RANGE.
 pub fn zero(fd: i32, offset: u64, len: u64, zeroing: Zeroing) -> Result<(), Errno> {
     let mode = libc::FALLOC_FL_KEEP_SIZE
         | match zeroing {

@@ -13,7 +13,7 @@ const SETXID: u64 = bit(if cfg!(target_env = "musl") { 34 } else { 33 });
 /// The signals that the C library reserves: to cancel a thread, and [`SETXID`].
 const OF_THE_C_LIBRARY: u64 = bit(32) | bit(33) | SETXID;
 
-/// Every signal that a thread may block.
+/// All signals but those that the C library reserves: a thread may block these.
 pub const ALL_SIGNALS: u64 = !OF_THE_C_LIBRARY;
 
 /// [`ALL_SIGNALS`] without the signals that an instruction of the thread itself raises: the kernel

@@ -38,7 +38,8 @@ pub enum Issuer {
     /// Any thread enters the ring, mostly the one that also takes the completions. The kernel does
     /// not interrupt the submitting thread. It processes completions at that thread's next system
     /// call, or at the tick of its processor, which not all processors have
-    /// (IORING_SETUP_COOP_TASKRUN; nohz_full). Another thread has to wait that long.
+    /// (IORING_SETUP_COOP_TASKRUN; nohz_full). Another thread that takes completions has to wait
+    /// that long.
     InTurn,
     /// Only the thread that created the ring enters it. The kernel processes completions when that
     /// thread enters.
@@ -49,7 +50,8 @@ pub enum Issuer {
 const BLOCKED_MAX: u32 = 128;
 
 impl Ring {
-    /// Creates a ring with room for `entries` submissions and four times as many completions.
+    /// Creates a ring with room for `entries` submissions and four times as many completions. If
+    /// the kernel does not know the flags that `issuer` needs, the ring is as for [`Issuer::Any`].
     ///
     /// # Errors
     /// `ENOSYS`, `EPERM`: refused by kernel, sysctl or seccomp. `ENOMEM`: RLIMIT_MEMLOCK.

@@ -15,7 +15,7 @@ use std::{collections::HashMap, os::fd::BorrowedFd};
 /// State of event descriptor, links and time limits, which few queues use.
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// The program has asked for the event descriptor, so a thread polls the eventfd of the queue's
+    /// The program has asked for the event descriptor, and may poll the eventfd of the queue's
     /// context.
     has_event: bool,
     /// Links of the prepared requests, by key.

@@ -7,7 +7,7 @@ use std::{path::Path, sync::Mutex};
 #[allow(dead_code, reason = "not every test file counts in blocks")]
 pub(crate) const BLOCK: usize = 4096;
 
-/// Size of the page cache; small, so that the tests' files do not fit into it.
+/// Size of the page cache; small, so that the tests' larger files do not fit into it.
 const CACHE_BYTES: u64 = 4 << 20;
 
 /// Miri supports neither kind of ring.
@@ -44,7 +44,8 @@ pub(crate) fn everywhere(claim: impl Fn(&Nowait, CacheMode)) {
     on_every_engine(|nowait| modes.iter().for_each(|mode| claim(nowait, *mode)));
 }
 
-/// Returns a folder on a real disk: direct I/O on a memory file system behaves differently.
+/// Makes a folder in /var/tmp, which is mostly on a disk: direct I/O on a memory file system
+/// behaves differently.
 #[allow(dead_code, reason = "not every test file is about files")]
 pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").unwrap()

@@ -32,7 +32,8 @@ use nowait_sys::{
 const ALARM: u64 = 1 << 63;
 const POLLOUT: u16 = 0x4;
 const POLLERR_POLLHUP: u16 = 0x8 | 0x10;
-/// The longest wait if no thread can end it early, in nanoseconds.
+/// The longest wait in the kernel while no alarm is armed, or while bios wait for room in the
+/// kernel; in nanoseconds.
 const DEAF_SLICE_NS: u64 = 1_000_000;
 /// The most events that one system call takes. The thread takes the others out of the user-mapped
 /// ring.
@@ -40,10 +41,10 @@ const EVENTS: usize = 8;
 
 /// A backend that uses one context of the kernel's native AIO.
 ///
-/// Asynchronous for O_DIRECT, fsync and polls; anything else blocks in `commit`. Streams fail with
-/// `EINVAL`: there is no position -1. `cancel` can end polls, and bios that are not committed.
-/// Dropping it waits for the bios in flight. Unlike a ring's, its completions never interrupt the
-/// thread that commits.
+/// Asynchronous for O_DIRECT, fsync and polls; anything else may block in `commit`, unless
+/// [`Kaio::without_waiting`] was called. Streams fail with `EINVAL`: there is no position -1.
+/// `cancel` can end polls, and bios that are not committed. Dropping it waits for the bios in
+/// flight. Unlike a ring's, its completions never interrupt the thread that commits.
 pub struct Kaio {
     // Before `blocks`: its drop waits for the requests in flight, which use the memory of the
     // blocks.
@@ -69,12 +70,12 @@ pub struct Kaio {
     armed: AtomicBool,
     /// `true`: this kernel's AIO has no polls, so there is no alarm.
     deaf: AtomicBool,
-    /// The eventfd that the alarm polls, for no event at all.
+    /// The eventfd that the alarm polls: for no event, or for `POLLOUT` to fire at once.
     anchor: EventFd,
     depth: usize,
     /// The engine-wide limit of requests outstanding at a device.
     share: Option<Share>,
-    /// Flags (RWF_*) that every queued transfer gets besides its own.
+    /// Flags (RWF_*) that a transfer gets besides its own, unless it has an eventfd or may wait.
     rw_flags: u32,
 }
 
@@ -123,10 +124,10 @@ impl Kaio {
         })
     }
 
-    /// Asks the kernel not to wait in `commit` for a lock, for metadata or for blocks. A transfer
-    /// that needs one of these ends short, or with `EAGAIN` and no bytes transferred; on a file
-    /// system that always waits it ends with `EOPNOTSUPP`. On a frozen file system `commit` waits
-    /// nevertheless. Source: RWF_NOWAIT in preadv2(2).
+    /// Asks the kernel not to wait in `commit` for a lock, for metadata or for blocks, except for
+    /// bios with an eventfd. A transfer that needs one of these ends short, or with `EAGAIN` and no
+    /// bytes transferred; on a file system that always waits it ends with `EOPNOTSUPP`. On a frozen
+    /// file system `commit` waits nevertheless. Source: RWF_NOWAIT in preadv2(2).
     #[must_use]
     pub fn without_waiting(self) -> Kaio {
         Kaio { rw_flags: rwf::NOWAIT, ..self }
@@ -144,13 +145,15 @@ impl Kaio {
         self.share.iter().for_each(|share| share.publish(book.requests.len()));
     }
 
-    /// Returns `true` if `reap` would find a completion. Makes no system call.
+    /// Returns `true` if `reap` would find a completion, or the event of the alarm. Makes no system
+    /// call.
     pub fn has_completions(&self) -> bool {
         self.any_failed.load(Acquire) || self.context.has_events()
     }
 
-    /// Submits requests in order. A request that the kernel refuses completes with the errno, or
-    /// goes back to the committing thread, as `claim` says.
+    /// Submits requests in order. A request that the kernel refuses goes back to the committing
+    /// thread, if `claim` says so. Otherwise it stays queued after `EAGAIN`, and completes with any
+    /// other errno.
     fn submit(&self, keys: &[u64], claim: Claim) {
         let mut blocks: Vec<*mut Iocb> = keys.iter().map(|key| self.block(*key)).collect();
         let mut done = 0;
@@ -229,7 +232,7 @@ impl Kaio {
         self.end_here(&mut vec![failed]);
     }
 
-    /// Leaves these completions for the next reaper.
+    /// Leaves `completions` for the next `reap`.
     fn end_here(&self, completions: &mut Vec<Completion>) {
         self.failed.lock().append(completions);
         self.any_failed.store(true, Release);
@@ -470,7 +473,7 @@ impl Kaio {
         }
     }
 
-    /// Sleeps in the kernel until an event arrives, the alarm's included.
+    /// Sleeps in the kernel until an event arrives, the alarm's included, or the time is up.
     fn sleep(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<(), Errno> {
         if self.any_failed.load(Acquire) {
             return Ok(());

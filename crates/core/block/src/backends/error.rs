@@ -13,7 +13,7 @@ use nowait_sys::{Errno, file::IoVec, time::Deadline};
 
 /// The bios that a fault hits. Bios are counted from 0, as `queue` accepts them.
 pub enum When {
-    /// This one.
+    /// The bio with this number.
     Nth(u64),
     /// Every n-th bio: 0, n, 2n, …; none for n = 0.
     EveryNth(u64),
@@ -24,9 +24,9 @@ pub enum When {
 /// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Completes with this errno; the backend below never sees it.
+    /// The bio completes with this errno, and the wrapped backend never sees it.
     Fail(Errno),
-    /// Transfers at most so many bytes. Only reads and writes.
+    /// The read or write transfers at most so many bytes.
     Short(usize),
 }
 
@@ -35,12 +35,12 @@ pub struct Error<B> {
     inner: B,
     rules: Vec<(When, Fault)>,
     own: Mutex<Own>,
-    /// Set by `wake`, and spent by the `reap` that returns early for it: the backend below is also
-    /// woken for completions of this one.
+    /// Set by `wake`, and spent by the `reap` that returns early for it: `Error` also wakes the
+    /// wrapped backend for completions in `own`.
     is_woken: AtomicBool,
 }
 
-/// The bios that the backend below does not see.
+/// The bios that the wrapped backend does not see.
 #[derive(Default)]
 struct Own {
     accepted: u64,
@@ -50,12 +50,12 @@ struct Own {
 }
 
 impl<B: BlockBackend> Error<B> {
-    /// Puts `rules` over a backend.
+    /// Wraps `inner`, whose bios fail by `rules`.
     pub fn new(inner: B, rules: Vec<(When, Fault)>) -> Error<B> {
         Error { inner, rules, own: Mutex::default(), is_woken: AtomicBool::default() }
     }
 
-    /// Returns the backend below.
+    /// Returns the wrapped backend.
     pub fn inner(&self) -> &B {
         &self.inner
     }

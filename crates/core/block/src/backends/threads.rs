@@ -7,7 +7,7 @@
 //! ```
 //! Workers start workers: the first one may give itself a private descriptor table, which all
 //! workers started after it share. A worker that begins work leaves another one idle, or wakes or
-//! starts one, so that a thread that commits never has to start one.
+//! starts one (up to `max_workers`), so that a thread that commits never has to start one.
 
 mod pool;
 mod ready;
@@ -22,11 +22,11 @@ use pool::Pool;
 use std::{any::Any, sync::Arc};
 
 /// A function that receives completions on the worker that produced them, and empties the list. If
-/// it panics, it gets the remaining completions again.
+/// it panics and has taken some of them, it is called again with the rest.
 pub type Receiver = Arc<dyn Fn(&mut Vec<Completion>) + Send + Sync>;
 
-/// A function that gets the payload of a panic on a thread of the pool. The panicking bio has ended
-/// with `EIO`.
+/// A function that gets the payload of a panic on a thread of the pool. A bio that panicked then
+/// ends with `EIO`.
 pub type OnPanic = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
 
 /// The destination of completions.
@@ -34,9 +34,9 @@ pub type OnPanic = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
 pub enum Deliver {
     /// To `reap`.
     Queue,
-    /// To this function, on the worker that ran the bio, right after it. `reap` then finds nothing,
-    /// and `wake` makes a worker call the function without completions. In the function the worker
-    /// has its own credentials and priority.
+    /// To this function, on the worker that ran the bio, right after it, or on the thread that
+    /// watches polls. `reap` then finds nothing, and `wake` makes a worker call the function
+    /// without completions. In the function the worker has its own credentials and priority.
     Call(Receiver),
 }
 
@@ -83,8 +83,9 @@ impl Default for ThreadsConfig {
 ///
 /// Descriptors are looked up when a worker makes the call, in the workers' table: `commit` takes no
 /// reference to the files. Reads and writes of regular files and block devices continue after a
-/// short transfer; a stream gets one call. A write beyond RLIMIT_FSIZE fails with `EFBIG`: signals
-/// are blocked, and the `SIGXFSZ` that stays pending on the worker is harmless.
+/// short transfer, unless they have RWF_NOWAIT, RWF_ATOMIC or RWF_APPEND; a stream gets one call. A
+/// write beyond RLIMIT_FSIZE fails with `EFBIG`: signals are blocked, and the `SIGXFSZ` that stays
+/// pending on the worker is harmless.
 ///
 /// `cancel` reaches polls and bios that have not started. Dropping the pool is
 /// [`Threads::shutdown`].

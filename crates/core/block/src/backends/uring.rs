@@ -174,7 +174,7 @@ impl Uring {
         there || self.holds_back()
     }
 
-    /// Returns the ring's descriptor, readable while there are completions; it stays owned.
+    /// Returns the ring's descriptor, readable while there are completions. The ring still owns it.
     pub fn raw_fd(&self) -> i32 {
         self.ring.raw_fd()
     }
@@ -207,7 +207,8 @@ impl Uring {
         unsafe { self.ring.pending() as u32 }
     }
 
-    /// Queues an entry; when the queue is full it enters first, if this thread may.
+    /// Queues an entry. If the queue is full, first submits the queued entries, if this thread may
+    /// enter the ring; otherwise returns `false`.
     fn push(&self, entry: &Entry) -> bool {
         for _ in 0..2 {
             if self.push_now(&self.requests.lock(), entry) {
@@ -259,8 +260,8 @@ impl Uring {
         }
     }
 
-    /// Requests the cancellation of marked requests. A thread that may enter the ring passes it to
-    /// the kernel.
+    /// Requests the cancellation of marked requests. A thread that may enter the ring passes the
+    /// cancellation to the kernel.
     fn stop(&self, keys: &[u64]) {
         self.cancels.lock().extend_from_slice(keys);
         self.cancels_wait.store(true, Relaxed);
@@ -550,7 +551,7 @@ impl Alarm {
         }
     }
 
-    /// Cuts a wait short if the alarm cannot be armed.
+    /// Cuts a wait short if the alarm is not armed.
     fn slice(&self, deadline: Deadline) -> Deadline {
         match self.armed.load(Relaxed) {
             true => deadline,

@@ -142,8 +142,8 @@ mod tests {
     }
 
     proptest! {
-        /// The table behaves like a list that is searched. Tokens are those of live requests, which
-        /// have one bio at a time.
+        /// The table behaves like a list that is searched. No two live requests have the same
+        /// token.
         #[test]
         fn finds_what_a_scan_would_find(
             steps in prop::collection::vec((0u8..5, 0u64..12, any::<bool>()), 0..200),

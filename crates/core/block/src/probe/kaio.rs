@@ -11,7 +11,7 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 /// The value that the event returns.
 const TOKEN: u64 = 0x6e6f_7761_6974;
 
-/// Sets up a context, reads a file through it and looks at the user-mapped ring.
+/// Sets up a context, and reads a file through it.
 pub fn kaio() -> Probe {
     match attempt() {
         Ok(details) => Probe { backend: "kaio", usable: Ok(()), details },

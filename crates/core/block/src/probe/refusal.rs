@@ -52,7 +52,7 @@ pub enum Cause {
     Descriptors,
     /// No memory, or no more processes allowed.
     Resources,
-    /// The file system does not offer it.
+    /// The file system does not offer the operation.
     FileSystem,
     /// Something else; the errno says all that is known.
     Other,
@@ -123,7 +123,7 @@ fn number(path: &CStr) -> Option<u64> {
 }
 
 impl Refusal {
-    /// Refuses to try `call` where the program's own filter may end it for that.
+    /// Checks that the program's own seccomp filter will not end the program for `call`.
     ///
     /// # Errors
     /// A refusal with the cause [`Cause::Confined`].

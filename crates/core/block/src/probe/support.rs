@@ -52,10 +52,11 @@ pub struct NowaitSupport {
 
 /// Tries RWF_NOWAIT and O_DIRECT on the file system of `path`.
 ///
-/// A nameless file is made in `path` or beside it. Where none can be made, an existing file at
-/// `path` is read, never written. Waits for the device: about a millisecond, or what it takes.
+/// Makes a nameless file in the directory `path`, or beside the file `path`. Where that fails, and
+/// on block devices, it reads `path` and never writes to it. Waits for the device, mostly a
+/// millisecond.
 /// # Errors
-/// `ENOENT`, `EACCES`, …: `path` cannot be looked at.
+/// `ENOENT`, `EACCES`, …: `path` cannot be opened.
 pub fn nowait_support(path: &Path) -> Result<NowaitSupport, Errno> {
     let named = open(path, inspect::O_RDONLY | inspect::O_NONBLOCK)?;
     let stat = file::stat(named.raw())?;

@@ -13,7 +13,7 @@ struct Findings {
     file_passing: Result<(), Refusal>,
 }
 
-/// Starts a thread; there gives itself a private descriptor table and reads a file sent to it.
+/// Starts a thread, which gives itself a private descriptor table and reads a file sent to it.
 ///
 /// Only the thread is indispensable. Without a private table and files sent to it, a request on a
 /// worker is less safe from a close of its file by the program (see `details`).

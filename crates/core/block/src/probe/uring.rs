@@ -60,7 +60,7 @@ fn read_through(ring: &Ring) -> Result<(), Refusal> {
     match wait(ring) {
         Ok(completion) => check_read("io_uring_enter", i64::from(completion.result)),
         Err(errno) => {
-            // The kernel may still write to it.
+            // The kernel may still write to the buffer.
             Box::leak(buffer);
             Err(Refusal::diagnose("io_uring_enter", errno))
         }

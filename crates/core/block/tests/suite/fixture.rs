@@ -23,7 +23,7 @@ pub(crate) struct Lacks {
     pub(crate) polls: Option<&'static str>,
     /// Writes that make the file longer.
     pub(crate) growth: Option<&'static str>,
-    /// Use from other threads than the one that made it.
+    /// Use from other threads than the one that made the backend.
     pub(crate) threads: Option<&'static str>,
 }
 

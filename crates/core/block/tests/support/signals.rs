@@ -24,8 +24,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Signals this thread as long as `run` runs. One call at a time runs in a process, because all
-/// threads share the handler.
+/// Signals the calling thread as long as `run` runs. One call at a time runs in a process, because
+/// all threads share the handler.
 pub(crate) fn under_signals<R>(handler: extern "C" fn(i32), run: impl FnOnce() -> R) -> R {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -142,10 +142,10 @@ impl Mapping {
     }
 
     /// Ends the writeback of `pages` of a folio and, with the last of its runs, the writeback of
-    /// the folio. Pages that failed are dirty again, and the folio is marked. But if the cache has
-    /// too many failed frames, the pages are dropped as if they were clean, and `false` is
-    /// returned. Adds the entries that waited to `woken`; the caller kicks them when all folios of
-    /// the I/O have ended.
+    /// the folio. Pages that failed are dirty again, and the folio has ERROR. But if the folio had
+    /// not failed before and the cache has too many failed frames, the cache drops the pages as if
+    /// they were clean, and returns `false`. Adds the entries that waited to `woken`; the caller
+    /// kicks them when all folios of the I/O have ended.
     pub fn written(
         &self,
         id: FolioId,

@@ -52,8 +52,8 @@ impl S3Fifo {
         self.queues.queue_of(id).is_some()
     }
 
-    /// Removes a folio that was truncated or invalidated, without remembering it. Returns `false`
-    /// if the policy does not have it.
+    /// Removes a folio that leaves its tree without having been chosen, for example by a
+    /// truncation, and does not remember it. Returns `false` if the policy does not have it.
     pub fn remove(&mut self, id: u32) -> bool {
         self.queues.remove(id)
     }
@@ -66,7 +66,8 @@ impl S3Fifo {
     pub fn evict(&mut self, mut look: impl FnMut(u32, Take) -> Option<u8>) -> Option<u32> {
         for looks in 0..2 * LOOKS_MAX {
             let pressed = looks >= LOOKS_MAX;
-            // Then both queues are searched, because all folios of one may be pinned.
+            // After `LOOKS_MAX` looks both queues are searched, because all folios of one may be
+            // pinned.
             let (queue, id) = self.candidate(pressed && looks % 2 == 1)?;
             let (take, hits_max) = if queue == SMALL { (Take::All, 1) } else { (Take::One, 0) };
             match look(id, take) {

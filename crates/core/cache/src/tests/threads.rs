@@ -13,7 +13,7 @@ fn stamp(mapping: &Mapping, index: u64) -> u64 {
     u64::from(mapping.number()) << 32 | index
 }
 
-/// Brings in the pages around one, in folios of any order, as a read of them would.
+/// Brings in up to 20 pages from a random one on, in folios of any order, as a read of them would.
 fn bring_in(mapping: &Mapping, random: &mut Random) {
     let from = random.below(PAGES);
     let mut created = Vec::new();

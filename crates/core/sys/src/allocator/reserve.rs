@@ -1,11 +1,12 @@
 //! A reserve of memory, so that calls which have begun can end when the system has no more memory.
 //!
-//! A failed allocation ends the process. Threads of the engine allocate memory for a request, and
-//! have no caller to whom they could return an error. So a call that would begin a request first
-//! checks [`is_there`], and fails with ENOMEM or EAGAIN if it returns `false`; requests that have
-//! begun use the reserve. Between two such checks a thread takes at most a few chunks, and a table
-//! or list doubles when it grows. The whole reserve is four times the largest table or list, and at
-//! least 1 MiB. Half of it is enough to begin a request.
+//! A failed allocation ends the process, except where the code can do without the memory. Threads
+//! of the engine allocate memory for a request, and have no caller to whom they could return an
+//! error. So a call that would begin a request first checks [`is_there`], and fails with ENOMEM or
+//! EAGAIN if it returns `false`; requests that have begun use the reserve. Between two such checks
+//! a thread takes at most a few chunks, and a table or list doubles when it grows. The whole
+//! reserve is four times the largest table or list, and at least 1 MiB. Half of it is enough to
+//! begin a request.
 
 use super::{PAGE, unmap_if_any};
 use crate::memory::map;

@@ -76,9 +76,9 @@ impl Request {
         claims
     }
 
-    /// Records that io_submit has refused the request. A committing thread always gets a request
-    /// that names an eventfd, because the kernel does not signal it. Returns `false` if the result
-    /// goes to the reaper.
+    /// Records that io_submit has refused the request. A thread in `commit_or_refuse` gets any
+    /// refused request with an eventfd, because the kernel does not signal that eventfd. Returns
+    /// `false` if the result goes to the reaper.
     pub(super) fn give_back(&mut self, result: i64, committer: Claim) -> bool {
         if self.is_counted && committer == Claim::Committer {
             self.claim = Claim::Refused(result);
@@ -95,8 +95,8 @@ impl Request {
     }
 }
 
-/// Returns the bytes to transfer, unless the bio has RWF_NOWAIT itself: then the kernel's answer is
-/// its result.
+/// Returns the length of a transfer. `None`: the bio is no transfer, or has RWF_NOWAIT itself, so
+/// that the kernel's answer is its result.
 pub(super) fn claimable(bio: &Bio) -> Option<u64> {
     let is_transfer = matches!(bio.op, BioOp::Read | BioOp::Write);
     (is_transfer && bio.rw_flags & rwf::NOWAIT == 0).then(|| bio.segments.len() as u64)

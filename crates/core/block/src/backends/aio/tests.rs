@@ -11,8 +11,8 @@ fn silent(fd: i32) -> Bio {
     unsafe { Bio::new(BioOp::Poll(1), fd, Segments::NONE, 0, 1) }
 }
 
-/// The kernel wakes the sleeping thread, but that finds an empty ring when another thread has taken
-/// the event first. This test plays both threads: it has announced a wait.
+/// The kernel wakes the sleeping thread, which finds an empty ring if another thread has taken the
+/// event first. The test's one thread announces a wait and takes the event.
 #[test]
 fn an_alarm_that_another_thread_takes_sounds_again() {
     let Ok(kaio) = Kaio::new(4) else {
@@ -116,8 +116,8 @@ fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
         return crate::skip::note_skip_here("native AIO is refused");
     };
     let (reader, _writer) = pipe().unwrap();
-    // A thread of the application has queued this bio: on a worker, its number would mean another
-    // file.
+    // Another thread has queued this bio: in a worker's descriptor table, the bio's descriptor
+    // number would mean another file.
     std::thread::scope(|scope| scope.spawn(|| kaio.queue(silent(reader.as_raw_fd()))).join())
         .unwrap()
         .unwrap();

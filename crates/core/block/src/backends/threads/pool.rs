@@ -84,8 +84,8 @@ impl State {
     }
 
     /// Finds the successor of a worker that goes to work now. If another one is idle and nothing is
-    /// ready, none is needed. If none is idle, one is always needed: the work may take long, and
-    /// threads that commit cannot start workers.
+    /// ready, none is needed. If none is idle, one is needed, as far as `workers_max` allows: the
+    /// work may take long, and threads that commit cannot start workers.
     fn successor(&mut self, workers_max: usize) -> Successor {
         if let Some(slot) = self.call_idle() {
             return Successor::Call(slot);
@@ -315,7 +315,7 @@ impl Pool {
         self.leave();
     }
 
-    /// Waits for work; `None`: this worker is not needed any more.
+    /// Waits for work; `None`: the pool is closing, or this worker was idle too long.
     fn next(self: &Arc<Pool>, slot: &Arc<IdleSlot>) -> Option<Work> {
         let mut state = self.state.lock();
         loop {
@@ -368,8 +368,8 @@ impl Pool {
         self.deliver(batch);
     }
 
-    /// Runs bios of one lane. Each is delivered before the next starts, which may wait long; writes
-    /// that join run as one.
+    /// Runs bios of one lane. Each completion is delivered before the next bio starts, which may
+    /// wait long; adjoining writes run as one call.
     fn drain(self: &Arc<Pool>, lane: &Arc<Lane>, runner: &BioRunner, batch: &mut Vec<Completion>) {
         let (mut again, mut had) = (true, Vec::with_capacity(LANE_TURN));
         let mut run = Vec::new();
@@ -388,7 +388,7 @@ impl Pool {
         self.state.lock().ready.end_turn(lane, &had, again);
     }
 
-    /// Runs a bio, and releases its file before the end is reported.
+    /// Runs a bio, or begins to watch a poll. Releases the bio's file before its end is reported.
     fn run(self: &Arc<Pool>, bio: Bio, runner: &BioRunner, batch: &mut Vec<Completion>) {
         match bio.op {
             BioOp::Poll(events) => {

@@ -115,7 +115,7 @@ impl Ready {
         }
     }
 
-    /// Turns `pending` and everything that has not begun into cancelled completions.
+    /// Turns the `pending` bios, and those that no worker has begun, into cancelled completions.
     pub(super) fn cancel_all(&mut self, pending: &mut Vec<Bio>) {
         let mut bios = core::mem::take(pending);
         let mut kept = Vec::new();

@@ -87,8 +87,8 @@ pub fn system_calls(bio: &Bio) -> Result<usize, Errno> {
     }
 }
 
-/// Transfers all bytes, up to the end of the file or an error. If some bytes were transferred,
-/// returns their count and not the error.
+/// Transfers bytes by one call or, if the bio `continues`, up to the end of the file or an error.
+/// If some bytes were transferred, returns their count and not the error.
 fn transfer(bio: &Bio, fd: i32) -> Result<usize, Errno> {
     let len = bio.segments.len();
     if bio.hints.upfront && bio.op == BioOp::Read && bio.offset >= 0 && len > PAGE_SIZE {

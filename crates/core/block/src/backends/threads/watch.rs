@@ -202,8 +202,8 @@ impl Watches {
         ended.map(|(completion, _)| completion)
     }
 
-    /// Marks a poll as cancelled. Returns `true` if it was found; a worker must then call
-    /// [`Watches::poke`].
+    /// Marks a poll as cancelled. Returns `true` if it was found and not marked before; a worker
+    /// must then call [`Watches::poke`].
     pub(super) fn cancel(&self, token: u64) -> bool {
         let book = &mut *self.book.lock();
         let Some(id) = book.by_token.get(&token) else { return false };
@@ -226,7 +226,7 @@ impl Watches {
     }
 
     /// Makes the watcher end the cancelled polls. Called on a thread with the workers' descriptor
-    /// table. Without a watcher the caller ends them itself.
+    /// table. Without a watcher this call ends them itself.
     pub(super) fn poke(&self, done: &mut Vec<Completion>) {
         let book = self.book.lock();
         if let Some(poll_set) = &book.poll_set {

@@ -89,8 +89,8 @@ fn to_collect_starts_nothing() {
     assert_eq!(uring.pending(), 0);
 }
 
-/// The first io_uring_enter of a wait also submits the alarm. At the end of its slice it returns
-/// the same as after a signal.
+/// The first io_uring_enter of a wait also submits the alarm. That call returns the same at the end
+/// of a slice as after a signal.
 #[test]
 fn the_end_of_a_slice_is_no_signal() {
     // A blocked signal interrupts nothing.
@@ -205,7 +205,7 @@ fn wake_by_a_counter_ends_the_wait() {
                     }
                 });
                 let mut done = Vec::new();
-                // A debugger or a freezer interrupts it.
+                // A debugger or a freezer may interrupt the wait.
                 let mut reap = || uring.reap(&mut done, 1, Deadline::NEVER);
                 let reaped = core::iter::repeat_with(&mut reap).find(|it| *it != Err(Errno::INTR));
                 returned.store(true, SeqCst); // before a panic, because the other thread is joined
@@ -215,7 +215,7 @@ fn wake_by_a_counter_ends_the_wait() {
     }
 }
 
-/// Polls of silent files take no tags; all other bios do, until they are reaped.
+/// Polls take no tags; syncs do, until they are reaped.
 #[test]
 fn a_ring_has_room_where_the_disk_has_tags() {
     let tags = Arc::new(crate::Tags::default());
