@@ -12,8 +12,8 @@ pub fn set_faults(faults: Faults) {
     with_machine(|world| world.faults = faults);
 }
 
-/// Makes rings cancel waiting requests when the thread ends that entered them. Linux does so with
-/// requests that it continues on that thread, and with those of its unbound workers.
+/// Makes rings cancel the waiting requests that an ending thread submitted. Linux does so with
+/// requests that it continues on the submitting thread, and with those of its unbound workers.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -113,7 +113,8 @@ pub fn say_tags(tags: u32) {
     with_machine(|world| world.tags = Some(tags));
 }
 
-/// Returns how often a file is open, in all threads.
+/// Returns the number of open files of a path, in all threads: each open counts once, each copy of
+/// its descriptor not.
 ///
 /// # Panics
 /// The thread is on no machine, or the file does not exist.

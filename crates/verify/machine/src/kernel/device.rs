@@ -182,7 +182,7 @@ impl World {
         self.prng.chance(ppm)
     }
 
-    /// Makes the bytes of a synchronous write durable.
+    /// Makes the bytes of a synchronous write durable, or draws that the flush fails.
     fn sync_transfer(&mut self, job: &Job, len: usize) -> Answer {
         if self.prng.chance(self.faults.flush_error_ppm) {
             let mark = self.inode(job.locked.ino).medium.mark();

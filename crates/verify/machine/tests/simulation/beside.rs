@@ -91,7 +91,7 @@ impl AnySize<'_> {
                 assert_eq!(wrong, None, "a byte from {from} on");
             }
             Kind::SetLen => {
-                // Near its end, or anywhere.
+                // Anywhere, or near the file's end.
                 let to = if prng.chance(500_000) { from } else { size.saturating_sub(len) };
                 self.setup.expected(self.file.set_len(to as u64))?;
                 self.expected.resize(to, 0);
@@ -162,7 +162,7 @@ fn touch(prng: &mut Prng) {
     }
 }
 
-/// Starts the threads of one of these files, or none.
+/// Starts the threads of the files that `setup.beside` chooses, if any.
 pub(crate) fn spawn_some(setup: &Arc<Setup>, prng: &mut Prng) -> Vec<JoinHandle<()>> {
     let mut thread = |name: &str, act: fn(&Setup, &mut Prng)| {
         let (setup, mut prng) = (setup.clone(), prng.fork());

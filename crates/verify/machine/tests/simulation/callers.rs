@@ -459,8 +459,8 @@ impl Actor {
     }
 
     /// Returns `true` if numbers may get other files now. If closes are not watched, the library
-    /// cannot tell a number that got another file and its old one again from one that did not:
-    /// in that case a number moves once only.
+    /// cannot tell a number that got another file and its old one again from one that did not: in
+    /// that case a number moves at most once while requests are in flight.
     fn may_move(&mut self) -> bool {
         let has_moved = self.in_flight() > 0 && self.has_moved;
         self.has_moved = true;
@@ -563,7 +563,7 @@ fn set_environment(prng: &mut Prng) -> bool {
     is_auto
 }
 
-/// Runs the program on the calling machine.
+/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0x00ca_11e5);
     let is_auto = set_environment(&mut prng);

@@ -317,7 +317,7 @@ fn ends_in_time<T>(clients: u32, stop: impl FnOnce() -> T) -> T {
     stopped
 }
 
-/// Runs the program on the calling machine.
+/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xb1d);
     let (nowait, image) = open(&mut prng);

@@ -268,7 +268,7 @@ fn judge(what: &str, expected: &[u64], found: &[u8]) {
     }
 }
 
-/// Runs the program on the calling machine.
+/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0x07de7);
     set_environment(&mut prng, "");

@@ -85,7 +85,7 @@ impl Notice {
     }
 }
 
-/// The program's function.
+/// Counts a notice, which must come once and only after its requests have ended.
 pub(crate) extern "C" fn comes(value: sigval) {
     // SAFETY: `event` has counted the reference; a notification comes once, or the second is a
     // failure found below.
@@ -272,7 +272,7 @@ impl Actor {
         self.file = self.setup.open(&mut self.prng);
     }
 
-    /// Calls fsync or fdatasync, which come from the C library.
+    /// Syncs the file by fsync(2) or fdatasync(2), not by POSIX AIO.
     fn sync(&mut self) {
         let fd = self.file.fd.raw();
         let promise = self.setup.model.begin_sync(false);

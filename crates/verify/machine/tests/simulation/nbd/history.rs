@@ -140,7 +140,7 @@ impl History {
         }
     }
 
-    /// Records an answer about holes: these cells are a hole, which reads as zeroes.
+    /// Checks an answer that calls these cells a hole: they may read as zeroes.
     pub(crate) fn is_hole(&self, number: usize, cells: Range<u64>) {
         let log = self.lock();
         let begun = log.entries[number].begun;
