@@ -22,7 +22,8 @@ pub enum Damage {
     Front,
     /// A bit near its end is changed.
     End,
-    /// A head has an earlier content; another object has the content of another one of its kind.
+    /// A head gets an earlier content; any other object gets the content of another one of its
+    /// kind.
     Older,
 }
 

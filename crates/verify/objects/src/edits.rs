@@ -62,7 +62,8 @@ impl Edits {
         self.begin(Edit::Snapshot(name), histories, now_ns);
     }
 
-    /// Begins to remove the `nth` snapshot.
+    /// Begins to remove a snapshot, which `nth` chooses, unless there is none or too many edits
+    /// run.
     pub fn remove(&mut self, nth: usize, store: &Store, now_ns: u64) -> Result<(), String> {
         let nth = nth % self.kept.len().max(1);
         self.judge(store)?;
@@ -187,7 +188,7 @@ impl Edits {
         self.kept.values().next().cloned()
     }
 
-    /// Describes the edits in progress.
+    /// Describes one of the edits in progress, if there are any.
     pub fn unfinished(&self) -> Option<String> {
         self.alive().next().map(|it| format!("{:?} does not end", it.edit))
     }

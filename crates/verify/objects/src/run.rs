@@ -208,7 +208,7 @@ impl Run {
         }
     }
 
-    /// Makes a clone of a snapshot, and lets two writers serve it.
+    /// Makes a clone of a snapshot, and lets writers serve it one after the other.
     fn clone(&mut self) -> Result<(), String> {
         let Some((snapshot, image)) = self.edits.any() else { return Ok(()) };
         self.store.faults = Faults::swarm(&mut self.prng);
