@@ -34,7 +34,7 @@ enum Health {
     Still,
 }
 
-/// A wait entry that is kicked.
+/// A waker that records that it was called.
 #[derive(Default)]
 struct Kick(AtomicBool);
 

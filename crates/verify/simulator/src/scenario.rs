@@ -48,7 +48,8 @@ impl Setup {
     }
 }
 
-/// Returns these faults without those that happen while the power is on.
+/// Returns these faults without errors, short transfers and stuck requests: only those of power
+/// cuts, uncancelled requests and lies stay.
 pub fn quiet(faults: &Faults) -> Faults {
     let Faults { lost_ppm, torn_ppm, reorder, uncancelled_ppm, lies, .. } = *faults;
     Faults { lost_ppm, torn_ppm, reorder, uncancelled_ppm, lies, ..Faults::none() }

@@ -272,7 +272,8 @@ impl Task {
         bio
     }
 
-    /// Processes the end of a direct write.
+    /// Ends a direct write: updates the size of the file, and returns `answer`, or the error of a
+    /// failed update.
     fn has_written(
         &mut self,
         world: &mut World<'_>,
@@ -295,7 +296,7 @@ impl Task {
         answer
     }
 
-    /// Processes the end of a direct read. `None`: it was short, and the rest follows.
+    /// Ends a direct read: returns its result. `None`: it was short, and the rest follows.
     ///
     /// The file may be longer than its part on disk: between the two is a hole, where a read of the
     /// disk ends. Faults end a read only behind a whole block.
