@@ -139,7 +139,7 @@ impl SimDevice {
         self.service.lock().faults = faults;
     }
 
-    /// Releases stuck requests: they complete like any other.
+    /// Releases the requests that the fault `stuck` holds: they complete like any other.
     pub fn release_stuck(&self) {
         self.service.lock().release_stuck();
     }

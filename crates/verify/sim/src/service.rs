@@ -304,7 +304,7 @@ impl Service {
         }
     }
 
-    /// Releases the stuck requests: they are served like any other.
+    /// Releases the requests that the fault `stuck` holds: they are served like any other.
     pub(crate) fn release_stuck(&mut self) {
         for mut request in core::mem::take(&mut self.stuck) {
             if request.fate == Fate::Stuck {
