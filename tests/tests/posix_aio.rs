@@ -40,8 +40,8 @@ pages! {
     exec_completes_writes_and_keeps_quiet = "exec";
 }
 
-/// The page whose results depend on the backend: only `few_threads_serve_many_reads` runs its
-/// cases.
+/// The page whose results depend on the backend: `few_threads_serve_many_reads` runs each of its
+/// cases on the backends for which the case holds.
 const THREADS: &str = "threads";
 
 fn page_holds(subject: Subject, page: &str) {

@@ -51,7 +51,7 @@ struct Doors {
     status: PathBuf,
 }
 
-/// A client: the first argument selects one of several kinds of misbehaviour, or none.
+/// A client: the number selects one of several kinds of misbehaviour, or none.
 type Visit = fn(&Doors, usize) -> io::Result<()>;
 
 fn connect(socket: &Path) -> io::Result<UnixStream> {
