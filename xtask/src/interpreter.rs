@@ -82,7 +82,7 @@ impl Interpreter {
         self.version != "3.13t"
     }
 
-    /// Returns the file name of its extension module.
+    /// Returns the end of the file name of the interpreter's extension module.
     pub(crate) fn ending(&self) -> &'static str {
         if self.has_stable_interface() { ABI3 } else { ".so" }
     }

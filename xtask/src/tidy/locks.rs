@@ -1,4 +1,5 @@
-//! The tables of locks name each lock of the product, and nothing else.
+//! The tables of locks name each lock of `crates/core` and `crates/api`, and nothing else but
+//! flags.
 
 use super::Finding;
 use super::source::{Source, closing_brace};
