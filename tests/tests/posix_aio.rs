@@ -81,7 +81,8 @@ fn the_64_names_and_the_old_versions_are_the_same() {
     }
 }
 
-/// The threads backend needs a thread for each blocking call, the other backends do not.
+/// The threads backend needs a thread for each read in flight. io_uring does not, nor does native
+/// AIO for direct reads.
 #[test]
 fn few_threads_serve_many_reads() {
     let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };

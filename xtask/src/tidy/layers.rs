@@ -1,4 +1,5 @@
-//! The layer rule: a crate depends only on crates of lower layers.
+//! The layer rule: a crate depends only on crates of lower layers, except the pairs of
+//! [`SAME_LAYER`].
 
 use toml::{Table, Value};
 
