@@ -122,7 +122,7 @@ impl Store {
         self.endpoint_at(self.address())
     }
 
-    /// Returns the endpoint of a proxy before it.
+    /// Returns the endpoint of a proxy before the server.
     pub fn endpoint_at(&self, address: SocketAddr) -> String {
         let endpoint = Self::endpoint(address);
         match self.kind {

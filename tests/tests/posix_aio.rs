@@ -141,7 +141,7 @@ fn launched(subject: Subject, profile: Option<&str>, program: &str) -> Program {
     }
 }
 
-/// The seccomp profile, and the backend that works under it.
+/// The seccomp profile, and the backend that works under the profile.
 const CONTAINERS: [(&str, Backend); 2] = [("docker", Backend::Kaio), ("bare", Backend::Threads)];
 
 #[test]

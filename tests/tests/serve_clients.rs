@@ -111,7 +111,7 @@ fn vmm(doors: &Doors, way: usize) -> io::Result<()> {
 
 const REGION_BYTES: u64 = 1 << 20;
 
-/// Makes SET_MEM_TABLE with this number of regions.
+/// Makes SET_MEM_TABLE with `regions` regions.
 fn memory_table(regions: u32) -> Vec<u8> {
     let mut body = [regions, 0].map(u32::to_ne_bytes).concat();
     for region in 0..u64::from(regions) {

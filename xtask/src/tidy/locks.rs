@@ -8,7 +8,7 @@ use regex_lite::Regex;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The first words of a table of locks; it ends with its block.
+/// The first words of a table of locks; the table ends with its code block.
 const TABLE: &str = "Lock ordering:";
 
 /// Words of a table that are not locks.

@@ -98,19 +98,19 @@ struct Thread {
     call: &'static str,
     /// The number of the thread's descriptor table.
     table: usize,
-    /// Number of steps of the program that it has begun.
+    /// Number of steps of the program that the thread has begun.
     steps: u32,
-    /// Number of locks that it has taken since its last system call.
+    /// Number of locks that the thread has taken since its last system call.
     locks: u32,
     /// The thread takes the signals of its process.
     takes_signals: bool,
     /// Signals whose handlers have not run.
     signals: VecDeque<SigInfo>,
-    /// A signal has ended its sleep.
+    /// A signal has ended the thread's sleep.
     is_interrupted: bool,
-    /// Number of its sleeps.
+    /// Number of the thread's sleeps.
     sleeps: i64,
-    /// Number of its sleeps for a transfer.
+    /// Number of the thread's sleeps for a transfer.
     transfers: u64,
     /// The clock of the thread's processor, while the thread does not run.
     clock: u64,

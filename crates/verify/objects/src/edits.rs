@@ -26,7 +26,7 @@ struct Editing {
     /// The newest writer that had found the image when the edit began: its epoch, and the number of
     /// its flushed changes.
     newest: Option<(u64, usize)>,
-    /// The number of its size in `sizes`, if it changes the size.
+    /// The number of the edit's size in `sizes`, if the edit changes the size.
     size: Option<usize>,
     is_alive: bool,
 }
@@ -75,7 +75,7 @@ impl Edits {
         Ok(())
     }
 
-    /// Begins to make the image larger, if it is smaller.
+    /// Begins to make the image larger, if it is smaller than `size_bytes`.
     pub fn grow(&mut self, size_bytes: u64, now_ns: u64) {
         self.begin(Edit::Grow(size_bytes), &Vec::new(), now_ns);
     }

@@ -304,7 +304,8 @@ impl Service {
         }
     }
 
-    /// Releases the requests that the fault `stuck` holds: they are served like any other.
+    /// Releases the requests that the fault `stuck` holds: they are served like any other. Polls
+    /// for events that never come stay.
     pub(crate) fn release_stuck(&mut self) {
         for mut request in core::mem::take(&mut self.stuck) {
             if request.fate == Fate::Stuck {

@@ -38,7 +38,7 @@ pub struct Event {
     pub id: u64,
     /// The operation.
     pub op: Op,
-    /// Its offset in the file.
+    /// The operation's offset in the file.
     pub offset: u64,
     /// The kind of event.
     pub what: What,

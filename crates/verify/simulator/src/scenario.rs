@@ -91,7 +91,7 @@ impl Profile {
 pub struct Scenario {
     /// The kind of run.
     pub profile: Profile,
-    /// The seed that it was drawn by.
+    /// The seed by which the scenario was drawn.
     pub seed: u64,
     /// Decides the order of events; the seed, except while shrinking.
     pub order: u64,

@@ -180,7 +180,7 @@ impl Cpu<'_> {
         self.waited_for_inode(ino, began);
     }
 
-    /// Waits until it holds the inode's lock exclusively.
+    /// Waits until the calling thread holds the inode's lock exclusively.
     fn lock_inode(&mut self, ino: u64) {
         while !self.try_lock_inode(ino, true) {
             self.wait_for_inode(ino);
@@ -503,7 +503,7 @@ pub(super) struct Locked {
     pub(super) exclusive: Option<bool>,
 }
 
-/// Locks the file and decides which bytes to move. `None`: another holds the lock.
+/// Locks the file and decides which bytes to move. `None`: another transfer holds the lock.
 pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Option<Job>, i32> {
     const RWF_NOWAIT: u32 = 8;
     const RWF_APPEND: u32 = 0x10;
@@ -603,8 +603,8 @@ fn decide(
     pages::decide_read(world, ino, offset..offset + len, waits)
 }
 
-/// Drops the cached pages in the range of a direct transfer. If there are some and `refuses`, fails
-/// with `EAGAIN` in place of that: a write that must not wait.
+/// Drops the cached pages in the range of a direct transfer. If pages are cached there and
+/// `refuses` is set, as for a write that must not wait, fails with `EAGAIN` and drops none.
 fn drop_cached(inode: &mut Inode, range: Range<u64>, refuses: bool) -> Result<(), i32> {
     let mut pages = Inode::pages(range.start, range.end);
     if refuses && pages.any(|page| inode.has_page(page)) {

@@ -52,11 +52,11 @@ struct State {
     next: u64,
 }
 
-/// A write: its page, and its version of it.
+/// A write: its page, and the version of the page that it makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Version(u64, usize);
 
-/// The promise of a successful sync: all pages up to these versions.
+/// The promise of a successful sync: the version up to which each page is durable.
 #[derive(Debug)]
 pub(crate) struct Promise(Vec<usize>);
 
@@ -162,7 +162,7 @@ impl Accepted {
     /// Checks the remains of the file after a power failure.
     pub(crate) fn judge_left(&self, mut bytes: Vec<u8>) {
         let state = self.lock();
-        // The first sync makes its size durable, and it begins with zeroes.
+        // The first sync makes the file's size durable, and the file begins with zeroes.
         bytes.resize(state.pages.len() * PAGE as usize, 0);
         for (number, found) in bytes.chunks(PAGE as usize).enumerate() {
             let page = &state.pages[number];

@@ -147,8 +147,8 @@ fn open_again(setup: &Setup) {
     drop((0..20).map(many).collect::<Vec<_>>());
 }
 
-/// Acts as another program: writes the first page's current content to it; no other thread writes
-/// it.
+/// Acts as another program: writes the first page's current content to that page; no other thread
+/// writes the page.
 fn touch(prng: &mut Prng) {
     let file = inspect::open(c"/touched", O_RDWR, 0).unwrap();
     let zeroes = AlignedBuffer::zeroed(PAGE as usize);

@@ -52,7 +52,7 @@ const SHORT: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Submit,
-    /// Waits until this number of requests has ended.
+    /// Waits until a drawn number of requests has ended.
     Wait,
     /// Waits with a short time limit, until one request has ended.
     WaitShortly,
@@ -106,7 +106,7 @@ struct Setup {
     /// The submitting thread makes the first attempts.
     is_auto: bool,
     /// Threads wait in the context of another thread. No new context may get the address of a
-    /// destroyed one: they would wait in the new one.
+    /// destroyed one: these threads would wait in the new one.
     any_waits: AtomicBool,
 }
 
@@ -125,7 +125,7 @@ struct Actor {
     context: usize,
     open: [Fd; FILES],
     state: Shared,
-    /// Threads that wait for its requests.
+    /// Threads that wait for this thread's requests.
     waiting: Vec<JoinHandle<()>>,
     next: u64,
     /// Numbers refer to other files than when requests in flight were submitted.
@@ -366,7 +366,7 @@ impl Actor {
         }
     }
 
-    /// Waits for this number of events.
+    /// Waits for `count` events, and takes them.
     fn take(&self, count: usize) {
         let mut missing = count;
         while missing > 0 {

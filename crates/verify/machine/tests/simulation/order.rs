@@ -54,7 +54,7 @@ const KINDS: [(Kind, u32); 7] = [
 
 /// A request, and for a read the stamps of the sectors that it must find.
 struct Request {
-    /// The index of its context.
+    /// The index of the request's context.
     context: usize,
     iocb: Box<Iocb>,
     memory: AlignedBuffer,
@@ -211,7 +211,7 @@ impl Actor {
         self.in_flight.extend(batch.drain(..).map(|it| (it.iocb.data, it)));
     }
 
-    /// Takes this number of events, first from one context.
+    /// Takes `count` events, first from one context.
     fn take(&mut self, count: usize) {
         let is_first = |request: &&Request| request.context == 0;
         let of_first = count.min(self.in_flight.values().filter(is_first).count());

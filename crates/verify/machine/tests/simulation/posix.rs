@@ -48,7 +48,7 @@ const AIO_ALLDONE: c_int = 2;
 const IN_FLIGHT_MAX: usize = 6;
 const STEPS: usize = 20;
 
-/// A notification, which must come once, when all of these requests have ended.
+/// A notification, which must come once, when all requests of `blocks` have ended.
 struct Notice {
     blocks: Vec<usize>,
     came: Mutex<u32>,

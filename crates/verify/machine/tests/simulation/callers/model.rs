@@ -27,9 +27,9 @@ pub(super) struct Request {
     pub(super) memory: AlignedBuffer,
     pub(super) access: Access,
     pub(super) file: usize,
-    /// Its first sector.
+    /// The request's first sector.
     pub(super) at: usize,
-    /// The stamps of its sectors as it begins.
+    /// The stamps of the request's sectors when it begins.
     pub(super) before: Vec<Legal>,
     pub(super) begun: Instant,
     pub(super) is_accepted: bool,

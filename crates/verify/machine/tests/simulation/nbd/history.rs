@@ -35,7 +35,7 @@ struct Entry {
     /// A successful answer promises that the change is durable.
     durable: bool,
     begun: u64,
-    /// The time of its answer, and `true` if it succeeded.
+    /// The time of the request's answer, and `true` if the request succeeded.
     ended: Option<(u64, bool)>,
 }
 
