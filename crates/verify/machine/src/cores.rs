@@ -29,7 +29,7 @@ const CALL_NS: u64 = 200;
 pub(crate) const TRANSFER_NS: u64 = 900;
 /// Longest time of a transfer in the device, which has room for all requests at once.
 const DEVICE_NS: u64 = 10_000;
-/// Time from a call that wakes a thread until that runs.
+/// Time from a call that wakes a thread until the thread runs.
 const WAKE_NS: u64 = 5_000;
 
 /// Lines of the kernel have addresses that no program has.
@@ -41,7 +41,7 @@ pub(crate) struct Cores {
     pub(crate) lines: Lines,
 }
 
-/// Atomic operations of all threads are observed.
+/// `true` after [`begin`]: from then on, atomic operations of all threads are observed.
 #[unsafe(export_name = "simulated_observes")]
 static OBSERVES: AtomicBool = AtomicBool::new(false);
 

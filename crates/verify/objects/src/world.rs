@@ -70,13 +70,13 @@ pub fn settings(prng: &mut Prng, writer: u8) -> Settings {
 }
 
 impl World {
-    /// Lets a writer make an image of this number of blocks of 512 bytes.
+    /// Starts a writer that makes an image of `blocks` blocks of 512 bytes.
     pub fn create(&mut self, settings: Settings, image: ImageId, blocks: u64) -> usize {
         let geometry = Geometry { block_bytes: 512, size_bytes: blocks * 512, encryption: None };
         self.open(settings, Origin::Create { image, geometry })
     }
 
-    /// Starts a writer.
+    /// Starts a writer of [`IMAGE`].
     pub fn open(&mut self, settings: Settings, origin: Origin) -> usize {
         self.open_at(IMAGE, settings, origin)
     }

@@ -23,7 +23,7 @@ pub enum Op {
         len: usize,
         /// Number of buffers.
         pieces: usize,
-        /// Durability at its end (O_DSYNC, O_SYNC).
+        /// Durability when the write ends (O_DSYNC, O_SYNC).
         durable: Option<SyncLevel>,
     },
     /// A read that bypasses the cache; aligned.

@@ -112,7 +112,7 @@ impl Request {
         matches!(self.kind, Kind::Write | Kind::Append)
     }
 
-    /// Returns the byte that it writes.
+    /// Returns the byte that the request writes, again and again.
     pub(crate) fn value(&self) -> u8 {
         self.number as u8 + 1
     }

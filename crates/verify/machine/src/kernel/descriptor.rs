@@ -13,9 +13,9 @@ pub(super) struct OpenFile {
     pub(super) flags: i32,
     /// Position in the file, for calls without an offset.
     pub(super) position: u64,
-    /// Number of flush errors that it has reported, or that came before its open.
+    /// Number of flush errors that the open file has reported, or that came before the open.
     told_errors: u64,
-    /// Number of descriptors, messages and transfers that refer to it.
+    /// Number of descriptors, messages and transfers that refer to the open file.
     references: usize,
 }
 

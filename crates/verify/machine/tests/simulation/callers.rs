@@ -60,7 +60,7 @@ enum Kind {
     Poll,
     /// Takes events out of the ring itself.
     ReadRing,
-    /// Comes when all requests must have ended.
+    /// Pauses until all requests must have ended, and then takes all events at once.
     ComeLate,
     Cancel,
     /// Closes both files, and opens them again: each gets the number of the other.

@@ -577,7 +577,7 @@ impl Actor {
         request.notices.iter().for_each(|notice| notice.wait());
     }
 
-    /// Waits for all requests.
+    /// Cancels the reads of the pipe, which might never end, and waits for all requests.
     fn finish(&mut self) {
         let is_stream = |it: &Request| matches!(it.what, What::Stream);
         if self.in_flight.iter().any(is_stream) {

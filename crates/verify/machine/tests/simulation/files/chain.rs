@@ -65,7 +65,7 @@ impl Actor {
         }
     }
 
-    /// Prepares the next request.
+    /// Draws the next link of `chain`, and adds its request to the queue.
     fn prepare(
         &mut self,
         queue: &mut Queue<usize, AlignedBuffer>,
