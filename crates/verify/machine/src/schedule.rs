@@ -492,8 +492,9 @@ pub(crate) fn stop() -> ! {
 impl Machine {
     /// Runs `main` and the threads that it starts on a machine of its own, until all have ended.
     ///
-    /// # Errors A thread panicked; the threads wait for an event that never happens; or there were
-    /// too many system calls, or too many locks without one. Threads that have not ended then sleep
+    /// # Errors
+    /// A thread panicked; the threads wait for an event that never happens; or there were too many
+    /// system calls, or too many locks without one. Threads that have not ended then sleep
     /// permanently.
     pub fn run<T: Send + 'static>(
         seed: u64,

@@ -14,8 +14,8 @@ const HELD_PERCENT_MAX: u64 = 155;
 
 /// Clients overwrite random blocks of an image, each write followed by a flush.
 ///
-/// # Errors The store holds too much, a flush does not end, or the image cannot be filled or is not
-/// served.
+/// # Errors
+/// The store holds too much, a flush does not end, or the image cannot be filled or is not served.
 pub fn program(world: &mut World) -> Result<(), String> {
     let (segment_blocks, garbage_percent) = (16, 30);
     let (checkpoint_segments, checkpoint_bytes) = (16, 64 << 10);

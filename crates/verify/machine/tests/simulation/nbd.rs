@@ -4,7 +4,7 @@
 //! disconnect in all ways; the server is stopped after them or while they run. At intervals, the
 //! test checks what a power cut would leave. Clients are pairs of sockets: no thread listens.
 //! `history` lists the checks. Some clients flood the server with long requests, which must not
-//! delay its end.
+//! delay the server's end.
 
 mod client;
 mod history;
