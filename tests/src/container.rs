@@ -15,7 +15,7 @@ pub struct Container {
     pub seccomp_run: &'static str,
     /// The name of the profile for that program.
     pub profile: &'static str,
-    /// The backend that works under it.
+    /// The backend that works under the filter.
     pub left: Backend,
 }
 

@@ -17,7 +17,7 @@ pub const SEED: &str = "NOWAIT_TEST_DISTURB";
 /// `SA_RESTART`.
 pub const RESTARTS: &str = "NOWAIT_TEST_DISTURB_RESTARTS";
 
-/// Returns the seed by which this run disturbs all programs.
+/// Returns the seed by which this run disturbs its programs.
 ///
 /// # Panics
 /// The variable is not a number.

@@ -104,7 +104,7 @@ impl Shown {
         self.server.take().expect("it was not stopped").kill();
     }
 
-    /// Removes everything but the file itself after a crash; none of these steps can succeed.
+    /// Unmounts and detaches as far as possible after a crash; ignores errors, and leaves the file.
     pub fn give_up(&mut self) {
         // Not `Program`: it panics, and a panic while unwinding aborts the other tests.
         let run = |program: &str, arguments: &[&str], on: &Path| {

@@ -21,7 +21,7 @@ const COUNTS_CONTEXTS: &str = "20";
 /// Cases that take half a minute, and the replacement that gives them a tenth of the rounds: two
 /// million single requests; a thousand contexts in each of a hundred threads.
 const SLOW: [(&str, &str, &str); 2] = [("11", "1000000", "100000"), ("18", "i < 1000", "i < 100")];
-/// The suffix of their names with a tenth of the rounds.
+/// The suffix of the names of slow cases with a tenth of their rounds.
 const SHORTENED: &str = ".short";
 /// Cases that take seconds; they run a second time only in the full form.
 const LONG: &[&str] = &["6", "14", "11", "11.short", "18", "18.short", COUNTS_CONTEXTS];
@@ -116,7 +116,8 @@ impl Harness {
         Verdict { case: case.to_owned(), passed, detail }
     }
 
-    /// Two cases need a file system of their own, at a fixed place in their folder.
+    /// Mounts a file system at a fixed place in the folder of the cases, for the two that need one;
+    /// returns `None` for the others.
     fn mount_for(&self, case: &str, work: &Scratch) -> Result<Option<Mount>, Skip> {
         let (image, point) = match case {
             "8" => (work.file("ext2.img"), "testdir.ext2"),

@@ -30,7 +30,7 @@ impl Message {
     }
 
     /// Reads a request; `None`: the client has gone. Sends the permission for its body to
-    /// `proceed`, if it asks for one.
+    /// `proceed`, if the request asks for one.
     pub fn request(from: &mut impl BufRead, proceed: &mut impl Write) -> io::Result<Option<Self>> {
         let Some(mut request) = Self::head(from)? else { return Ok(None) };
         if request.remove("Expect").is_some() {

@@ -1,7 +1,7 @@
 //! Support for the whole-stack tests: unmodified programs against the built libraries.
 //!
 //! ```text
-//!  tests/*.rs   one claim each, per library and backend
+//!  tests/*.rs   claims, most of them per library and backend
 //!    │ Subject::launch                       │ Mount, Scratch        │ skip
 //!  program.rs   runs it, with a deadline   mount.rs  real file     skip.rs  counted,
 //!    │                                     systems on loop devices          never silent
@@ -12,12 +12,12 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `NOWAIT_TEST_SUBJECT` | `system` runs every test against the system's libaio (which proves the tests), `libaio` or `preload` only those of that library |
+//! | `NOWAIT_TEST_SUBJECT` | `system` runs the tests against the system's libaio (which proves the tests) and leaves out those of nowait's tools, `libaio` or `preload` runs only those of that library |
 //! | `NOWAIT_TEST_BACKENDS` | the backends, default `uring,kaio,threads` |
 //! | `NOWAIT_DIST` | the folder of the built files, default `dist` of the workspace |
 //! | `NOWAIT_SKIPS` | a file to which each skip is appended |
-//! | `NOWAIT_TEST_DISTURB` | a seed: a second thread disturbs every program, see `disturber.rs` |
-//! | `NOWAIT_TEST_LIMIT` | `addresses` (RLIMIT_AS of 1 GiB) or `locked` (mlockall): a limit on every program, see `limiter.rs` |
+//! | `NOWAIT_TEST_DISTURB` | a seed: a second thread disturbs the programs, unless a test excludes it, see `disturber.rs` |
+//! | `NOWAIT_TEST_LIMIT` | `addresses` (RLIMIT_AS of 1 GiB) or `locked` (mlockall): a limit on the programs, unless a test excludes it, see `limiter.rs` |
 //! | `NOWAIT_FULL` | `1` runs cross products and full-length cases |
 //! | `NOWAIT_SEED`, `NOWAIT_REQUESTS` | the first seed of `order`, and the requests of each run |
 //! | `NOWAIT_ROUNDS` | the rounds of each case of `borders`; default few, 10,000 at full length |

@@ -33,7 +33,7 @@ impl Limit {
         }
     }
 
-    /// Returns the limit that this run puts on all programs.
+    /// Returns the limit that this run puts on its programs.
     ///
     /// # Panics
     /// No limit has that name.

@@ -44,7 +44,7 @@ impl Kind {
         }
     }
 
-    /// Returns the command that makes it; empty if it needs no device.
+    /// Returns the command that makes a file system of this kind; empty if it needs no device.
     fn mkfs(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 => &["mkfs.ext4", "-q", "-F", "-E", "nodiscard"],
@@ -141,12 +141,12 @@ impl Mount {
         &self.point
     }
 
-    /// Returns a path inside it; creates nothing.
+    /// Returns a path inside the file system; creates nothing.
     pub fn file(&self, name: &str) -> PathBuf {
         self.point.join(name)
     }
 
-    /// Makes a folder inside it.
+    /// Makes a folder inside the file system.
     pub fn folder(&self, name: &str) -> PathBuf {
         let path = self.file(name);
         std::fs::create_dir_all(&path).expect("a folder in the mounted file system");
@@ -158,7 +158,7 @@ impl Mount {
         self.image.as_deref()
     }
 
-    /// Returns the loop device below it, from the mount table.
+    /// Returns the loop device below the file system, from the mount table.
     pub fn device(&self) -> Option<String> {
         let table = std::fs::read_to_string("/proc/self/mounts").expect("the mount table");
         let mine = |line: &&str| line.split(' ').nth(1) == self.point.to_str();

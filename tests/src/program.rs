@@ -37,7 +37,7 @@ pub struct Output {
     pub reports: Vec<Report>,
     /// The command line, environment included.
     pub line: String,
-    /// The time that it ran.
+    /// The time that the program ran.
     pub elapsed: Duration,
 }
 
@@ -72,7 +72,7 @@ impl Program {
         self
     }
 
-    /// Sets a variable of its environment.
+    /// Sets a variable of the program's environment.
     pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self

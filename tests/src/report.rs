@@ -53,7 +53,7 @@ impl Report {
     }
 }
 
-/// Takes the reports out of a file; a missing file has none, a broken line is a failure.
+/// Reads the reports of a file, and removes it. A missing file has none; a broken line panics.
 pub fn take(file: &Path) -> Vec<Report> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let _ = fs::remove_file(file);

@@ -91,7 +91,7 @@ impl Request {
         request
     }
 
-    /// Adds `RWF_*` flags to the request.
+    /// Sets the request's `RWF_*` flags.
     pub fn flags(mut self, flags: u32) -> Self {
         self.iocb.rw_flags = flags;
         self
@@ -276,7 +276,7 @@ impl Context {
         unsafe { aio::io_destroy(self.pointer) }
     }
 
-    /// Returns the address that libaio returned.
+    /// Returns the address that io_setup has stored.
     pub fn pointer(&self) -> ContextPointer {
         self.pointer
     }

@@ -21,12 +21,12 @@ impl Scratch {
         self.0.path()
     }
 
-    /// Returns a path inside it; creates nothing.
+    /// Returns a path inside the folder; creates nothing.
     pub fn file(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Makes a folder inside it.
+    /// Makes a folder inside this one.
     pub fn folder(&self, name: &str) -> PathBuf {
         let path = self.file(name);
         fs::create_dir_all(&path).expect("a folder in the scratch folder");

@@ -55,7 +55,7 @@ impl Server {
         ready::wait_for_socket(socket, &mut self.running);
     }
 
-    /// Returns the port of its TCP socket, which it prints when it has begun.
+    /// Returns the port of the server's TCP socket, which the server prints when it has begun.
     pub fn port(&mut self) -> u16 {
         loop {
             let said = self.running.stderr();

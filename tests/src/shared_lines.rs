@@ -37,7 +37,7 @@ pub struct SharedLine {
     pub functions: BTreeSet<String>,
 }
 
-/// The source of a function of the project, and its name.
+/// The path of the source of a function of the project, and the name of the function.
 type Owner = (String, String);
 
 /// Runs the program `independent`, and steps through its two threads, one after the other.

@@ -31,7 +31,7 @@ pub fn note(why: &str) {
     file.write_all(line.as_bytes()).expect("NOWAIT_SKIPS is writable");
 }
 
-/// Fails if one of `programs` is not installed; the reason names it.
+/// Returns a skip if one of `programs` is not installed; the reason names it.
 pub fn missing_program(programs: &[&str]) -> Result<(), Skip> {
     match programs.iter().find(|program| !installed(program)) {
         Some(program) => Err(Skip(format!("{program} is not installed"))),
@@ -39,7 +39,8 @@ pub fn missing_program(programs: &[&str]) -> Result<(), Skip> {
     }
 }
 
-/// Checks the requirement of mounts, other users' credentials and loop devices.
+/// Returns a skip unless the test runs as root, which mounts, loop devices and other users'
+/// credentials need.
 pub fn missing_root() -> Result<(), Skip> {
     // SAFETY: takes nothing, cannot fail.
     let uid = unsafe { libc::geteuid() };

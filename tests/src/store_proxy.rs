@@ -18,18 +18,18 @@ use crate::http::Message;
 pub enum Fault {
     /// The proxy closes the connection before the store receives the request.
     Cut,
-    /// The store receives half of it, then the connection ends. Tests do not use it with moto,
-    /// which takes the half for the whole.
+    /// The store receives half of the request, then the connection ends. Tests do not use this
+    /// fault with moto, which takes the half for the whole.
     Halve,
-    /// Status 500; the store does not receive it.
+    /// The proxy answers 500; the store does not receive the request.
     Fail,
-    /// Status 503 SlowDown; the store does not receive it.
+    /// The proxy answers 503 SlowDown; the store does not receive the request.
     SlowDown,
-    /// The store carries it out, and the proxy closes the connection without the response.
+    /// The store carries the request out, and the proxy closes the connection without the response.
     Forget,
-    /// The store carries it out, and the proxy answers 500.
+    /// The store carries the request out, and the proxy answers 500.
     Deny,
-    /// The store carries it out twice, and the client gets the second response.
+    /// The store carries the request out twice, and the client gets the second response.
     Repeat,
     /// The client gets half of the response's body, then the connection ends.
     Truncate,

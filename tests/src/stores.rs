@@ -39,7 +39,7 @@ const ACCOUNT_SIGNATURE: &str = "sv=2020-12-06&ss=b&srt=sco&sp=rwdlac&se=2999-01
 const DEADLINE: Duration = Duration::from_mins(1);
 /// Ports of servers.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
-/// Interval at which the test checks if it listens.
+/// Interval at which the test checks if a server listens.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// The kinds of servers.
@@ -122,7 +122,7 @@ impl Store {
         self.endpoint_at(self.address())
     }
 
-    /// Returns the endpoint of a proxy before it.
+    /// Returns the endpoint of a proxy before the server.
     pub fn endpoint_at(&self, address: SocketAddr) -> String {
         let endpoint = Self::endpoint(address);
         match self.kind {

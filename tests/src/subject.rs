@@ -119,8 +119,9 @@ impl Subject {
 
     /// Returns the subject with this library and backend; `None`: this run does not include it.
     ///
-    /// Under `NOWAIT_TEST_SUBJECT=system` every test runs once, against the system's library. The
-    /// user chose to leave the others out, so this is no skip.
+    /// Under `NOWAIT_TEST_SUBJECT=system` a test runs against the system's library, once for each
+    /// library that it is declared for. The user chose to leave the other backends out, so this is
+    /// no skip.
     pub fn chosen(library: Library, backend: Backend) -> Option<Self> {
         let backends = Backend::selected();
         let first = backends.first().is_some_and(|it| *it == backend || backend == Backend::Auto);

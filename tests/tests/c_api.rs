@@ -276,7 +276,7 @@ fn the_library_may_go_and_come_with_requests_in_flight() {
     }
 }
 
-/// Returns the functions that the header declares.
+/// Returns the functions of the version script, each of which the header must declare.
 fn declared() -> BTreeSet<String> {
     let header = fs::read_to_string(built("include/nowait.h")).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/api/capi/nowait.map");

@@ -41,7 +41,8 @@ fn programs_without_io_uring_and_native_aio_are_right_disturbed() {
     filtered(Container::bare(SECCOMP_RUN));
 }
 
-/// Lets the library choose its backend in a container, and disturbs with that backend's seed.
+/// Lets the library choose its backend in a container, and disturbs with the seed of the backend
+/// that works there.
 fn filtered(container: Container) {
     for library in [Library::Libaio, Library::Preload] {
         let Some(subject) = container.subject(library) else { continue };

@@ -15,7 +15,8 @@ const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 const SCARCE: &str = env!("CARGO_BIN_EXE_scarce");
 const SETXID: &str = env!("CARGO_BIN_EXE_setxid");
 
-/// Ways to end a process, the rounds of each, and `true` if only the preload library sees it.
+/// Ways to end a process, a context or a thread, the rounds of each, and `true` if only the preload
+/// library sees it.
 const ENDINGS: &[(&str, u32, bool)] = &[
     ("exit", 6, false),
     ("destroy", 10, false),

@@ -191,7 +191,7 @@ fn memory_lies_on_the_node_of_the_thread_that_used_it_first() {
     }
 }
 
-/// It takes two minutes.
+/// The measurement takes two minutes, so it runs only with `NOWAIT_FULL=1`.
 #[test]
 fn a_guest_without_packages_and_network_measures_itself() {
     if !nowait_tests::full() {

@@ -114,8 +114,8 @@ impl Drop for Disk {
     }
 }
 
-/// A disk that is stopped until this is dropped. A failing test drops this before its servers: a
-/// process that waits for the disk cannot be killed.
+/// Keeps a disk stopped until it is dropped. A failing test drops it before its servers: a process
+/// that waits for the disk cannot be killed.
 struct Still(i32);
 
 impl Drop for Still {

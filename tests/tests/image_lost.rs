@@ -80,7 +80,8 @@ impl Store {
     }
 }
 
-/// Returns for each block `Some(true)` if it has its content, `Some(false)` if it is zeroes.
+/// Returns for each block `Some(true)` if it has its content, `Some(false)` if it is zeroes, and
+/// `None` if it is neither or cannot be read.
 fn found(server: &Server) -> Vec<Option<bool>> {
     let read = |pattern: usize, at: usize| {
         let commands = [format!("read -P {pattern} {}k 4k", at * 4)];

@@ -38,7 +38,8 @@ fn fill(server: &Server, number: usize) -> Running {
     client.arg(server.uri(&name(number))).spawn()
 }
 
-/// Returns the number of images with writes in memory, from the server's status.
+/// Returns the number of images whose writes fill half of their share of the memory for writes,
+/// from the server's status.
 fn holding(status: &str) -> usize {
     let told =
         Program::new("curl").args(["-sS", "--unix-socket", status, "http://localhost/status"]);

@@ -1,6 +1,6 @@
 //! MariaDB stores its tables through nowait, and finds them again.
 //!
-//! Only by preloading: it takes `io_submit` from libaio, but calls `io_getevents` through
+//! Only by preloading: MariaDB takes `io_submit` from libaio, but calls `io_getevents` through
 //! `syscall()`.
 
 use std::convert::Infallible;

@@ -40,8 +40,8 @@ pages! {
     exec_completes_writes_and_keeps_quiet = "exec";
 }
 
-/// The page whose results depend on the backend: only `few_threads_serve_many_reads` runs its
-/// cases.
+/// The page whose results depend on the backend: `few_threads_serve_many_reads` runs each of its
+/// cases on the backends for which the case holds.
 const THREADS: &str = "threads";
 
 fn page_holds(subject: Subject, page: &str) {
@@ -81,7 +81,8 @@ fn the_64_names_and_the_old_versions_are_the_same() {
     }
 }
 
-/// The threads backend needs a thread for each blocking call, the other backends do not.
+/// The threads backend needs a thread for each read in flight. io_uring does not, nor does native
+/// AIO for direct reads.
 #[test]
 fn few_threads_serve_many_reads() {
     let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
@@ -140,7 +141,7 @@ fn launched(subject: Subject, profile: Option<&str>, program: &str) -> Program {
     }
 }
 
-/// The seccomp profile, and the backend that works under it.
+/// The seccomp profile, and the backend that works under the profile.
 const CONTAINERS: [(&str, Backend); 2] = [("docker", Backend::Kaio), ("bare", Backend::Threads)];
 
 #[test]

@@ -51,7 +51,7 @@ for_each_subject!(a_child_of_any_kind_has_what_the_kernel_gives_it, offspring, [
 /// Also checks children that run no handler of fork: those of _Fork, clone and clone3.
 fn offspring(subject: Subject) {
     static SYSTEM: [OnceLock<String>; 2] = [const { OnceLock::new() }; 2];
-    // With libaio.so.1 alone, the library does not see how a process ends.
+    // libaio.so.1 alone does not see that a process ends by _exit or exec.
     let is_watched = subject.library != Library::Libaio;
     let table = |subject: Subject| {
         let scratch = Scratch::new("offspring");
@@ -112,7 +112,7 @@ fn ends_with_its_last_thread(subject: Subject, case: &str, says: &str) {
     subject.assert_served(&output);
 }
 
-// libaio.so.1 alone does not see that the process ends; docs/limits.md says so.
+// daemon(3) ends the parent by _exit, which libaio.so.1 alone does not see; docs/limits.md says so.
 for_each_subject!(
     becoming_a_daemon_loses_nothing,
     |subject| holds(subject, "children", &["daemon"]),

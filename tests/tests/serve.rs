@@ -15,7 +15,8 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 
 const SIZE: u64 = 64 << 20;
-/// NBD_ESHUTDOWN, the error of a request that the server does not carry out because it ends.
+/// NBD_ESHUTDOWN, the error of a request that the server does not carry out because the server
+/// ends.
 const SHUTDOWN: u32 = 108;
 const CACHES: [&str; 3] = ["none", "user", "host"];
 

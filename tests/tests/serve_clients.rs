@@ -1,6 +1,6 @@
-//! Descriptors, mappings and memory of `nowait serve` are the same after a thousand clients of each
-//! kind as before, also if clients stop in the middle or violate the protocol. The test prints the
-//! figures: `cargo test … --test serve_clients -- --nocapture`.
+//! Descriptors, mappings and memory of `nowait serve` hardly grow by a thousand clients of each
+//! kind, also if clients stop in the middle or violate the protocol. The test prints the figures:
+//! `cargo test … --test serve_clients -- --nocapture`.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -51,7 +51,7 @@ struct Doors {
     status: PathBuf,
 }
 
-/// A client: the first argument selects one of several kinds of misbehaviour, or none.
+/// A client: the number selects one of several kinds of misbehaviour, or none.
 type Visit = fn(&Doors, usize) -> io::Result<()>;
 
 fn connect(socket: &Path) -> io::Result<UnixStream> {
@@ -111,7 +111,7 @@ fn vmm(doors: &Doors, way: usize) -> io::Result<()> {
 
 const REGION_BYTES: u64 = 1 << 20;
 
-/// Makes SET_MEM_TABLE with this number of regions.
+/// Makes SET_MEM_TABLE with `regions` regions.
 fn memory_table(regions: u32) -> Vec<u8> {
     let mut body = [regions, 0].map(u32::to_ne_bytes).concat();
     for region in 0..u64::from(regions) {

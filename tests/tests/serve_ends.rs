@@ -239,7 +239,7 @@ fn ended(scene: Scene, start: Instant) -> Outcome {
     }
 }
 
-/// Kills a server in `state`, starts another one, and waits until that serves.
+/// Kills a server in `state`, starts a second one, and waits until the second one serves.
 fn is_there_again(state: State) -> Option<Outcome> {
     let scratch = Scratch::new("ends");
     let scene = Scene::set(&scratch, state)?;

@@ -82,7 +82,7 @@ fn who_is_slow_at_the_status_socket_does_not_keep_others() {
     let mut slow = UnixStream::connect(&status).expect("a connection");
     slow.write_all(b"GET ").expect("the beginning of a question");
     assert!(ask(&status).contains("\"exports\""));
-    // The server has disconnected it.
+    // The server has disconnected the slow client.
     assert_eq!(slow.read(&mut [0; 16]).expect("the end"), 0);
     server.stop();
 }

@@ -91,7 +91,7 @@ const JOBS: &[Job] = &[
 const SKIPPED: i32 = 77;
 
 /// Runs the named jobs in full, or in their quick form after `--quick`; without a name, runs all
-/// jobs with a lane in their quick form.
+/// jobs except those of [`Lane::Named`], in their quick form.
 pub(crate) fn run(names: &[&str]) -> Result<()> {
     if names == ["--list"] {
         JOBS.iter().for_each(|(name, ..)| println!("{name}"));

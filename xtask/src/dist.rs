@@ -35,7 +35,7 @@ const SOURCES: &str = "crates/api";
 struct Library {
     soname: &'static str,
     sources: &'static [&'static str],
-    /// With musl, only this number of the first `sources` is used.
+    /// How many of `sources`, from the first on, are used with musl.
     sources_with_musl: usize,
     version_script: &'static str,
     define: &'static str,

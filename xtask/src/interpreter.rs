@@ -18,8 +18,8 @@ pub(crate) const ABI3: &str = ".abi3.so";
 /// version.
 const VERSIONS: [&str; 8] = ["3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.15"];
 
-/// The program by which an interpreter prints its version and kind. It must be able to make
-/// environments.
+/// The program by which an interpreter prints its version and kind. The interpreter must be able to
+/// make environments.
 const ASK: &str = "
 import sys, sysconfig, venv
 lock = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else ''
@@ -32,7 +32,7 @@ pub(crate) struct Interpreter {
     pub(crate) program: String,
     /// The version without its last number: `3.13`, or `3.13t`.
     pub(crate) version: String,
-    /// All of its version.
+    /// The whole version.
     release: String,
 }
 
@@ -70,8 +70,8 @@ impl Interpreter {
         self.version.ends_with('t')
     }
 
-    /// Returns `true` if the interpreter accepts a module of the stable interface; otherwise it
-    /// needs its own.
+    /// Returns `true` if the interpreter accepts a module of the stable interface; otherwise the
+    /// interpreter needs a module of its own.
     fn has_stable_interface(&self) -> bool {
         !self.is_free_threaded() && self.version != "3.10"
     }
@@ -82,7 +82,7 @@ impl Interpreter {
         self.version != "3.13t"
     }
 
-    /// Returns the file name of its extension module.
+    /// Returns the end of the file name of the interpreter's extension module.
     pub(crate) fn ending(&self) -> &'static str {
         if self.has_stable_interface() { ABI3 } else { ".so" }
     }

@@ -1,4 +1,4 @@
-//! Development commands, called as `cargo x COMMAND`; the Makefile names them all.
+//! Development commands, called as `cargo x COMMAND`; `cargo x help` lists those for people.
 //!
 //! ```text
 //!   make test ── cargo x ci, ci.sh ──┬─ tidy                 (tidy.rs, tidy/)
@@ -31,8 +31,8 @@ mod wheels;
 use std::env;
 use std::process::ExitCode;
 
-/// The features of every build of the workspace. One list, so that its crates are compiled only
-/// once.
+/// The features of every build for tests and documents. One list, so that the crates of the
+/// workspace are compiled only once.
 const FEATURES: &str = "nowait/futures-io,nowait/tokio";
 
 const HELP: &str = "\

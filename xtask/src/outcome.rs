@@ -39,7 +39,8 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Processes a line of the output of `cargo test`.
+    /// Keeps a line of the output of `cargo test` if it names a failed test, or is one of the first
+    /// lines of the output of such a test.
     pub(crate) fn note(&mut self, line: &str) {
         const WANTED: usize = 16;
         let names_one = line.starts_with("test ") && line.ends_with(" FAILED");

@@ -68,7 +68,7 @@ fn test(interpreter: &Interpreter, line: impl FnMut(&str)) -> Result<()> {
     process::stream(test, line)
 }
 
-/// The sources of a package below python/, and the name of its extension module.
+/// The sources of a package below python/, and the name of the package's extension module.
 type Module = (&'static str, &'static str);
 
 const PACKAGE: Module = ("nowait", "_nowait");
@@ -157,8 +157,8 @@ fn sources(sh: &Shell, python: &Path, name: &str, version: &str) -> Result<PathB
     let folders = sh.create_dir(target().join("python/sources"))?;
     let folder = folders.join(format!("{name}-{version}"));
     if !folder.is_dir() {
-        // An interpreter that this version no longer supports runs its tests with an older version
-        // installed.
+        // An interpreter that this version of the package no longer supports runs the package's
+        // tests with an older version installed.
         let pip = cmd!(sh, "{python} -m pip download -q --disable-pip-version-check --no-deps");
         let pip = pip.args(["--ignore-requires-python", "--no-binary", name, "--dest"]);
         process::run(pip.arg(&folders).arg(format!("{name}=={version}")))?;

@@ -3,7 +3,7 @@
 //! ```text
 //!   layers      a crate depends only on lower ones
 //!   modules     a module imports only those of lower floors
-//!   boundaries  system calls in core/sys, atomics of core/retry in primitives.rs, no naps in tests
+//!   boundaries  foreign code only in core/sys, atomics of modelled crates from sys, no test sleeps
 //!   text        columns, file length, leading `//!`, unfinished work
 //!   locks       the tables of locks name each lock, and nothing else
 //!   messages    docs/errors.md explains each message, and nothing else

@@ -1,5 +1,5 @@
 //! The wheels of the Python package, in `dist/wheels`. They are built with zig, which has the C
-//! libraries of all targets, checked by auditwheel, and tried by each installed interpreter.
+//! libraries of all targets, checked by auditwheel, and tried by the installed interpreters.
 //!
 //! | wheel | for | because |
 //! |---|---|---|

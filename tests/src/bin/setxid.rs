@@ -148,7 +148,7 @@ fn every_thread_changes(folder: &Path) {
     all_are(&format!("Uid {OTHER_USER}\t{OTHER_USER}\t{OTHER_USER}"));
 }
 
-/// Runs writes that make the file longer, reads, direct requests and syncs, on every thread.
+/// Runs writes that make the file longer, reads, direct requests and a sync, to their end.
 fn work(context: &Context, file: &File, direct: &File, round: usize) {
     let mut requests = Vec::new();
     for block in 0..4 {

@@ -1,4 +1,4 @@
-//! A small NBD server behind the server under test, which can keep it waiting.
+//! A small NBD server behind the server under test. The small server can keep the other waiting.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};

@@ -65,14 +65,12 @@ const BOUNDARIES: &[Boundary] = &[
         part: Part::All,
         advice: "atomics of this crate come from nowait_sys::primitives, for loom",
     },
-    // The exception polls a foreign program with a deadline.
     Boundary {
         pattern: &SLEEPS,
         inside: &[""],
-        except: &["tests/src/wait.rs"],
+        except: &[],
         part: Part::Tests,
-        advice: "a test that sleeps: wait for the event (a channel, a barrier, a virtual clock), \
-                 or poll a foreign program in tests/src/wait.rs",
+        advice: "a test that sleeps: wait for the event (a channel, a barrier, a virtual clock)",
     },
 ];
 
@@ -120,7 +118,6 @@ mod tests {
             ("crates/core/sys/src/primitives.rs", atomic, &[]),
             ("crates/core/block/src/kick.rs", atomic, &[]),
             ("tests/tests/fio.rs", nap, &[1]),
-            ("tests/src/wait.rs", nap, &[]),
             (BLOCK, nap, &[]),
             (BLOCK, &module, &[3]),
         ] {

@@ -1,4 +1,5 @@
-//! The layer rule: a crate depends only on crates of lower layers.
+//! The layer rule: a crate depends only on crates of lower layers, except the pairs of
+//! [`SAME_LAYER`].
 
 use toml::{Table, Value};
 
@@ -47,8 +48,8 @@ const SAME_LAYER: &[(&str, &str)] = &[
 /// Packages with system calls.
 const SYSTEM: &[&str] = &["libc", "io-uring", "rustix", "nix"];
 
-/// The crates that may use them: the layer for system calls, programs that use the libraries from
-/// outside, and simulations that answer system calls.
+/// The crates that may use the packages of [`SYSTEM`]: the layer for system calls, programs that
+/// use the libraries from outside, and simulations that answer system calls.
 const SYSTEM_USERS: &[&str] = &[
     "nowait-sys",
     "nowait-harness",
@@ -102,7 +103,8 @@ fn named(manifest: &Table) -> Vec<(String, bool)> {
     named.collect()
 }
 
-/// Returns the finding if `package` makes system calls through `named`. Tests may.
+/// Returns the finding if `package` makes system calls through `named`. Dependencies of tests may
+/// do so.
 fn judge_system(package: &str, named: &str, is_dev: bool) -> Option<String> {
     let is_wrong = !is_dev && !SYSTEM_USERS.contains(&package) && SYSTEM.contains(&named);
     is_wrong.then(|| format!("{named} is for nowait-sys: add a safe function there"))

@@ -1,4 +1,5 @@
-//! The tables of locks name each lock of the product, and nothing else.
+//! The tables of locks name each lock of `crates/core` and `crates/api`, and nothing else but
+//! flags.
 
 use super::Finding;
 use super::source::{Source, closing_brace};
@@ -7,7 +8,7 @@ use regex_lite::Regex;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The first words of a table of locks; it ends with its block.
+/// The first words of a table of locks; the table ends with its code block.
 const TABLE: &str = "Lock ordering:";
 
 /// Words of a table that are not locks.

@@ -1,4 +1,5 @@
-//! The floors of a crate: a module imports only modules of lower floors.
+//! The floors of a crate: a module imports only modules of lower floors, except on at most one
+//! floor.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -12,7 +12,8 @@ const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!
 /// Documents whose lines must fit into 100 columns, because they are read beside the code.
 const BROKEN_DOCUMENTS: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
-/// No line is wider than 100 columns. Tables and links of a document cannot be broken.
+/// No line of code, or of [`BROKEN_DOCUMENTS`], is wider than 100 columns. The exceptions are rows
+/// of tables, and links of a document, which cannot be broken.
 pub(super) fn columns(source: &Source, findings: &mut Vec<Finding>) {
     if source.extension() == "md" && !BROKEN_DOCUMENTS.contains(&source.path.as_str()) {
         return;

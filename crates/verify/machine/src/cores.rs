@@ -24,12 +24,12 @@ pub use lines::{LINE_NS, Wait};
 pub(crate) const STEP_NS: u64 = 5;
 /// Time of a system call without its work.
 const CALL_NS: u64 = 200;
-/// Time of a transfer of a page, in its system call; a buffered write holds its inode's lock
-/// meanwhile.
+/// Time of the work of pread(2) and io_submit(2), and of a buffered write, which holds its inode's
+/// lock meanwhile.
 pub(crate) const TRANSFER_NS: u64 = 900;
-/// Time in which the device reads or writes a page; it has room for all requests at once.
+/// Longest time of a transfer in the device, which has room for all requests at once.
 const DEVICE_NS: u64 = 10_000;
-/// Time from a call that wakes a thread until that runs.
+/// Time from a call that wakes a thread until the thread runs.
 const WAKE_NS: u64 = 5_000;
 
 /// Lines of the kernel have addresses that no program has.
@@ -41,7 +41,7 @@ pub(crate) struct Cores {
     pub(crate) lines: Lines,
 }
 
-/// Atomic operations of all threads are observed.
+/// `true` after [`begin`]: from then on, atomic operations of all threads are observed.
 #[unsafe(export_name = "simulated_observes")]
 static OBSERVES: AtomicBool = AtomicBool::new(false);
 
@@ -85,8 +85,8 @@ impl World {
 }
 
 /// From now on, gives each thread of the calling thread's machine a processor. The machine must
-/// have a process of its own. Nothing is random any more: pages are cached, transfers are whole,
-/// and each takes the same time.
+/// have a process of its own. The machine no longer switches threads at random, and all pages are
+/// cached; transfers are whole.
 ///
 /// # Panics
 /// The thread is on no machine.

@@ -12,8 +12,8 @@ pub fn set_faults(faults: Faults) {
     with_machine(|world| world.faults = faults);
 }
 
-/// Makes rings cancel waiting requests when the thread ends that entered them. Linux does so with
-/// requests that it continues on that thread, and with those of its unbound workers.
+/// Makes rings cancel the waiting requests that an ending thread submitted. Linux does so with
+/// requests that it continues on the submitting thread, and with those of its unbound workers.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -96,8 +96,8 @@ pub fn come_whole() {
     with_machine(|world| world.rates.short = 0);
 }
 
-/// Makes each call that zeroes a range take at least this long, as on a device that must write
-/// zeroes.
+/// Makes each call that zeroes a range take at least `ns` nanoseconds, as on a device that must
+/// write zeroes.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -105,7 +105,7 @@ pub fn zero_slowly(ns: u64) {
     with_machine(|world| world.zeroing_ns = ns);
 }
 
-/// Makes /sys show this number of request tags for the device.
+/// Makes /sys show `tags` request tags for the device.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -113,7 +113,8 @@ pub fn say_tags(tags: u32) {
     with_machine(|world| world.tags = Some(tags));
 }
 
-/// Returns how often a file is open, in all threads.
+/// Returns the number of open files of a path, in all threads: each open counts once, each copy of
+/// its descriptor not.
 ///
 /// # Panics
 /// The thread is on no machine, or the file does not exist.
@@ -122,7 +123,7 @@ pub fn opens_of(path: &str) -> usize {
 }
 
 /// Draws the remains of a file if the power failed now, with the losses `faults`. The run
-/// continues: it checks many cuts and its end.
+/// continues, so that it can check many cuts and its end.
 ///
 /// # Panics
 /// The thread is on no machine, or the file does not exist.

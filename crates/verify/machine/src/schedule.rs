@@ -22,11 +22,11 @@ use std::{
 /// Frequencies of a run, in parts per million.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
-    /// Another thread runs at a system call.
+    /// A system call chooses the running thread anew.
     pub(crate) switch: u32,
-    /// Another thread runs before a lock is taken.
+    /// A thread yields or sleeps before it takes a lock.
     pub(crate) lock: u32,
-    /// A page is cached when a read that must not wait asks for it.
+    /// A page that no transfer has read yet counts as cached.
     pub(crate) cached: u32,
     /// A transfer is short.
     pub(crate) short: u32,
@@ -98,19 +98,19 @@ struct Thread {
     call: &'static str,
     /// The number of the thread's descriptor table.
     table: usize,
-    /// Number of steps of the program that it has begun.
+    /// Number of steps of the program that the thread has begun.
     steps: u32,
-    /// Number of locks that it has taken since its last system call.
+    /// Number of locks that the thread has taken since its last system call.
     locks: u32,
     /// The thread takes the signals of its process.
     takes_signals: bool,
     /// Signals whose handlers have not run.
     signals: VecDeque<SigInfo>,
-    /// A signal has ended its sleep.
+    /// A signal has ended the thread's sleep.
     is_interrupted: bool,
-    /// Number of its sleeps.
+    /// Number of the thread's sleeps.
     sleeps: i64,
-    /// Number of its sleeps for a transfer.
+    /// Number of the thread's sleeps for a transfer.
     transfers: u64,
     /// The clock of the thread's processor, while the thread does not run.
     clock: u64,
@@ -230,8 +230,8 @@ impl World {
         self.threads[self.running].transfers
     }
 
-    /// Delivers a signal to one of the threads that take signals, and wakes it if its sleep can be
-    /// interrupted.
+    /// Delivers a signal to one of the threads that take signals, if any, and wakes it if its sleep
+    /// can be interrupted.
     pub(crate) fn send_signal(&mut self, signal: SigInfo) {
         let takes = |it: &Thread| it.takes_signals && it.state != State::Ended;
         let takers: Vec<usize> =
@@ -363,7 +363,7 @@ impl core::ops::DerefMut for Cpu<'_> {
 }
 
 impl Cpu<'_> {
-    /// Sleeps for `key` until the thread is woken or the time comes.
+    /// Sleeps for `key` until the thread is woken or interrupted, or the time comes.
     pub(crate) fn sleep(&mut self, key: Key, until: Option<u64>) -> Slept {
         let me = self.me;
         self.threads[me].state = State::Asleep { key, until };
@@ -493,8 +493,9 @@ impl Machine {
     /// Runs `main` and the threads that it starts on a machine of its own, until all have ended.
     ///
     /// # Errors
-    /// `main` panicked; the threads wait for an event that never happens; or too many system calls
-    /// were made. Threads that have not ended then sleep permanently.
+    /// A thread panicked; the threads wait for an event that never happens; or there were too many
+    /// system calls, or too many locks without one. Threads that have not ended then sleep
+    /// permanently.
     pub fn run<T: Send + 'static>(
         seed: u64,
         main: impl FnOnce() -> T + Send + 'static,

@@ -10,7 +10,7 @@ pub struct Step {
     pub thread: String,
     /// Number of earlier steps of this thread.
     pub number: u32,
-    /// Its description.
+    /// The step's description.
     pub text: String,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Step {
 /// The steps of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
-    /// Takes only these; `None`: all.
+    /// The steps to take; `None`: all.
     pub(crate) only: Option<Vec<Step>>,
     /// Receives each step before it is taken: the process may end in it.
     pub(crate) told_to: Option<File>,

@@ -185,7 +185,7 @@ fn an_attempt_at_a_page_that_is_missing_starts_its_read() {
     assert!(there * 3 < missing && sleeps * 3 > missing, "{there} and {sleeps} of {missing}");
 }
 
-/// A throttled writer holds the inode's lock meanwhile.
+/// A throttled writer holds the inode's lock while it is held up.
 #[test]
 fn a_throttled_write_keeps_others_waiting() {
     let _alone = alone();

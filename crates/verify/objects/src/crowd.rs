@@ -12,10 +12,10 @@ const ROUNDS: u64 = 4_000;
 /// Highest share of stored to live data: 1.4, plus a few segments that cannot be collected yet.
 const HELD_PERCENT_MAX: u64 = 155;
 
-/// Clients overwrite a part of an image.
+/// Clients overwrite random blocks of an image, each write followed by a flush.
 ///
 /// # Errors
-/// The store holds too much.
+/// The store holds too much, a flush does not end, or the image cannot be filled or is not served.
 pub fn program(world: &mut World) -> Result<(), String> {
     let (segment_blocks, garbage_percent) = (16, 30);
     let (checkpoint_segments, checkpoint_bytes) = (16, 64 << 10);
@@ -33,7 +33,7 @@ pub fn program(world: &mut World) -> Result<(), String> {
     let clients = world.prng.range(4..=16) as usize;
     let mut waiting: Vec<u64> = Vec::new();
     for _ in 0..ROUNDS {
-        // A random client waits for its flush, the others do not.
+        // Once each client waits for a flush, the next write waits until one of the flushes ends.
         let block = world.prng.range(0..=BLOCKS - 1);
         let data = vec![2; 512];
         world.submit(image, Request::Write { offset: block * 512, data, durable: false });

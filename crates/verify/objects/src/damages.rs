@@ -18,11 +18,12 @@ pub enum Damage {
     Empty,
     /// The object loses the second half of its bytes.
     Cut,
-    /// A bit near its front is changed.
+    /// A bit near the object's front is changed.
     Front,
-    /// A bit near its end is changed.
+    /// A bit near the object's end is changed.
     End,
-    /// A head has an earlier content; another object has the content of another one of its kind.
+    /// A head gets an earlier content; any other object gets the content of another one of its
+    /// kind.
     Older,
 }
 

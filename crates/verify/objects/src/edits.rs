@@ -26,7 +26,7 @@ struct Editing {
     /// The newest writer that had found the image when the edit began: its epoch, and the number of
     /// its flushed changes.
     newest: Option<(u64, usize)>,
-    /// The number of its size in `sizes`, if it changes the size.
+    /// The number of the edit's size in `sizes`, if the edit changes the size.
     size: Option<usize>,
     is_alive: bool,
 }
@@ -62,7 +62,8 @@ impl Edits {
         self.begin(Edit::Snapshot(name), histories, now_ns);
     }
 
-    /// Begins to remove the `nth` snapshot.
+    /// Begins to remove a snapshot, which `nth` chooses, unless there is none or too many edits
+    /// run.
     pub fn remove(&mut self, nth: usize, store: &Store, now_ns: u64) -> Result<(), String> {
         let nth = nth % self.kept.len().max(1);
         self.judge(store)?;
@@ -74,7 +75,7 @@ impl Edits {
         Ok(())
     }
 
-    /// Begins to make the image larger, if it is smaller.
+    /// Begins to make the image larger, if it is smaller than `size_bytes`.
     pub fn grow(&mut self, size_bytes: u64, now_ns: u64) {
         self.begin(Edit::Grow(size_bytes), &Vec::new(), now_ns);
     }
@@ -187,7 +188,7 @@ impl Edits {
         self.kept.values().next().cloned()
     }
 
-    /// Describes the edits in progress.
+    /// Describes one of the edits in progress, if there are any.
     pub fn unfinished(&self) -> Option<String> {
         self.alive().next().map(|it| format!("{:?} does not end", it.edit))
     }

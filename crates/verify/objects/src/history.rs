@@ -52,8 +52,7 @@ impl History {
         self.changes.is_empty()
     }
 
-    /// Returns the largest number of changes, from `from` on, after which the image has this
-    /// content.
+    /// Returns the largest number of changes, at least `from`, after which the content is `image`.
     pub fn find(&self, image: &[Version], from: usize) -> Option<usize> {
         let mut state = self.base.clone();
         let mut found = (from == 0 && state == image).then_some(0);

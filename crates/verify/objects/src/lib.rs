@@ -6,7 +6,7 @@
 //!     edits      snapshots beside them, read from the objects themselves
 //!     clones     images cloned from a snapshot
 //!     sizes      the possible sizes of the image
-//!     leftovers  the objects that may be in the store at the end of a run
+//!     leftovers  objects of dead writers that must be gone at the end of a run
 //!     store    objects in memory, with late, lost, repeated or damaged answers
 //!     history  the possible contents of an image: those of a disk with a volatile cache
 //!   world    writers and editors for programs of their own:

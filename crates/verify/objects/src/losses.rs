@@ -91,7 +91,8 @@ fn served(world: &mut World, client: usize, request: Request) -> Result<Vec<u8>,
     result.map_err(|why| format!("{why:?}: {:?}", world.status(client)))
 }
 
-/// Loses an object other than the head; returns `true` if other objects show that it existed.
+/// Loses a random object, or none if the draw is the head; returns `true` unless nothing shows that
+/// the lost object existed.
 fn lose(world: &mut World) -> Result<bool, String> {
     let head = world.store.head()?;
     let keys: Vec<Key> = world.store.objects().map(|(key, _)| key).collect();

@@ -89,7 +89,7 @@ struct Client {
     /// The writer does not have the key of the image.
     is_stranger: bool,
     epoch: u64,
-    /// The time of its start, on the clock of the sizes.
+    /// The time of the writer's start, on the clock of the sizes.
     since: u64,
     /// A read of the whole image was requested from the writer.
     is_asked: bool,
@@ -122,7 +122,7 @@ pub struct Run {
 /// Number of last events that a failure shows.
 const NOTES_MAX: usize = 150;
 
-/// Runs a seed with this number of actions, with or without a mistake.
+/// Runs a seed with `actions` actions, with or without a mistake.
 ///
 /// # Errors
 /// The failed claim.
@@ -208,7 +208,7 @@ impl Run {
         }
     }
 
-    /// Makes a clone of a snapshot, and lets two writers serve it.
+    /// Makes a clone of a snapshot, and lets writers serve it one after the other.
     fn clone(&mut self) -> Result<(), String> {
         let Some((snapshot, image)) = self.edits.any() else { return Ok(()) };
         self.store.faults = Faults::swarm(&mut self.prng);

@@ -57,7 +57,7 @@ pub type Home = usize;
 /// The image with the writers.
 pub const IMAGE: Home = 0;
 
-/// A clone of it.
+/// The clone of that image.
 pub const CLONE: Home = 1;
 
 /// An event.

@@ -70,13 +70,13 @@ pub fn settings(prng: &mut Prng, writer: u8) -> Settings {
 }
 
 impl World {
-    /// Lets a writer make an image of this number of blocks of 512 bytes.
+    /// Starts a writer that makes an image of `blocks` blocks of 512 bytes.
     pub fn create(&mut self, settings: Settings, image: ImageId, blocks: u64) -> usize {
         let geometry = Geometry { block_bytes: 512, size_bytes: blocks * 512, encryption: None };
         self.open(settings, Origin::Create { image, geometry })
     }
 
-    /// Starts a writer.
+    /// Starts a writer of [`IMAGE`].
     pub fn open(&mut self, settings: Settings, origin: Origin) -> usize {
         self.open_at(IMAGE, settings, origin)
     }
@@ -94,7 +94,7 @@ impl World {
         self.clients.len() - 1
     }
 
-    /// Kills a writer; its operations stay in flight.
+    /// Kills a client; its operations stay in flight.
     pub fn kill(&mut self, client: usize) {
         self.clients[client] = Client::Killed;
     }
@@ -104,7 +104,7 @@ impl World {
         self.stopped_ns[client] = self.now_ns + for_ns;
     }
 
-    /// Returns the state of a writer; `None`: it was killed.
+    /// Returns the state of a writer; `None`: it was killed, or the client is an editor.
     pub fn status(&self, client: usize) -> Option<Status> {
         match &self.clients[client] {
             Client::Writer(image) => Some(image.status()),
@@ -165,7 +165,7 @@ impl World {
         outcome.ok_or("an edit does not end")?.map_err(str::to_owned)
     }
 
-    /// Runs events until `is_so` returns a value.
+    /// Runs events until `is_so` returns a value; `None`: no event is left, or too many have run.
     pub fn until<T>(&mut self, is_so: impl Fn(&World) -> Option<T>) -> Option<T> {
         for _ in 0..EVENTS_MAX {
             self.drain();

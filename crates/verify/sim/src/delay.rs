@@ -58,7 +58,8 @@ pub enum Access {
     Disk {
         /// Seek to the next track, in nanoseconds.
         track_seek_ns: u64,
-        /// Seek over all of the disk, in nanoseconds; in between it grows as the square root.
+        /// Seek over all of the disk, in nanoseconds. Between the two seeks, the time grows as the
+        /// square root of the distance.
         full_seek_ns: u64,
         /// One turn, in nanoseconds.
         turn_ns: u64,

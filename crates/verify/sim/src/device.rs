@@ -20,8 +20,8 @@ pub struct Config {
     pub sector_bytes: usize,
     /// The service times of requests, and the next one to serve.
     pub model: Model,
-    /// An existing device, which replaces `model`. The device keeps every committed request: only
-    /// requests that were not committed can be cancelled.
+    /// An existing device, which replaces `model`. The device keeps the committed requests: only
+    /// those that were not committed, or are stuck, can be cancelled.
     pub hardware: Option<Hardware>,
     /// Keeps data. If false, reads leave memory unchanged, and only sizes and times are real: for
     /// measurements that move more data than fits into memory.
@@ -139,7 +139,8 @@ impl SimDevice {
         self.service.lock().faults = faults;
     }
 
-    /// Releases stuck requests: they complete like any other.
+    /// Releases the requests that the fault `stuck` holds: they complete like others. A poll for
+    /// events that never come stays.
     pub fn release_stuck(&self) {
         self.service.lock().release_stuck();
     }

@@ -72,11 +72,11 @@ pub struct Faults {
     pub fail: Option<(u64, Errno)>,
     /// Most bytes that all files can hold, counted in whole sectors; `None`: no limit.
     pub capacity_bytes: Option<u64>,
-    /// The promise that it breaks.
+    /// The promise that the device breaks.
     pub lies: Option<Lies>,
 }
 
-/// A device whose lies the tests must detect.
+/// A promise that a device breaks; the tests must detect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lies {
     /// Flushes succeed and do nothing; RWF_DSYNC and RWF_SYNC too.
@@ -105,7 +105,7 @@ pub(crate) enum Kind {
 }
 
 impl Faults {
-    /// Returns a device without faults whose cache survives a power cut.
+    /// Returns the settings of a device without faults whose cache survives a power cut.
     pub const fn none() -> Faults {
         Faults {
             read_error_ppm: 0,
@@ -127,8 +127,8 @@ impl Faults {
         }
     }
 
-    /// Returns a device without faults while the power is on, whose volatile cache loses as much as
-    /// possible in a power cut.
+    /// Returns the settings of a device without faults while the power is on, whose volatile cache
+    /// loses much in a power cut.
     pub const fn volatile_cache() -> Faults {
         let half = CERTAIN_PPM / 2;
         Faults { lost_ppm: half, torn_ppm: half, reorder: true, ..Faults::none() }

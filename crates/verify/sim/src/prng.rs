@@ -55,8 +55,8 @@ impl Prng {
         range.start() + self.below((range.end() - range.start()).saturating_add(1))
     }
 
-    /// Returns `true` `ppm` times in a million. Draws one number for every `ppm`, so that switching
-    /// a fault off does not change the rest of the run.
+    /// Returns `true` `ppm` times in a million. Draws one number whatever `ppm` is, so that
+    /// switching a fault off does not change the rest of the run.
     pub fn chance(&mut self, ppm: u32) -> bool {
         self.below(u64::from(CERTAIN_PPM)) < u64::from(ppm)
     }
@@ -85,8 +85,8 @@ impl Prng {
         if off { 0 } else { ppm_max >> bits }
     }
 
-    /// Changes the weights of kinds to those of a swarm, see [`Prng::swarm_ppm`]: a third becomes
-    /// 0, the others up to four times as large.
+    /// Changes the weights of kinds to those of a swarm, see [`Prng::swarm_ppm`]: about a third
+    /// become 0, the others up to four times as large.
     pub fn swarm(&mut self, weights: &mut [u32]) {
         for weight in weights {
             *weight = if self.chance(350_000) { 0 } else { *weight << self.index(3) };

@@ -277,7 +277,7 @@ impl Service {
         self.trace.note(at_ns, What::Fault { request: request.number, fault });
     }
 
-    /// Ends a request early if possible; a write being served may have changed a part.
+    /// Ends a request early if possible; a write being served may have changed some of its sectors.
     pub(crate) fn cancel(&mut self, queue: usize, token: u64) {
         let is_it = |request: &Request| request.queue == queue && request.bio.token == token;
         let now_ns = self.clock.now_ns();
@@ -304,7 +304,8 @@ impl Service {
         }
     }
 
-    /// Releases the stuck requests: they are served like any other.
+    /// Releases the requests that the fault `stuck` holds: they are served like any other. Polls
+    /// for events that never come stay.
     pub(crate) fn release_stuck(&mut self) {
         for mut request in core::mem::take(&mut self.stuck) {
             if request.fate == Fate::Stuck {

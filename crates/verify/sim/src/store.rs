@@ -218,8 +218,8 @@ impl File {
         }
     }
 
-    /// Loses pending writes permanently: no flush will bring them to the medium, though reads see
-    /// them. Sizes are kept.
+    /// Loses each pending write before `mark` for which `lost` returns `true`: no flush will bring
+    /// it to the medium, though reads see it. Sizes are kept.
     pub fn forget(&mut self, mark: u64, mut lost: impl FnMut() -> bool) {
         for pending in self.pending.iter_mut().filter(|pending| pending.number < mark) {
             if let Change::Write { sectors, .. } = &mut pending.change

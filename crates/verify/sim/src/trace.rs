@@ -40,7 +40,7 @@ pub enum What {
     Completed {
         /// The request's number.
         request: u64,
-        /// The result that its user gets.
+        /// The result that the user of the request gets.
         result: Result<u32, Errno>,
         /// A hash of the data read or written; 0 if there is none.
         data: u64,

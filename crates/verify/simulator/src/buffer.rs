@@ -33,7 +33,8 @@ impl Buffer {
         if self.len == 0 { &mut [] } else { &mut self.bytes[self.start..][..self.len] }
     }
 
-    /// Splits the memory into `pieces` segments of about the same odd length.
+    /// Splits the memory into at most `pieces` segments of the same length, which need not be
+    /// aligned; the last may be shorter.
     pub(crate) fn segments(&mut self, pieces: usize) -> Segments {
         let len = self.len;
         let piece = len.div_ceil(pieces.clamp(1, len.max(1))).max(1);

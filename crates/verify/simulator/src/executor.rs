@@ -38,7 +38,7 @@ pub struct Event {
     pub id: u64,
     /// The operation.
     pub op: Op,
-    /// Its offset in the file.
+    /// The operation's offset in the file.
     pub offset: u64,
     /// The kind of event.
     pub what: What,
@@ -235,7 +235,8 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Drops an operation in flight, or cancels its bio.
+    /// Cancels the operation's own bio if that is in flight; otherwise drops the operation, unless
+    /// a device has its memory.
     fn cancel(&mut self, nth: usize) {
         let count = self.tasks.len().max(1);
         let Some((id, task)) = self.tasks.iter().nth(nth % count) else { return };

@@ -12,7 +12,7 @@
 //!   buffer     the user's memory
 //!   canary     mistakes made on purpose
 //! neighbours files on several devices, some of which are full or do not answer
-//! shrink     a shorter list of operations that fails the same way
+//! shrink     a shorter list of operations that still fails
 //! ```
 
 mod buffer;

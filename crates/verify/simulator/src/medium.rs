@@ -12,7 +12,7 @@ pub const DIRECT_FD: i32 = 4;
 
 /// One file on a device.
 pub trait Medium {
-    /// Returns the backend that carries its bios.
+    /// Returns the backend that carries the medium's bios.
     fn backend(&self) -> &dyn BlockBackend;
 
     /// Sets the size of the file, at once. Bytes that were cut off are zero if the file grows

@@ -34,7 +34,7 @@ enum Health {
     Still,
 }
 
-/// A wait entry that is kicked.
+/// A waker that records that it was called.
 #[derive(Default)]
 struct Kick(AtomicBool);
 
@@ -170,7 +170,7 @@ impl World {
         self.perform(now);
     }
 
-    /// Lets the devices perform these bios, and the bios that follow from them.
+    /// Lets the devices perform the bios of `plug`, and the bios that follow from them.
     fn perform(&mut self, mut plug: Vec<Bio>) {
         while let Some(bio) = plug.pop() {
             let result = match (self.health[bio.fd as usize], bio.op) {

@@ -23,7 +23,7 @@ pub enum Op {
         len: usize,
         /// Number of buffers.
         pieces: usize,
-        /// Durability at its end (O_DSYNC, O_SYNC).
+        /// Durability when the write ends (O_DSYNC, O_SYNC).
         durable: Option<SyncLevel>,
     },
     /// A read that bypasses the cache; aligned.
@@ -89,7 +89,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Returns the number of bytes of the user's memory that it needs.
+    /// Returns the number of bytes of the user's memory that the operation needs.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Op::Read { len, .. }
@@ -100,12 +100,12 @@ impl Op {
         }
     }
 
-    /// Returns `true` if it fills the user's memory.
+    /// Returns `true` if the operation fills the user's memory.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self, Op::Read { .. } | Op::DirectRead { .. })
     }
 
-    /// Returns `true` if it reads the user's memory.
+    /// Returns `true` if the operation reads the user's memory.
     pub(crate) fn is_write(&self) -> bool {
         matches!(self, Op::Write { .. } | Op::DirectWrite { .. })
     }

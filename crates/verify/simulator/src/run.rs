@@ -44,7 +44,7 @@ const STEPS_MAX: u64 = 4_000;
 
 type Verdict<T = ()> = Result<T, String>;
 
-/// Runs a scenario as its profile demands: one for power cuts runs once for each of its requests.
+/// Runs a scenario as its profile demands: one for power cuts runs twice for each of its requests.
 ///
 /// # Errors
 /// The failed claim.
@@ -118,7 +118,8 @@ pub fn power_cut(scenario: &Scenario, cut: Cut) -> Result<Report, Failure> {
     })
 }
 
-/// Runs a scenario once for each of its requests, with a power cut before it and one after it.
+/// Runs a scenario twice for each of its requests: with a power cut before the request, and with
+/// one after it.
 ///
 /// # Errors
 /// The first failure.
@@ -469,12 +470,12 @@ impl<'m> Runner<'m> {
     }
 }
 
-/// Returns `true` if the end of the operation promises that its range is durable.
+/// Returns `true` for a sync whose success promises that its range is durable.
 fn is_flush(op: &Op) -> bool {
     matches!(op, Op::Sync { durable, .. } if *durable >= SyncLevel::Data)
 }
 
-/// Returns `true` if the operation reports data that could not be written.
+/// Returns `true` for a sync or a durable write: its error reports data that could not be written.
 fn is_promise(op: &Op) -> bool {
     matches!(op, Op::Sync { .. } | Op::Write { durable: Some(_), .. })
 }

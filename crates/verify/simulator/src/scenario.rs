@@ -48,7 +48,8 @@ impl Setup {
     }
 }
 
-/// Returns these faults without those that happen while the power is on.
+/// Returns these faults without errors, short transfers and stuck requests: only those of power
+/// cuts, uncancelled requests and lies stay.
 pub fn quiet(faults: &Faults) -> Faults {
     let Faults { lost_ppm, torn_ppm, reorder, uncancelled_ppm, lies, .. } = *faults;
     Faults { lost_ppm, torn_ppm, reorder, uncancelled_ppm, lies, ..Faults::none() }
@@ -90,7 +91,7 @@ impl Profile {
 pub struct Scenario {
     /// The kind of run.
     pub profile: Profile,
-    /// The seed that it was drawn by.
+    /// The seed by which the scenario was drawn.
     pub seed: u64,
     /// Decides the order of events; the seed, except while shrinking.
     pub order: u64,

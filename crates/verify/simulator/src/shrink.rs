@@ -12,7 +12,8 @@ use nowait_sim::shrink;
 const RUNS_MAX: usize = 4_000;
 
 /// Runs a scenario. If it fails, returns everything needed to find the cause: the seed, the failed
-/// claim, the device's trace, the environment, and a list of operations that cannot be shortened.
+/// claim, the device's trace, the environment, and the shortest failing list of operations that it
+/// has found.
 ///
 /// # Errors
 /// The text that explains the failure.

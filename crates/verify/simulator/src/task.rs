@@ -72,18 +72,18 @@ enum Stage {
 pub(crate) struct Task {
     pub(crate) id: u64,
     pub(crate) op: Op,
-    /// Its offset in the file, once it has begun.
+    /// The operation's offset in the file, once it has begun.
     pub(crate) offset: u64,
     pub(crate) kicker: Arc<Kicker>,
     pub(crate) place: Option<Place>,
     /// Set for a direct write, and for a truncation.
     change: Option<Change>,
-    /// Number of its iterations.
+    /// Number of the operation's iterations.
     pub(crate) iterations: u32,
     /// The result of the task's own bio.
     pub(crate) answer: Option<Result<u32, Errno>>,
     stage: Stage,
-    /// Declared after the fields that use it.
+    /// Declared, and so dropped, after the fields that use the buffer.
     pub(crate) buffer: Buffer,
 }
 
@@ -105,17 +105,17 @@ impl Task {
         }
     }
 
-    /// Returns `true` if an earlier operation is in its way.
+    /// Returns `true` if an earlier operation is in the way of this one.
     pub(crate) fn is_blocked(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.ticket.is_blocked())
     }
 
-    /// Returns `true` if it has begun its own work.
+    /// Returns `true` if the operation has begun its own work.
     pub(crate) fn has_begun(&self) -> bool {
         !matches!(self.stage, Stage::New)
     }
 
-    /// Returns `true` if it may have changed the file or its cached data.
+    /// Returns `true` if the operation may have changed the data of the file, or its cached data.
     pub(crate) fn may_have_written(&self) -> bool {
         match self.stage {
             Stage::Write(_) => true,
@@ -124,12 +124,13 @@ impl Task {
         }
     }
 
-    /// Returns `true` if it can be dropped now: no device has its memory.
+    /// Returns `true` if the operation can be dropped now: no device has its memory.
     pub(crate) fn can_be_dropped(&self) -> bool {
         !matches!(self.stage, Stage::Device { sent: true, .. })
     }
 
-    /// Returns the token of its bio if one is in flight: even, while the cache's are odd.
+    /// Returns the token of the operation's own bio if that is in flight: even, while the tokens of
+    /// the cache are odd.
     pub(crate) fn token(&self) -> Option<u64> {
         let sent = matches!(self.stage, Stage::Device { sent: true, .. }) && self.answer.is_none();
         sent.then_some(self.id << 1)
@@ -272,7 +273,8 @@ impl Task {
         bio
     }
 
-    /// Processes the end of a direct write.
+    /// Ends a direct write: updates the size of the file, and returns `answer`, or the error of a
+    /// failed update.
     fn has_written(
         &mut self,
         world: &mut World<'_>,
@@ -295,7 +297,7 @@ impl Task {
         answer
     }
 
-    /// Processes the end of a direct read. `None`: it was short, and the rest follows.
+    /// Ends a direct read: returns its result. `None`: it was short, and the rest follows.
     ///
     /// The file may be longer than its part on disk: between the two is a hole, where a read of the
     /// disk ends. Faults end a read only behind a whole block.

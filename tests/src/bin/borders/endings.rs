@@ -207,7 +207,7 @@ fn destroy_beside_threads(target: &Target, round: u32) {
     target.check(&format!("round {round}, {kind:?}"));
 }
 
-/// A poll that never fires, or a read that never ends.
+/// Submits a poll that never fires, and a read that never ends.
 fn poll(context: ContextPointer, reader: &std::io::PipeReader) -> i32 {
     use std::os::fd::AsRawFd;
     static mut BYTE: u8 = 0;

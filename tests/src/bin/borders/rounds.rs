@@ -33,7 +33,7 @@ impl Kind {
     }
 }
 
-/// A random number.
+/// A generator of random numbers.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -41,7 +41,7 @@ impl Dice {
         Self(0x9e37_79b9_7f4a_7c15 ^ u64::from(round + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9))
     }
 
-    /// Below `end`.
+    /// Returns a random number below `end`.
     pub(crate) fn roll(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -161,7 +161,7 @@ pub(crate) struct Requests<'a> {
     context: ContextPointer,
     iocbs: [Iocb; BLOCKS],
     next: usize,
-    /// Number of batches before an fsync.
+    /// Number of batches so far: every sixteenth ends with an fsync.
     syncs: u64,
 }
 
@@ -180,7 +180,8 @@ impl<'a> Requests<'a> {
         self.context = context;
     }
 
-    /// Submits the next blocks, and records the accepted ones; returns their number, or an errno.
+    /// Submits writes of the next blocks, at times with an fsync, and records the accepted writes;
+    /// returns the result of io_submit.
     pub(crate) fn submit(&mut self, count: usize) -> i32 {
         let first = self.next;
         let mut pointers = [ptr::null_mut(); BATCH + 1];
@@ -210,7 +211,7 @@ impl<'a> Requests<'a> {
     }
 }
 
-/// Makes a context; returns the errno if that fails.
+/// Makes a context; panics if that fails.
 pub(crate) fn setup(depth: i32) -> ContextPointer {
     let mut context = ptr::null_mut();
     // SAFETY: a live null pointer, filled by the call.
@@ -219,7 +220,8 @@ pub(crate) fn setup(depth: i32) -> ContextPointer {
     context
 }
 
-/// Takes events, and counts the events of writes that are short or failed.
+/// Takes events; returns their number, and the number of those of requests that were short or
+/// failed; or the negative errno.
 pub(crate) fn reap(context: ContextPointer, min: i64) -> Result<(usize, usize), i32> {
     let mut events = [Event::default(); BLOCKS];
     // SAFETY: room for as many as are asked for.

@@ -322,7 +322,7 @@ trait OrWritable {
 }
 
 impl OrWritable for *mut libc::FILE {
-    /// A file that cannot be read can be written.
+    /// Returns the stream, or, if it is null because the file cannot be read, one for writing.
     fn or_writable(self, fd: RawFd) -> *mut libc::FILE {
         if !self.is_null() {
             return self;

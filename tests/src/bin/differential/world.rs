@@ -90,7 +90,7 @@ impl World {
         Iocb { data: 77, opcode: aio::POLL, fd, buffer: events, ..Iocb::default() }
     }
 
-    /// Puts the file back as it was.
+    /// Restores the size and the bytes of the file `both`.
     pub(crate) fn reset(&self) {
         self.both.set_len(FILE_BYTES as u64).expect("its size");
         self.both.write_all_at(&[b'f'; FILE_BYTES], 0).expect("its bytes");

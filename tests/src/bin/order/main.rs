@@ -19,7 +19,7 @@ use play::Stage;
 use rule::Rule;
 use script::{REQUESTS_MAX, Script};
 
-/// Number of runs in which a smaller script must fail again.
+/// Most runs of a smaller script, which fails if one of the runs fails.
 const TRIES: usize = 40;
 
 fn main() {

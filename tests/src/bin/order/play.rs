@@ -73,8 +73,8 @@ impl Stage {
         Self { path, buffered, direct, appending, contexts }
     }
 
-    /// Makes the file as the script describes it. Its writes bypass the page cache: nothing of them
-    /// is cached without a sync.
+    /// Makes the file as the script describes it. Written blocks come from direct writes, so that
+    /// they are on the device, and not cached, without a sync.
     fn set(&self, script: &Script) {
         self.forget_errors();
         self.buffered.set_len(0).expect("ftruncate");

@@ -112,7 +112,7 @@ impl Request {
         matches!(self.kind, Kind::Write | Kind::Append)
     }
 
-    /// Returns the byte that it writes.
+    /// Returns the byte that the request writes, again and again.
     pub(crate) fn value(&self) -> u8 {
         self.number as u8 + 1
     }
@@ -196,7 +196,7 @@ impl Script {
         self.requests.iter().map(reach).unzip()
     }
 
-    /// Returns `true` if a direct write there may have to allocate blocks.
+    /// Returns `true` if a direct write of these bytes may have to allocate blocks.
     pub(crate) fn allocates(&self, (from, to): (u64, u64)) -> bool {
         let mut pages = from / PAGE..to.div_ceil(PAGE);
         to > self.size / PAGE * PAGE
@@ -269,7 +269,7 @@ impl Script {
         Request { number, kind, direct, at, len, part, thread, context, waits, joined }
     }
 
-    /// Mostly near an earlier request or near the end of the file.
+    /// Draws an offset and a length, mostly near an earlier request or near the end of the file.
     fn draw_place(&self, random: &mut Random, end: u64, quantum: u64) -> (u64, u64) {
         let len = match random.below(10) {
             0..3 => 1 + random.below(200),

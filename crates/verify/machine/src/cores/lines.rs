@@ -19,7 +19,7 @@ struct Line {
     is_contended: bool,
     /// Time at which the last processor that writes the line gets it.
     free_at: u64,
-    /// How long processors have waited for it.
+    /// How long processors have waited for the line.
     waited_ns: u64,
     /// The code that has waited last.
     code: u64,

@@ -13,9 +13,9 @@ pub(super) struct OpenFile {
     pub(super) flags: i32,
     /// Position in the file, for calls without an offset.
     pub(super) position: u64,
-    /// Number of flush errors that it has reported, or that came before its open.
+    /// Number of flush errors that the open file has reported, or that came before the open.
     told_errors: u64,
-    /// Number of descriptors, messages and transfers that refer to it.
+    /// Number of descriptors, messages and transfers that refer to the open file.
     references: usize,
 }
 
@@ -99,7 +99,7 @@ impl World {
         self.install(id, floor)
     }
 
-    /// Gives an open file another number.
+    /// Gives an open file the lowest free number from `floor` on.
     fn install(&mut self, id: OpenId, floor: i32) -> Answer {
         let numbers = self.numbers();
         // Standard input, output and error belong to the process: data written to them is dropped.
@@ -125,7 +125,7 @@ impl World {
         }
     }
 
-    /// Finds the open file behind a number of the running thread.
+    /// Finds the open file behind a number of the running thread's table.
     pub(super) fn opened(&mut self, number: usize) -> Result<OpenId, i32> {
         self.numbers().get(&(number as i32)).copied().ok_or(libc::EBADF)
     }
@@ -208,7 +208,7 @@ pub(super) unsafe fn pidfd_open(cpu: &mut Cpu<'_>, _: [usize; 6]) -> Answer {
     cpu.open(What::Process, libc::O_RDWR, 0)
 }
 
-/// Takes a file out of the main thread's table.
+/// Gives an open file of the main thread's table a number in the running thread's table, too.
 pub(super) unsafe fn pidfd_getfd(cpu: &mut Cpu<'_>, [of, number, ..]: [usize; 6]) -> Answer {
     let of = cpu.opened(of)?;
     let What::Process = cpu.what(of) else { return Err(libc::EBADF) };
@@ -280,7 +280,7 @@ pub(super) unsafe fn socketpair(cpu: &mut Cpu<'_>, args: [usize; 6]) -> Answer {
     Ok(0)
 }
 
-/// Offset of the descriptor in the only form of message that is simulated.
+/// Offset of the descriptor in a message's control data, which hold nothing else here.
 const FILE_AT: usize = 16;
 
 pub(super) unsafe fn sendmsg(

@@ -175,14 +175,15 @@ impl World {
         });
     }
 
-    /// Draws if the device fails a transfer.
+    /// Draws whether the device fails a transfer.
     fn transfer_fails(&mut self, job: &Job) -> bool {
         let faults = &self.faults;
         let ppm = if job.write { faults.write_error_ppm } else { faults.read_error_ppm };
         self.prng.chance(ppm)
     }
 
-    /// Makes the bytes of a synchronous write durable.
+    /// Draws whether the flush of a synchronous write fails: then unflushed writes are lost,
+    /// otherwise the write's bytes become durable.
     fn sync_transfer(&mut self, job: &Job, len: usize) -> Answer {
         if self.prng.chance(self.faults.flush_error_ppm) {
             let mark = self.inode(job.locked.ino).medium.mark();

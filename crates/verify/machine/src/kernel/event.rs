@@ -58,7 +58,7 @@ pub(super) fn release(world: &mut World, id: OpenId, what: What) {
 }
 
 impl World {
-    /// Called when something may have become ready.
+    /// Tries again all that wait for readiness: threads, polls, and entries of rings.
     pub(super) fn has_become_ready(&mut self) {
         self.wake(Key::Readiness, usize::MAX);
         self.complete_polls();

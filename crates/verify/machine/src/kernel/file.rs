@@ -132,7 +132,7 @@ impl World {
         self.retry_entries();
     }
 
-    /// Takes the inode's lock, exclusively or shared; returns `false` if it is held.
+    /// Takes the inode's lock, exclusively or shared; returns `false` if a holder excludes that.
     fn try_lock_inode(&mut self, ino: u64, exclusive: bool) -> bool {
         let inode = self.inode(ino);
         let is_free = !(inode.exclusive || exclusive && inode.sharing > 0);
@@ -180,7 +180,7 @@ impl Cpu<'_> {
         self.waited_for_inode(ino, began);
     }
 
-    /// Waits until it holds the inode's lock exclusively.
+    /// Waits until the calling thread holds the inode's lock exclusively.
     fn lock_inode(&mut self, ino: u64) {
         while !self.try_lock_inode(ino, true) {
             self.wait_for_inode(ino);
@@ -244,7 +244,7 @@ pub(super) unsafe fn memfd_create(cpu: &mut Cpu<'_>, _: [usize; 6]) -> Answer {
     cpu.open(What::File(ino), libc::O_RDWR, 0)
 }
 
-/// Returns type, size and allocated bytes.
+/// Returns the inode's number, its mode, its size and its allocated bytes.
 fn described(cpu: &mut Cpu<'_>, id: OpenId) -> (u64, u32, u64, u64) {
     match cpu.what(id) {
         What::File(ino) => {
@@ -326,7 +326,7 @@ pub(super) unsafe fn ftruncate(cpu: &mut Cpu<'_>, [number, len, ..]: [usize; 6])
     Ok(0)
 }
 
-/// Writes zeroes; whole pages become a hole.
+/// Zeroes a range up to the file's end; if it punches, whole pages become a hole.
 pub(super) unsafe fn fallocate(
     cpu: &mut Cpu<'_>,
     [number, mode, offset, len, ..]: [usize; 6],
@@ -417,7 +417,7 @@ pub(super) unsafe fn fsync(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answe
     synced
 }
 
-/// Writes to the device without making anything durable.
+/// Sleeps as long as a write to the device may take, and makes nothing durable.
 pub(super) unsafe fn sync_file_range(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answer {
     cpu.file(number)?;
     let until = cpu.now + cpu.drawn_time();
@@ -443,7 +443,8 @@ impl World {
         });
     }
 
-    /// After a failed flush: loses some of its data permanently, though reads see them.
+    /// Counts a failed flush. Some of the data that it should have made durable never become
+    /// durable, though reads see them.
     pub(super) fn lose_unflushed(&mut self, ino: u64, mark: u64) {
         let rate = self.faults.forget_ppm;
         let mut prng = self.prng.fork();
@@ -452,7 +453,7 @@ impl World {
         inode.medium.forget(mark, || prng.chance(rate));
     }
 
-    /// Reports each flush error since its open to an open file once.
+    /// Returns EIO once if flushes have failed since the open file's last such report, or its open.
     pub(super) fn tell_of_errors(&mut self, id: OpenId, ino: u64) -> Answer {
         let errors = self.inode(ino).errors;
         let told = core::mem::replace(self.told_errors(id), errors);
@@ -502,7 +503,7 @@ pub(super) struct Locked {
     pub(super) exclusive: Option<bool>,
 }
 
-/// Locks the file and decides which bytes to move. `None`: another holds the lock.
+/// Locks the file and decides which bytes to move. `None`: another transfer holds the lock.
 pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Option<Job>, i32> {
     const RWF_NOWAIT: u32 = 8;
     const RWF_APPEND: u32 = 0x10;
@@ -602,8 +603,8 @@ fn decide(
     pages::decide_read(world, ino, offset..offset + len, waits)
 }
 
-/// Drops the cached pages in the range of a direct transfer. If there are some and `refuses`, fails
-/// with `EAGAIN` in place of that: a write that must not wait.
+/// Drops the cached pages in the range of a direct transfer. If pages are cached there and
+/// `refuses` is set, as for a write that must not wait, fails with `EAGAIN` and drops none.
 fn drop_cached(inode: &mut Inode, range: Range<u64>, refuses: bool) -> Result<(), i32> {
     let mut pages = Inode::pages(range.start, range.end);
     if refuses && pages.any(|page| inode.has_page(page)) {

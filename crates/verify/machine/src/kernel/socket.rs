@@ -59,7 +59,8 @@ impl World {
             | given(is_over && from.ended, HUP)
     }
 
-    /// Takes bytes from a lane; none: the other end has closed.
+    /// Takes bytes from a lane; returns no bytes if the other end has closed, and `EAGAIN` if none
+    /// are there yet.
     pub(super) fn take_from_stream(&mut self, own: usize, len: usize) -> Result<Vec<u8>, i32> {
         let comes_short = self.prng.chance(200_000);
         let drawn = self.prng.below(1 << 30) as usize;

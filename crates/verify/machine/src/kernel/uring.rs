@@ -1,5 +1,6 @@
-//! io_uring: io_uring_enter submits entries and never waits for their work; programs find
-//! completions in memory. Source: io_uring_setup(2), io_uring_enter(2), io_uring_register(2).
+//! io_uring: io_uring_enter submits entries, and waits for completions only with
+//! IORING_ENTER_GETEVENTS; programs find completions in memory. Source: io_uring_setup(2),
+//! io_uring_enter(2), io_uring_register(2).
 //!
 //! The memory of a ring is a file of the real kernel, which every mmap(2) of the ring maps.
 
@@ -310,7 +311,7 @@ impl World {
         woken.len()
     }
 
-    /// Cancels the requests that wait on behalf of an ending thread.
+    /// Cancels the waiting requests that an ending thread submitted.
     pub(crate) fn give_up_entries_of(&mut self, thread: usize) {
         let mut given_up = Vec::new();
         for ring in self.kernel.rings.0.values_mut() {

@@ -29,7 +29,7 @@ struct Page {
 }
 
 impl Page {
-    /// Returns the last version up to `end` that is known to be written at some time.
+    /// Returns the last version up to `end` for which `is_known` is true.
     fn last(&self, end: usize, is_known: impl Fn(Known) -> bool) -> usize {
         let mut versions = self.versions[..=end].iter();
         versions.rposition(|(_, known)| is_known(*known)).unwrap_or(0)
@@ -52,11 +52,11 @@ struct State {
     next: u64,
 }
 
-/// A write: its page, and its version of it.
+/// A write: its page, and the version of the page that it makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Version(u64, usize);
 
-/// The promise of a successful sync: all pages up to these versions.
+/// The promise of a successful sync: the version up to which each page is durable.
 #[derive(Debug)]
 pub(crate) struct Promise(Vec<usize>);
 
@@ -65,7 +65,7 @@ pub(crate) struct Promise(Vec<usize>);
 pub(crate) struct Legal {
     first: u64,
     from: Vec<usize>,
-    /// The reading thread itself writes the page: the read does not find later versions.
+    /// `Some`: only the reading thread writes the page, and the read finds no later version.
     to: Vec<Option<usize>>,
 }
 
@@ -80,7 +80,7 @@ impl Accepted {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the bytes to write to a page.
+    /// Adds a version of a page; returns the bytes to write, and the version.
     pub(crate) fn begin_write(&self, page: u64) -> (AlignedBuffer, Version) {
         let mut state = self.lock();
         let stamp = state.next;
@@ -162,7 +162,7 @@ impl Accepted {
     /// Checks the remains of the file after a power failure.
     pub(crate) fn judge_left(&self, mut bytes: Vec<u8>) {
         let state = self.lock();
-        // The first sync makes its size durable, and it begins with zeroes.
+        // The first sync makes the file's size durable, and the file begins with zeroes.
         bytes.resize(state.pages.len() * PAGE as usize, 0);
         for (number, found) in bytes.chunks(PAGE as usize).enumerate() {
             let page = &state.pages[number];

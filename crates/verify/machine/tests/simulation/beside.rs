@@ -91,7 +91,7 @@ impl AnySize<'_> {
                 assert_eq!(wrong, None, "a byte from {from} on");
             }
             Kind::SetLen => {
-                // Near its end, or anywhere.
+                // Anywhere, or near the file's end.
                 let to = if prng.chance(500_000) { from } else { size.saturating_sub(len) };
                 self.setup.expected(self.file.set_len(to as u64))?;
                 self.expected.resize(to, 0);
@@ -147,8 +147,8 @@ fn open_again(setup: &Setup) {
     drop((0..20).map(many).collect::<Vec<_>>());
 }
 
-/// Acts as another program: writes the first page's current content to it; no other thread writes
-/// it.
+/// Acts as another program: writes the first page's current content to that page; no other thread
+/// writes the page.
 fn touch(prng: &mut Prng) {
     let file = inspect::open(c"/touched", O_RDWR, 0).unwrap();
     let zeroes = AlignedBuffer::zeroed(PAGE as usize);
@@ -162,7 +162,7 @@ fn touch(prng: &mut Prng) {
     }
 }
 
-/// Starts the threads of one of these files, or none.
+/// Starts the threads of the files that `setup.beside` chooses, if any.
 pub(crate) fn spawn_some(setup: &Arc<Setup>, prng: &mut Prng) -> Vec<JoinHandle<()>> {
     let mut thread = |name: &str, act: fn(&Setup, &mut Prng)| {
         let (setup, mut prng) = (setup.clone(), prng.fork());

@@ -52,7 +52,7 @@ const SHORT: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Submit,
-    /// Waits until this number of requests has ended.
+    /// Waits until a drawn number of requests has ended.
     Wait,
     /// Waits with a short time limit, until one request has ended.
     WaitShortly,
@@ -60,7 +60,7 @@ enum Kind {
     Poll,
     /// Takes events out of the ring itself.
     ReadRing,
-    /// Comes when all requests must have ended.
+    /// Pauses until all requests must have ended, and then takes all events at once.
     ComeLate,
     Cancel,
     /// Closes both files, and opens them again: each gets the number of the other.
@@ -106,7 +106,7 @@ struct Setup {
     /// The submitting thread makes the first attempts.
     is_auto: bool,
     /// Threads wait in the context of another thread. No new context may get the address of a
-    /// destroyed one: they would wait in the new one.
+    /// destroyed one: these threads would wait in the new one.
     any_waits: AtomicBool,
 }
 
@@ -125,7 +125,7 @@ struct Actor {
     context: usize,
     open: [Fd; FILES],
     state: Shared,
-    /// Threads that wait for its requests.
+    /// Threads that wait for this thread's requests.
     waiting: Vec<JoinHandle<()>>,
     next: u64,
     /// Numbers refer to other files than when requests in flight were submitted.
@@ -366,7 +366,7 @@ impl Actor {
         }
     }
 
-    /// Waits for this number of events.
+    /// Waits for `count` events, and takes them.
     fn take(&self, count: usize) {
         let mut missing = count;
         while missing > 0 {
@@ -459,8 +459,8 @@ impl Actor {
     }
 
     /// Returns `true` if numbers may get other files now. If closes are not watched, the library
-    /// cannot tell a number that got another file and its old one again from one that did not:
-    /// in that case a number moves once only.
+    /// cannot tell a number that got another file and its old one again from one that did not: in
+    /// that case a number moves at most once while requests are in flight.
     fn may_move(&mut self) -> bool {
         let has_moved = self.in_flight() > 0 && self.has_moved;
         self.has_moved = true;
@@ -563,7 +563,7 @@ fn set_environment(prng: &mut Prng) -> bool {
     is_auto
 }
 
-/// Runs the program on the calling machine.
+/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0x00ca_11e5);
     let is_auto = set_environment(&mut prng);

@@ -189,7 +189,7 @@ impl Program {
         asked.iter().filter(|(_, it)| it.ends == 0).map(|(name, it)| (*name, it.kind)).collect()
     }
 
-    /// Locks the file's inode at intervals: direct writes wait for that.
+    /// Locks the file's inode at intervals: direct writes wait for the lock.
     fn hold_up(_: &Program, mut prng: Prng) {
         let file = inspect::open(c"/file", O_RDWR, 0).unwrap();
         for _ in 0..prng.index(10) {
@@ -231,7 +231,7 @@ fn fill(file: &Fd) {
     }
 }
 
-/// Runs the program on the calling machine.
+/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xc0);
     let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];

@@ -80,7 +80,7 @@ impl Setup {
         self.is_limited || self.exits()
     }
 
-    /// Returns `true` if requests may end without an outcome.
+    /// Returns `true` if a thread is in exit(3): requests may end without an outcome.
     pub(crate) fn exits(&self) -> bool {
         self.exits.load(SeqCst)
     }
@@ -171,7 +171,7 @@ pub(crate) fn set_environment(prng: &mut Prng, requests_max: &str) {
     }
 }
 
-/// Runs the program on the calling machine.
+/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xa10);
     let requests_max = ["", "", "", "1", "3"][prng.index(5)];

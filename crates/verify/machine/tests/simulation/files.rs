@@ -35,7 +35,7 @@ pub(crate) struct Setup {
     pub(crate) nowait: Nowait,
     model: Model,
     modes: Vec<CacheMode>,
-    /// The mode in which the file is open when the others begin; it is closed while they work.
+    /// The mode of the open that exists when the threads begin, and is closed while they work.
     first: CacheMode,
     /// Limits of requests in flight, in a queue or in all of them.
     limits: Option<Limits>,
@@ -416,7 +416,7 @@ fn truncate(setup: &Setup, mut prng: Prng, steps: usize) {
     setup.expected(file.set_len(PAGES * PAGE));
 }
 
-/// `None`: the device has failed.
+/// `None`: a request failed, as `expected` allows.
 fn truncate_once(
     setup: &Setup,
     prng: &mut Prng,
@@ -552,7 +552,7 @@ fn cut_power(setup: &Setup, mut prng: Prng) {
     }
 }
 
-/// Runs the program on the calling machine.
+/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     const STEPS: usize = 25;
     let mut prng = Prng::new(seed ^ 0x5eed);

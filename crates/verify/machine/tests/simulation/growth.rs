@@ -24,12 +24,12 @@ const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64;
 /// Reads that a thread has in flight.
 const DEPTH: usize = 4;
-/// Number of rounds of each thread with that many reads.
+/// Number of rounds of each thread, with `DEPTH` reads each.
 const ROUNDS: u64 = 3;
 /// Number of request tags of a disk with the usual queue.
 const TAGS: u32 = 256;
 
-/// Lets `threads` threads read, each `rounds` times its number in flight.
+/// Lets `threads` threads make `rounds` rounds of `DEPTH` reads each.
 fn program(backend: BackendChoice, threads: u32, rounds: u64) {
     nowait_machine::say_tags(TAGS);
     let config = Config { backend, cache_bytes: 1 << 20, ..Config::default() };

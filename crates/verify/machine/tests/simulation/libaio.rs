@@ -297,7 +297,7 @@ impl Actor {
         }
     }
 
-    /// Waits for the requests that end, and destroys the context with the others.
+    /// Destroys the context; before that, sometimes waits for the requests that end.
     fn finish(&mut self) {
         if self.prng.chance(700_000) {
             self.take_all();

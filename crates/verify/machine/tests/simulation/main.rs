@@ -41,9 +41,9 @@ fn run(program: Program, seed: u64) -> Result<Report, Failure> {
     process::run(seed, move || begin(program, seed))
 }
 
-/// Runs a program on the calling machine. Some runs have a kernel before Linux 6.7, some of those
-/// one before 5.11; some have files or devices that refuse RWF_NOWAIT, or a device with few request
-/// tags; in some attempts start no read, or writers are throttled.
+/// Runs a program on the calling thread's machine. Some runs have a kernel before Linux 6.7, some
+/// of those one before 5.11; some have files or devices that refuse RWF_NOWAIT, or a device with
+/// few request tags; in some attempts start no read, or writers are throttled.
 fn begin(program: Program, seed: u64) {
     // Drawn by another generator, so that the program draws the same numbers on every kernel.
     if Prng::new(seed ^ 0x67).chance(250_000) {

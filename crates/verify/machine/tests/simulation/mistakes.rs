@@ -96,7 +96,8 @@ fn finder(planted: Planted) -> Program {
 /// Only more seeds than `make test` runs find these; `make soak` looks for them.
 const RARE: [Planted; 1] = [Planted::Engine(Mistake::ForgetError)];
 
-/// Runs in which each mistake must be found, unless MISTAKE_SEEDS is larger.
+/// Default of MISTAKE_SEEDS: the runs in which each mistake must be found. [`NEEDS_MORE`] gets five
+/// times as many.
 const SEEDS_MAX: u64 = 8_000;
 
 /// Shows only if three threads run the same code in one certain order: about one run of 20,000.
@@ -107,7 +108,8 @@ fn seeds_of(planted: Planted, seeds: u64) -> u64 {
     if planted == NEEDS_MORE { seeds.max(5 * SEEDS_MAX) } else { seeds }
 }
 
-/// Returns `true` if a mistake is tested: the one that ONLY names, or all that can be found.
+/// Returns `true` if a mistake is tested: those whose names contain the text of ONLY, or, without
+/// it, all that so many seeds can find.
 fn is_wanted(planted: Planted, seeds: u64) -> bool {
     match std::env::var("ONLY") {
         Ok(only) => format!("{planted:?}").contains(&only),

@@ -1,9 +1,10 @@
 //! A server of NBD, with everything below it: its threads, sessions, disks and blocking tasks.
 //!
 //! Clients make all requests of the protocol, several at a time, also of parts of blocks, and
-//! disconnect in all ways; the server is stopped after them or while they run, and the power fails
-//! at intervals. Clients are pairs of sockets: no thread listens. `history` lists the checks. Some
-//! clients flood the server with long requests, which must not delay its end.
+//! disconnect in all ways; the server is stopped after them or while they run. At intervals, the
+//! test checks what a power cut would leave. Clients are pairs of sockets: no thread listens.
+//! `history` lists the checks. Some clients flood the server with long requests, which must not
+//! delay the server's end.
 
 mod client;
 mod history;
@@ -49,7 +50,7 @@ struct Setup {
     power: Faults,
     /// Weight of each of `KINDS`.
     weights: [u32; KINDS.len()],
-    /// Clients mostly send zero requests, which take long, and wait for no answers.
+    /// Clients mostly send requests to write zeroes, which take long, and wait for no answers.
     floods: bool,
 }
 
@@ -317,7 +318,7 @@ fn ends_in_time<T>(clients: u32, stop: impl FnOnce() -> T) -> T {
     stopped
 }
 
-/// Runs the program on the calling machine.
+/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xb1d);
     let (nowait, image) = open(&mut prng);

@@ -54,7 +54,7 @@ const KINDS: [(Kind, u32); 7] = [
 
 /// A request, and for a read the stamps of the sectors that it must find.
 struct Request {
-    /// The index of its context.
+    /// The index of the request's context.
     context: usize,
     iocb: Box<Iocb>,
     memory: AlignedBuffer,
@@ -119,7 +119,8 @@ impl Actor {
         judge("at the end", &self.model, &contents(&self.path));
     }
 
-    /// Submits requests together, without other steps in between.
+    /// Carries out drawn steps in order; requests without another step in between are submitted
+    /// together.
     fn go_on(&mut self, drawn: Vec<(Kind, Prng)>) {
         let mut batch = Vec::new();
         for (kind, prng) in drawn {
@@ -211,7 +212,7 @@ impl Actor {
         self.in_flight.extend(batch.drain(..).map(|it| (it.iocb.data, it)));
     }
 
-    /// Takes this number of events, first from one context.
+    /// Takes `count` events, as many as possible from the first context.
     fn take(&mut self, count: usize) {
         let is_first = |request: &&Request| request.context == 0;
         let of_first = count.min(self.in_flight.values().filter(is_first).count());
@@ -268,7 +269,7 @@ fn judge(what: &str, expected: &[u64], found: &[u8]) {
     }
 }
 
-/// Runs the program on the calling machine.
+/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0x07de7);
     set_environment(&mut prng, "");

@@ -48,7 +48,7 @@ const AIO_ALLDONE: c_int = 2;
 const IN_FLIGHT_MAX: usize = 6;
 const STEPS: usize = 20;
 
-/// A notification, which must come once, when all of these requests have ended.
+/// A notification, which must come once, when all requests of `blocks` have ended.
 struct Notice {
     blocks: Vec<usize>,
     came: Mutex<u32>,
@@ -85,7 +85,7 @@ impl Notice {
     }
 }
 
-/// The program's function.
+/// Counts a notice, which must come once and only after its requests have ended.
 pub(crate) extern "C" fn comes(value: sigval) {
     // SAFETY: `event` has counted the reference; a notification comes once, or the second is a
     // failure found below.
@@ -272,7 +272,7 @@ impl Actor {
         self.file = self.setup.open(&mut self.prng);
     }
 
-    /// Calls fsync or fdatasync, which come from the C library.
+    /// Syncs the file by fsync(2) or fdatasync(2), not by POSIX AIO.
     fn sync(&mut self) {
         let fd = self.file.fd.raw();
         let promise = self.setup.model.begin_sync(false);
@@ -577,7 +577,7 @@ impl Actor {
         request.notices.iter().for_each(|notice| notice.wait());
     }
 
-    /// Waits for all requests.
+    /// Cancels the reads of the pipe, which might never end, and waits for all requests.
     fn finish(&mut self) {
         let is_stream = |it: &Request| matches!(it.what, What::Stream);
         if self.in_flight.iter().any(is_stream) {

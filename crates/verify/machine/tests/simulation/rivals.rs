@@ -157,7 +157,7 @@ impl Actor {
     }
 }
 
-/// Runs the program on the calling machine.
+/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0x41a1);
     let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];

@@ -33,7 +33,7 @@ pub(crate) struct Array {
     layout: Layout,
     capacity_bytes: u64,
     arms: Vec<Arm>,
-    /// The times at which arms and buses are done, with the disk.
+    /// The times at which arms are done, each with its disk.
     arm_events: BinaryHeap<Reverse<(u64, usize)>>,
     bus_free_ns: Vec<u64>,
     bus_events: BinaryHeap<Reverse<(u64, u64)>>,

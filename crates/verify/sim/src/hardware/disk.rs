@@ -84,7 +84,8 @@ pub(super) struct Arm {
     ahead: Option<Ahead>,
 }
 
-/// A readahead after a read: from byte `start`, at `from` at the time `at_ns`.
+/// A readahead after a read: the buffer has the bytes from `start`, and the arm was at byte `from`
+/// at the time `at_ns`.
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
     start: u64,

@@ -36,7 +36,7 @@ impl Machine {
         Machine::Flash(Link::new(flash))
     }
 
-    /// Takes a job; `at_ns` is not before the time of the last `step`.
+    /// Adds a job; `at_ns` is not before the time of the last `step`.
     pub(crate) fn add(&mut self, job: Job, at_ns: u64) {
         match self {
             Machine::Disks(array) => array.add(job, at_ns),

@@ -9,7 +9,7 @@ pub enum Direction {
     Store,
 }
 
-/// Most blocks in flight of one direction: each has an open file.
+/// Most blocks in flight in both directions together: each has an open file.
 pub(crate) const IN_FLIGHT_MAX: usize = 256;
 
 /// Numbers of blocks in flight, and of loads that wait.

@@ -69,7 +69,8 @@ impl Evictor {
         }
     }
 
-    /// Records that blocks were used now; the evictor's thread writes the times later.
+    /// Records that blocks were used now; the evictor's thread writes the times later. Does nothing
+    /// if the folder may have any size.
     pub(crate) fn note(&self, keys: impl Iterator<Item = Vec<u8>>) {
         if self.usage.is_none() {
             return;
@@ -172,7 +173,8 @@ impl Evictor {
     }
 
     /// Measures the folder and removes blocks until at most [`Usage::low_mark`] bytes are left.
-    /// Returns the removed files.
+    /// Returns the files of the removed blocks. If the folder may have any size, removes only
+    /// abandoned temporary files.
     fn sweep(&self, is_first: bool) -> io::Result<Vec<PathBuf>> {
         let Some(usage) = &self.usage else {
             Found::abandoned(&self.root, || self.goes_on())?.shrink(u64::MAX);
@@ -207,8 +209,8 @@ impl Evictor {
         }
     }
 
-    /// Sets the access time of a block's file to now. A read does not always do so: it depends on
-    /// the mount options.
+    /// Sets the access time of a block's file to now if it is older than [`USE_NOTED_AFTER`]. A
+    /// read does not always do so: it depends on the mount options.
     fn note_use(&self, key: &[u8]) {
         let noted = || -> Option<()> {
             let file = File::open(file_of(&self.folder, key)?).ok()?;

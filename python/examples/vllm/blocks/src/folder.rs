@@ -189,7 +189,8 @@ impl BlockFolder {
         self.board.take_finished()
     }
 
-    /// Returns the keys of the blocks that this process has evicted since the last call.
+    /// Returns the keys of the blocks that this process has evicted since the last call; none
+    /// unless [`Config::tells_evictions`] is set.
     pub fn take_evicted(&self) -> Vec<Vec<u8>> {
         let evicted = self.evictor.take_evicted();
         evicted.iter().filter_map(|file| names::key_of(&self.config.folder, file)).collect()

@@ -20,7 +20,7 @@ use std::{
 /// Bytes of the number of the group, at the end of a key.
 const GROUP_BYTES: usize = 4;
 
-/// Returns the file of a key, below `folder`. `None`: the key has no hash of 3 bytes.
+/// Returns the file of a key, below `folder`. `None`: the hash in the key has fewer than 3 bytes.
 pub(crate) fn file_of(folder: &Path, key: &[u8]) -> Option<PathBuf> {
     let (hash, group) = key.split_at_checked(key.len().checked_sub(GROUP_BYTES)?)?;
     let mut hex = String::with_capacity(2 * hash.len());

@@ -27,9 +27,9 @@ pub(super) struct Request {
     pub(super) memory: AlignedBuffer,
     pub(super) access: Access,
     pub(super) file: usize,
-    /// Its first sector.
+    /// The request's first sector.
     pub(super) at: usize,
-    /// The stamps of its sectors as it begins.
+    /// The stamps of the request's sectors when it begins.
     pub(super) before: Vec<Legal>,
     pub(super) begun: Instant,
     pub(super) is_accepted: bool,
@@ -46,7 +46,7 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Records a write that may or may not have been done.
+    /// Records that a request may or may not have been done.
     pub(super) fn doubt(&mut self, name: u64) {
         let Some(request) = self.in_flight.get_mut(&name) else { return };
         request.is_doubtful = true;
@@ -105,7 +105,7 @@ impl State {
 }
 
 impl Request {
-    /// Checks the bytes that it has found.
+    /// Checks the bytes that a read has found.
     pub(super) fn judge(&self, what: &str, len: usize) {
         if self.access == Access::Read {
             let sectors = len / SECTOR;

@@ -7,7 +7,7 @@ use nowait::{AlignedBuffer, Completion, Error, Queue, RequestId};
 use nowait_sys::Errno;
 use std::time::Duration;
 
-/// A request of a chain: its page, and its version of it.
+/// A request of a chain: its page, and the version of the page.
 #[derive(Clone, Copy, Debug)]
 enum Link {
     Write(u64, usize),
@@ -65,7 +65,7 @@ impl Actor {
         }
     }
 
-    /// Prepares the next request.
+    /// Draws the next link of `chain`, and adds its request to the queue.
     fn prepare(
         &mut self,
         queue: &mut Queue<usize, AlignedBuffer>,

@@ -35,7 +35,7 @@ struct Entry {
     /// A successful answer promises that the change is durable.
     durable: bool,
     begun: u64,
-    /// The time of its answer, and `true` if it succeeded.
+    /// The time of the request's answer, and `true` if the request succeeded.
     ended: Option<(u64, bool)>,
 }
 
@@ -140,7 +140,7 @@ impl History {
         }
     }
 
-    /// Records an answer about holes: these cells are a hole, which reads as zeroes.
+    /// Checks an answer that calls these cells a hole: they may read as zeroes.
     pub(crate) fn is_hole(&self, number: usize, cells: Range<u64>) {
         let log = self.lock();
         let begun = log.entries[number].begun;
