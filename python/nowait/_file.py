@@ -24,10 +24,11 @@ class File(Stream):
 
     **Positional requests** (``read_at``, ``write_at``, ``sync`` and similar) ignore the stream's
     position, and several may be in flight at once. Requests that overlap on one file, at least one
-    of them a write, take effect in the order in which they were made; a sync covers the writes made
-    before it. Each returns an `Operation`, which has begun: await it, or pass it to
-    `asyncio.gather` and similar functions. If it is cancelled, by ``asyncio.timeout`` for example,
-    the engine keeps its memory until it has ended; a write may have happened, in part or whole.
+    of them a write, take effect in the order in which they were made, except with the cache
+    ``direct``; a sync covers the writes made before it. A call returns a request that has begun, or
+    waits behind a limit: await it, or pass it to `asyncio.gather` and similar functions. If it is
+    cancelled, by ``asyncio.timeout`` for example, the engine keeps its memory until it has ended; a
+    write may have happened, in part or whole.
 
     **The stream** (``read``, ``readline``, ``write``, ``seek`` and similar, and ``async for``) has
     a position, reads ahead, and buffers written data: positional requests see these data after

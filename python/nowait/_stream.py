@@ -377,9 +377,9 @@ class Stream(RawFile):
     def close(self) -> Awaitable[None]:
         """Write the buffered data to the file, and close it.
 
-        Requests in flight continue. For data that nowait itself has cached, only `sync` returns an
-        error of writing it to the file. Cancelling the wait loses nothing: the writes continue, and
-        the file is closed behind them.
+        Requests in flight continue. The last close of a file with the cache `user` also writes the
+        data that nowait has cached, and raises the error if it cannot. Cancelling the wait loses
+        nothing: the writes continue, and the file is closed behind them.
         """
         if self._is_unwritten():
             # Run this also if the task is cancelled before its first step.
