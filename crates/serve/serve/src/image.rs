@@ -367,8 +367,8 @@ fn wait_for(url: &StoreUrl, head: &Head, now: bool) {
             false => format!("{writer} has not closed the image"),
         };
         let text = format!(
-            "{url}: {who}: waiting {seconds} s, until it must have noticed; add --now if it is \
-                 certainly dead"
+            "{url}: {who}: waiting {seconds} s, until that server must have noticed this command; \
+                 add --now if that server is certainly dead"
         );
         say(&text);
         std::thread::sleep(NOTICED_WITHIN);

@@ -308,9 +308,12 @@ fn without_a_root_systemctl_is_named_and_called_only_with_now() {
     assert!(code == 0 && !out.contains("next:"), "{out}");
     let calls = "--user daemon-reload\n--user try-restart a.service\n";
     assert_eq!(fs::read_to_string(&said).unwrap(), calls);
+    let (code, _, err) = run(&["enable", "a", "--user", "--now"], "try-restart");
+    assert!(code == 1 && err.ends_with("; the drop-in: unchanged\n"), "{err}");
     let (code, _, err) = run(&["disable", "a", "--user", "--now"], "try-restart");
     assert_eq!((code, err.lines().count()), (1, 1), "{err}");
     assert!(err.contains("systemctl try-restart a.service: exit status: 1"), "{err}");
+    assert!(err.ends_with("journalctl --user -u a.service; the drop-in: removed\n"), "{err}");
     assert!(!folder.join("a.service.d").exists());
 }
 
