@@ -156,9 +156,12 @@ fn what_stands_against_it_is_refused_in_one_line() {
         ("EnvironmentFile=-/etc/default/%p", "/etc/default/a sets LD_PRELOAD"),
         ("RootDirectory=/srv/a", "RootDirectory=/srv/a of the unit hides"),
         ("RootImage=/srv/a.img", "BindReadOnlyPaths=/usr/lib/nowait shows it"),
-        ("InaccessiblePaths=-/usr/lib/nowait", "InaccessiblePaths= of the unit hides"),
+        (
+            "InaccessiblePaths=-/usr/lib/nowait\nBindReadOnlyPaths=/usr/lib/nowait",
+            "InaccessiblePaths= of the unit bars /usr/lib/nowait/libnowait_preload.so; leave",
+        ),
         ("TemporaryFileSystem=/usr:ro", "TemporaryFileSystem= of the unit hides"),
-        ("NoExecPaths=/\nExecPaths=/usr/sbin", "NoExecPaths= of the unit hides"),
+        ("NoExecPaths=/\nExecPaths=/usr/sbin", "; add ExecPaths=/usr/lib/nowait"),
         ("SystemCallFilter=@basic-io @file-system", "kills the service at capget"),
         ("SystemCallFilter=~@ipc", "memfd_create; allow them there, or set"),
         (
