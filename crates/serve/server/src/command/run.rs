@@ -554,7 +554,7 @@ impl Main {
                 self.server.set_tls(tls);
                 say("certificate and key were read again");
             }
-            Some(Err(error)) => say(format_args!("{error}; the certificate before stays in use")),
+            Some(Err(error)) => say(format_args!("{error}; the earlier certificate stays in use")),
         }
     }
 }
