@@ -51,7 +51,7 @@ fn barred_by(plan: &Plan) -> Option<(&'static str, String)> {
     };
     let longest = |key| covering(key).map(|path| path.components().count()).max();
     if covering("InaccessiblePaths").next().is_some() {
-        return Some(("InaccessiblePaths", format!("leave {folder} out of it")));
+        return Some(("InaccessiblePaths", format!("leave {folder} out of InaccessiblePaths=")));
     }
     (longest("NoExecPaths") > longest("ExecPaths"))
         .then(|| ("NoExecPaths", format!("add ExecPaths={folder}")))
