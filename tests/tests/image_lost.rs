@@ -108,8 +108,7 @@ fn a_lost_part_of_the_log_is_never_the_end_of_it_and_can_be_cut_off() {
     let checked = image(&["check", &store.url]);
     assert!(checked.status.code() == Some(1) && checked.stdout.contains("is missing"), "{checked}");
     let shown = image(&["repair", &store.url]);
-    let counts =
-        format!("{LOST} segments are there before it, 1 lost, {} there", BLOCKS - LOST - 1);
+    let counts = format!("{LOST} segments before it, 1 lost, {} behind", BLOCKS - LOST - 1);
     assert!(shown.status.code() == Some(1) && shown.stdout.contains(&counts), "{shown}");
     let bytes = format!("  {} to {}\n", (LOST + 1) * 4096, BLOCKS * 4096 - 1);
     assert!(shown.stdout.contains(&bytes), "{shown}");

@@ -147,7 +147,13 @@ pub unsafe extern "C" fn nowait_file_advise(
             2 => Advice::Sequential,
             3 => Advice::WillNeed,
             4 => Advice::DontNeed,
-            _ => return Err(Failure::new(Errno::INVAL, "advise", "none of NOWAIT_ADVICE_*")),
+            _ => {
+                return Err(Failure::new(
+                    Errno::INVAL,
+                    "advise",
+                    "advice is none of NOWAIT_ADVICE_*",
+                ));
+            }
         };
         let end = if length == 0 { u64::MAX } else { offset.saturating_add(length) };
         // SAFETY: the caller's file.

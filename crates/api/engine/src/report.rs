@@ -57,7 +57,7 @@ impl Summary {
     fn told(&self) -> String {
         let (requests, inside) = (self.counter("requests"), self.counter("completed_inline"));
         if requests == 0 {
-            return "no request came: the program uses another interface, such as io_uring"
+            return "no request came: the program may use another interface, such as io_uring"
                 .to_owned();
         }
         let us = |wanted: &str| {

@@ -149,7 +149,7 @@ pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
         next: next(&args.services, unit),
     };
     report::print(&args.services, &enabled)?;
-    now(&args.services, unit)
+    now(&args.services, unit, state)
 }
 
 /// Removes the drop-in if it exists; with `--dry-run` only reports that.
@@ -172,7 +172,7 @@ pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
     let drop_in = place.outside(&path).display().to_string();
     let disabled = Disabled { schema: 1, unit: unit.to_string(), state, drop_in, next };
     report::print(&args.services, &disabled)?;
-    now(&args.services, &unit)
+    now(&args.services, &unit, state)
 }
 
 /// Returns the commands that make systemd use the drop-in; none for an image, or if `--now` runs
@@ -194,8 +194,8 @@ fn running(unit: &UnitName) -> String {
 }
 
 /// Reloads systemd and restarts the service, for `--now`. A service that does not run is not
-/// started.
-fn now(services: &Services, unit: &UnitName) -> Result<ExitCode> {
+/// started. `state` is the state of the drop-in, for the error message.
+fn now(services: &Services, unit: &UnitName, state: &str) -> Result<ExitCode> {
     if !services.now {
         return Ok(ExitCode::SUCCESS);
     }
@@ -207,7 +207,8 @@ fn now(services: &Services, unit: &UnitName) -> Result<ExitCode> {
         let said = format!("systemctl {}", arguments.join(" "));
         let status = command.status().map_err(|error| Failure::new(format!("{said}: {error}")))?;
         if !status.success() {
-            let advice = format!("look at journalctl -u {unit}; the file is in place");
+            let journal = if services.user { "journalctl --user" } else { "journalctl" };
+            let advice = format!("look at {journal} -u {unit}; the drop-in: {state}");
             return Err(Failure::new(format!("{said}: {status}; {advice}")));
         }
     }

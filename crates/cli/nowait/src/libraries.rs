@@ -141,7 +141,11 @@ pub(crate) fn try_load(library: &Path) -> Result<()> {
     match said.lines().find(|line| line.contains("ld.so")) {
         Some(line) => Err(Failure::new(line.trim().to_owned())),
         None if output.status.success() => Ok(()),
-        None => Err(Failure::new(format!("a program with it ended with {}", output.status))),
+        None => {
+            let (library, status) = (library.display(), output.status);
+            let text = format!("nowait --version with LD_PRELOAD={library} ended with {status}");
+            Err(Failure::new(text))
+        }
     }
 }
 

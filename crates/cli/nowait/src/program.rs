@@ -184,12 +184,12 @@ fn judge(elf: &Elf) -> (Help, String) {
     }
     let posix = |name: &&String| POSIX_AIO.contains(&name.trim_end_matches("64"));
     if let Some(name) = elf.imports.iter().find(posix) {
-        let by = "served by the preload library, which `nowait run` takes";
+        let by = "served by the preload library, the default of `nowait run`";
         return (Help::Yes, format!("it uses POSIX AIO ({name}): {by}"));
     }
     let imports = |wanted: &str| elf.imports.iter().any(|name| name == wanted);
     let why = match (imports("syscall"), imports("dlopen")) {
-        (true, _) => "it calls syscall(): nowait serves AIO through that, the kernel io_uring",
+        (true, _) => "it calls syscall(): nowait serves native AIO called so, the kernel io_uring",
         (_, true) => "it loads libraries at run time, which may use libaio",
         _ => "it links no libaio itself; a library that it links may",
     };

@@ -20,9 +20,7 @@ pub(crate) fn run(args: &RunArgs) -> Failure {
 fn prepare(args: &RunArgs) -> Result<Command> {
     let options = &args.options;
     check(options)?;
-    let [name, rest @ ..] = args.command.as_slice() else {
-        return Err(Failure::usage("no PROGRAM given (see --help)"));
-    };
+    let (name, rest) = args.command.split_first().expect("clap requires a PROGRAM");
     let library = libraries::find(options.via)?;
     require(options.backend)?;
     if let Some(warning) = program::find(name).and_then(|path| program::look_at(&path).warning()) {

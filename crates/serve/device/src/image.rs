@@ -353,7 +353,7 @@ fn check_sector(sector: u32, asked: bool, needed: u32) -> Result<(), String> {
         ));
     }
     if sector < needed {
-        return Err(format!("direct I/O on this file needs sectors of at least {needed} bytes"));
+        return Err(format!("the image needs sectors of at least {needed} bytes"));
     }
     Ok(())
 }

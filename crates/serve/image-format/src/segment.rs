@@ -174,7 +174,7 @@ impl Header {
         };
         let Stamp { image, epoch, number: sequence, writer, .. } = stamp;
         if durable > sequence {
-            return Err(Damage("durable before it existed"));
+            return Err(Damage("a segment that calls a later one durable"));
         }
         Ok((Header { image, epoch, writer, sequence, durable, content }, len))
     }

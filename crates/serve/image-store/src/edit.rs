@@ -48,7 +48,9 @@ pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Resul
         )));
     };
     if to.snapshot.is_some() || (to.scheme, &to.bucket) != (url.scheme, &url.bucket) {
-        return Err(wrong(format!("{to}: a clone must be in the bucket of its snapshot")));
+        return Err(wrong(format!(
+            "{to}: a clone must be in the bucket of its snapshot, and without @NAME"
+        )));
     }
     let (client, writer) = (client(url, options)?, writer()?);
     let clone = CloneOf { image: drawn()?, path: to.image.clone(), is_made: false };

@@ -96,7 +96,7 @@ async fn replace_locked(
         .map_err(|error| generic("lock", &error))?;
     let there = inner.head(location).await?;
     if there.e_tag.is_none() || there.e_tag != before.e_tag {
-        let (path, source) = (location.to_string(), "the object is not the expected one".into());
+        let (path, source) = (location.to_string(), "changed".into());
         return Err(Error::Precondition { path, source });
     }
     let modified = || File::open(&path).and_then(|file| file.metadata()?.modified());

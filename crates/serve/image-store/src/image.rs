@@ -245,7 +245,7 @@ impl StoredImage {
         let left = limit.saturating_sub(begin.elapsed()).max(CLOSES_WITHIN);
         // All writes are durable. If the head does not name the end, the next writer reads a little
         // more and a removal waits; that is not an error of the close.
-        let _ = self.asked_within(Request::Close, left, "not closed");
+        let _ = self.asked_within(Request::Close, left, "");
         Ok(())
     }
 

@@ -278,7 +278,7 @@ fn target(nowait: &Nowait, transfer: &Transfer, view: &View) -> Result<(Target, 
             }
             let disk = opened(nowait, &transfer.other, false)?;
             if disk.size() < size_bytes {
-                let text = format!("{shown} has {} bytes of {size_bytes}", disk.size());
+                let text = format!("{shown} has {} bytes, and the image {size_bytes}", disk.size());
                 return Err(ImageError::new(text));
             }
             Ok((Target::Disk(Box::new(disk)), 0))

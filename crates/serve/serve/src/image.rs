@@ -186,8 +186,8 @@ fn cut_off(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode
     let text = match before.is_closed {
         true => format!("{url}: {is}, before {was}\n"),
         false => format!(
-            "{url}: {is}, before {was}; taken over from {writer}: \
-             if that still serves it, it fails, and must be started again\n"
+            "{url}: {is}, before {was}; taken over from {writer}, whose requests fail if it \
+             still runs: start it again\n"
         ),
     };
     print(text.as_bytes())
@@ -346,8 +346,8 @@ fn mend(url: &StoreUrl, options: &StoreOptions, way: Option<Way>, now: bool) -> 
 fn told_loss(url: &StoreUrl, loss: &Loss) -> String {
     let Loss { name, what, lost, before, behind, ranges } = loss;
     let mut text = format!(
-        "{url}: {name} is {what}: of the log behind the last checkpoint {before} segments are \
-         there before it, {lost} lost, {behind} there behind\n"
+        "{url}: {name} is {what}; the log since the last checkpoint has {before} segments before \
+         it, {lost} lost, {behind} behind it\n"
     );
     if !ranges.is_empty() {
         let _ = writeln!(text, "those behind have changed the bytes");
@@ -367,8 +367,8 @@ fn wait_for(url: &StoreUrl, head: &Head, now: bool) {
             false => format!("{writer} has not closed the image"),
         };
         let text = format!(
-            "{url}: {who}: waiting {seconds} s, until it must have noticed; add --now if it is \
-                 certainly dead"
+            "{url}: {who}: waiting {seconds} s, until that server must have noticed this command; \
+                 add --now if that server is certainly dead"
         );
         say(&text);
         std::thread::sleep(NOTICED_WITHIN);

@@ -49,7 +49,7 @@ fn overruled(plan: &Plan, found: &mut Findings) {
     let variable = plan.options.via.variable();
     for line in plan.unit.list("UnsetEnvironment") {
         if words(line).iter().any(|word| word.split('=').next() == Some(variable)) {
-            let advice = "UnsetEnvironment= without it, by systemctl edit";
+            let advice = "set UnsetEnvironment= without it by systemctl edit";
             found.refuse(format!("UnsetEnvironment= of the unit takes {variable} away; {advice}"));
         }
     }

@@ -156,9 +156,12 @@ fn what_stands_against_it_is_refused_in_one_line() {
         ("EnvironmentFile=-/etc/default/%p", "/etc/default/a sets LD_PRELOAD"),
         ("RootDirectory=/srv/a", "RootDirectory=/srv/a of the unit hides"),
         ("RootImage=/srv/a.img", "BindReadOnlyPaths=/usr/lib/nowait shows it"),
-        ("InaccessiblePaths=-/usr/lib/nowait", "InaccessiblePaths= of the unit hides"),
+        (
+            "InaccessiblePaths=-/usr/lib/nowait\nBindReadOnlyPaths=/usr/lib/nowait",
+            "InaccessiblePaths= of the unit bars /usr/lib/nowait/libnowait_preload.so; leave",
+        ),
         ("TemporaryFileSystem=/usr:ro", "TemporaryFileSystem= of the unit hides"),
-        ("NoExecPaths=/\nExecPaths=/usr/sbin", "NoExecPaths= of the unit hides"),
+        ("NoExecPaths=/\nExecPaths=/usr/sbin", "; add ExecPaths=/usr/lib/nowait"),
         ("SystemCallFilter=@basic-io @file-system", "kills the service at capget"),
         ("SystemCallFilter=~@ipc", "memfd_create; allow them there, or set"),
         (
@@ -308,9 +311,12 @@ fn without_a_root_systemctl_is_named_and_called_only_with_now() {
     assert!(code == 0 && !out.contains("next:"), "{out}");
     let calls = "--user daemon-reload\n--user try-restart a.service\n";
     assert_eq!(fs::read_to_string(&said).unwrap(), calls);
+    let (code, _, err) = run(&["enable", "a", "--user", "--now"], "try-restart");
+    assert!(code == 1 && err.ends_with("; the drop-in: unchanged\n"), "{err}");
     let (code, _, err) = run(&["disable", "a", "--user", "--now"], "try-restart");
     assert_eq!((code, err.lines().count()), (1, 1), "{err}");
     assert!(err.contains("systemctl try-restart a.service: exit status: 1"), "{err}");
+    assert!(err.ends_with("journalctl --user -u a.service; the drop-in: removed\n"), "{err}");
     assert!(!folder.join("a.service.d").exists());
 }
 

@@ -200,7 +200,7 @@ impl Refusal {
                 "have the program allow {} where it puts a seccomp filter on itself",
                 family(self.call)
             ),
-            Cause::Sysctl(1) => "add the user's group to sysctl kernel.io_uring_group, grant \
+            Cause::Sysctl(1) => "set sysctl kernel.io_uring_group to a group of the user, grant \
                 CAP_SYS_ADMIN, or set kernel.io_uring_disabled=0"
                 .to_owned(),
             Cause::Sysctl(_) => "sysctl kernel.io_uring_disabled=0 (on the host)".to_owned(),

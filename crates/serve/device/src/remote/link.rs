@@ -197,7 +197,8 @@ impl Link {
     fn connect(&self) -> Result<(Stream, Talk), Failure> {
         let stream = Stream::to(&self.address.server)?;
         if !self.line.hold(stream.try_clone()?) {
-            return Err(io::Error::other("the image is being closed").into());
+            // The image is being closed: the caller ends without a report.
+            return Err(io::Error::from(io::ErrorKind::NotConnected).into());
         }
         let (mut stream, export) = handshake::choose(stream, &self.address)?;
         if let Some(reason) = export.differs(&self.export) {

@@ -182,7 +182,7 @@ fn a_clone_is_made_only_beside_its_snapshot_and_where_no_image_is() {
     let golden = snapshot(&url, "golden");
     let said = |to: &str| clone(&golden, &at(to), &options()).unwrap_err().to_string();
     assert_eq!(said("memory://place/vm"), "memory://place/vm: the image exists");
-    let elsewhere = "a clone must be in the bucket of its snapshot";
+    let elsewhere = "a clone must be in the bucket of its snapshot, and without @NAME";
     assert_eq!(said("memory://other/vm"), format!("memory://other/vm: {elsewhere}"));
     assert_eq!(said("memory://place/vm@x"), format!("memory://place/vm@x: {elsewhere}"));
     let none = clone(&at("memory://place/vm@none"), &at("memory://place/b"), &options());

@@ -262,9 +262,7 @@ fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), 
         (Some(TlsArg::Off), false) => Security::Plain,
         (None, false) if !listener.is_tcp() => Security::Plain,
         (None, false) => {
-            return refuse(format!(
-                "{listener} is open to other hosts: give --tls-cert and --tls-key, or --tls off"
-            ));
+            return refuse(format!("{listener}: TCP needs --tls-cert and --tls-key, or --tls off"));
         }
         (Some(TlsArg::Off), true) => {
             return refuse("--tls off and --tls-cert contradict each other".to_owned());
@@ -556,7 +554,7 @@ impl Main {
                 self.server.set_tls(tls);
                 say("certificate and key were read again");
             }
-            Some(Err(error)) => say(format_args!("{error}; the certificate before stays in use")),
+            Some(Err(error)) => say(format_args!("{error}; the earlier certificate stays in use")),
         }
     }
 }

@@ -243,7 +243,9 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn set_vring_kick(&mut self, index: u8, file: Option<fs::File>) -> Result<()> {
         let kick = counter(file)?;
         if kick.is_none() {
-            return Err(Error::InvalidOperation("rings are not polled: they need a kick"));
+            return Err(Error::InvalidOperation(
+                "the VMM must give a kick eventfd: rings are not polled",
+            ));
         }
         self.change(index.into(), |queue| queue.kick = kick)
     }

@@ -72,7 +72,7 @@ pub(super) fn check(plan: &Plan, found: &mut Findings) {
             found.programs.push(Judged { path, helps: help, reason });
         }
     }
-    let advice = "--force writes it all the same, for what it starts itself";
+    let advice = "--force writes the drop-in all the same, for programs that these start";
     match (hope, hopeless.is_empty()) {
         (false, false) => found.refuse(format!("{}; {advice}", hopeless.join("; "))),
         _ => hopeless.into_iter().for_each(|line| found.warn(line)),

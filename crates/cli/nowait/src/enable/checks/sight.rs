@@ -9,9 +9,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 pub(super) fn check(plan: &Plan, found: &mut Findings) {
-    if let Some(what) = hidden_by(plan) {
-        let (library, folder) = (plan.library.display(), folder(plan).display());
-        let advice = format!("BindReadOnlyPaths={folder} shows it, or install nowait below /usr");
+    let (library, folder) = (plan.library.display(), folder(plan).display());
+    if let Some((key, advice)) = barred_by(plan) {
+        found.refuse(format!("{key}= of the unit bars {library}; {advice}"));
+    } else if let Some(what) = hidden_by(plan) {
+        let advice = format!("BindReadOnlyPaths={folder} shows it");
         found.refuse(format!("{what} of the unit hides {library}; {advice}"));
     } else if let Some(path) = closed(plan) {
         let advice = "install nowait below /usr";
@@ -37,6 +39,22 @@ fn paths(plan: &Plan, key: &'static str) -> Vec<PathBuf> {
         PathBuf::from(word.split(':').next().unwrap_or_default())
     });
     bare.collect()
+}
+
+/// Returns the setting that bars the library even if a path is bound there, and the remedy.
+///
+/// Source: systemd.exec(5), `InaccessiblePaths=` and `NoExecPaths=`.
+fn barred_by(plan: &Plan) -> Option<(&'static str, String)> {
+    let folder = folder(plan).display();
+    let covering = |key: &'static str| {
+        paths(plan, key).into_iter().filter(|path| plan.library.starts_with(path))
+    };
+    let longest = |key| covering(key).map(|path| path.components().count()).max();
+    if covering("InaccessiblePaths").next().is_some() {
+        return Some(("InaccessiblePaths", format!("leave {folder} out of InaccessiblePaths=")));
+    }
+    (longest("NoExecPaths") > longest("ExecPaths"))
+        .then(|| ("NoExecPaths", format!("add ExecPaths={folder}")))
 }
 
 /// Returns the setting that hides the library from the service.
@@ -73,16 +91,8 @@ fn hidden_by(plan: &Plan) -> Option<String> {
     if private && below(&["/tmp", "/var/tmp"]) {
         return Some("PrivateTmp=".to_owned());
     }
-    for key in ["InaccessiblePaths", "TemporaryFileSystem"] {
-        if paths(plan, key).iter().any(|path| library.starts_with(path)) {
-            return Some(format!("{key}="));
-        }
-    }
-    let longest = |key: &'static str| {
-        let covering = paths(plan, key).into_iter().filter(|path| library.starts_with(path));
-        covering.map(|path| path.components().count()).max()
-    };
-    (longest("NoExecPaths") > longest("ExecPaths")).then(|| "NoExecPaths=".to_owned())
+    let empty = paths(plan, "TemporaryFileSystem");
+    empty.iter().any(|path| library.starts_with(path)).then(|| "TemporaryFileSystem=".to_owned())
 }
 
 /// Returns the folder or file on the path to the library that the service's user may not access.
