@@ -24,7 +24,6 @@ mod python;
 mod workload;
 
 pub use command::Bench;
-pub use nowait_harness::error::{BenchError, Result};
 #[cfg(test)]
 use nowait_harness::testing;
 use nowait_harness::{

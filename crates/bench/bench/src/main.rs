@@ -2,7 +2,7 @@
 
 use clap::{CommandFactory, Parser, Subcommand};
 use nowait_bench::Bench;
-use nowait_terminal::{Description, Failure, Result, explain, man_pages};
+use nowait_terminal::{Description, explain, man_pages};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
         Err(error) => return explain(&error),
     };
     let outcome = match &cli.command {
-        Command::Bench(which) => bench(which),
+        Command::Bench(which) => which.run().map(|()| ExitCode::SUCCESS),
         Command::Describe => Description::print_below(Cli::command()),
         Command::Man { dir } => man_pages(Cli::command(), dir, |page| page != "nowait"),
     };
@@ -71,13 +71,6 @@ fn line(words: Vec<OsString>) -> Vec<OsString> {
     let is_bench = !words.first().is_some_and(|word| word == "describe" || word == "man");
     let command = is_bench.then_some("bench");
     ["nowait"].into_iter().chain(command).map(OsString::from).chain(words).collect()
-}
-
-fn bench(which: &Bench) -> Result<ExitCode> {
-    which
-        .run()
-        .map(|()| ExitCode::SUCCESS)
-        .map_err(|error| Failure::new(error.to_string()).with_code(error.exit_code()))
 }
 
 #[cfg(test)]

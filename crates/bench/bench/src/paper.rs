@@ -10,7 +10,7 @@ use nowait_sim::Hardware;
 use serde_json::{Value, json};
 
 use crate::args::MeasureArgs;
-use crate::error::{BenchError, Result};
+use crate::error::{Failure, Result};
 use crate::interrupt;
 use crate::metric::Better;
 use crate::report::{ReportArgs, SCHEMA, to_text};
@@ -71,7 +71,7 @@ pub(crate) fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
     if !args.device.starts_with("sim:") {
         return run_workload(&PAPER, &args.on_device()).map(|_| Vec::new());
     }
-    let hardware = Hardware::named(&args.device).map_err(BenchError::usage)?;
+    let hardware = Hardware::named(&args.device).map_err(Failure::usage)?;
     let scale = if args.quick { Scale::SMALL } else { Scale::FULL };
     interrupt::install();
     args.reports.prepare()?;

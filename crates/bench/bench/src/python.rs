@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use clap::Args;
 
-use crate::error::{BenchError, Context, Result};
+use crate::error::{Context, Failure, Result};
 
 const EXAMPLES: &str = "\
 What it takes is what `python3 -m nowait.bench --help` says. Peers that are not installed are left
@@ -40,7 +40,7 @@ pub(crate) fn run_python(args: &PythonArgs) -> Result<()> {
     let mut look = Command::new(&args.python);
     look.args(["-c", "import nowait.bench"]).stdout(Stdio::null()).stderr(Stdio::null());
     if !look.status().context(what)?.success() {
-        return Err(BenchError::failed(format!(
+        return Err(Failure::new(format!(
             "{program} has no module nowait.bench; install the wheel (`make wheel`, \
              `pip install dist/wheels/…`) or pass another --python"
         )));
@@ -50,8 +50,8 @@ pub(crate) fn run_python(args: &PythonArgs) -> Result<()> {
     match status.code() {
         Some(0) => Ok(()),
         // nowait.bench has printed its own message about its command line.
-        Some(2) => Err(BenchError::usage("nowait.bench did not understand its options")),
-        _ => Err(BenchError::failed(format!("nowait.bench: {status}"))),
+        Some(2) => Err(Failure::usage("nowait.bench did not understand its options")),
+        _ => Err(Failure::new(format!("nowait.bench: {status}"))),
     }
 }
 

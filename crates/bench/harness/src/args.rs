@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::cache;
 use crate::case::Case;
-use crate::error::{BenchError, Result};
+use crate::error::{Failure, Result};
 use crate::report::{ReportArgs, distinct};
 use crate::units::{self, parse_duration, parse_size};
 
@@ -109,7 +109,7 @@ pub fn found_in_dist(dist: Option<&Path>, file: &str) -> Result<PathBuf> {
     let places = folders.iter().flat_map(|folder| [folder.join(&installed), folder.join(file)]);
     places.into_iter().find_map(|path| path.canonicalize().ok()).ok_or_else(|| {
         let tried: Vec<String> = candidates.map(|path| path.display().to_string()).collect();
-        BenchError::failed(format!("no {}; run `make dist` or pass --dist", tried.join(" and ")))
+        Failure::new(format!("no {}; run `make dist` or pass --dist", tried.join(" and ")))
     })
 }
 
@@ -143,7 +143,7 @@ impl MeasureArgs {
         };
         cases.retain(|case| asked(case) && !case.subjects.is_empty());
         if cases.is_empty() {
-            return Err(BenchError::usage("none of these engines can do these cases; see --list"));
+            return Err(Failure::usage("none of these engines can do these cases; see --list"));
         }
         Ok(cases)
     }
@@ -184,12 +184,12 @@ pub fn at_least(size_bytes: u64, least_bytes: u64) -> Result<u64> {
         return Ok(size_bytes);
     }
     let [size, least] = [size_bytes, least_bytes].map(|bytes| units::bytes(bytes as f64));
-    Err(BenchError::usage(format!("--size is {size}; it must be at least {least}")))
+    Err(Failure::usage(format!("--size is {size}; it must be at least {least}")))
 }
 
 /// Returns the error for an unknown name; it lists the known ones.
-pub fn unknown(what: &str, asked: &str, known: &[&str]) -> BenchError {
-    BenchError::usage(format!("no {what} '{asked}'; there are {}", known.join(", ")))
+pub fn unknown(what: &str, asked: &str, known: &[&str]) -> Failure {
+    Failure::usage(format!("no {what} '{asked}'; there are {}", known.join(", ")))
 }
 
 #[cfg(test)]

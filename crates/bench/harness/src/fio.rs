@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::error::{BenchError, Context, Result};
+use crate::error::{Context, Failure, Result};
 use crate::launch::{self, Usage};
 use crate::metric::{Metric, Sample};
 
@@ -33,7 +33,7 @@ const GRACE: Duration = Duration::from_mins(2);
 pub fn version(program: &Path) -> Result<String> {
     let output = Command::new(program).arg("--version").output().map_err(|error| {
         let name = program.display();
-        BenchError::failed(format!(
+        Failure::new(format!(
             "cannot start {name} ({error}); install it (apt install fio, dnf install fio) or name \
              it with --fio"
         ))
@@ -59,14 +59,14 @@ pub fn run(command: &mut Command, runtime: Duration) -> Result<(Vec<Parsed>, Usa
     let finished = launch::run(command, runtime + GRACE)?;
     let said = finished.stderr.lines().find(|line| !line.trim().is_empty());
     if let Some(line) = said.filter(|_| finished.stderr.contains("cannot be preloaded")) {
-        return Err(BenchError::failed(line));
+        return Err(Failure::new(line));
     }
     let text = fs::read_to_string(output.path()).context(|| "read fio's output".to_owned())?;
     let parsed = parse_jobs(&text);
     if !finished.status.success() {
         let why = parsed.err().map_or_else(String::new, |error| format!(", {error}"));
         let said = said.unwrap_or("and said nothing");
-        return Err(BenchError::failed(format!("fio {}{why}: {said}", finished.status)));
+        return Err(Failure::new(format!("fio {}{why}: {said}", finished.status)));
     }
     Ok((parsed?, finished.usage))
 }
@@ -78,7 +78,7 @@ pub fn run(command: &mut Command, runtime: Duration) -> Result<(Vec<Parsed>, Usa
 pub fn run_one(command: &mut Command, runtime: Duration) -> Result<(Parsed, Usage)> {
     let (jobs, usage) = run(command, runtime)?;
     let first = jobs.into_iter().next();
-    Ok((first.ok_or_else(|| BenchError::failed("fio reports no job"))?, usage))
+    Ok((first.ok_or_else(|| Failure::new("fio reports no job"))?, usage))
 }
 
 #[derive(Deserialize)]
@@ -115,7 +115,7 @@ impl Latency {
     /// Returns a percentile in microseconds; `name` as fio writes it, such as `99.900000`.
     fn percentile_us(&self, name: &str) -> Result<f64> {
         let found = self.percentile.get(name).map(|ns| ns / 1e3);
-        found.ok_or_else(|| BenchError::failed(format!("fio reports no percentile {name}")))
+        found.ok_or_else(|| Failure::new(format!("fio reports no percentile {name}")))
     }
 }
 
@@ -135,21 +135,21 @@ pub struct Parsed {
 /// # Errors
 /// No JSON, another shape, a job that failed, or one that completed nothing.
 fn parse_jobs(text: &str) -> Result<Vec<Parsed>> {
-    let start = text.find("{\n").ok_or_else(|| BenchError::failed("fio wrote no JSON"))?;
+    let start = text.find("{\n").ok_or_else(|| Failure::new("fio wrote no JSON"))?;
     let end = text.rfind('}').map_or(text.len(), |brace| brace + 1);
     let json = text.get(start..end).unwrap_or_default();
     let output: Output = serde_json::from_str(json)
-        .map_err(|error| BenchError::failed(format!("fio's JSON is not understood: {error}")))?;
+        .map_err(|error| Failure::new(format!("fio's JSON is not understood: {error}")))?;
     output.jobs.iter().map(parsed).collect()
 }
 
 fn parsed(job: &JobOutput) -> Result<Parsed> {
     if job.error != 0 {
         let cause = std::io::Error::from_raw_os_error(job.error);
-        return Err(BenchError::failed(format!("the fio job failed: {cause}")));
+        return Err(Failure::new(format!("the fio job failed: {cause}")));
     }
     if job.mixed.total_ios < 1.0 {
-        return Err(BenchError::failed("fio completed no request; give a longer --runtime"));
+        return Err(Failure::new("fio completed no request; give a longer --runtime"));
     }
     Ok(Parsed { sample: sample(&job.mixed)?, ios: job.mixed.total_ios, bytes: job.mixed.io_bytes })
 }

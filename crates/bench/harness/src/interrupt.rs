@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::error::{BenchError, Result};
+use crate::error::{Failure, Result};
 
 /// Set by the handler, and only ever read otherwise. Signals belong to the process, not to a value.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -50,7 +50,7 @@ pub(crate) fn reason() -> Option<&'static str> {
 /// Fails once the user has asked to stop, or the time is over.
 pub fn check() -> Result<()> {
     reason().map_or(Ok(()), |why| {
-        Err(BenchError::failed(format!(
+        Err(Failure::new(format!(
             "{why}; the test files have been removed, and reports are partial"
         )))
     })

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use tempfile::NamedTempFile;
 
-use crate::error::{BenchError, Context, Result};
+use crate::error::{Context, Failure, Result};
 use crate::interrupt;
 use crate::memory;
 use crate::metric::{Metric, Sample};
@@ -91,7 +91,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
         match reap(pid) {
             Ok(None) => {}
             Ok(Some(ended)) => break Ok(ended),
-            Err(error) => break Err(BenchError::failed(format!("wait for {program}: {error}"))),
+            Err(error) => break Err(Failure::new(format!("wait for {program}: {error}"))),
         }
         let late = start.elapsed() > limit;
         if late || interrupt::check().is_err() {
@@ -99,7 +99,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
             let _ = child.kill();
             let _ = child.wait();
             interrupt::check()?;
-            break Err(BenchError::failed(format!("{program} did not end within {limit:?}")));
+            break Err(Failure::new(format!("{program} did not end within {limit:?}")));
         }
         sleep(POLL_INTERVAL);
     };
@@ -123,7 +123,7 @@ pub fn succeed(command: &mut Command, limit: Duration) -> Result<Finished> {
     }
     let name = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy();
     let line = first_line(&finished.stderr);
-    Err(BenchError::failed(format!("{name} {}: {line}", finished.status)))
+    Err(Failure::new(format!("{name} {}: {line}", finished.status)))
 }
 
 /// Runs a command that must succeed, and parses its output as JSON.
@@ -132,7 +132,7 @@ pub fn succeed(command: &mut Command, limit: Duration) -> Result<Finished> {
 /// The errors of [`succeed`]; the program prints something else.
 pub fn answer<T: DeserializeOwned>(command: &mut Command, limit: Duration) -> Result<T> {
     let finished = succeed(command, limit)?;
-    serde_json::from_str(&finished.stdout).map_err(|error| BenchError::failed(error.to_string()))
+    serde_json::from_str(&finished.stdout).map_err(|error| Failure::new(error.to_string()))
 }
 
 /// Returns the first line of a text that is not blank.

@@ -10,7 +10,7 @@ use std::io::{Seek, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::error::{BenchError, Context, Result};
+use crate::error::{Context, Failure, Result};
 use crate::interrupt;
 use crate::pattern;
 use crate::units;
@@ -159,7 +159,7 @@ pub fn check_space(path: &Path, needed_bytes: u64) -> Result<()> {
     let free = free_bytes(folder)?;
     if free < needed_bytes.saturating_add(RESERVE_BYTES) {
         let text = |bytes: u64| units::bytes(bytes as f64);
-        return Err(BenchError::failed(format!(
+        return Err(Failure::new(format!(
             "{} has {} free and {} are needed; {SMALLER}",
             folder.display(),
             text(free),

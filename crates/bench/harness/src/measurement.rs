@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 
 use crate::case::{Case, Target};
-use crate::error::{BenchError, Result};
+use crate::error::{Failure, Result};
 use crate::host::Host;
 use crate::interrupt;
 use crate::report::{ReportArgs, SCHEMA, to_text};
@@ -209,10 +209,10 @@ impl Measurement {
         interrupt::check()?;
         match self.failed.as_slice() {
             [] => Ok(()),
-            [only] => Err(BenchError::failed(only.clone())),
+            [only] => Err(Failure::new(only.clone())),
             [first, more @ ..] => {
                 let more = more.len();
-                Err(BenchError::failed(format!("{first} (and {more} more: see the notes)")))
+                Err(Failure::new(format!("{first} (and {more} more: see the notes)")))
             }
         }
     }

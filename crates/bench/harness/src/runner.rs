@@ -52,7 +52,7 @@ pub fn measure<J>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::BenchError;
+    use crate::error::Failure;
     use crate::metric::Metric;
 
     fn case(name: &'static str) -> Case<char> {
@@ -99,7 +99,7 @@ mod tests {
         let mut runs = 0;
         let outcome = measure(&Progress::new(), &[case("one")], 5, |_, _, _| {
             runs += 1;
-            Err(BenchError::failed("no"))
+            Err(Failure::new("no"))
         });
         assert!(outcome.is_err());
         assert_eq!(runs, 1);

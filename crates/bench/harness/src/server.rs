@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::NamedTempFile;
 
-use crate::error::{BenchError, Context, Result};
+use crate::error::{Context, Failure, Result};
 use crate::interrupt;
 use crate::launch::{self, Usage};
 
@@ -61,7 +61,7 @@ impl Server {
             if server.has_ended || Instant::now() > deadline {
                 let how = ended.map_or_else(String::new, |status| format!(" ({status})"));
                 let said = server.last_words();
-                return Err(BenchError::failed(format!("{name} does not serve{how}: {said}")));
+                return Err(Failure::new(format!("{name} does not serve{how}: {said}")));
             }
             sleep(POLL_INTERVAL);
         }
@@ -114,7 +114,7 @@ impl Server {
         if let Some(status) = ended {
             self.has_ended = true;
             let said = self.last_words();
-            return Err(BenchError::failed(format!("{name} ended before ({status}): {said}")));
+            return Err(Failure::new(format!("{name} ended before ({status}): {said}")));
         }
         self.child.kill().context(|| format!("kill {name}"))?;
         self.child.wait().context(|| format!("wait for {name}"))?;
@@ -135,7 +135,7 @@ impl Server {
             }
             if Instant::now() > deadline {
                 let name = &self.name;
-                return Err(BenchError::failed(format!("{name} does not end after SIGTERM")));
+                return Err(Failure::new(format!("{name} does not end after SIGTERM")));
             }
             sleep(POLL_INTERVAL);
         }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Defaults, Extent, MeasureArgs};
 use crate::case::{self, Case, Subject};
-use crate::error::{BenchError, Result};
+use crate::error::{Failure, Result};
 use crate::host::Host;
 use crate::interrupt;
 use crate::layout::TestFile;
@@ -195,7 +195,7 @@ impl Session {
         match suite.run(it, self) {
             Ok(sample) => return Some(sample),
             Err(_) if interrupt::happened() => {}
-            Err(error) if error.is_usage() => {
+            Err(error) if error.exit_code() == 2 => {
                 self.unusable.insert(place.1, error.to_string());
             }
             Err(error) => {
@@ -303,7 +303,7 @@ impl MeasureArgs {
         self.reports.say(&suite.text(&measurement));
         measurement.write(&self.reports)?;
         match suite.lost(&measurement) {
-            Some(why) if self.check => Err(BenchError::failed(why)),
+            Some(why) if self.check => Err(Failure::new(why)),
             _ => Ok(Some(measurement)),
         }
     }

@@ -9,7 +9,7 @@ use nowait_sys::time::Deadline;
 use crate::buffers::Buffers;
 use crate::slots::Slots;
 use crate::{Files, Peer, Request, sync};
-use nowait_harness::error::{BenchError, Result, failed};
+use nowait_harness::error::{Failure, Result, failed};
 
 /// A context of one thread. It is the first field: dropping it waits for its requests, and the
 /// buffers are dropped after that.
@@ -71,7 +71,7 @@ impl Peer for AioPeer {
             // context waits. The iocbs are read during the call only.
             let started = unsafe { self.context.submit(rest) }.map_err(failed("io_submit"))?;
             if started == 0 {
-                return Err(BenchError::failed("io_submit started nothing"));
+                return Err(Failure::new("io_submit started nothing"));
             }
             rest = &mut rest[started..];
         }

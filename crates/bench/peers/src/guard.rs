@@ -8,7 +8,7 @@ use crate::buffers::Buffers;
 use crate::job::Job;
 use crate::native::{Native, NativePeer, explain};
 use crate::{Engine, Peer, Request};
-use nowait_harness::error::{BenchError, Result};
+use nowait_harness::error::{Failure, Result};
 
 /// Pages are lent one by one. Larger blocks, which fill the cache before the run, are read.
 const LENT_BYTES_MAX: usize = 4096;
@@ -72,6 +72,6 @@ impl Peer for GuardPeer {
         });
         lent.map_err(explain)?;
         wanted.clear();
-        if whole { Ok(()) } else { Err(BenchError::failed("a page was not in the cache")) }
+        if whole { Ok(()) } else { Err(Failure::new("a page was not in the cache")) }
     }
 }

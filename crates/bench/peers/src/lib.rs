@@ -46,7 +46,7 @@ pub use run::run;
 
 use buffers::Buffers;
 use job::Job;
-use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::error::{Context, Failure, Result};
 
 /// One read or write of a whole buffer.
 #[derive(Debug, Clone, Copy, Default)]
@@ -144,7 +144,7 @@ fn open(job: &Job, direct: bool, path: &Path) -> Result<File> {
         && error.raw_os_error() == Some(libc::EINVAL)
     {
         let path = path.display();
-        return Err(BenchError::usage(format!("{path} cannot be opened with O_DIRECT")));
+        return Err(Failure::usage(format!("{path} cannot be opened with O_DIRECT")));
     }
     opened.context(|| format!("open {}", path.display()))
 }

@@ -10,7 +10,7 @@ use nowait::{
 use crate::buffers::{Buffer, Buffers};
 use crate::job::{Backend, Job};
 use crate::{Engine, Peer, Request};
-use nowait_harness::error::{BenchError, Result};
+use nowait_harness::error::{Failure, Result};
 use nowait_harness::order::{Access, Order};
 use nowait_harness::pattern;
 
@@ -45,7 +45,7 @@ impl Native {
         let builder = Nowait::builder().backend(backend).submit(submit);
         let builder = builder.cache_bytes(job.pool_bytes);
         // An engine that cannot start is left out of all cases.
-        let nowait = builder.build().map_err(|error| BenchError::usage(error.to_string()))?;
+        let nowait = builder.build().map_err(|error| Failure::usage(error.to_string()))?;
         let options = OpenOptions::new().read(true).write(job.work.writes()).sync(job.sync);
         let options = options.cache(cache);
         let files = job.paths.iter().map(|path| options.open(&nowait, path).map_err(explain));
@@ -164,7 +164,7 @@ impl Peer for NativePeer {
             spare.push(completion.buffers);
         });
         reaped.map_err(explain)?;
-        wrong.map_or(Ok(()), |message| Err(BenchError::failed(message)))
+        wrong.map_or(Ok(()), |message| Err(Failure::new(message)))
     }
 
     fn sync(&mut self) -> Result<()> {
@@ -173,8 +173,8 @@ impl Peer for NativePeer {
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-pub(crate) fn explain(error: nowait::Error) -> BenchError {
-    BenchError::failed(error.to_string())
+pub(crate) fn explain(error: nowait::Error) -> Failure {
+    Failure::new(error.to_string())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use nowait_sys::file::{Advice, advise, preadv2, pwritev2, rwf};
 use crate::buffers::Buffers;
 use crate::slots::Slots;
 use crate::{Files, Peer, Request, sync};
-use nowait_harness::error::{BenchError, Result};
+use nowait_harness::error::{Failure, Result};
 
 /// The file with a buffer, for pread(2), pwrite(2) or preadv2(2).
 pub(crate) struct PsyncPeer {
@@ -45,7 +45,7 @@ impl PsyncPeer {
     fn read_ahead(&mut self, offset: u64) -> Result<()> {
         while self.ahead_bytes > 0 && self.told < offset + self.ahead_bytes {
             advise(self.files[0].as_raw_fd(), self.told, TOLD_BYTES, Advice::WillNeed)
-                .map_err(|errno| BenchError::failed(format!("posix_fadvise: {errno}")))?;
+                .map_err(|errno| Failure::new(format!("posix_fadvise: {errno}")))?;
             self.told += TOLD_BYTES;
         }
         Ok(())
@@ -66,7 +66,7 @@ impl Peer for PsyncPeer {
     fn reap(&mut self, _min: usize, each: &mut impl FnMut(Request, &[u8])) -> Result<()> {
         for request in self.wanted.drain(..) {
             let slot = self.slots.take(request);
-            let slot = slot.ok_or_else(|| BenchError::failed("the only buffer is in use"))?;
+            let slot = slot.ok_or_else(|| Failure::new("the only buffer is in use"))?;
             let memory = [self.slots.memory(slot)];
             let (fd, offset) = (self.files[0].as_raw_fd(), request.offset as i64);
             let call = |flags| {

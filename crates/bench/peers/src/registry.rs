@@ -13,7 +13,7 @@ use crate::pool::PoolPeer;
 use crate::psync::psync;
 use crate::ring::{Style, UringPeer};
 use crate::{Engine, OnFiles};
-use nowait_harness::error::{BenchError, Result};
+use nowait_harness::error::{Failure, Result};
 
 /// The kind of the peer.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -140,7 +140,7 @@ impl EngineDef {
     /// Opens the engine for `job`, and runs `task` on it.
     pub(crate) fn with<T: Task>(&self, job: &Job, task: T) -> Result<T::Output> {
         if job.work.writes() && !self.writes() {
-            return Err(BenchError::usage("this engine only reads"));
+            return Err(Failure::usage("this engine only reads"));
         }
         let direct = self.direct;
         match self.kind {

@@ -10,7 +10,7 @@ use nowait_sys::uring::{Entry, Issuer, Ring, opcode, types};
 use crate::buffers::Buffers;
 use crate::slots::Slots;
 use crate::{Files, Peer, Request, sync};
-use nowait_harness::error::{BenchError, Result, failed};
+use nowait_harness::error::{Failure, Result, failed};
 
 /// The way in which rings are made and used.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,7 +63,7 @@ impl UringPeer {
             // SAFETY: the ring is dropped before the slots, which do not move their memory.
             let registered = unsafe { ring.register(&buffers, files[0].as_raw_fd()) };
             registered.map_err(|errno| {
-                BenchError::usage(format!("buffers cannot be registered here: {errno}"))
+                Failure::usage(format!("buffers cannot be registered here: {errno}"))
             })?;
         }
         Ok(Self { ring, files, style, slots, lists, pending: 0, in_flight: 0 })
@@ -79,7 +79,7 @@ impl Peer for UringPeer {
             // SAFETY: this thread alone uses the ring; the memory of a slot stays in place until
             // its completion, for which `drop` waits.
             if !unsafe { self.ring.push(&entry.user_data(slot as u64)) } {
-                return Err(BenchError::failed("the submission queue is full"));
+                return Err(Failure::new("the submission queue is full"));
             }
             self.pending += 1;
             self.in_flight += 1;

@@ -8,7 +8,7 @@ use nowait_sys::fd;
 use crate::job::{Job, Outcome, Transfer, Work};
 use crate::registry::{self, EngineDef};
 use crate::{act, transfer, warm};
-use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::memory;
 use nowait_harness::usage::Used;
 
@@ -19,18 +19,18 @@ use nowait_harness::usage::Used;
 /// The engine does not work here (wrong usage), a request failed, or the bytes were wrong.
 pub fn run(text: &str) -> Result<()> {
     let job: Job = serde_json::from_str(text)
-        .map_err(|error| BenchError::failed(format!("no description of a run: {error}")))?;
+        .map_err(|error| Failure::new(format!("no description of a run: {error}")))?;
     fd::raise_nofile_limit();
     let mut figures = carry_out(&job)?;
     figures.insert("rss_bytes_max".to_owned(), memory::peak_bytes());
     let text = serde_json::to_string(&figures)
-        .map_err(|error| BenchError::failed(format!("outcome: {error}")))?;
+        .map_err(|error| Failure::new(format!("outcome: {error}")))?;
     fs::write(&job.outcome, text).context(|| format!("write {}", job.outcome.display()))
 }
 
 fn carry_out(job: &Job) -> Result<Outcome> {
     let engine = registry::find(&job.engine)
-        .ok_or_else(|| BenchError::usage(format!("no engine '{}'", job.engine)))?;
+        .ok_or_else(|| Failure::usage(format!("no engine '{}'", job.engine)))?;
     match &job.work {
         Work::Transfer(work) => transfer(engine, job, work),
         Work::Act(act) => act::run(job.runtime(), *act),
@@ -39,7 +39,7 @@ fn carry_out(job: &Job) -> Result<Outcome> {
 
 fn transfer(engine: &EngineDef, job: &Job, work: &Transfer) -> Result<Outcome> {
     if work.segments > 1 && !engine.has_vectors() {
-        return Err(BenchError::usage("this engine has no requests of several segments"));
+        return Err(Failure::usage("this engine has no requests of several segments"));
     }
     // The cache is filled before the file is mapped, because the mapping gets the pages cached at
     // that moment.
@@ -61,7 +61,7 @@ fn transfer(engine: &EngineDef, job: &Job, work: &Transfer) -> Result<Outcome> {
 /// # Errors
 /// The error of the thread, or that it panicked.
 pub(crate) fn joined<T>(thread: ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    thread.join().unwrap_or_else(|_| Err(BenchError::failed("a thread panicked")))
+    thread.join().unwrap_or_else(|_| Err(Failure::new("a thread panicked")))
 }
 
 /// Returns the rates of `requests` requests of `block_bytes` each, and the resources of each.

@@ -5,7 +5,7 @@ use nowait_sys::file::IoVec;
 
 use crate::buffers::Buffer;
 use crate::{Buffers, Request};
-use nowait_harness::error::{BenchError, Result};
+use nowait_harness::error::{Failure, Result};
 use nowait_harness::pattern;
 
 /// Buffers of one size, each with its request. A buffer does not move in memory.
@@ -60,9 +60,9 @@ impl Slots {
             Ok(bytes) if bytes == self.request_bytes => self.give_back(slot, each),
             Ok(bytes) => {
                 let what = format!("{bytes} of {} bytes were moved", self.request_bytes);
-                return Err(BenchError::failed(what));
+                return Err(Failure::new(what));
             }
-            Err(errno) => return Err(BenchError::failed(format!("a request failed: {errno}"))),
+            Err(errno) => return Err(Failure::new(format!("a request failed: {errno}"))),
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ use crate::registry::Task;
 use crate::run::{joined, rates};
 use crate::warm;
 use crate::{Engine, Peer, Request};
-use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::pattern;
 use nowait_harness::random::SplitMix;
 use nowait_harness::usage::{Used, sleeps};
@@ -125,7 +125,7 @@ impl Task for Run<'_> {
 
 fn histogram() -> Result<Histogram<u64>> {
     Histogram::new_with_bounds(1, NS_MAX, 3)
-        .map_err(|error| BenchError::failed(format!("histogram: {error}")))
+        .map_err(|error| Failure::new(format!("histogram: {error}")))
 }
 
 /// A context of a thread, with its limit of blocks in flight, and their present number.
@@ -320,7 +320,7 @@ fn read_back(job: &Job, transfer: &Transfer, written: &[u64]) -> Result<()> {
         let what = || format!("read back {}", job.paths[0].display());
         file.read_exact_at(&mut buffer, *offset).context(what)?;
         if !pattern::is_stamped(*offset, &buffer, job.generation) {
-            return Err(BenchError::failed(format!("a write was lost at offset {offset}")));
+            return Err(Failure::new(format!("a write was lost at offset {offset}")));
         }
     }
     Ok(())
@@ -339,10 +339,10 @@ fn summarize(
 ) -> Result<Outcome> {
     let sum = |of: fn(&Lane) -> u64| lanes.iter().map(of).sum::<u64>();
     match (sum(|lane| lane.wrong), sum(|lane| lane.blocks)) {
-        (0, 0) => return Err(BenchError::failed("no request ended within the time of the run")),
+        (0, 0) => return Err(Failure::new("no request ended within the time of the run")),
         (0, _) => {}
         (wrong, _) => {
-            return Err(BenchError::failed(format!("{wrong} reads returned wrong bytes")));
+            return Err(Failure::new(format!("{wrong} reads returned wrong bytes")));
         }
     }
     let blocks = sum(|lane| lane.blocks) as f64;
@@ -358,7 +358,7 @@ fn summarize(
     let all = |of: fn(&Lane) -> &Histogram<u64>| {
         let mut all = histogram()?;
         lanes.iter().for_each(|lane| all += of(lane));
-        Ok::<_, BenchError>(all)
+        Ok::<_, Failure>(all)
     };
     let us = |of: &Histogram<u64>, percent| of.value_at_percentile(percent) as f64 / 1e3;
     if transfer.looks != Looks::Calls {

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::buffers::Buffers;
 use crate::job::{Job, Transfer, Warm};
 use crate::{Engine, Peer, Request};
-use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::pattern;
 
 /// nowait's page cache is filled by reads of this size, this many at a time.
@@ -65,7 +65,7 @@ pub(crate) fn own_cache<E: Engine>(engine: &E, job: &Job, transfer: &Transfer) -
     }
     match wrong {
         0 => Ok(()),
-        wrong => Err(BenchError::failed(format!("{wrong} reads returned wrong bytes"))),
+        wrong => Err(Failure::new(format!("{wrong} reads returned wrong bytes"))),
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::json;
 use nowait_harness::args::{Defaults, Extent, FOLDER, MeasureArgs};
 use nowait_harness::case::Case;
 use nowait_harness::cases::{self, table};
-use nowait_harness::error::{BenchError, Result};
+use nowait_harness::error::{Failure, Result};
 use nowait_harness::launch;
 use nowait_harness::layout::TestFile;
 use nowait_harness::measurement::{CaseResults, Measurement};
@@ -88,7 +88,7 @@ pub fn run_futures(args: &FuturesArgs) -> Result<Option<Measurement>> {
     args.measure.measure(&DEFAULTS, cases, |_, _| {
         let program = args.program.canonicalize().map_err(|error| {
             let shown = args.program.display();
-            BenchError::failed(format!("{shown}: {error}; see `bench futures --help`"))
+            Failure::new(format!("{shown}: {error}; see `bench futures --help`"))
         })?;
         let file = TestFile::new(args.dir.join("nowait-bench.futures"), args.measure.keep);
         Ok(Futures { program, file, folder: args.dir.clone() })
@@ -142,7 +142,7 @@ fn one_run(
     });
     command.arg(job.to_string());
     launch::answer(&mut command, extent.runtime + BEFORE)
-        .map_err(|error| BenchError::failed(format!("{} of {way}: {error}", work.reads)))
+        .map_err(|error| Failure::new(format!("{} of {way}: {error}", work.reads)))
 }
 
 #[cfg(test)]

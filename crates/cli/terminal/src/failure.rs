@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// The failure of a command.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     message: String,
     code: u8,
@@ -30,6 +30,11 @@ impl Failure {
     #[must_use]
     pub fn with_code(self, code: u8) -> Failure {
         Failure { code, ..self }
+    }
+
+    /// Returns the exit code: 1 for a failure, 2 for wrong usage, or another one.
+    pub fn exit_code(&self) -> u8 {
+        self.code
     }
 
     /// Prints the line and returns the exit code.

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use nowait_harness::case::Subject;
-use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::{fio, launch, seccomp};
 
@@ -138,7 +138,7 @@ impl Fio {
         let mut command = fio::command(&self.program);
         if way.preloads() {
             let library = self.preload.as_ref().ok_or_else(|| {
-                BenchError::failed("libnowait_preload.so is not there; build it or pass --dist")
+                Failure::new("libnowait_preload.so is not there; build it or pass --dist")
             })?;
             command.env("LD_PRELOAD", library);
         }

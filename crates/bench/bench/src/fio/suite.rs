@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nowait_harness::args::{DiskArgs, Extent};
 use nowait_harness::busy::Busy;
-use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::layout::{self, TestFile};
 use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
 use nowait_harness::metric::{Metric, Sample};
@@ -117,7 +117,7 @@ impl Folders {
     fn memory_is_usable(&self, bytes: u64) -> Result<()> {
         let Some(memory) = &self.memory else {
             let asked = self.asked_memory.display();
-            return Err(BenchError::failed(format!("{asked} is no tmpfs that can be written")));
+            return Err(Failure::new(format!("{asked} is no tmpfs that can be written")));
         };
         layout::check_space(&memory.path().join("file"), bytes)
     }
@@ -166,7 +166,7 @@ impl FioSuite {
                 Err(error) => {
                     interrupt::check()?;
                     if REQUIRED.contains(&name) {
-                        return Err(BenchError::failed(format!("{name}: {error}")));
+                        return Err(Failure::new(format!("{name}: {error}")));
                     }
                     errors.insert(name, error.to_string());
                 }
@@ -183,7 +183,7 @@ impl FioSuite {
         if !layout::has_direct(self.folders.disk.path()) {
             let why = format!("O_DIRECT, which {folder} refuses; pass another --dir");
             if cases.iter().all(needs_direct) {
-                return Err(BenchError::failed(format!("these cases need {why}, or other cases")));
+                return Err(Failure::new(format!("these cases need {why}, or other cases")));
             }
             let left_out = cases.iter().filter(|case| needs_direct(case));
             let note = |case: &FioCase| format!("case {} was left out: it needs {why}", case.name);
@@ -264,7 +264,7 @@ impl FioSuite {
         let verified = self.fio.run(&Run { purpose: Purpose::Verify, ..*run }, &startup)?;
         match verified.bytes >= run.work.verified_bytes(run.size_bytes) as f64 {
             true => Ok(Sample::from([(Metric::VerifyErrors, 0.0)])),
-            false => Err(BenchError::failed("fio did not verify all of its data")),
+            false => Err(Failure::new("fio did not verify all of its data")),
         }
     }
 

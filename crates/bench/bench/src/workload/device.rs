@@ -11,7 +11,7 @@ use nowait_sys::aligned::AlignedBuffer;
 use super::args::WorkloadArgs;
 use super::parts::PartFiles;
 use super::recipe::Recipe;
-use crate::error::{BenchError, Context, Result};
+use crate::error::{Context, Failure, Result};
 use crate::layout::{TestFile, holds_pattern, overwrite};
 use crate::progress::Progress;
 use crate::units;
@@ -121,7 +121,7 @@ impl Device {
         if device.to_string_lossy().starts_with("sim:") {
             let message = "models of devices are for `bench paper`; pass a file, a block device \
                            or ram";
-            return Err(BenchError::usage(message));
+            return Err(Failure::usage(message));
         }
         match fs::metadata(device) {
             Ok(found) if found.is_dir() => {
@@ -133,7 +133,7 @@ impl Device {
             }
             Ok(found) if found.file_type().is_block_device() => Self::block(device, how),
             Ok(found) if found.is_file() => Self::take(device.to_owned(), found.len(), how),
-            Ok(_) => Err(BenchError::usage(format!(
+            Ok(_) => Err(Failure::usage(format!(
                 "{} is neither a file, a folder nor a block device",
                 device.display()
             ))),
@@ -149,11 +149,11 @@ impl Device {
         if !holds_pattern(&path, len.min(how.size_bytes)) {
             let path = path.display();
             let message = format!("{path} is no test file, and is left alone; name another");
-            return Err(BenchError::usage(message));
+            return Err(Failure::usage(message));
         }
         if len < how.size_bytes {
             let [len, size] = [len, how.size_bytes].map(|bytes| units::bytes(bytes as f64));
-            return Err(BenchError::failed(format!(
+            return Err(Failure::new(format!(
                 "{} is too small: {len} of {size}; pass a smaller --size, or remove it",
                 path.display()
             )));
@@ -165,7 +165,7 @@ impl Device {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         if !folder.is_dir() {
-            return Err(BenchError::usage(format!("there is no folder {}", folder.display())));
+            return Err(Failure::usage(format!("there is no folder {}", folder.display())));
         }
         let file = TestFile::new(path.clone(), keep);
         file.lay_out(how.size_bytes, 0, &|_| true, how.progress)?;
@@ -180,11 +180,11 @@ impl Device {
         if len < how.size_bytes {
             let [len, size] = [len, how.size_bytes].map(|bytes| units::bytes(bytes as f64));
             let message = format!("{path} is too small: {len} of {size}; pass a smaller --size");
-            return Err(BenchError::failed(message));
+            return Err(Failure::new(message));
         }
         if !holds_pattern(device, how.size_bytes) {
             if !how.overwrite {
-                return Err(BenchError::usage(format!(
+                return Err(Failure::usage(format!(
                     "{path} may hold data that are needed; pass --overwrite to lose them"
                 )));
             }

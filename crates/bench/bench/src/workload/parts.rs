@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::cache;
-use crate::error::{BenchError, Context, Result};
+use crate::error::{Context, Failure, Result};
 use crate::interrupt;
 use crate::layout::{check_space, holds_pattern_from};
 use crate::pattern;
@@ -37,7 +37,7 @@ impl PartFiles {
             let mut found = parts.iter().zip(bases);
             return match found.all(|(path, base)| holds_pattern_from(path, base, len)) {
                 true => Ok(Self { folder, keep }),
-                false => Err(BenchError::usage(format!(
+                false => Err(Failure::usage(format!(
                     "{} holds no test files, and is left alone; remove it, or name another device",
                     folder.display()
                 ))),
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(fs::metadata(&mine).expect("kept").len(), 4 * 4096);
         fs::write(&mine, vec![7; 4 * 4096]).expect("written");
         let error = lay_out(false).expect_err("not ours any more");
-        assert!(error.is_usage() && error.to_string().contains("left alone"), "{error}");
+        assert!(error.exit_code() == 2 && error.to_string().contains("left alone"), "{error}");
         assert!(mine.exists());
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nowait_peers::job::{Backend, Job};
 
-use crate::error::{BenchError, Context, Result};
+use crate::error::{Context, Failure, Result};
 use crate::launch;
 use crate::metric::{Metric, Sample};
 use crate::seccomp;
@@ -37,7 +37,7 @@ impl Program {
     /// The engine does not work here (wrong usage), or the run failed.
     pub(crate) fn run(&self, job: Job) -> Result<Sample> {
         let job = Job { outcome: self.outcome.path().to_owned(), ..job };
-        let text = serde_json::to_string(&job).map_err(|e| BenchError::failed(e.to_string()))?;
+        let text = serde_json::to_string(&job).map_err(|e| Failure::new(e.to_string()))?;
         let mut command = Command::new(&self.path);
         command.arg("job").arg(text);
         if job.backend == Backend::Kaio {
@@ -47,13 +47,13 @@ impl Program {
         if !finished.status.success() {
             let message = finished.stderr.trim().to_owned();
             return Err(match finished.status.code() {
-                Some(UNUSABLE) => BenchError::usage(message),
-                _ => BenchError::failed(message),
+                Some(UNUSABLE) => Failure::usage(message),
+                _ => Failure::new(message),
             });
         }
         let text = fs::read_to_string(self.outcome.path()).context(|| "outcome".to_owned())?;
         let mut sample: Sample = serde_json::from_str(&text)
-            .map_err(|error| BenchError::failed(format!("outcome: {error}")))?;
+            .map_err(|error| Failure::new(format!("outcome: {error}")))?;
         let busy = finished.usage.other_us / finished.usage.wall_us;
         sample.insert(Metric::OtherBusyCores, busy);
         sample.insert(Metric::PageCacheGrowthBytes, finished.usage.cache_growth_bytes);

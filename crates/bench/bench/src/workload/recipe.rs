@@ -9,7 +9,7 @@ use toml::Table;
 
 use crate::args::unknown;
 use crate::case::{Case, Subject};
-use crate::error::{BenchError, Result};
+use crate::error::{Failure, Result};
 use crate::metric::Metric;
 
 /// The work of a subject, on any device.
@@ -120,7 +120,7 @@ pub(crate) fn table(text: &str) -> Result<Vec<Case<Recipe>>> {
 /// Makes a subject from the fields of an engine and of a case.
 fn subject(of: &Subject<cases::Job<Table, Table>>) -> Result<Subject<Recipe>> {
     let fields = cases::merged(of.job.work.clone(), &of.job.engine).try_into();
-    let it: Fields = fields.map_err(|why| BenchError::failed(format!("{}: {why}", of.name)))?;
+    let it: Fields = fields.map_err(|why| Failure::new(format!("{}: {why}", of.name)))?;
     let refill = it.transfer.refill.min(it.transfer.depth);
     let transfer = Transfer { refill, ..it.transfer };
     let work = it.act.map_or(Work::Transfer(transfer), Work::Act);

@@ -15,7 +15,7 @@ use super::program::Program;
 use super::recipe::Recipe;
 use crate::cache;
 use crate::case::Case;
-use crate::error::{BenchError, Result};
+use crate::error::{Failure, Result};
 use crate::measurement::CaseResults;
 use crate::metric::Sample;
 use crate::runs::Runs;
@@ -55,7 +55,7 @@ impl Workload {
     /// Returns the files of a case.
     fn files(&self, recipe: &Recipe) -> Result<&LaidOut> {
         let files = if recipe.in_memory { &self.memory } else { &self.device };
-        files.as_ref().ok_or_else(|| BenchError::failed("no file was laid out"))
+        files.as_ref().ok_or_else(|| Failure::new("no file was laid out"))
     }
 
     /// Writes the files of the cases that work in memory, or leaves these cases out.
@@ -199,5 +199,5 @@ fn require_direct(cases: &[Case<Recipe>], path: &Path) -> Result<()> {
     }
     let path = path.display();
     let message = format!("{path}: the file system refuses O_DIRECT; name another --device");
-    Err(BenchError::failed(message))
+    Err(Failure::new(message))
 }

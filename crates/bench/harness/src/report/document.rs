@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::error::{BenchError, Context, Result};
+use crate::error::{Context, Failure, Result};
 use crate::metric::{Better, Metric};
 use crate::stats::{self, Summary};
 
@@ -50,9 +50,8 @@ impl Document {
     /// The file cannot be read, is no measurement, or is one of a later version.
     pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).context(|| format!("read {}", path.display()))?;
-        Self::parse(&text).map_err(|error| {
-            BenchError::failed(format!("{} is no measurement: {error}", path.display()))
-        })
+        Self::parse(&text)
+            .map_err(|error| Failure::new(format!("{} is no measurement: {error}", path.display())))
     }
 
     /// Parses the text of such a file.
@@ -61,11 +60,11 @@ impl Document {
     /// The text is no measurement, or one of a later version.
     pub fn parse(text: &str) -> Result<Self> {
         let mut saved: Self =
-            serde_json::from_str(text).map_err(|error| BenchError::failed(error.to_string()))?;
+            serde_json::from_str(text).map_err(|error| Failure::new(error.to_string()))?;
         if saved.schema > SCHEMA {
             let (theirs, ours) = (saved.schema, SCHEMA);
             let what = format!("it has schema {theirs}, and this program knows up to {ours}");
-            return Err(BenchError::failed(what));
+            return Err(Failure::new(what));
         }
         for row in &mut saved.rows {
             row.summary = stats::summarize(&row.runs());
@@ -136,7 +135,7 @@ impl Row {
 /// Returns a document as text.
 pub fn to_text(document: &impl Serialize) -> Result<String> {
     let text = serde_json::to_string_pretty(document);
-    text.map(|text| text + "\n").map_err(|error| BenchError::failed(format!("JSON: {error}")))
+    text.map(|text| text + "\n").map_err(|error| Failure::new(format!("JSON: {error}")))
 }
 
 fn better_of_unit(unit: &str) -> Better {

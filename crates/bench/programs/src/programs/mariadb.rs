@@ -10,7 +10,7 @@ use super::run::{Run, Tools, plain, text};
 use super::sysbench;
 use super::timer::Timer;
 use nowait_harness::cache;
-use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::launch;
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::server::Server;
@@ -68,16 +68,15 @@ pub(crate) fn run(run: &Run<'_>, flush: &str, threads: u32) -> Result<Sample> {
     };
     let server = folder.start(folder.server(run.timed("mariadbd")?, flush).arg(option))?;
     if !server.words().contains(says) {
-        return Err(BenchError::failed(format!("the server does not say '{says}'")));
+        return Err(Failure::new(format!("the server does not say '{says}'")));
     }
     let timer = run.tools.timer.as_ref();
     let mut command = folder.client(plain("sysbench")?);
     command.arg(format!("--threads={threads}"));
     sysbench::for_a_time(&mut command, run).arg("run");
     let (cpu_us, times) = (usage::cpu_us_of(server.pid())?, timer.map(Timer::times).transpose()?);
-    let done = sysbench::finished(&mut command, run.runtime + GRACE).map_err(|error| {
-        BenchError::failed(format!("{error}; the server: {}", server.last_words()))
-    })?;
+    let done = sysbench::finished(&mut command, run.runtime + GRACE)
+        .map_err(|error| Failure::new(format!("{error}; the server: {}", server.last_words())))?;
     let printed = sysbench::parse(&done.stdout)?;
     let mut sample = printed.sample;
     let used_us = usage::cpu_us_of(server.pid())? - cpu_us;

@@ -14,7 +14,7 @@ use super::Mode;
 use super::need::{self, Lack};
 use super::run::{Run, text};
 use nowait_harness::cache;
-use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::order::Offsets;
 use nowait_harness::server::Server;
@@ -59,7 +59,7 @@ pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
     let asked = ask(run, &socket);
     let said = server.last_words();
     let (latencies, turns, elapsed_s) =
-        asked.map_err(|error| BenchError::failed(format!("{error}; nginx: {said}")))?;
+        asked.map_err(|error| Failure::new(format!("{error}; nginx: {said}")))?;
     let usage = server.stop(PATIENCE)?;
     let requests = latencies.len() as f64;
     let figures = [
@@ -117,14 +117,14 @@ fn ask(run: &Run<'_>, socket: &Path) -> Result<(Vec<f64>, Vec<f64>, f64)> {
         let turns = joined(watch)?;
         let latencies = asked?.concat();
         if latencies.is_empty() || turns.is_empty() {
-            return Err(BenchError::failed("nothing was answered; give a longer --runtime"));
+            return Err(Failure::new("nothing was answered; give a longer --runtime"));
         }
         Ok((latencies, turns, elapsed_s))
     })
 }
 
 fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
-    thread.join().unwrap_or_else(|_| Err(BenchError::failed("a client of nginx panicked")))
+    thread.join().unwrap_or_else(|_| Err(Failure::new("a client of nginx panicked")))
 }
 
 /// Requests the parts of the client with the number `client`, until the deadline.
@@ -180,7 +180,7 @@ impl Connection {
             return Ok(());
         }
         let first = head.lines().next().unwrap_or_default();
-        Err(BenchError::failed(format!("nginx answers '{first}' and {read} of {len} bytes")))
+        Err(Failure::new(format!("nginx answers '{first}' and {read} of {len} bytes")))
     }
 }
 

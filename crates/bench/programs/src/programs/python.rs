@@ -12,7 +12,7 @@ use super::run::{Run, text};
 use super::{Mode, absolute};
 use clap::Args;
 use nowait_harness::cache;
-use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::launch;
 use nowait_harness::metric::Sample;
 
@@ -210,7 +210,7 @@ impl Script {
             // The last line of a traceback is the error message.
             let last = finished.stderr.lines().rfind(|line| !line.trim().is_empty());
             let last = last.unwrap_or("it said nothing");
-            return Err(BenchError::failed(format!("{}: {last}", finished.status)));
+            return Err(Failure::new(format!("{}: {last}", finished.status)));
         }
         let text = fs::read_to_string(&output).context(|| "read the figures".to_owned())?;
         let _ = fs::remove_file(&output);
@@ -221,7 +221,7 @@ impl Script {
 /// Parses the figures of a script; their keys are names of metrics.
 fn figures(text: &str) -> Result<Sample> {
     serde_json::from_str(text)
-        .map_err(|error| BenchError::failed(format!("figures are not understood: {error}")))
+        .map_err(|error| Failure::new(format!("figures are not understood: {error}")))
 }
 
 /// Returns the Python of a virtual environment.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::Mode;
 use super::run::{Run, text};
 use nowait_harness::cache;
-use nowait_harness::error::{BenchError, Result};
+use nowait_harness::error::{Failure, Result};
 use nowait_harness::fio::{self, Parsed};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::server::Server;
@@ -29,7 +29,7 @@ pub(crate) fn run(run: &Run<'_>, rw: &str, block_bytes: u64) -> Result<Sample> {
     let server = Server::listening(&mut command, PATIENCE, &socket)?;
     let asked = client(run, rw, block_bytes, &socket);
     let said = server.last_words();
-    let asked = asked.map_err(|error| BenchError::failed(format!("{error}; QEMU: {said}")))?;
+    let asked = asked.map_err(|error| Failure::new(format!("{error}; QEMU: {said}")))?;
     let usage = server.stop(PATIENCE)?;
     let [image, other] = asked;
     let mut sample = image.sample;
@@ -92,7 +92,7 @@ fn client(run: &Run<'_>, rw: &str, block_bytes: u64, socket: &Path) -> Result<[P
     command.arg("--size=1g").arg(format!("--thinktime={OTHER_EVERY_US}"));
     command.arg(uri("other", socket));
     let (jobs, _) = fio::run(&mut command, run.runtime)?;
-    jobs.try_into().map_err(|_| BenchError::failed("fio does not report both of its jobs"))
+    jobs.try_into().map_err(|_| Failure::new("fio does not report both of its jobs"))
 }
 
 fn uri(export: &str, socket: &Path) -> String {

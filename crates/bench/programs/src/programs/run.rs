@@ -14,7 +14,7 @@ use super::thin;
 use super::timer::Timer;
 use super::{Load, Way};
 use crate::kv::tier::{self, Tier};
-use nowait_harness::error::{BenchError, Result};
+use nowait_harness::error::{Failure, Result};
 use nowait_harness::launch;
 use nowait_harness::layout::TestFile;
 use nowait_harness::metric::Sample;
@@ -133,7 +133,7 @@ pub(crate) fn plain(program: &str) -> Result<Command> {
 
 fn find(program: &str) -> Result<PathBuf> {
     let path = need::program(program);
-    path.ok_or_else(|| BenchError::failed(format!("{program} is not installed")))
+    path.ok_or_else(|| Failure::new(format!("{program} is not installed")))
 }
 
 /// Returns a path as text, for a command line.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::run::{Run, Tools, plain};
 use nowait_harness::cache;
-use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::launch::{self, Finished};
 use nowait_harness::metric::{Metric, Sample};
 
@@ -82,7 +82,7 @@ pub(crate) fn finished(command: &mut Command, limit: Duration) -> Result<Finishe
         return Ok(done);
     }
     let said = fatal.unwrap_or_else(|| launch::first_line(&done.stderr));
-    Err(BenchError::failed(format!("sysbench {}: {said}", done.status)))
+    Err(Failure::new(format!("sysbench {}: {said}", done.status)))
 }
 
 /// Parses the output of a run.
@@ -91,11 +91,11 @@ pub(crate) fn parse(text: &str) -> Result<Printed> {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(name));
         let word = line.and_then(|line| line.split_whitespace().next());
         let figure = word.and_then(|word| word.trim_end_matches('s').parse::<f64>().ok());
-        figure.ok_or_else(|| BenchError::failed(format!("sysbench prints no '{name}'")))
+        figure.ok_or_else(|| Failure::new(format!("sysbench prints no '{name}'")))
     };
     let (events, elapsed_s) = (figure("total number of events:")?, figure("total time:")?);
     if events < 1.0 || elapsed_s <= 0.0 {
-        return Err(BenchError::failed("sysbench did nothing; give a longer --runtime"));
+        return Err(Failure::new("sysbench did nothing; give a longer --runtime"));
     }
     let mut sample = Sample::from([
         (Metric::LatencyUsP99, figure("99th percentile:")? * 1e3),

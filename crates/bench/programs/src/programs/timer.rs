@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::metric::{Metric, Sample};
 
 const SOURCE: &str = include_str!("drivers/submit_timer.c");
@@ -37,7 +37,7 @@ impl Timer {
         let built = compiler.output().context(|| "cannot start cc".to_owned())?;
         if !built.status.success() {
             let said = String::from_utf8_lossy(&built.stderr);
-            return Err(BenchError::failed(format!("cc: {}", said.trim())));
+            return Err(Failure::new(format!("cc: {}", said.trim())));
         }
         Ok(Self { library, counters: folder.join("submit_times") })
     }

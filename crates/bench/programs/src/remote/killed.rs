@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use nowait_harness::error::{BenchError, Result};
+use nowait_harness::error::{Failure, Result};
 use nowait_harness::launch;
 use nowait_harness::server::Server;
 
@@ -59,7 +59,7 @@ impl Blocks {
         let finished = launch::run(&mut self.nbdsh(uri, &body), self.patience())?;
         finished.stdout.trim().parse().map_err(|_| {
             let said = finished.stderr.lines().last().unwrap_or("it said nothing");
-            BenchError::failed(format!("nbdsh: {said}"))
+            Failure::new(format!("nbdsh: {said}"))
         })
     }
 

@@ -13,7 +13,7 @@ use super::client::Span;
 use super::killed::{self, Blocks};
 use super::store::{self, BUCKET};
 use super::{Kind, Work};
-use nowait_harness::error::{BenchError, Result};
+use nowait_harness::error::{Failure, Result};
 use nowait_harness::launch;
 use nowait_harness::metric::Sample;
 use nowait_harness::server::Server;
@@ -106,7 +106,7 @@ impl Peer {
         runtime: Duration,
     ) -> Result<T> {
         launch::answer(&mut self.command(way, image, size_bytes, work), runtime + GRACE)
-            .map_err(|error| BenchError::failed(format!("{}: {error}", way.word())))
+            .map_err(|error| Failure::new(format!("{}: {error}", way.word())))
     }
 
     fn command(&self, way: Kind, image: &str, size_bytes: u64, work: &Value) -> Command {

@@ -14,7 +14,7 @@ use super::peer::{self, Peer};
 use super::store::{self, BUCKET, KEY, SECRET};
 use super::{Engine, Job, Kind, Work, killed, zerofs};
 use crate::served;
-use nowait_harness::error::{BenchError, Context, Result};
+use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::launch::{self, Usage};
 use nowait_harness::server::{self, Server};
 
@@ -79,7 +79,7 @@ impl Place {
             return Ok(taken_us);
         }
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(BenchError::failed(format!("nowait image {word}: {said}")))
+        Err(Failure::new(format!("nowait image {word}: {said}")))
     }
 
     /// Starts the server of an engine with `options` on `image` of `size_bytes`, and waits until it
