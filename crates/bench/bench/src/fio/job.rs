@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use nowait_harness::case::{Case, Subject};
+use nowait_harness::case::{Case, Subject, name};
 use nowait_harness::cases::{self, Job};
 use serde::Deserialize;
 
@@ -82,7 +82,7 @@ impl Rw {
 }
 
 /// The work of a case.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Work {
     pub(crate) place: Place,
@@ -100,37 +100,58 @@ pub(crate) struct Work {
     /// Files of each context; the size is their sum.
     pub(crate) files: u32,
     /// Additional options of fio.
-    #[serde(skip)]
-    pub(crate) more: &'static [&'static str],
+    pub(crate) more: Vec<String>,
 }
 
 /// Random reads of 4 KiB, 32 in flight, buffered and uncached.
-pub(crate) const BUFFERED: Work = Work {
-    place: Place::Disk,
-    start: Start::Cold,
-    rw: Rw::RandRead,
-    block_bytes: 4 << 10,
-    depth: 32,
-    direct: false,
-    sync: false,
-    random_map: true,
-    jobs: 1,
-    files: 1,
-    more: &[],
-};
-
 impl Default for Work {
     fn default() -> Self {
-        BUFFERED
+        Self {
+            place: Place::Disk,
+            start: Start::Cold,
+            rw: Rw::RandRead,
+            block_bytes: 4 << 10,
+            depth: 32,
+            direct: false,
+            sync: false,
+            random_map: true,
+            jobs: 1,
+            files: 1,
+            more: Vec::new(),
+        }
     }
 }
 
 const SUBMIT: &str = concat!(include_str!("ways.toml"), include_str!("submit.toml"));
 const POSIX: &str = concat!(include_str!("ways.toml"), include_str!("posix.toml"));
+const PARITY: &str = concat!(include_str!("ways.toml"), include_str!("parity.toml"));
 
-/// Makes the cases of `submit` or of `posix`.
+/// Makes the cases of `submit`, `posix` or `parity`.
 pub(crate) fn cases(workload: &str) -> Vec<FioCase> {
-    cases::table(if workload == "posix" { POSIX } else { SUBMIT })
+    cases::table(match workload {
+        "posix" => POSIX,
+        "parity" => PARITY,
+        _ => SUBMIT,
+    })
+}
+
+/// Returns each cell of `parity` once for each number of threads, instead of its own number. The
+/// titles name the numbers.
+pub(crate) fn with_threads(cells: Vec<FioCase>, counts: &[u32]) -> Vec<FioCase> {
+    let with = |cell: &FioCase, jobs: u32| {
+        let name = name(format!("{}-threads-{jobs}", cell.name));
+        let mut case = Case { name, ..cell.clone() };
+        case.subjects.iter_mut().for_each(|subject| subject.job.work.jobs = jobs);
+        case
+    };
+    let mut cells = match counts {
+        [] => cells,
+        _ => cells.iter().flat_map(|cell| counts.iter().map(|jobs| with(cell, *jobs))).collect(),
+    };
+    for cell in cells.iter_mut().filter(|cell| work(cell).jobs > 1) {
+        cell.title = format!("{}, {} threads", cell.title, work(cell).jobs);
+    }
+    cells
 }
 
 /// Returns all ways; `libaio` is another name of the reference.
@@ -208,12 +229,38 @@ mod tests {
 
     #[test]
     fn the_cases_are_well_formed() {
-        for workload in ["submit", "posix"] {
+        for workload in ["submit", "posix", "parity"] {
             let cases = cases(workload);
             nowait_harness::testing::check(&cases);
             let reference = |case: &FioCase| case.has("system") || case.has("posixaio");
             assert!(cases.iter().all(reference), "{workload}");
         }
+    }
+
+    #[test]
+    fn the_cells_have_distinct_names_and_titles() {
+        let cells = with_threads(cases("parity"), &[]);
+        let distinct = |text: fn(&FioCase) -> &str| {
+            cells.iter().map(text).collect::<std::collections::BTreeSet<_>>().len()
+        };
+        assert_eq!(distinct(|cell| cell.name), cells.len());
+        assert_eq!(distinct(|cell| &cell.title), cells.len());
+        let cell = cells.iter().find(|cell| cell.name == "direct-mix-4k-8jobs").expect("a cell");
+        let title = "4 KiB random reads and writes, O_DIRECT, 4 in flight, 8 threads";
+        assert_eq!(cell.title, title);
+    }
+
+    #[test]
+    fn a_cell_with_numbers_of_threads_is_a_case_for_each() {
+        let mut cells = cases("parity");
+        cells.retain(|cell| cell.name == "direct-read-batch-d32");
+        let many = with_threads(cells.clone(), &[1, 16]);
+        let names: Vec<&str> = many.iter().map(|case| case.name).collect();
+        assert_eq!(names, ["direct-read-batch-d32-threads-1", "direct-read-batch-d32-threads-16"]);
+        let title = "4 KiB random reads, O_DIRECT, 32 in flight, in batches of 8";
+        assert_eq!((&*many[0].title, &*many[1].title), (title, &*format!("{title}, 16 threads")));
+        assert!(many[1].subjects.iter().all(|subject| subject.job.work.jobs == 16));
+        assert_eq!(with_threads(cells, &[]).len(), 1, "its own number");
     }
 
     #[test]

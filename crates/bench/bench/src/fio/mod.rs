@@ -2,13 +2,12 @@
 //! targets, `bench parity` on every kind of work, and `bench demo`.
 //!
 //! ```text
-//!  args ─► suite ─┬─ job       the work of fio (submit.toml, posix.toml; cells), and the ways
+//!  args ─► suite ─┬─ job       the work of fio, by three tables, and the ways to run it
 //!                 ├─ run       one run: its command line and environment, and its figures
 //!                 └─ verdict   parity: the judgement of the figures of a cell
 //! ```
 
 mod args;
-mod cells;
 mod demo;
 mod job;
 mod run;
@@ -22,7 +21,7 @@ use nowait_harness::args::{Defaults, MeasureArgs, unknown};
 use nowait_harness::error::Result;
 use nowait_harness::measurement::Measurement;
 
-use self::job::{FioCase, cases, ways, work};
+use self::job::{FioCase, cases, ways, with_threads, work};
 use self::suite::{FioSuite, Parity, Plan};
 use self::verdict::Limits;
 
@@ -66,11 +65,10 @@ pub(crate) fn run_submit(args: &SubmitArgs, workload: &'static str) -> Result<Op
 /// Measures the cells of parity, or verifies their data.
 pub(crate) fn run_parity(args: &ParityArgs) -> Result<Option<Measurement>> {
     let (limits, verify) = (Limits::beside(args.busy), args.verify);
-    let cases = select(&args.measure, cells::cells())?;
-    let mut cases = cells::with_threads(cases, &args.threads);
+    let mut cases = with_threads(select(&args.measure, cases("parity"))?, &args.threads);
     for case in &mut cases {
         case.subjects.retain(|subject| !verify || subject.job.engine.preloads());
-        case.targets = if verify { Vec::new() } else { cells::targets(case, limits) };
+        case.targets = if verify { Vec::new() } else { limits.targets(case) };
     }
     args.measure.measure(&PARITY, cases, |cases, extent| {
         if verify {
@@ -101,8 +99,8 @@ fn select(measure: &MeasureArgs, cases: Vec<FioCase>) -> Result<Vec<FioCase>> {
     };
     let asked = measure.engines.iter().map(find).collect::<Result<Vec<_>>>()?;
     for case in cases.iter_mut().filter(|_| !asked.is_empty()) {
-        let work = *work(case);
-        case.subjects = asked.iter().map(|way| way.clone().doing(work)).collect();
+        let work = work(case).clone();
+        case.subjects = asked.iter().map(|way| way.clone().doing(work.clone())).collect();
     }
     Ok(cases)
 }

@@ -10,13 +10,15 @@ use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::{fio, launch, seccomp};
 
-use super::job::{BUFFERED, FioJob, Start, Way, Work};
+use super::job::{FioJob, Start, Way, Work};
 
-/// Options that only fio's libaio engine knows.
-const OF_LIBAIO: &[&str] = &["--userspace_reap"];
+/// The option that only fio's libaio engine knows.
+const OF_LIBAIO: &str = "--userspace_reap";
 
-/// A job that measures the start-up: one request, which waits for nothing.
-const STARTUP: Work = Work { start: Start::Absent, depth: 1, random_map: false, ..BUFFERED };
+/// Returns a job that measures the start-up: one request, which waits for nothing.
+fn startup() -> Work {
+    Work { start: Start::Absent, depth: 1, random_map: false, ..Work::default() }
+}
 
 /// The programs of a measurement.
 #[derive(Debug, Clone)]
@@ -82,11 +84,12 @@ impl Fio {
     pub(crate) fn probe(&self, subject: &Subject<FioJob>, scratch: &Path) -> Result<Startup> {
         let (file, report) = (scratch.join("probe"), scratch.join("report"));
         fs::write(&file, vec![0x5a; 64 << 10]).context(|| format!("write {}", file.display()))?;
+        let work = startup();
         let run = Run {
             way: &subject.job.engine,
-            work: &STARTUP,
+            work: &work,
             paths: std::slice::from_ref(&file),
-            size_bytes: STARTUP.block_bytes,
+            size_bytes: work.block_bytes,
             runtime: Duration::from_secs(10),
             seed: 1,
             purpose: Purpose::Measure,
@@ -184,10 +187,12 @@ fn arguments(run: &Run<'_>) -> Vec<String> {
         Purpose::Verify => &["--verify=crc32c", "--verify_fatal=1"],
     };
     let is_libaio = run.way.engine == "libaio";
-    let of_work = work.more.iter().filter(|option| is_libaio || !OF_LIBAIO.contains(option));
+    let of_work = work.more.iter().map(String::as_str);
+    let of_work = of_work.filter(|option| is_libaio || *option != OF_LIBAIO);
     let fixed = ["--thread", "--group_reporting", "--fallocate=none"];
     let sync = work.sync.then_some("--sync=1");
-    arguments.extend(fixed.iter().chain(&sync).chain(of_work).chain(more).map(|&it| it.to_owned()));
+    let fixed = fixed.into_iter().chain(sync).chain(of_work).chain(more.iter().copied());
+    arguments.extend(fixed.map(str::to_owned));
     arguments
 }
 
@@ -208,13 +213,19 @@ mod tests {
     #[test]
     fn a_job_has_the_options_that_it_needs_and_no_others() {
         let cases = cases("submit");
-        let of = |name: &str| *work(cases.iter().find(|case| case.name == name).expect("a case"));
+        let of =
+            |name: &str| work(cases.iter().find(|case| case.name == name).expect("a case")).clone();
         let (measure, verify) = (Purpose::Measure, Purpose::Verify);
-        let files =
-            Work { rw: Rw::RandWrite, jobs: 2, files: 2, more: &["--sync=dsync"], ..STARTUP };
+        let files = Work {
+            rw: Rw::RandWrite,
+            jobs: 2,
+            files: 2,
+            more: vec!["--sync=dsync".to_owned()],
+            ..startup()
+        };
         let files = Work { start: Start::Cached, ..files };
         let two: &[&str] = &["/x/a", "/x/b"];
-        let reap = Work { more: OF_LIBAIO, ..STARTUP };
+        let reap = Work { more: vec![OF_LIBAIO.to_owned()], ..startup() };
         let table: [(&str, String, &[&str], &[&str]); 6] = [
             (
                 "a cold read never reads a block twice",

@@ -254,7 +254,7 @@ impl FioSuite {
         let startup = Startup::default();
         if run.work.reads_only() {
             let (rw, start) = (Rw::Write, Start::Cached);
-            let work = Work { rw, start, direct: false, more: &[], ..*run.work };
+            let work = Work { rw, start, direct: false, more: Vec::new(), ..run.work.clone() };
             let system = super::job::ways().into_iter().find(|way| way.name == "system");
             let way = system.map_or_else(|| run.way.clone(), |system| system.job);
             let purpose = Purpose::WritePattern;

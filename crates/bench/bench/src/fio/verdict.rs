@@ -4,11 +4,14 @@ use std::fmt::Write;
 
 use comfy_table::{Cell, Color};
 
+use nowait_harness::case::Target;
 use nowait_harness::measurement::{CaseResults, Measurement, Params};
 use nowait_harness::metric::Metric;
 use nowait_harness::stats::Ratio;
 use nowait_harness::table::{figure, new_table, right};
 use nowait_harness::units;
+
+use super::job::FioCase;
 
 /// The limits of each ratio of nowait to the system's library.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -25,6 +28,17 @@ impl Limits {
             0 => Self { iops_min: 0.97, cpu_max: Some(1.10) },
             _ => Self { iops_min: 0.95, cpu_max: None },
         }
+    }
+
+    /// Returns the targets of a case.
+    pub(crate) fn targets(self, case: &FioCase) -> Vec<Target> {
+        let ours = case.subjects.iter().filter(|subject| subject.job.engine.preloads());
+        let of = |name| {
+            let iops = Target::at_least(Metric::Iops, name, self.iops_min, "system");
+            let cpu = |max| Target::at_most(Metric::CpuUsPerIo, name, max, "system");
+            [Some(iops), self.cpu_max.map(cpu)].into_iter().flatten()
+        };
+        ours.flat_map(|subject| of(subject.name)).collect()
     }
 
     /// Judges the medians of the ratios of IOPS and of processor time per request.
