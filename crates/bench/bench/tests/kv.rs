@@ -102,6 +102,6 @@ fn a_package_that_is_missing_comes_with_the_command_that_installs_it() {
     let nowhere = Path::new("/nonexistent/python");
     let (_, output) = small(nowhere, &files, &["--engine=vllm,nowait", "--case=load-1m-8"]);
     let text = text_of(&output);
-    assert!(text.contains("load-1m-8 was skipped: vllm 0.33.0 is not in"), "{text}");
+    assert!(text.contains("load-1m-8 was left out: vllm 0.33.0 is not in"), "{text}");
     assert!(text.contains("bin/pip install --no-deps vllm==0.33.0"), "{text}");
 }

@@ -9,6 +9,7 @@
 //! A run that fails is a note: its subject has no figures in that case, and all else is measured.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -121,6 +122,9 @@ impl Description {
     }
 }
 
+/// A case, a subject of it that was left out, and the reason.
+pub type LeftOut<L> = (&'static str, &'static str, L);
+
 /// A measurement in progress.
 pub struct Session {
     pub extent: Extent,
@@ -165,25 +169,37 @@ impl Session {
     }
 
     /// Leaves the subjects that lack nothing, the cases that have some, and the targets whose
-    /// subjects are left; each reason is noted once.
-    pub fn leave_possible<J>(
+    /// subjects are left; each reason is noted once. Returns the subjects that were left out by
+    /// case; `all` if the whole case was.
+    pub fn leave_possible<J, L: Display>(
         &mut self,
         cases: &mut Vec<Case<J>>,
-        mut lack: impl FnMut(&Case<J>, &Subject<J>) -> Option<String>,
-    ) {
+        mut lack: impl FnMut(&Case<J>, &Subject<J>) -> Option<L>,
+    ) -> Vec<LeftOut<L>> {
+        let mut left_out = Vec::new();
         for mut case in std::mem::take(cases) {
-            let mut subjects = std::mem::take(&mut case.subjects);
-            subjects.retain(|subject| {
-                let why = lack(&case, subject);
-                let note = why.as_ref().map(|why| format!("{} was left out: {why}", subject.name));
-                self.notes.extend(note.filter(|note| !self.notes.contains(note)));
-                why.is_none()
-            });
-            match subjects.is_empty() {
-                true => self.notes.push(format!("{} was left out: it has no engine", case.name)),
-                false => cases.push(Case { subjects, ..case }.with_possible_targets()),
+            let (mut subjects, mut lacks) = (Vec::new(), Vec::new());
+            let found: Vec<_> = case.subjects.iter().map(|it| lack(&case, it)).collect();
+            for (subject, lack) in std::mem::take(&mut case.subjects).into_iter().zip(found) {
+                match lack {
+                    Some(why) => lacks.push((case.name, subject.name, why)),
+                    None => subjects.push(subject),
+                }
             }
+            if subjects.is_empty() {
+                lacks.truncate(1);
+                lacks.iter_mut().for_each(|it| it.1 = "all");
+            } else {
+                cases.push(Case { subjects, ..case }.with_possible_targets());
+            }
+            for (case, subject, why) in &lacks {
+                let name = if *subject == "all" { case } else { subject };
+                let note = format!("{name} was left out: {why}");
+                self.notes.extend((!self.notes.contains(&note)).then_some(note));
+            }
+            left_out.append(&mut lacks);
         }
+        left_out
     }
 
     /// Makes a run, unless it failed before or its subject does not work here.
@@ -306,5 +322,29 @@ impl MeasureArgs {
             Some(why) if self.check => Err(Failure::new(why)),
             _ => Ok(Some(measurement)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lacks_something_is_left_out_with_one_note_for_each_reason() {
+        let extent = Extent { rounds: 1, runtime: std::time::Duration::ZERO, size_bytes: 0 };
+        let mut session = Session::new(extent);
+        let case = |name| Case { name, ..crate::testing::sample().cases.remove(0).case };
+        let mut cases = vec![case("one"), case("two"), case("three")];
+        let left_out = session.leave_possible(&mut cases, |case, subject| {
+            assert_eq!(case.subjects.len(), 2, "the case is whole");
+            let lacks = case.name == "two" || subject.name == "system";
+            lacks.then_some("no disk")
+        });
+        let expected = [("one", "system"), ("two", "all"), ("three", "system")];
+        assert_eq!(left_out, expected.map(|(case, subject)| (case, subject, "no disk")));
+        assert_eq!(session.notes, ["system was left out: no disk", "two was left out: no disk"]);
+        assert_eq!(cases.len(), 2);
+        assert_eq!(cases[0].subjects.len(), 1);
+        assert_eq!(cases[0].targets.len(), 1, "of nowait against itself");
     }
 }

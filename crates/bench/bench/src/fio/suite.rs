@@ -179,22 +179,15 @@ impl FioSuite {
     /// Keeps the cases that can run in these folders.
     fn leave_runnable(&self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         let folder = self.folders.asked.display();
-        let needs_direct = |case: &FioCase| work(case).place == Place::Disk && work(case).direct;
-        if !layout::has_direct(self.folders.disk.path()) {
-            let why = format!("O_DIRECT, which {folder} refuses; pass another --dir");
-            if cases.iter().all(needs_direct) {
-                return Err(Failure::new(format!("these cases need {why}, or other cases")));
-            }
-            let left_out = cases.iter().filter(|case| needs_direct(case));
-            let note = |case: &FioCase| format!("case {} was left out: it needs {why}", case.name);
-            session.notes.extend(left_out.map(note));
-            cases.retain(|case| !needs_direct(case));
-        }
-        if let Err(why) = self.folders.memory_is_usable(self.plan.cached_bytes) {
-            let in_memory = cases.iter().filter(|case| work(case).place == Place::Tmpfs);
-            let note = |case: &FioCase| format!("case {} was left out: {why}", case.name);
-            session.notes.extend(in_memory.map(note));
-            cases.retain(|case| work(case).place != Place::Tmpfs);
+        let has_direct = layout::has_direct(self.folders.disk.path());
+        let memory = self.folders.memory_is_usable(self.plan.cached_bytes);
+        session.leave_possible(cases, |case, _| match work(case).place {
+            Place::Disk => (work(case).direct && !has_direct)
+                .then(|| format!("it needs O_DIRECT, which {folder} refuses; pass another --dir")),
+            Place::Tmpfs => memory.as_ref().err().map(Failure::to_string),
+        });
+        if cases.is_empty() {
+            return Err(Failure::new(session.notes.pop().unwrap_or_default()));
         }
         if layout::is_tmpfs(&self.folders.asked) {
             session.notes.push(format!("{folder} lies in memory: nothing there waits for a disk"));

@@ -60,7 +60,6 @@ impl Workload {
 
     /// Writes the files of the cases that work in memory, or leaves these cases out.
     fn prepare_memory(&mut self, cases: &mut Vec<Case<Recipe>>, session: &mut Session) {
-        let is_in_memory = |case: &Case<Recipe>| case.subjects[0].job.in_memory;
         let bytes = session.extent.size_bytes.min(MEMORY_BYTES_MAX);
         let jobs = jobs(cases, true);
         if jobs.is_empty() {
@@ -70,11 +69,9 @@ impl Workload {
         args.measure.keep = false;
         match LaidOut::prepare(&args, self.suite.apart, bytes, &jobs, &session.progress) {
             Ok(laid_out) => self.memory = Some(laid_out),
-            Err(error) => cases.retain(|case| {
-                let note = format!("{} was left out: {error}", case.name);
-                session.notes.extend(is_in_memory(case).then_some(note));
-                !is_in_memory(case)
-            }),
+            Err(error) => drop(
+                session.leave_possible(cases, |_, subject| subject.job.in_memory.then_some(&error)),
+            ),
         }
     }
 }
@@ -96,13 +93,12 @@ impl Suite for Workload {
         let bytes = session.extent.size_bytes;
         let (args, apart, jobs) = (&self.args, self.suite.apart, jobs(cases, false));
         let laid_out = LaidOut::prepare(args, apart, bytes, &jobs, &session.progress)?;
-        if apart && laid_out.read == laid_out.write {
-            let all = cases.len();
-            cases.retain(|case| case.subjects.iter().all(|subject| !subject.job.work.writes()));
-            let (count, path) = (all - cases.len(), laid_out.read.display());
-            let note = format!("{count} cases that write were left out: {path} is no file");
-            session.notes.push(note);
-        }
+        let is_one_file = apart && laid_out.read == laid_out.write;
+        session.leave_possible(cases, |case, _| {
+            let writes = case.subjects.iter().any(|subject| subject.job.work.writes());
+            let path = laid_out.read.display();
+            (is_one_file && writes).then(|| format!("it writes, and {path} is no file"))
+        });
         require_direct(cases, &laid_out.read)?;
         self.device = Some(laid_out);
         self.prepare_memory(cases, session);

@@ -262,35 +262,6 @@ impl Programs {
         })
     }
 
-    /// Keeps the cases and ways whose needs are installed; lists the others in the overview as
-    /// skipped.
-    fn leave_possible(&mut self, cases: &mut Vec<Case<Job>>, session: &mut Session) {
-        for mut case in std::mem::take(cases) {
-            let mut lacks = Vec::new();
-            case.subjects.retain(|subject| {
-                let Job { engine, work } = &subject.job;
-                let lack = need::lack(&work.load, engine, &mut self.tools.packages);
-                lacks.extend(lack.clone().map(|lack| (subject.name, lack)));
-                lack.is_none()
-            });
-            if case.subjects.is_empty() {
-                lacks.truncate(1);
-                lacks[0].0 = "all";
-            } else {
-                cases.push(case.clone().with_possible_targets());
-            }
-            for (engine, Lack { why, install }) in lacks {
-                let (name, what) = match engine {
-                    "all" => (case.name, "skipped"),
-                    way => (way, "left out"),
-                };
-                let note = format!("{name} was {what}: {why}; {install}");
-                session.notes.extend((!session.notes.contains(&note)).then_some(note));
-                self.skipped.push(Skipped { case: case.name, engine, why, install });
-            }
-        }
-    }
-
     /// Lists as skipped the ways whose interface the filter refuses, which is the filter's purpose.
     fn skip_refused(&mut self, session: &mut Session) {
         let tables = (self.table.cases)();
@@ -307,7 +278,8 @@ impl Programs {
             session.failed.remove(&place);
             let (why, (case, engine)) = (format!("refused by the filter ({why})"), place);
             session.notes.push(format!("{case}, {engine}: {why}"));
-            self.skipped.push(Skipped { case, engine, why, install: String::new() });
+            let lack = Lack { why, install: String::new() };
+            self.skipped.push(Skipped { case, engine, lack });
         }
     }
 }
@@ -320,7 +292,12 @@ impl Suite for Programs {
     }
 
     fn prepare(&mut self, cases: &mut Vec<Case<Job>>, session: &mut Session) -> Result<()> {
-        self.leave_possible(cases, session);
+        let packages = &mut self.tools.packages;
+        let left_out = session.leave_possible(cases, |_, subject| {
+            need::lack(&subject.job.work.load, &subject.job.engine, packages)
+        });
+        let skipped = left_out.into_iter();
+        self.skipped = skipped.map(|(case, engine, lack)| Skipped { case, engine, lack }).collect();
         if cases.iter().any(|case| case.subjects[0].job.work.load.is_timed()) {
             match Timer::build(&self.tools.folder) {
                 Ok(timer) => self.tools.timer = Some(timer),

@@ -1,7 +1,10 @@
 //! The programs and packages that a case needs, and the command that installs missing ones.
 
 use std::env;
+use std::fmt;
 use std::path::{Path, PathBuf};
+
+use serde::Serialize;
 
 use super::nginx;
 use super::python::{CAIO_PACKAGE, NIXL_PACKAGE, Package, Packages};
@@ -12,12 +15,18 @@ use crate::kv::tier;
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
 /// A missing program or package.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Lack {
     /// Such as `nginx is not installed`.
     pub(crate) why: String,
-    /// The command that installs it.
+    /// The command that installs it; empty if no command does.
     pub(crate) install: String,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.why, self.install)
+    }
 }
 
 /// A program, and Debian's package of it.

@@ -3,6 +3,7 @@
 use comfy_table::Cell;
 use serde::Serialize;
 
+use super::need::Lack;
 use nowait_harness::case::itself;
 use nowait_harness::measurement::CaseResults;
 use nowait_harness::metric::Metric;
@@ -15,9 +16,8 @@ pub(crate) struct Skipped {
     pub(crate) case: &'static str,
     /// The engine of the case, or all of them.
     pub(crate) engine: &'static str,
-    pub(crate) why: String,
-    /// The command that installs the missing program; empty if no command does.
-    pub(crate) install: String,
+    #[serde(flatten)]
+    pub(crate) lack: Lack,
 }
 
 /// Number of columns of a case that the table shows; the first one has its ratio, too.
@@ -70,8 +70,7 @@ mod tests {
         let skipped = Skipped {
             case: "nginx",
             engine: "all",
-            why: "nginx is not installed".to_owned(),
-            install: "apt install nginx".to_owned(),
+            lack: Lack { why: "it is not installed".to_owned(), install: String::new() },
         };
         let text = text(&[results], &[skipped]);
         for part in ["system", "1.00", "2.00", "nginx", "skipped"] {
