@@ -12,7 +12,7 @@ use crate::workload::{self, WorkloadArgs, run_workload};
 use nowait_harness::compare::{CompareArgs, run_compare};
 use nowait_programs::futures::{FuturesArgs, run_futures};
 use nowait_programs::kv::{KvArgs, run_kv};
-use nowait_programs::programs::{ProgramsArgs, run_programs};
+use nowait_programs::programs::{self, run_programs};
 use nowait_programs::remote::{RemoteArgs, run_remote};
 use nowait_programs::serve::{ServeBenchArgs, run_serve};
 
@@ -40,7 +40,8 @@ pub enum Bench {
     /// Measure images on an object store, with a network of a chosen delay before it.
     Remote(RemoteArgs),
     /// Measure real programs, unmodified, with and without nowait: QEMU and others as installed.
-    Programs(ProgramsArgs),
+    #[command(after_help = programs::EXAMPLES)]
+    Programs(programs::RunArgs),
     /// Measure tiers of KV caches of language models, and NIXL, with and without nowait.
     Kv(KvArgs),
     /// Measure the Python package against other ways to read files in an event loop.

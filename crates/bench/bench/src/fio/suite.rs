@@ -358,7 +358,7 @@ impl Suite for FioSuite {
             cases.iter().map(|case| case.subjects.len()).sum::<usize>() * session.extent.rounds;
         self.lay_out_cold(cases, session)?;
         let busy = self.plan.parity.map_or(0, |parity| parity.busy);
-        self.busy = (busy > 0).then(|| Busy::start(busy)).transpose()?;
+        self.busy = (busy > 0).then(|| Busy::start(busy));
         Ok(())
     }
 

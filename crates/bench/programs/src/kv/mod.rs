@@ -83,7 +83,7 @@ mod tests {
             assert!(!case.subjects[0].name.contains("nowait"), "{}", case.name);
             assert_eq!(case.columns[0], Metric::BytesPerS, "{}", case.name);
             for subject in &case.subjects {
-                let is_tier = matches!(subject.job.work.load, Load::Tier { .. });
+                let is_tier = matches!(subject.job.work.load, Load::Tier(_));
                 assert_eq!(subject.job.engine.tier.is_empty(), !is_tier, "{}", case.name);
                 let forbids = subject.job.engine.forbids_uring;
                 assert_eq!(forbids, subject.name.contains("no-uring"), "{}", subject.name);

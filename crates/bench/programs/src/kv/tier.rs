@@ -31,7 +31,7 @@ pub(crate) const DRIVER: &str = include_str!("drivers/kv_tier.py");
 /// The direction of the transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Direction {
+enum Direction {
     Load,
     Store,
     /// Half of the requests load, and half store.
@@ -39,9 +39,12 @@ pub(crate) enum Direction {
 }
 
 /// The work of a tier: `in_flight` requests at a time, of eight blocks each.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Tier {
-    pub(crate) block_bytes: u64,
-    pub(crate) in_flight: u32,
+    direction: Direction,
+    block_bytes: u64,
+    in_flight: u32,
 }
 
 /// Returns `true` if a way uses the tier of nowait's example.
@@ -57,7 +60,8 @@ pub(crate) fn begin(folder: &Path) -> Result<()> {
 impl Tier {
     /// Makes a run. The first run that loads writes the blocks to load; later runs find them,
     /// because all measured tiers have the same files. A run removes the blocks that it has stored.
-    pub(crate) fn run(&self, run: &Run<'_>, direction: Direction) -> Result<Sample> {
+    pub(crate) fn run(&self, run: &Run<'_>) -> Result<Sample> {
+        let direction = self.direction;
         let blocks = blocks_in(&run.tools.folder);
         let script = Script::new(run, "kv_tier.py", DRIVER)?;
         if direction != Direction::Load {
@@ -70,12 +74,8 @@ impl Tier {
             // The next run would take an incomplete set of blocks for the whole.
             prepared.inspect_err(|_| drop(remove(&blocks)))?;
         }
-        let name = match direction {
-            Direction::Load => "load",
-            Direction::Store => "store",
-            Direction::Mixed => "mixed",
-        };
-        let mut sample = script.run(run, &blocks, &self.arguments(run, &blocks, name))?;
+        let name = format!("{direction:?}").to_lowercase();
+        let mut sample = script.run(run, &blocks, &self.arguments(run, &blocks, &name))?;
         // For one direction, these figures are zero, or equal to the sum of both.
         if direction != Direction::Mixed {
             sample.retain(|metric, _| !is_of_one_direction(*metric));

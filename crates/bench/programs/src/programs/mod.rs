@@ -47,9 +47,10 @@ use self::overview::Skipped;
 use self::python::{Packages, PythonArgs};
 use self::run::{Run, Tools};
 use self::timer::Timer;
-use crate::kv::tier::Direction;
+use crate::kv::tier::Tier;
 
-const EXAMPLES: &str = "\
+/// Examples of `bench programs`.
+pub const EXAMPLES: &str = "\
 Five rounds of 10 s on files of 2G; with --quick 1 s on 256M. Engines are ways to run a program.
 A program that is not there is skipped, with the command that installs it; only --install
 downloads anything, and only Python's packages, into a folder of their own.
@@ -84,15 +85,6 @@ const PROGRAMS: Table = Table {
     pairs: Pairs::With(&[ITSELF, "io_uring", ITSELF_POSIX]),
     has_overview: true,
 };
-
-/// Measures real programs, unmodified, with and without nowait, and checks them against targets.
-#[derive(Debug, Clone, Args)]
-#[command(after_help = EXAMPLES)]
-pub struct ProgramsArgs {
-    /// How programs are run
-    #[command(flatten)]
-    pub run: RunArgs,
-}
 
 /// How programs are run.
 #[derive(Debug, Clone, Args)]
@@ -164,7 +156,7 @@ pub(crate) enum Load {
     /// NIXL moves `count` blocks in a transfer: `READ` or `WRITE`.
     Nixl { direction: String, block_bytes: u64, count: u64 },
     /// A tier of vLLM's moves blocks.
-    Tier { direction: Direction, block_bytes: u64, in_flight: u32 },
+    Tier(Tier),
     /// MariaDB serves transactions: its `innodb_flush_method`, and the number of clients.
     Mariadb { flush: String, threads: u32 },
     /// sysbench's own file test reads at random.
@@ -179,7 +171,7 @@ impl Load {
     /// Returns `true` if the preloaded library of `timer` measures `io_submit`, because the program
     /// does not report that time.
     fn is_timed(&self) -> bool {
-        !matches!(self, Self::Caio { .. } | Self::Nixl { .. } | Self::Tier { .. } | Self::Nginx {})
+        !matches!(self, Self::Caio { .. } | Self::Nixl { .. } | Self::Tier(_) | Self::Nginx {})
     }
 }
 
@@ -200,8 +192,8 @@ fn cases() -> Vec<Case<Job>> {
 /// # Errors
 /// Something is missing that every case needs, runs failed, a report cannot be written, or
 /// `--check` was given and a target is not met.
-pub fn run_programs(args: &ProgramsArgs) -> Result<Option<Measurement>> {
-    measure(&PROGRAMS, &args.run, PathBuf::new())
+pub fn run_programs(args: &RunArgs) -> Result<Option<Measurement>> {
+    measure(&PROGRAMS, args, PathBuf::new())
 }
 
 /// Measures the cases of a table; `wheels` is the folder with the wheel of nowait's Python package.
@@ -402,9 +394,8 @@ mod tests {
 
     #[test]
     fn cases_and_ways_can_be_chosen() {
-        let select = |arguments: &[&str]| {
-            parse::<ProgramsArgs>(arguments).run.measure.select_subjects(cases())
-        };
+        let select =
+            |arguments: &[&str]| parse::<RunArgs>(arguments).measure.select_subjects(cases());
         let some = select(&["--case", "qemu-sparse-4k", "--engine", "system,nowait"]);
         let some = some.expect("valid");
         assert_eq!((some.len(), some[0].subjects.len()), (1, 2));

@@ -52,8 +52,8 @@ fn needs(load: &Load, way: &Way) -> (&'static [Program], &'static [Package]) {
         }
         Load::Caio { .. } => (PYTHON, &[CAIO_PACKAGE]),
         Load::Nixl { .. } => (PYTHON, &[NIXL_PACKAGE]),
-        Load::Tier { .. } if tier::is_ours(way) => (PYTHON, &[tier::VLLM, tier::OURS]),
-        Load::Tier { .. } => (PYTHON, &[tier::VLLM]),
+        Load::Tier(_) if tier::is_ours(way) => (PYTHON, &[tier::VLLM, tier::OURS]),
+        Load::Tier(_) => (PYTHON, &[tier::VLLM]),
         Load::Mariadb { .. } => (
             &[
                 ("mariadbd", "mariadb-server"),

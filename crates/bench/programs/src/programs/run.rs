@@ -13,7 +13,7 @@ use super::sysbench;
 use super::thin;
 use super::timer::Timer;
 use super::{Load, Way};
-use crate::kv::tier::{self, Tier};
+use crate::kv::tier;
 use nowait_harness::error::{Failure, Result};
 use nowait_harness::launch;
 use nowait_harness::layout::TestFile;
@@ -64,10 +64,7 @@ impl Run<'_> {
             Load::Nixl { direction, block_bytes, count } => {
                 python::nixl(self, direction, *block_bytes, *count)
             }
-            Load::Tier { direction, block_bytes, in_flight } => {
-                let tier = Tier { block_bytes: *block_bytes, in_flight: *in_flight };
-                tier.run(self, *direction)
-            }
+            Load::Tier(tier) => tier.run(self),
             Load::Mariadb { flush, threads } => mariadb::run(self, flush, *threads),
             Load::SysbenchFiles { direct } => sysbench::fileio(self, *direct),
             Load::Nginx {} => nginx::run(self),
@@ -117,7 +114,7 @@ pub(super) fn prepare(
     match load {
         Load::Qemu { .. } => Ok(()),
         Load::Caio { .. } | Load::Nixl { .. } | Load::Nginx {} => session.lay_out(data),
-        Load::Tier { .. } => tier::begin(&tools.folder),
+        Load::Tier(_) => tier::begin(&tools.folder),
         Load::Mariadb { .. } => mariadb::prepare(tools, size_bytes),
         Load::SysbenchFiles { .. } => sysbench::prepare_files(tools, size_bytes),
         Load::Thin {} => thin::prepare(tools, size_bytes),
