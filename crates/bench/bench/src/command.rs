@@ -27,10 +27,10 @@ pub enum Bench {
     /// Measure every kind of work of an unmodified libaio program with and without nowait.
     Parity(ParityArgs),
     /// Measure our own page cache against every peer, and check it against the targets.
-    #[command(after_help = workload::examples::CACHED)]
+    #[command(after_help = workload::CACHED.examples)]
     Cached(WorkloadArgs),
     /// Measure one request of many segments against many requests, on a direct file.
-    #[command(after_help = workload::examples::VECTOR)]
+    #[command(after_help = workload::VECTOR.examples)]
     Vector(WorkloadArgs),
     /// Measure reads as futures of Rust, nowait's against those of other crates.
     Futures(FuturesArgs),
@@ -47,19 +47,19 @@ pub enum Bench {
     /// Measure the Python package against other ways to read files in an event loop.
     Python(PythonArgs),
     /// Stream reads and writes of an uncached file through every engine, as aio-stress does.
-    #[command(after_help = workload::examples::AIO_STRESS)]
+    #[command(after_help = workload::AIO_STRESS.examples)]
     AioStress(WorkloadArgs),
     /// Measure asynchronous requests against synchronous threads, as rawiobench does.
-    #[command(after_help = workload::examples::RAWIO)]
+    #[command(after_help = workload::RAWIO.examples)]
     Rawio(WorkloadArgs),
     /// Measure the time inside submit of random reads and writes, by mode of submit.
-    #[command(after_help = workload::examples::RANDRW)]
+    #[command(after_help = workload::RANDRW.examples)]
     Randrw(WorkloadArgs),
     /// Measure what this machine does at best, beside what the kernel and nowait make of it.
-    #[command(after_help = workload::examples::LIMITS)]
+    #[command(after_help = workload::LIMITS.examples)]
     Limits(WorkloadArgs),
     /// Measure what becomes of a request as requests, files, contexts and threads grow in number.
-    #[command(after_help = workload::examples::GROWTH)]
+    #[command(after_help = workload::GROWTH.examples)]
     Growth(WorkloadArgs),
     /// Repeat the sources' experiments, in virtual time on a model or on a device that exists.
     Paper(PaperArgs),

@@ -32,6 +32,8 @@ pub(crate) struct SuiteDef {
     /// cache of one case serves all of its runs.
     pub(crate) apart: bool,
     pub(crate) pairs: Pairs,
+    /// The examples of its help.
+    pub(crate) examples: &'static str,
     /// A note for readers of the report.
     pub(crate) note: Option<fn() -> String>,
 }
@@ -43,7 +45,8 @@ impl SuiteDef {
         cases: fn(&WorkloadArgs) -> Result<Vec<Case<Recipe>>>,
     ) -> Self {
         let (defaults, takes_engines, apart) = (DEFAULTS, true, false);
-        Self { name, defaults, cases, takes_engines, apart, pairs: Pairs::WithFirst, note: None }
+        let (pairs, examples, note) = (Pairs::WithFirst, "", None);
+        Self { name, defaults, cases, takes_engines, apart, pairs, examples, note }
     }
 }
 

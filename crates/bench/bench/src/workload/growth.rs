@@ -14,15 +14,6 @@ use crate::error::Result;
 use crate::measurement::Pairs;
 use crate::metric::Metric;
 
-pub(crate) const EXAMPLES: &str = "\
-Five runs of 500 ms for each point, on 512M, and as much again for each number of files: five
-minutes. With --quick 100 ms on 64M, and fewer points.
-
-Examples:
-  nowait bench growth --html growth.html       every curve
-  nowait bench growth --case in-flight-100000 --engine nowait-uring,nowait-kaio
-  nowait bench growth --list                   the points, nothing run";
-
 pub(crate) const GROWTH: SuiteDef = SuiteDef {
     defaults: Defaults {
         rounds: 5,
@@ -33,6 +24,14 @@ pub(crate) const GROWTH: SuiteDef = SuiteDef {
     takes_engines: false,
     pairs: Pairs::With(&[KERNEL]),
     note: Some(note),
+    examples: "\
+Five runs of 500 ms for each point, on 512M, and as much again for each number of files: five
+minutes. With --quick 100 ms on 64M, and fewer points.
+
+Examples:
+  nowait bench growth --html growth.html       every curve
+  nowait bench growth --case in-flight-100000 --engine nowait-uring,nowait-kaio
+  nowait bench growth --list                   the points, nothing run",
     ..SuiteDef::new("growth", cases)
 };
 

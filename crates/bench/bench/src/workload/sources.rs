@@ -1,62 +1,14 @@
 //! The experiments of the sources, by the rows of the list of mechanisms: M1 aio-stress, M7 vector,
 //! M8 rawiobench, M9 randrw.
 
-use std::path::Path;
-
 use nowait_harness::order::Access;
 use nowait_peers::job::{Transfer, Visits, Work};
 use nowait_peers::registry::EngineDef;
 
-use super::args::SuiteDef;
-use super::device::{MEMORY, smallest_direct_block};
 use super::recipe::{Recipe, case, engine, engines, table};
-use crate::args::Defaults;
 use crate::case::{Case, Subject, Target, name};
 use crate::error::Result;
 use crate::metric::Metric;
-
-pub(crate) const AIO_STRESS: SuiteDef =
-    SuiteDef::new("aio-stress", |args| stress_rows(&args.measure.engines));
-pub(crate) const RAWIO: SuiteDef = SuiteDef::new("rawio", |args| {
-    let smallest = smallest_direct_block(&args.device).unwrap_or(4096);
-    let blocks: Vec<_> = RAW_BLOCKS.into_iter().filter(|(bytes, _)| *bytes >= smallest).collect();
-    rawio(&engines(&args.measure.engines, RAW)?, &RAW_KINDS, &blocks)
-});
-pub(crate) const RANDRW: SuiteDef =
-    SuiteDef::new("randrw", |args| randrw(&args.measure.engines, args.device == Path::new(MEMORY)));
-pub(crate) const VECTOR: SuiteDef = SuiteDef {
-    defaults: Defaults {
-        rounds: 7,
-        runtime_ms: [1000, 300],
-        size_bytes: [1 << 30; 2],
-        least_bytes: 16 << 20,
-    },
-    takes_engines: false,
-    ..SuiteDef::new("vector", |_| table(include_str!("vector.toml")))
-};
-
-pub(crate) const AIO_STRESS_EXAMPLES: &str = "\
-Examples:
-  nowait bench aio-stress --quick                     six rows, every engine, small
-  nowait bench aio-stress --engine nowait-user,libaio,io_uring --case random-read
-  nowait bench aio-stress --device ram                a file in memory";
-pub(crate) const RAWIO_EXAMPLES: &str = "\
-Examples:
-  nowait bench rawio --quick                          every mode and block size, short
-  nowait bench rawio --case '*-4k,*-64k' --engine nowait-direct,io_uring-direct
-  nowait bench rawio --case random-read-4k --rounds 9
-  nowait bench rawio --device /dev/sdx --overwrite    a block device, whose data are lost";
-pub(crate) const RANDRW_EXAMPLES: &str = "\
-Examples:
-  nowait bench randrw                                 uncached, on a disk
-  nowait bench randrw --device ram                    in memory
-  nowait bench randrw --engine nowait-host,nowait-offload,libaio --rounds 9";
-pub(crate) const VECTOR_EXAMPLES: &str = "\
-Seven runs of 1 s on a file of 1G; with --quick 300 ms.
-
-Examples:
-  nowait bench vector                          8 and 16 segments, in small pages and huge ones
-  nowait bench vector --case segments-8 --runtime 300ms --rounds 5 --json vector.json";
 
 /// Makes the cases of a table, with the requested engines if there are any. An engine that cannot
 /// write is in no case that writes.
@@ -115,7 +67,7 @@ pub(super) fn vectors_of_source() -> Result<Vec<Case<Recipe>>> {
 
 // M8.
 
-const RAW: &[&str] = &["nowait-direct", "libaio-direct", "io_uring-direct"];
+pub(super) const RAW: &[&str] = &["nowait-direct", "libaio-direct", "io_uring-direct"];
 /// The engine that all others are compared with.
 const SYNC: &str = "psync-direct";
 /// The source's machine: 20 drives, 8 threads each.
@@ -141,7 +93,7 @@ pub(super) const RAW_KINDS: [(&str, bool, bool); 4] = [
     ("random-write", true, true),
 ];
 
-const RAW_BLOCKS: [(usize, &str); 7] = [
+pub(super) const RAW_BLOCKS: [(usize, &str); 7] = [
     (512, "512"),
     (1 << 10, "1k"),
     (4 << 10, "4k"),
@@ -229,7 +181,8 @@ mod tests {
     #[test]
     fn the_tables_are_well_formed() {
         let args: crate::workload::WorkloadArgs = parse(&[]);
-        for suite in [AIO_STRESS, RAWIO, RANDRW] {
+        for suite in [crate::workload::AIO_STRESS, crate::workload::RAWIO, crate::workload::RANDRW]
+        {
             crate::testing::check(&(suite.cases)(&args).expect("known engines"));
         }
     }
