@@ -22,13 +22,19 @@ const LAYERS: &[&[&str]] = &[
         "nowait-vllm",
         "nowait-cli",
         "nowait-harness",
-        "nowait-bench-futures",
-        "nowait-bench-stores",
         "nowait-device",
         "nowait-image-store",
         "nowait-server",
     ],
-    &["nowait-faces", "nowait-peers", "nowait-programs", "nowait-serve", "nowait-machine"],
+    &[
+        "nowait-faces",
+        "nowait-peers",
+        "nowait-programs",
+        "nowait-bench-futures",
+        "nowait-bench-stores",
+        "nowait-serve",
+        "nowait-machine",
+    ],
     &["nowait-bench"],
 ];
 
@@ -57,7 +63,6 @@ const SYSTEM_USERS: &[&str] = &[
     "nowait-programs",
     "nowait-bench",
     "nowait-bench-futures",
-    "nowait-bench-stores",
     "nowait-tests",
     "nowait-machine",
 ];

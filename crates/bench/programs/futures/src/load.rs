@@ -8,14 +8,16 @@ use core::{
     time::Duration,
 };
 use hdrhistogram::Histogram;
+use nowait_harness::{
+    order::{Access, Order},
+    pattern,
+    usage::Used,
+};
 use serde::Deserialize;
 use std::{
     fs::{File, OpenOptions},
     io,
-    os::{
-        fd::{AsRawFd, IntoRawFd},
-        unix::fs::{FileExt, OpenOptionsExt},
-    },
+    os::{fd::IntoRawFd, unix::fs::OpenOptionsExt},
     path::{Path, PathBuf},
     rc::Rc,
     thread,
@@ -70,24 +72,6 @@ impl Load {
         OpenOptions::new().read(true).custom_flags(flags).open(&self.path)
     }
 
-    /// Reads all of the file into the page cache.
-    pub(crate) fn fill_page_cache(&self) -> io::Result<()> {
-        let (file, mut bytes) = (self.open()?, vec![0; 1 << 20]);
-        (0..self.size / bytes.len() as u64)
-            .try_for_each(|index| file.read_exact_at(&mut bytes, index << 20))
-    }
-
-    /// Drops the file from the page cache, pages that were read ahead included.
-    pub(crate) fn empty_page_cache(&self) -> io::Result<()> {
-        let file = self.open()?;
-        file.sync_all()?;
-        // SAFETY: no memory is involved.
-        match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
-            0 => Ok(()),
-            errno => Err(io::Error::from_raw_os_error(errno)),
-        }
-    }
-
     /// Returns the path of another file, without a name and without blocks, as large as the test
     /// file. It fills the page cache of nowait before the run, as other files do after some time of
     /// use.
@@ -101,23 +85,13 @@ impl Load {
         Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
     }
 
-    /// Calls `each` with the offset of every block, in a mixed order.
-    pub(crate) fn every_block<E>(
-        &self,
-        mut each: impl FnMut(u64) -> Result<(), E>,
-    ) -> Result<(), E> {
-        const STEP: u64 = 2_654_435_761; // a prime, larger than any number of blocks
-        let blocks = self.size / BLOCK as u64;
-        (0..blocks).try_for_each(|index| each(index * STEP % blocks * BLOCK as u64))
-    }
-
     /// Runs a way on `threads` threads, each with its part of the blocks.
     pub(crate) fn on_threads(
         &self,
         threads: usize,
         way: impl Fn(&Load, Rc<Share>) -> io::Result<()> + Copy + Send + Sync,
     ) -> io::Result<Report> {
-        let (cpu, start) = (cpu_seconds(), Instant::now());
+        let (before, start) = (Used::now().map_err(io::Error::other)?, Instant::now());
         let one = |index| {
             let share = Rc::new(Share::new(self, index, threads));
             way(self, share.clone()).map(|()| share.end())
@@ -128,7 +102,8 @@ impl Load {
                 (0..threads).map(|index| scope.spawn(move || one(index))).collect();
             running.into_iter().map(|it| it.join().expect("a thread that reads")).collect()
         });
-        let (seconds, cpu_seconds) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+        let seconds = start.elapsed().as_secs_f64();
+        let used = Used::now().map_err(io::Error::other)?.less(before);
         let (mut reads, mut latency_ns) = (0, histogram());
         for one in ended {
             let (count, latencies) = one?;
@@ -140,7 +115,7 @@ impl Load {
         }
         let mut report = serde_json::json!({
             "iops": reads as f64 / seconds,
-            "cpu_us_per_io": cpu_seconds * 1e6 / reads as f64,
+            "cpu_us_per_io": used.cpu_us / reads as f64,
         });
         if self.is_timed() {
             let us = |quantile| latency_ns.value_at_quantile(quantile) as f64 / 1e3;
@@ -160,13 +135,10 @@ pub(crate) struct Share {
     pub(crate) tasks: usize,
     timed: bool,
     end: Instant,
-    /// The blocks of this thread are `first + n * step`.
+    /// The first byte of this thread's part of the file, and the order of its blocks.
     first: u64,
-    step: u64,
-    blocks: u64,
+    order: Order,
     once: bool,
-    seed: u64,
-    random: Cell<u64>,
     begun: Cell<u64>,
     done: Cell<u64>,
     over: Cell<bool>,
@@ -175,19 +147,15 @@ pub(crate) struct Share {
 
 impl Share {
     fn new(load: &Load, index: usize, threads: usize) -> Share {
-        let step = threads as u64;
-        // A power of two, for the order without repetition.
-        let blocks = prev_power_of_two(load.size / BLOCK as u64 / step);
+        let access = if load.is_once() { Access::Random } else { Access::Uniform };
+        let bytes = load.size / BLOCK as u64 / threads as u64 * BLOCK as u64;
         Share {
             tasks: load.tasks,
             timed: load.is_timed(),
             end: Instant::now() + Duration::from_millis(load.runtime_ms),
-            first: index as u64,
-            step,
-            blocks,
+            first: index as u64 * bytes,
+            order: Order::new(access, bytes, BLOCK as u64, load.seed),
             once: load.is_once(),
-            seed: load.seed,
-            random: Cell::new(load.seed.wrapping_mul(2) + 1),
             begun: Cell::new(0),
             done: Cell::new(0),
             over: Cell::new(false),
@@ -199,7 +167,7 @@ impl Share {
     fn next(&self) -> Option<u64> {
         let begun = self.begun.get();
         if begun.is_multiple_of(TURN) && Instant::now() >= self.end
-            || self.once && begun == self.blocks
+            || self.once && begun == self.order.blocks()
         {
             self.over.set(true);
         }
@@ -207,17 +175,7 @@ impl Share {
             return None;
         }
         self.begun.set(begun + 1);
-        // Odd factors and any summand: each block once in `blocks` steps.
-        let random = self.random.get();
-        let next =
-            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        self.random.set(next);
-        let index = if self.once {
-            (begun + self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) % self.blocks
-        } else {
-            (next >> 33) % self.blocks
-        };
-        Some((self.first + index * self.step) * BLOCK as u64)
+        Some(self.first + self.order.at(begun))
     }
 
     fn end(&self) -> (u64, Histogram<u64>) {
@@ -235,7 +193,7 @@ where
     while let Some(offset) = share.next() {
         let start = share.timed.then(Instant::now);
         let (count, filled) = read(block, offset).await;
-        if count? != BLOCK || !is_of(offset, filled.bytes()) {
+        if count? != BLOCK || !pattern::is_laid_out(offset, filled.bytes()) {
             return Err(io::Error::other(format!("a read at byte {offset} gave wrong bytes")));
         }
         if let Some(start) = start {
@@ -265,29 +223,7 @@ async fn let_others() {
     .await;
 }
 
-/// Returns `true` if a block begins as the benchmark lays its files out (`pattern.rs`).
-fn is_of(offset: u64, bytes: &[u8]) -> bool {
-    let place = (offset / 8 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    bytes[..8] == (place ^ (place >> 29)).to_le_bytes()
-}
-
 fn histogram() -> Histogram<u64> {
     const LONGEST_NS: u64 = 60_000_000_000;
     Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("three digits")
-}
-
-fn prev_power_of_two(number: u64) -> u64 {
-    1 << number.max(1).ilog2()
-}
-
-/// Processor time of the process.
-fn cpu_seconds() -> f64 {
-    // SAFETY: `used` is a live local that the call fills; zeroes are valid for it.
-    let used = unsafe {
-        let mut used: libc::rusage = core::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut used);
-        used
-    };
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
-    seconds(used.ru_utime) + seconds(used.ru_stime)
 }

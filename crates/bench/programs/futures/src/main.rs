@@ -12,6 +12,7 @@ mod memory;
 mod ways;
 
 use load::{Load, Reads, Report};
+use nowait_harness::cache::{make_cached, make_cold};
 use serde::Deserialize;
 use std::{io, process::ExitCode};
 
@@ -60,8 +61,8 @@ fn run() -> io::Result<Report> {
     let job = std::env::args().nth(1).unwrap_or_default();
     let Job { way, threads, load } = serde_json::from_str(&job)?;
     match load.reads {
-        Reads::Cached => load.fill_page_cache()?,
-        Reads::Uncached => load.empty_page_cache()?,
+        Reads::Cached => make_cached(&load.path, load.size).map_err(io::Error::other)?,
+        Reads::Uncached => make_cold(&load.path, false).map_err(io::Error::other)?,
         Reads::Direct => {}
     }
     match way {

@@ -7,6 +7,7 @@ use crate::{
 use compio::io::AsyncReadAt;
 use core::future::Future;
 use futures_util::future::{FutureExt, LocalBoxFuture, try_join_all};
+use nowait_harness::order::Offsets;
 use std::{
     io::{self, SeekFrom},
     os::unix::fs::FileExt,
@@ -39,7 +40,10 @@ pub(crate) fn nowait(load: &Load, threads: usize, user: bool) -> io::Result<Repo
         let other = other.insert(open(&load.another()?)?);
         other.advise(0..load.size, nowait::Advice::Random)?;
         let mut bytes = vec![0; BLOCK];
-        load.every_block(|offset| other.read_at(&mut bytes, offset).map(drop))?;
+        let mut places = Offsets::shuffled(load.size, BLOCK as u64, 1);
+        for _ in 0..places.blocks() {
+            other.read_at(&mut bytes, places.next())?;
+        }
     } else if mode == CacheMode::User {
         let mut bytes = vec![0; 1 << 20];
         for index in 0..load.size >> 20 {

@@ -2,6 +2,8 @@
 
 use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
+use nowait_harness::order::{Access, Order};
+use nowait_harness::usage::Used;
 use serde::Deserialize;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,12 +22,9 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Returns the `nth` block of an image, in an order that has each block once.
-    pub(crate) fn block(&self, nth: u64, size: u64) -> u64 {
-        // The number of blocks is a power of two and the factor is odd, so no block comes twice.
-        let blocks = 1 << (size / BLOCK).max(1).ilog2();
-        nth.wrapping_add(self.seed.wrapping_mul(0x51_7cc1)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            % blocks
+    /// Returns the order of the blocks of an image, in which each comes once.
+    pub(crate) fn order(&self, size: u64) -> Order {
+        Order::new(Access::Random, size, BLOCK, self.seed)
     }
 
     /// Makes each client call `one` repeatedly until the time is over, or `most` calls have begun.
@@ -42,7 +41,7 @@ impl Load {
         let runtime = Duration::from_millis(self.runtime_ms);
         let (begun, done) = (AtomicU64::new(0), AtomicU64::new(0));
         let taken_ns = Mutex::new(Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3)?);
-        let (cpu, start) = (cpu_seconds(), Instant::now());
+        let (before, start) = (Used::now()?, Instant::now());
         let client = async || -> Result<(), Failure> {
             while start.elapsed() < runtime {
                 let nth = begun.fetch_add(1, Relaxed);
@@ -58,7 +57,7 @@ impl Load {
             Ok(())
         };
         try_join_all((0..self.clients).map(|_| client())).await?;
-        let (seconds, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds() - cpu);
+        let (seconds, used) = (start.elapsed().as_secs_f64(), Used::now()?.less(before));
         let taken_ns = taken_ns.into_inner().expect("no client panics");
         let us = |quantile| taken_ns.value_at_quantile(quantile) as f64 / 1e3;
         let ios = done.into_inner();
@@ -70,7 +69,7 @@ impl Load {
             "bytes": ios * bytes,
             "iops": ios as f64 / seconds,
             "bytes_per_s": (ios * bytes) as f64 / seconds,
-            "cpu_us_per_io": cpu * 1e6 / ios as f64,
+            "cpu_us_per_io": used.cpu_us / ios as f64,
             "latency_us_p50": us(0.5),
             "latency_us_p99": us(0.99),
         }))
@@ -100,16 +99,4 @@ pub(crate) fn check(block: u64, bytes: &[u8]) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(format!("block {block} has other data").into()),
     }
-}
-
-/// Processor time of the process.
-fn cpu_seconds() -> f64 {
-    // SAFETY: `used` is a live local that the call fills; zeroes are valid for it.
-    let used = unsafe {
-        let mut used: libc::rusage = core::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut used);
-        used
-    };
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 * 1e-6;
-    seconds(used.ru_utime) + seconds(used.ru_stime)
 }

@@ -74,7 +74,8 @@ fn main() -> ExitCode {
 
 #[tokio::main]
 async fn run() -> Result<Value, Failure> {
-    let job = std::env::args().nth(1).ok_or("the job is missing: `nowait bench remote` makes it")?;
+    let job =
+        std::env::args().nth(1).ok_or("the job is missing: `nowait bench remote` makes it")?;
     let Job { way, endpoint, bucket, image, size, work } = serde_json::from_str(&job)?;
     let store: Arc<dyn ObjectStore> = Arc::new(
         AmazonS3Builder::from_env()

@@ -43,8 +43,9 @@ pub(crate) async fn write(
     flush: u64,
 ) -> Result<Value, Failure> {
     let db = open(store, image).await?;
+    let order = load.order(size);
     let one = async |nth: u64| {
-        put(&db, load.block(nth, size), nth).await?;
+        put(&db, order.at(nth) / BLOCK, nth).await?;
         if nth % flush == flush - 1 {
             db.flush().await?;
         }
@@ -62,8 +63,9 @@ pub(crate) async fn read(
     load: &Load,
 ) -> Result<Value, Failure> {
     let db = open(store, image).await?;
+    let order = load.order(size);
     let one = async |nth: u64| {
-        let block = load.block(nth, size);
+        let block = order.at(nth) / BLOCK;
         let data = db.get(block.to_be_bytes()).await?.ok_or("a block is missing")?;
         load::check(block, &data)
     };
