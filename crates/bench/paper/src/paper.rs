@@ -38,6 +38,17 @@ impl Scale {
     };
 }
 
+/// An experiment: its name, and what runs it on a device with a seed.
+type Experiment = (&'static str, fn(&Hardware, Scale, u64) -> Vec<Table>);
+
+const EXPERIMENTS: [Experiment; 5] = [
+    ("M1 aio-stress", |on, scale, seed| vec![aio_stress::table(on, scale.stress_file_bytes, seed)]),
+    ("M7 vectors", |on, scale, seed| vec![vector::table(on, scale.vectors, seed)]),
+    ("M8 rawiobench", |on, scale, seed| rawio::tables(on, scale.raw_requests, seed)),
+    ("M9 randrw", |on, scale, seed| vec![randrw::table(on, scale.randrw_file_bytes, seed)]),
+    ("M13 page cleaners", |on, scale, seed| vec![cleaner::table(on, scale.transactions, seed)]),
+];
+
 /// Runs every experiment on a device, in virtual time; equal seeds give equal tables. `go_on` is
 /// called with the name of each experiment before it; if it returns `false`, the tables so far are
 /// returned.
@@ -47,20 +58,6 @@ pub fn tables(
     seed: u64,
     mut go_on: impl FnMut(&str) -> bool,
 ) -> Vec<Table> {
-    type Experiment<'a> = (&'a str, Box<dyn Fn() -> Vec<Table> + 'a>);
-    let experiments: [Experiment<'_>; 5] = [
-        (
-            "M1 aio-stress",
-            Box::new(|| vec![aio_stress::table(hardware, scale.stress_file_bytes, seed)]),
-        ),
-        ("M7 vectors", Box::new(|| vec![vector::table(hardware, scale.vectors, seed)])),
-        ("M8 rawiobench", Box::new(|| rawio::tables(hardware, scale.raw_requests, seed))),
-        ("M9 randrw", Box::new(|| vec![randrw::table(hardware, scale.randrw_file_bytes, seed)])),
-        (
-            "M13 page cleaners",
-            Box::new(|| vec![cleaner::table(hardware, scale.transactions, seed)]),
-        ),
-    ];
-    let wanted = experiments.iter().take_while(|(what, _)| go_on(what));
-    wanted.flat_map(|(_, run)| run()).collect()
+    let wanted = EXPERIMENTS.iter().take_while(|(what, _)| go_on(what));
+    wanted.flat_map(|(_, run)| run(hardware, scale, seed)).collect()
 }

@@ -81,13 +81,17 @@ async fn application(
     for block in blocks {
         let (begin_ns, write) = (world.now_ns(), prng.chance(500_000));
         world.cpu(&thread, costs::SYSCALL_NS).await;
-        let one = request(stage.clone(), block * BLOCK_BYTES, write, events.clone());
+        let (request_ns, runs) = match offload {
+            true => (costs::HAND_OVER_NS, &worker),
+            false => (costs::KAIO_REQUEST_NS, &thread),
+        };
+        world.cpu(&thread, request_ns).await;
+        let offset = block * BLOCK_BYTES;
+        let one = carry_out(stage.clone(), runs.clone(), offset, write, !offload, events.clone());
         if offload {
-            world.cpu(&thread, costs::HAND_OVER_NS).await;
-            world.spawn(one(worker.clone(), false));
+            world.spawn(one);
         } else {
-            world.cpu(&thread, costs::KAIO_REQUEST_NS).await;
-            one(thread.clone(), true).await;
+            one.await;
         }
         let inside_ns = world.now_ns() - begin_ns;
         if write {
@@ -108,24 +112,22 @@ async fn application(
     out.set(times);
 }
 
-/// Prepares a request; the thread that runs it, and whether that waits inside, are chosen later.
-fn request(
+/// Carries out a request. With `waits`, the thread waits inside.
+async fn carry_out(
     stage: Stage,
+    thread: Thread,
     offset: u64,
     write: bool,
+    waits: bool,
     events: Semaphore,
-) -> impl FnOnce(Thread, bool) -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
-    move |thread, waits| {
-        Box::pin(async move {
-            if !waits {
-                stage.world.cpu(&thread, costs::OWN_REQUEST_NS).await;
-            }
-            if write {
-                stage.write(&thread, offset, BLOCK_BYTES, false, waits).await;
-            } else {
-                stage.read(&thread, offset, BLOCK_BYTES, waits).await;
-            }
-            events.release(1);
-        })
+) {
+    if !waits {
+        stage.world.cpu(&thread, costs::OWN_REQUEST_NS).await;
     }
+    if write {
+        stage.write(&thread, offset, BLOCK_BYTES, false, waits).await;
+    } else {
+        stage.read(&thread, offset, BLOCK_BYTES, waits).await;
+    }
+    events.release(1);
 }

@@ -15,13 +15,12 @@ const VECTOR_BYTES: u64 = SEGMENT_BYTES * SEGMENTS;
 /// its random writes.
 const FILE_BYTES: u64 = 256 << 20;
 
-/// The share of writes among the requests.
-#[derive(Clone, Copy)]
-enum Mix {
-    Reads,
-    Writes,
-    Alternating,
-}
+/// Returns `true` if the request of a number writes.
+type Mix = fn(u64) -> bool;
+
+const READS: Mix = |_| false;
+const WRITES: Mix = |_| true;
+const ALTERNATING: Mix = |number| number % 2 == 1;
 
 /// Runs loops and vectors.
 pub(crate) fn table(hardware: &Hardware, count: u64, seed: u64) -> Table {
@@ -31,15 +30,15 @@ pub(crate) fn table(hardware: &Hardware, count: u64, seed: u64) -> Table {
         let [baseline, nowait] = [false, true].map(|whole| run(mix, random, whole).0);
         rows.push(Row::new(what, ("MB/s", true), Source::Ratio(ratio), (baseline, nowait)));
     };
-    throughput("random writev", Mix::Writes, true, 8.7);
-    throughput("sequential writev", Mix::Writes, false, 6.6);
-    throughput("random mixed", Mix::Alternating, true, 5.0);
-    throughput("sequential mixed", Mix::Alternating, false, 6.6);
+    throughput("random writev", WRITES, true, 8.7);
+    throughput("sequential writev", WRITES, false, 6.6);
+    throughput("random mixed", ALTERNATING, true, 5.0);
+    throughput("sequential mixed", ALTERNATING, false, 6.6);
     let mut processor = |what: &str, source, baseline, nowait| {
         rows.push(Row::new(what, ("µs CPU", false), Source::Ratio(source), (baseline, nowait)));
     };
     for (what, random) in [("random readv", true), ("sequential readv", false)] {
-        let [baseline, nowait] = [false, true].map(|whole| run(Mix::Reads, random, whole).1);
+        let [baseline, nowait] = [false, true].map(|whole| run(READS, random, whole).1);
         processor(what, 1.0 / 5.0, baseline, nowait);
     }
     let us = |ns: u64| ns as f64 / 1e3;
@@ -75,17 +74,12 @@ fn run(
     (rate, world.busy_ns() as f64 / 1e3 / count as f64)
 }
 
-async fn application(world: World, mix: Mix, random: bool, whole: bool, count: u64, seed: u64) {
+async fn application(world: World, writes: Mix, random: bool, whole: bool, count: u64, seed: u64) {
     let (thread, mut prng) = (Thread::default(), Prng::new(seed));
     for number in 0..count {
         let slots = FILE_BYTES / VECTOR_BYTES;
         let slot = if random { prng.below(slots) } else { number % slots };
-        let write = match mix {
-            Mix::Reads => false,
-            Mix::Writes => true,
-            Mix::Alternating => number % 2 == 1,
-        };
-        let op = if write { BioOp::Write } else { BioOp::Read };
+        let op = if writes(number) { BioOp::Write } else { BioOp::Read };
         let (parts, bytes) = if whole { (1, VECTOR_BYTES) } else { (SEGMENTS, SEGMENT_BYTES) };
         world.cpu(&thread, costs::SYSCALL_NS).await;
         for part in 0..parts {
