@@ -12,7 +12,10 @@ mod memory;
 mod ways;
 
 use load::{Load, Reads, Report};
-use nowait_harness::cache::{make_cached, make_cold};
+use nowait_harness::{
+    cache::{make_cached, make_cold},
+    error::Failure,
+};
 use serde::Deserialize;
 use std::{io, process::ExitCode};
 
@@ -45,16 +48,8 @@ enum Way {
 }
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(report) => {
-            println!("{report}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("nowait-bench-futures: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let printed = run().map(|report| println!("{report}"));
+    printed.map_or_else(|why| Failure::new(why.to_string()).report(), |()| ExitCode::SUCCESS)
 }
 
 fn run() -> io::Result<Report> {

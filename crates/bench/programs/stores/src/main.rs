@@ -60,16 +60,9 @@ enum Work {
 }
 
 fn main() -> ExitCode {
-    match run() {
-        Ok(report) => {
-            println!("{report}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => {
-            eprintln!("nowait-bench-stores: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    let printed = run().map(|report| println!("{report}"));
+    let explain = |why: Failure| nowait_harness::error::Failure::new(why.to_string()).report();
+    printed.map_or_else(explain, |()| ExitCode::SUCCESS)
 }
 
 #[tokio::main]
