@@ -222,15 +222,11 @@ impl Session {
     }
 
     /// Measures cases by turns; returns the results of those that have some.
-    fn measure<S: Suite>(
-        &mut self,
-        suite: &mut S,
-        cases: &[Case<S::Job>],
-    ) -> Result<Vec<CaseResults>> {
+    fn measure<S: Suite>(&mut self, suite: &mut S, cases: &[Case<S::Job>]) -> Vec<CaseResults> {
         let (progress, rounds) = (self.progress.clone(), self.extent.rounds);
         let runs = runner::measure(&progress, cases, rounds, |case, subject, round| {
-            Ok(self.attempt(suite, Run { case, subject, round }))
-        })?;
+            self.attempt(suite, Run { case, subject, round })
+        });
         let mut results = Vec::new();
         for (case, runs) in cases.iter().zip(runs) {
             let runs = runs.only(|name| !self.failed.contains_key(&(case.name, name)));
@@ -238,7 +234,7 @@ impl Session {
                 results.push(suite.results(case, runs, self));
             }
         }
-        Ok(results)
+        results
     }
 
     /// Puts all together.
@@ -288,7 +284,7 @@ pub fn measure<S: Suite>(
             break;
         }
         match suite.begin(&group[0], &mut session) {
-            Ok(()) => results.extend(session.measure(suite, group)?),
+            Ok(()) => results.extend(session.measure(suite, group)),
             Err(why) => drop(session.failed.insert((group[0].name, "all"), why.to_string())),
         }
     }
