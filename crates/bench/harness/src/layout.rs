@@ -5,10 +5,12 @@
 //! with bytes that do not compress. All cold cases share one file, larger than a run reads: fio
 //! visits every block once before any block again, so no read finds a page of an earlier one.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{Seek, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
 
 use crate::error::{Context, Failure, Result};
 use crate::interrupt;
@@ -129,13 +131,9 @@ impl Drop for TestFile {
     }
 }
 
-/// Returns `true` if some pages begin with the words of their places, of any generation.
-pub fn holds_pattern(path: &Path, len: u64) -> bool {
-    holds_pattern_from(path, 0, len)
-}
-
-/// Like [`holds_pattern`], for a file that begins with byte `base` of the pattern.
-pub fn holds_pattern_from(path: &Path, base: u64, len: u64) -> bool {
+/// Returns `true` if some pages of a file, which begins with byte `base` of the pattern, begin with
+/// the words of their places, of any generation.
+pub fn holds_pattern(path: &Path, base: u64, len: u64) -> bool {
     let page = pattern::STAMP_BYTES as u64;
     let (Ok(file), pages) = (File::open(path), len / page) else { return false };
     let mut word = [0; 8];
@@ -181,14 +179,10 @@ pub fn is_tmpfs(folder: &Path) -> bool {
     rustix::fs::statfs(folder).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC)
 }
 
-/// Returns `true` if files in a folder can be opened with `O_DIRECT`.
-pub fn has_direct(folder: &Path) -> bool {
-    let path = folder.join("nowait-bench.direct");
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).custom_flags(libc::O_DIRECT);
-    let opened = options.open(&path).is_ok();
-    let _ = fs::remove_file(&path);
-    opened
+/// Makes a temporary folder in a folder, which is made if it is missing.
+pub fn scratch_in(folder: &Path) -> Result<TempDir> {
+    fs::create_dir_all(folder).context(|| format!("create {}", folder.display()))?;
+    tempfile::tempdir_in(folder).context(|| format!("write in {}", folder.display()))
 }
 
 #[cfg(test)]

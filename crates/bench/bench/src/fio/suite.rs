@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nowait_harness::args::{DiskArgs, Extent};
 use nowait_harness::busy::Busy;
-use nowait_harness::error::{Context, Failure, Result};
+use nowait_harness::error::{Failure, Result};
 use nowait_harness::layout::{self, TestFile};
 use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
 use nowait_harness::metric::{Metric, Sample};
@@ -21,12 +21,13 @@ use super::args::Places;
 use super::job::{FioCase, FioJob, Place, Rw, Start, Work, work};
 use super::run::{Fio, Purpose, Run, Startup};
 use super::verdict::{self, Limits};
+use crate::workload::smallest_direct_block;
 
-/// Assumed time of a run besides its runtime (flush, start-up), until runs have shown the real one.
-const OVERHEAD_GUESS_S: f64 = 1.2;
+/// Assumed time of a run besides its runtime: flush, start-up.
+const OVERHEAD: Duration = Duration::from_millis(1200);
 
 /// Runs shorter than this have no useful figures.
-const RUNTIME_MIN_S: f64 = 0.5;
+const RUNTIME_MIN: Duration = Duration::from_millis(500);
 
 /// The smallest file after shortening: a smaller one would be read several times in a run.
 const SHORTENED_BYTES_MIN: u64 = 512 << 20;
@@ -73,10 +74,8 @@ pub(crate) struct FioSuite {
     cold_bytes: u64,
     startups: BTreeMap<&'static str, Startup>,
     busy: Option<Busy>,
+    runtime: Duration,
     case: Current,
-    runs_left: usize,
-    /// Time spent on runs so far beyond their runtime, and the number of those runs.
-    overhead: (f64, usize),
 }
 
 /// The case whose runs are made.
@@ -86,7 +85,6 @@ struct Current {
     own: Vec<TestFile>,
     paths: Vec<PathBuf>,
     size_bytes: u64,
-    runtime: Duration,
 }
 
 /// The folders of the test files.
@@ -97,28 +95,22 @@ struct Current {
 struct Folders {
     asked: PathBuf,
     disk: TempDir,
-    /// `None` if there is no tmpfs.
-    memory: Option<TempDir>,
-    asked_memory: PathBuf,
+    /// The folder in memory, or why there is none.
+    memory: Result<TempDir>,
 }
 
 impl Folders {
     fn make(asked: &Path, memory: &Path) -> Result<Self> {
-        std::fs::create_dir_all(asked).context(|| format!("create {}", asked.display()))?;
-        let disk = tempfile::tempdir_in(asked);
-        let disk = disk.context(|| format!("write in {}", asked.display()))?;
-        let (asked, asked_memory) = (asked.to_owned(), memory.to_owned());
-        let memory = Some(memory).filter(|folder| layout::is_tmpfs(folder));
-        let memory = memory.and_then(|folder| tempfile::tempdir_in(folder).ok());
-        Ok(Self { asked, disk, memory, asked_memory })
+        let memory = match layout::is_tmpfs(memory) {
+            true => layout::scratch_in(memory),
+            false => Err(Failure::new(format!("{} is no tmpfs", memory.display()))),
+        };
+        Ok(Self { asked: asked.to_owned(), disk: layout::scratch_in(asked)?, memory })
     }
 
     /// Fails if there is no tmpfs with room for the file of a case.
     fn memory_is_usable(&self, bytes: u64) -> Result<()> {
-        let Some(memory) = &self.memory else {
-            let asked = self.asked_memory.display();
-            return Err(Failure::new(format!("{asked} is no tmpfs that can be written")));
-        };
+        let memory = self.memory.as_ref().map_err(Failure::clone)?;
         layout::check_space(&memory.path().join("file"), bytes)
     }
 }
@@ -147,9 +139,8 @@ impl FioSuite {
             folders,
             startups: BTreeMap::new(),
             busy: None,
+            runtime: extent.runtime,
             case: Current::default(),
-            runs_left: 0,
-            overhead: (0.0, 0),
         })
     }
 
@@ -179,7 +170,7 @@ impl FioSuite {
     /// Keeps the cases that can run in these folders.
     fn leave_runnable(&self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         let folder = self.folders.asked.display();
-        let has_direct = layout::has_direct(self.folders.disk.path());
+        let has_direct = smallest_direct_block(self.folders.disk.path()).is_some();
         let memory = self.folders.memory_is_usable(self.plan.cached_bytes);
         session.leave_possible(cases, |case, _| match work(case).place {
             Place::Disk => (work(case).direct && !has_direct)
@@ -261,18 +252,13 @@ impl FioSuite {
         }
     }
 
-    /// Returns the runtime of the next case: the planned one, or a shorter one that fits into the
-    /// budget.
-    fn runtime(&self, planned: Duration) -> Duration {
+    /// Returns the time of each of `runs` runs: the planned one, or a shorter one that fits into
+    /// the budget.
+    fn runtime(&self, planned: Duration, runs: usize) -> Duration {
         let Some(budget) = self.plan.budget else { return planned };
-        let left_s = budget.as_secs_f64() - self.begun.elapsed().as_secs_f64();
-        let overhead_s = match self.overhead {
-            (_, 0) => OVERHEAD_GUESS_S,
-            (total_s, runs) => total_s / runs as f64,
-        };
-        let share_s = left_s / self.runs_left.max(1) as f64 - overhead_s;
-        let longest_s = planned.as_secs_f64();
-        Duration::from_secs_f64(share_s.clamp(RUNTIME_MIN_S.min(longest_s), longest_s))
+        let left = budget.saturating_sub(self.begun.elapsed());
+        let share = (left / runs.max(1) as u32).saturating_sub(OVERHEAD);
+        share.clamp(RUNTIME_MIN.min(planned), planned)
     }
 
     /// Returns the files of a case that has its own; empty: it uses the shared cold file.
@@ -282,7 +268,7 @@ impl FioSuite {
             return Ok(Vec::new());
         }
         let folder = match (work.place, &self.folders.memory) {
-            (Place::Tmpfs, Some(memory)) => memory,
+            (Place::Tmpfs, Ok(memory)) => memory,
             _ => &self.folders.disk,
         };
         let paths = work.paths(&folder.path().join(format!("nowait-bench-{}", case.name)));
@@ -354,15 +340,15 @@ impl Suite for FioSuite {
     fn prepare(&mut self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         self.probe(cases, session)?;
         self.leave_runnable(cases, session)?;
-        self.runs_left =
-            cases.iter().map(|case| case.subjects.len()).sum::<usize>() * session.extent.rounds;
         self.lay_out_cold(cases, session)?;
+        let subjects: usize = cases.iter().map(|case| case.subjects.len()).sum();
+        self.runtime = self.runtime(session.extent.runtime, subjects * session.extent.rounds);
         let busy = self.plan.parity.map_or(0, |parity| parity.busy);
         self.busy = (busy > 0).then(|| Busy::start(busy));
         Ok(())
     }
 
-    fn begin(&mut self, case: &FioCase, session: &mut Session) -> Result<()> {
+    fn begin(&mut self, case: &FioCase, _session: &mut Session) -> Result<()> {
         // Removes the files of the previous case first.
         self.case = Current::default();
         let own = self.files_of(case)?;
@@ -370,34 +356,26 @@ impl Suite for FioSuite {
             [] => vec![self.cold.path().to_owned()],
             own => own.iter().map(|file| file.path().to_owned()).collect(),
         };
-        let runtime = self.runtime(session.extent.runtime);
-        let size_bytes = self.size_of(work(case));
-        self.case = Current { own, paths, size_bytes, runtime };
+        self.case = Current { own, paths, size_bytes: self.size_of(work(case)) };
         Ok(())
     }
 
     fn run(&mut self, it: suite::Run<'_, FioJob>, _session: &mut Session) -> Result<Sample> {
         let FioJob { engine, work } = &it.subject.job;
-        let Current { paths, size_bytes, runtime, .. } = &self.case;
-        let (seed, purpose) = (it.seed(), Purpose::Measure);
-        let (size_bytes, runtime) = (*size_bytes, *runtime);
+        let Current { ref paths, size_bytes, .. } = self.case;
+        let (runtime, seed, purpose) = (self.runtime, it.seed(), Purpose::Measure);
         let run = Run { way: engine, work, paths, size_bytes, runtime, seed, purpose };
         if self.plan.parity.is_some_and(|parity| parity.verify) {
             return self.verify_once(&run);
         }
-        let begun = Instant::now();
         self.make_ready(&run)?;
         let start = if self.plan.parity.is_some() { "system" } else { it.subject.name };
         let startup = self.startups.get(start).cloned().unwrap_or_default();
-        let measured = self.fio.run(&run, &startup)?;
-        self.runs_left = self.runs_left.saturating_sub(1);
-        self.overhead.0 += (begun.elapsed().as_secs_f64() - runtime.as_secs_f64()).max(0.0);
-        self.overhead.1 += 1;
-        Ok(measured.sample)
+        Ok(self.fio.run(&run, &startup)?.sample)
     }
 
     fn results(&mut self, case: &FioCase, runs: Runs, session: &mut Session) -> CaseResults {
-        let (runtime_s, work) = (self.case.runtime.as_secs_f64(), work(case));
+        let (runtime_s, work) = (self.runtime.as_secs_f64(), work(case));
         let size_bytes = self.case.size_bytes;
         let (seconds, size) = (units::digits(runtime_s), units::bytes(size_bytes as f64));
         let params = json!({

@@ -26,24 +26,21 @@ const PRISTINE_NAME: &str = "nowait-bench.pattern";
 
 /// The files or the device of a measurement.
 #[derive(Debug)]
-struct Device {
+pub(crate) struct Device {
     /// The test file, which is removed at the end, unless it is kept.
     _file: Option<TestFile>,
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     /// The files are in memory: no cache has to be dropped.
-    in_memory: bool,
+    pub(crate) in_memory: bool,
 }
 
 /// The files on which the runs of some cases work. Files that this program made are removed at the
 /// end.
 pub(crate) struct LaidOut {
-    /// The file to read and the file to write; both may be the same.
-    pub(crate) read: PathBuf,
+    /// What is read, and the file to write; both may be the same.
+    pub(crate) device: Device,
     pub(crate) write: PathBuf,
-    /// The files lie in memory: no cache has to be dropped.
-    pub(crate) in_memory: bool,
     pub(crate) size_bytes: u64,
-    _device: Device,
     _written: Option<TestFile>,
     _parts: Vec<PartFiles>,
 }
@@ -85,12 +82,10 @@ impl LaidOut {
         let parts = counts.into_iter().filter(|files| *files > 1);
         let parts = parts.map(|n| PartFiles::lay_out(&device.path, n, all_bytes, keep, progress));
         Ok(Self {
-            read: device.path.clone(),
             write: written.as_ref().map_or(device.path.as_path(), TestFile::path).to_owned(),
-            in_memory: device.in_memory,
             size_bytes: all_bytes,
             _parts: parts.collect::<Result<_>>()?,
-            _device: device,
+            device,
             _written: written,
         })
     }
@@ -126,13 +121,14 @@ impl Device {
         match fs::metadata(device) {
             Ok(found) if found.is_dir() => {
                 let path = device.join(if how.pristine { PRISTINE_NAME } else { FILE_NAME });
-                match fs::metadata(&path) {
-                    Ok(found) => Self::take(path, found.len(), how),
-                    Err(_) => Self::lay_out(path, how.keep, false, how),
+                match path.exists() {
+                    true => Self::take(path, false, how),
+                    false => Self::lay_out(path, how.keep, false, how),
                 }
             }
-            Ok(found) if found.file_type().is_block_device() => Self::block(device, how),
-            Ok(found) if found.is_file() => Self::take(device.to_owned(), found.len(), how),
+            Ok(found) if found.is_file() || found.file_type().is_block_device() => {
+                Self::take(device.to_owned(), !found.is_file(), how)
+            }
             Ok(_) => Err(Failure::usage(format!(
                 "{} is neither a file, a folder nor a block device",
                 device.display()
@@ -141,22 +137,32 @@ impl Device {
         }
     }
 
-    /// Uses an existing file, if it is a test file of this program.
-    fn take(path: PathBuf, len: u64, how: Use<'_>) -> Result<Self> {
-        if len == 0 {
+    /// Uses an existing file or block device, if it has the test data, or if it is a block device
+    /// whose content may be lost.
+    fn take(path: PathBuf, is_block: bool, how: Use<'_>) -> Result<Self> {
+        let shown = path.display();
+        let what = || format!("open {shown}");
+        let mut file = OpenOptions::new().read(true).write(is_block).open(&path).context(what)?;
+        let len = file.seek(SeekFrom::End(0)).context(what)?;
+        if len == 0 && !is_block {
             return Self::lay_out(path, true, false, how);
         }
-        if !holds_pattern(&path, len.min(how.size_bytes)) {
-            let path = path.display();
-            let message = format!("{path} is no test file, and is left alone; name another");
-            return Err(Failure::usage(message));
+        let holds = holds_pattern(&path, 0, len.min(how.size_bytes));
+        if !(holds || is_block && how.overwrite) {
+            return Err(Failure::usage(match is_block {
+                true => {
+                    format!("{shown} may hold data that are needed; pass --overwrite to lose them")
+                }
+                false => format!("{shown} is no test file, and is left alone; name another"),
+            }));
         }
         if len < how.size_bytes {
             let [len, size] = [len, how.size_bytes].map(|bytes| units::bytes(bytes as f64));
-            return Err(Failure::new(format!(
-                "{} is too small: {len} of {size}; pass a smaller --size, or remove it",
-                path.display()
-            )));
+            let message = format!("{shown} is too small: {len} of {size}; pass a smaller --size");
+            return Err(Failure::new(message));
+        }
+        if !holds {
+            overwrite(&mut file, how.size_bytes, how.progress)?;
         }
         Ok(Self { _file: None, path, in_memory: false })
     }
@@ -170,27 +176,6 @@ impl Device {
         let file = TestFile::new(path.clone(), keep);
         file.lay_out(how.size_bytes, 0, &|_| true, how.progress)?;
         Ok(Self { _file: Some(file), path, in_memory })
-    }
-
-    fn block(device: &Path, how: Use<'_>) -> Result<Self> {
-        let path = device.display();
-        let what = || format!("open {path}");
-        let mut file = OpenOptions::new().read(true).write(true).open(device).context(what)?;
-        let len = file.seek(SeekFrom::End(0)).context(what)?;
-        if len < how.size_bytes {
-            let [len, size] = [len, how.size_bytes].map(|bytes| units::bytes(bytes as f64));
-            let message = format!("{path} is too small: {len} of {size}; pass a smaller --size");
-            return Err(Failure::new(message));
-        }
-        if !holds_pattern(device, how.size_bytes) {
-            if !how.overwrite {
-                return Err(Failure::usage(format!(
-                    "{path} may hold data that are needed; pass --overwrite to lose them"
-                )));
-            }
-            overwrite(&mut file, how.size_bytes, how.progress)?;
-        }
-        Ok(Self { _file: None, path: device.to_owned(), in_memory: false })
     }
 }
 

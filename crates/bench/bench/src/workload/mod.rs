@@ -24,6 +24,7 @@ mod suite;
 mod suites;
 
 pub(crate) use args::{WorkloadArgs, run_workload};
+pub(crate) use device::smallest_direct_block;
 pub(crate) use growth::GROWTH;
 pub(crate) use paper::PAPER;
 pub(crate) use suites::{AIO_STRESS, CACHED, LIMITS, RANDRW, RAWIO, VECTOR};

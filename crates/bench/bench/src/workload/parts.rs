@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::cache;
 use crate::error::{Context, Failure, Result};
 use crate::interrupt;
-use crate::layout::{check_space, holds_pattern_from};
+use crate::layout::{check_space, holds_pattern};
 use crate::pattern;
 use crate::progress::Progress;
 
@@ -35,7 +35,7 @@ impl PartFiles {
         let bases = (0..).map(|index| index * len);
         if folder.exists() {
             let mut found = parts.iter().zip(bases);
-            return match found.all(|(path, base)| holds_pattern_from(path, base, len)) {
+            return match found.all(|(path, base)| holds_pattern(path, base, len)) {
                 true => Ok(Self { folder, keep }),
                 false => Err(Failure::usage(format!(
                     "{} holds no test files, and is left alone; remove it, or name another device",

@@ -9,7 +9,7 @@ use nowait_peers::job::{Job, Work};
 use serde_json::{Value, json};
 
 use super::args::{SuiteDef, WorkloadArgs};
-use super::device::{LaidOut, MEMORY, direct_block_bytes};
+use super::device::{Device, LaidOut, MEMORY, direct_block_bytes};
 use super::parts;
 use super::program::Program;
 use super::recipe::Recipe;
@@ -93,13 +93,13 @@ impl Suite for Workload {
         let bytes = session.extent.size_bytes;
         let (args, apart, jobs) = (&self.args, self.suite.apart, jobs(cases, false));
         let laid_out = LaidOut::prepare(args, apart, bytes, &jobs, &session.progress)?;
-        let is_one_file = apart && laid_out.read == laid_out.write;
+        let is_one_file = apart && laid_out.device.path == laid_out.write;
         session.leave_possible(cases, |case, _| {
             let writes = case.subjects.iter().any(|subject| subject.job.work.writes());
-            let path = laid_out.read.display();
+            let path = laid_out.device.path.display();
             (is_one_file && writes).then(|| format!("it writes, and {path} is no file"))
         });
-        require_direct(cases, &laid_out.read)?;
+        require_direct(cases, &laid_out.device.path)?;
         self.device = Some(laid_out);
         self.prepare_memory(cases, session);
         Ok(())
@@ -109,7 +109,8 @@ impl Suite for Workload {
     fn run(&mut self, it: Run<'_, Recipe>, session: &mut Session) -> Result<Sample> {
         let recipe = it.subject.job;
         let Recipe { engine, backend, work, sync, cold, set, pool, files, .. } = recipe;
-        let LaidOut { read, write, in_memory, size_bytes, .. } = self.files(&recipe)?;
+        let LaidOut { device, write, size_bytes, .. } = self.files(&recipe)?;
+        let Device { path: read, in_memory, .. } = device;
         let (path, other) = if work.writes() { (write, read) } else { (read, write) };
         if cold && !in_memory {
             cache::make_cold(path, self.drop_caches)?;
@@ -161,7 +162,7 @@ impl Suite for Workload {
 
     fn describe(&mut self, _results: &[CaseResults], session: &mut Session) -> Description {
         let device = self.device.as_ref();
-        if !self.drop_caches && device.is_some_and(|files| !files.in_memory) {
+        if !self.drop_caches && device.is_some_and(|files| !files.device.in_memory) {
             let note = "only the pages of the test file were dropped before a run";
             session.notes.push(note.to_owned());
         }
@@ -174,7 +175,7 @@ impl Suite for Workload {
             "caches_dropped": self.drop_caches,
             "page_cache": cache::state(self.drop_caches),
         });
-        let place = device.map_or(Path::new("."), |files| &files.read);
+        let place = device.map_or(Path::new("."), |files| &files.device.path);
         Description {
             pairs: self.suite.pairs,
             words: (before, "`null` is the harness alone. "),

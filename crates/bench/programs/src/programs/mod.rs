@@ -32,7 +32,7 @@ use nowait_harness::args::{Defaults, DiskArgs, MeasureArgs, found_in_dist};
 use nowait_harness::case::{Case, ITSELF, ITSELF_POSIX};
 use nowait_harness::cases::{self, table};
 use nowait_harness::error::{Context, Result};
-use nowait_harness::layout::TestFile;
+use nowait_harness::layout::{TestFile, scratch_in};
 use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
 use nowait_harness::metric::Sample;
 use nowait_harness::runs::Runs;
@@ -230,9 +230,7 @@ impl Programs {
             false => PathBuf::new(),
         };
         let asked = absolute(&args.disk.dir)?;
-        std::fs::create_dir_all(&asked).context(|| format!("create {}", asked.display()))?;
-        let scratch = tempfile::tempdir_in(&asked);
-        let scratch = scratch.context(|| format!("write in {}", asked.display()))?;
+        let scratch = scratch_in(&asked)?;
         let folder = scratch.path().to_owned();
         let packages = Packages::new(args.python.folder(&asked)?, wheels, args.python.install);
         let kept = if args.measure.keep { asked } else { folder.clone() };

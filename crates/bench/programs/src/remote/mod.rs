@@ -27,10 +27,10 @@ use nowait_harness::args::{Defaults, FOLDER, MeasureArgs};
 use nowait_harness::case::Case;
 use nowait_harness::cases::{self, table};
 use nowait_harness::error::{Context, Result};
-use nowait_harness::fio;
 use nowait_harness::measurement::{CaseResults, Measurement, Pairs};
 use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::suite::{Description, Run, Session, Suite};
+use nowait_harness::{fio, layout};
 use serde::Deserialize;
 use serde_json::json;
 use tempfile::TempDir;
@@ -162,8 +162,7 @@ fn cases() -> Vec<Case<Job>> {
 pub fn run_remote(args: &RemoteArgs) -> Result<Option<Measurement>> {
     let cases = args.measure.select_subjects(cases())?;
     args.measure.measure(&DEFAULTS, cases, |_, _| {
-        std::fs::create_dir_all(&args.dir).context(|| args.dir.display().to_string())?;
-        let scratch = tempfile::tempdir_in(&args.dir).context(|| "temporary folder".to_owned())?;
+        let scratch = layout::scratch_in(&args.dir)?;
         let store = Store::start(&args.store, &scratch.path().join("store"))?;
         let relay = Relay::start(store.address())?;
         let cache = scratch.path().join("cache");

@@ -6,7 +6,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,9 +42,7 @@ pub(crate) struct Relay {
 #[derive(Debug, Default)]
 struct Shared {
     delay_ns: AtomicU64,
-    puts: AtomicU64,
-    gets: AtomicU64,
-    sent: AtomicU64,
+    passed: Mutex<Passed>,
 }
 
 impl Relay {
@@ -79,9 +77,7 @@ impl Relay {
 
     /// Returns the counts of requests and bytes that have passed.
     pub(crate) fn passed(&self) -> Passed {
-        let Shared { puts, gets, sent, .. } = &*self.shared;
-        let [puts, gets, sent] = [puts, gets, sent].map(|count| count.load(Relaxed));
-        Passed { puts, gets, sent }
+        *self.shared.passed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -104,11 +100,12 @@ fn begin(shared: &Arc<Shared>, client: &TcpStream, server: &TcpStream) {
         let mut bytes = vec![0; 64 << 10];
         while let Ok(count @ 1..) = from_client.read(&mut bytes) {
             let bytes = &bytes[..count];
-            counts.sent.fetch_add(count as u64, Relaxed);
-            if answered.swap(false, Relaxed) {
-                counts.puts.fetch_add(u64::from(bytes.starts_with(b"PUT ")), Relaxed);
-                counts.gets.fetch_add(u64::from(bytes.starts_with(b"GET ")), Relaxed);
-            }
+            let is_first = answered.swap(false, Relaxed);
+            let mut passed = counts.passed.lock().unwrap_or_else(PoisonError::into_inner);
+            passed.sent += count as u64;
+            passed.puts += u64::from(is_first && bytes.starts_with(b"PUT "));
+            passed.gets += u64::from(is_first && bytes.starts_with(b"GET "));
+            drop(passed);
             let due = Instant::now() + Duration::from_nanos(counts.delay_ns.load(Relaxed));
             if queue.send((due, bytes.to_vec())).is_err() {
                 break;
