@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::Mode;
 use super::need::{self, Lack};
 use super::run::{Run, text};
+use super::timer::HELD_UP;
 use nowait_harness::cache;
 use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::metric::{Metric, Sample};
@@ -62,18 +63,15 @@ pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
         asked.map_err(|error| Failure::new(format!("{error}; nginx: {said}")))?;
     let usage = server.stop(PATIENCE)?;
     let requests = latencies.len() as f64;
-    let figures = [
+    let mut sample = Sample::from([
         (Metric::BytesPerS, requests * PART_BYTES as f64 / elapsed_s),
         (Metric::LatencyUsP50, percentile(&latencies, 0.5)),
         (Metric::LatencyUsP99, percentile(&latencies, 0.99)),
         (Metric::LatencyUsMax, percentile(&latencies, 1.0)),
-        (Metric::HeldUpUsP99, percentile(&turns, 0.99)),
-        (Metric::HeldUpUsP999, percentile(&turns, 0.999)),
-        (Metric::HeldUpUsP9999, percentile(&turns, 0.9999)),
-        (Metric::HeldUpUsMax, percentile(&turns, 1.0)),
         (Metric::CpuUsPerOperation, usage.cpu_us / requests),
-    ];
-    Ok(Sample::from(figures))
+    ]);
+    sample.extend(HELD_UP.map(|(metric, part)| (metric, percentile(&turns, part))));
+    Ok(sample)
 }
 
 /// Returns the configuration: one worker, which writes all of its files to `folder`.

@@ -16,6 +16,14 @@ const VARIABLE: &str = "BENCH_SUBMIT_TIMES";
 /// Number of the library's counters.
 const BUCKETS: usize = 1024;
 
+/// The metrics of the time for which a program is held up, and the shares of shorter hold-ups.
+pub(crate) const HELD_UP: [(Metric, f64); 4] = [
+    (Metric::HeldUpUsP99, 0.99),
+    (Metric::HeldUpUsP999, 0.999),
+    (Metric::HeldUpUsP9999, 0.9999),
+    (Metric::HeldUpUsMax, 1.0),
+];
+
 /// The built library, and the file of its counters.
 #[derive(Debug)]
 pub(crate) struct Timer {
@@ -78,12 +86,7 @@ impl Times {
 
     /// Returns the counts as the metrics of the time for which a program is held up.
     pub(crate) fn held_up_sample(&self) -> Sample {
-        self.sample([
-            (Metric::HeldUpUsP99, 0.99),
-            (Metric::HeldUpUsP999, 0.999),
-            (Metric::HeldUpUsP9999, 0.9999),
-            (Metric::HeldUpUsMax, 1.0),
-        ])
+        self.sample(HELD_UP)
     }
 
     fn sample<const N: usize>(&self, parts: [(Metric, f64); N]) -> Sample {
