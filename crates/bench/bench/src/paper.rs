@@ -63,10 +63,12 @@ pub struct PaperArgs {
     pub reports: ReportArgs,
 }
 
-/// Simulates every table, and prints them or their JSON.
+/// Simulates the tables, prints them, and writes the requested reports. On a device that exists,
+/// measures the same experiments instead, and returns no table.
 ///
 /// # Errors
-/// There is no such model, or the JSON cannot be written.
+/// There is no such model, a report cannot be written, the user asked to stop, or the measurement
+/// on a device fails.
 pub(crate) fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
     if !args.device.starts_with("sim:") {
         return run_workload(&PAPER, &args.on_device()).map(|_| Vec::new());

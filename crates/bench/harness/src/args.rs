@@ -1,4 +1,4 @@
-//! The options that every measurement has.
+//! The options that most measurements share.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::units::{self, parse_duration, parse_size};
 /// Default folder of the test files: on a disk nearly everywhere, which /tmp is not.
 pub const FOLDER: &str = "/var/tmp";
 
-/// The options of every measurement of cases.
+/// The options of a measurement of cases.
 #[derive(Debug, Clone, Default, Args)]
 pub struct MeasureArgs {
     /// Cases by name or first letter, `*` for any text (default: all)

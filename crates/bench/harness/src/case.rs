@@ -152,7 +152,7 @@ impl<J> Case<J> {
         self.subjects.iter().any(|subject| subject.name == name)
     }
 
-    /// Leaves only targets whose subjects are there.
+    /// Removes the targets that name a subject that the case lacks.
     #[must_use]
     pub fn with_possible_targets(mut self) -> Self {
         let mut targets = std::mem::take(&mut self.targets);

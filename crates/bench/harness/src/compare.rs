@@ -141,7 +141,7 @@ struct Compared {
     verdict: &'static str,
 }
 
-/// An option, the names that it has, and the part of a row that these select.
+/// An option, the names given with it, and the part of a row that must be one of the names.
 type Selector<'a> = (&'static str, &'a [String], fn(&Row) -> &str);
 
 /// Compares, and prints a table for each case or the JSON.

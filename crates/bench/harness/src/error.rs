@@ -1,4 +1,4 @@
-//! The errors of a measurement: those of all programs, and what the action was.
+//! Errors: the failure that all programs of nowait report, with the action that failed.
 
 use nowait_sys::Errno;
 pub use nowait_terminal::{Failure, Result};

@@ -2,8 +2,9 @@
 //! removed at the end.
 //!
 //! A read of a sparse file never reaches the disk, so a file that is read has been written, once,
-//! with bytes that do not compress. All cold cases share one file, larger than a run reads: fio
-//! visits every block once before any block again, so no read finds a page of an earlier one.
+//! with bytes that do not compress. Cold cases of one file share it, and it is larger than a run
+//! reads: a buffered fio job visits each block once before any block again, so that no read finds a
+//! page of an earlier one.
 
 use std::fs::{self, File};
 use std::io::{Seek, Write};

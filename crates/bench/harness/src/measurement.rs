@@ -60,7 +60,7 @@ pub enum Pairs {
     WithFirst,
     /// The first with each other.
     FirstWith,
-    /// Each with the subjects of these names.
+    /// Each with each of the named subjects that was measured.
     With(&'static [&'static str]),
 }
 

@@ -14,7 +14,7 @@ pub enum Access {
     Uniform,
     /// So many adjoining blocks at any place.
     Runs(u64),
-    /// Every block in ascending order.
+    /// Every block once a lap, in ascending order.
     Sequential,
 }
 

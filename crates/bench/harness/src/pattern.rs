@@ -1,5 +1,5 @@
-//! The content of test files: every word contains its own offset, so that the check of a read costs
-//! nearly nothing.
+//! The content of test files: a word of 8 bytes is computed from its offset and the generation that
+//! wrote it, so that the check of a read costs nearly nothing.
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();

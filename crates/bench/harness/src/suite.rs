@@ -133,7 +133,7 @@ pub struct Session {
     pub notes: Vec<String>,
     /// Runs that failed, by case and subject: they are not repeated.
     pub failed: BTreeMap<(&'static str, &'static str), String>,
-    /// Subjects that do not work here, in no case.
+    /// Subjects that do not work on this machine, with the reasons.
     unusable: BTreeMap<&'static str, String>,
 }
 
@@ -202,7 +202,8 @@ impl Session {
         left_out
     }
 
-    /// Makes a run, unless it failed before or its subject does not work here.
+    /// Makes a run and returns its figures; `None` if it fails, and then in all later rounds. The
+    /// reason is kept for the notes.
     fn attempt<S: Suite>(&mut self, suite: &mut S, it: Run<'_, S::Job>) -> Option<Sample> {
         let place = (it.case.name, it.subject.name);
         if self.failed.contains_key(&place) || self.unusable.contains_key(place.1) {
@@ -221,7 +222,7 @@ impl Session {
         None
     }
 
-    /// Measures cases by turns; returns the results of those that have some.
+    /// Measures cases by turns; returns the results of the cases with figures.
     fn measure<S: Suite>(&mut self, suite: &mut S, cases: &[Case<S::Job>]) -> Vec<CaseResults> {
         let (progress, rounds) = (self.progress.clone(), self.extent.rounds);
         let runs = runner::measure(&progress, cases, rounds, |case, subject, round| {

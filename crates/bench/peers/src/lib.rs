@@ -87,7 +87,7 @@ pub(crate) trait Engine: Sync {
 
 /// The connection of one thread to the engine.
 pub(crate) trait Peer {
-    /// `submit` only starts requests, so its time is a useful figure.
+    /// `true` if `submit` only starts requests, so that its time is a useful figure.
     const ASYNCHRONOUS: bool = true;
 
     /// Starts requests. The caller keeps their number within the free buffers.

@@ -27,7 +27,7 @@ impl Slots {
         Self { block_bytes, request_bytes, buffers: buffers.list, requests, free }
     }
 
-    /// Gives the request a slot. If it is a write, stamps the buffer of the slot.
+    /// Gives the request a slot; `None` if all are in use. Stamps the buffer of a write.
     pub(crate) fn take(&mut self, request: Request) -> Option<usize> {
         let slot = self.free.pop()?;
         self.requests[slot] = request;

@@ -14,7 +14,7 @@ use nowait_harness::pattern;
 /// nowait's page cache is filled by reads of this size, this many at a time.
 const WARM_BYTES: usize = 256 << 10;
 const WARM_DEPTH: usize = 8;
-/// If half of a set is cached, every other run of this many bytes is.
+/// For [`Warm::Half`], every other piece of this many bytes is read.
 const HALF_BYTES: usize = 64 << 10;
 
 /// Fills the kernel's page cache, for a peer that uses it.

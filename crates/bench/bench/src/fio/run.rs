@@ -123,8 +123,8 @@ impl Fio {
     }
 
     /// Reads the program and its libraries into the page cache, from which a drop of all caches has
-    /// removed them. Otherwise the run would read these tens of megabytes at its start, and count
-    /// them as its own.
+    /// removed them. Otherwise the run would read them, tens of megabytes, at its start, and count
+    /// these reads as its own.
     pub(crate) fn load(&self, way: &Way) -> Result<()> {
         let mut command = self.launched(way)?;
         launch::run(command.arg("--version"), Duration::from_mins(2)).map(drop)

@@ -51,8 +51,8 @@ pub(crate) struct Plan {
     pub(crate) parity: Option<Parity>,
 }
 
-/// The options of `bench parity`. It subtracts the start-up cost of fio under the system's library
-/// from every engine, so the cost that nowait adds to the start of a process counts.
+/// The options of `bench parity`. From the figures of each engine it subtracts the start-up cost of
+/// fio with the system's library, so the cost that nowait adds to the start of a process counts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parity {
     /// Busy loops beside the runs.
@@ -89,9 +89,9 @@ struct Current {
 
 /// The folders of the test files.
 ///
-/// They are private and new, so no other file is ever opened or removed; dropping this value
-/// removes them. A file that is kept is in the requested folder, where the next measurement finds
-/// it.
+/// They are private and new, so no file of the user is opened or removed; dropping this value
+/// removes them. With `--keep` the shared file is in the requested folder, where the next
+/// measurement finds it.
 struct Folders {
     asked: PathBuf,
     disk: TempDir,
@@ -144,7 +144,8 @@ impl FioSuite {
         })
     }
 
-    /// Probes every way once; leaves out a way that does not work here, with a note.
+    /// Probes each way once, and leaves out the ways that fail, with a note. Fails if one of them
+    /// is [`REQUIRED`].
     fn probe(&mut self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         let mut errors = BTreeMap::new();
         for subject in cases.iter().flat_map(|case| &case.subjects) {
@@ -167,7 +168,8 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Keeps the cases that can run in these folders.
+    /// Leaves out the cases that need `O_DIRECT` or a tmpfs if the folders lack it; fails if no
+    /// case is left.
     fn leave_runnable(&self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         let folder = self.folders.asked.display();
         let has_direct = smallest_direct_block(self.folders.disk.path()).is_some();

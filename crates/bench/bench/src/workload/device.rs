@@ -18,7 +18,7 @@ use crate::units;
 
 /// The name of memory as a device.
 pub(crate) const MEMORY: &str = "ram";
-/// Files in memory lie here.
+/// The folder of the files in memory.
 const MEMORY_FOLDER: &str = "/dev/shm";
 /// The names of the test file in a folder, and of a test file that is only read.
 const FILE_NAME: &str = "nowait-bench.pages";
@@ -37,7 +37,7 @@ pub(crate) struct Device {
 /// The files on which the runs of some cases work. Files that this program made are removed at the
 /// end.
 pub(crate) struct LaidOut {
-    /// What is read, and the file to write; both may be the same.
+    /// The file to read, and the file to write; both may be the same.
     pub(crate) device: Device,
     pub(crate) write: PathBuf,
     pub(crate) size_bytes: u64,

@@ -1,5 +1,5 @@
-//! Jobs that every engine carries out through its own interface, on a file, a block device or in
-//! memory, each in a process of its own, which runs the crate `nowait-peers`.
+//! Jobs that engines carry out, each engine through its own interface, on a file, a block device or
+//! in memory. Each run is a process of its own, which calls the crate `nowait-peers`.
 //!
 //! ```text
 //!  suites    how each is measured                  ─┐

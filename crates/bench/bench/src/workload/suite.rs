@@ -58,7 +58,8 @@ impl Workload {
         files.as_ref().ok_or_else(|| Failure::new("no file was laid out"))
     }
 
-    /// Writes the files of the cases that work in memory, or leaves these cases out.
+    /// Writes the files of the cases that work in memory; if that fails, leaves out these cases
+    /// with a note.
     fn prepare_memory(&mut self, cases: &mut Vec<Case<Recipe>>, session: &mut Session) {
         let bytes = session.extent.size_bytes.min(MEMORY_BYTES_MAX);
         let jobs = jobs(cases, true);

@@ -54,7 +54,7 @@ impl Document {
             .map_err(|error| Failure::new(format!("{} is no measurement: {error}", path.display())))
     }
 
-    /// Parses the text of such a file.
+    /// Parses the JSON that a benchmark has written.
     ///
     /// # Errors
     /// The text is no measurement, or one of a later version.

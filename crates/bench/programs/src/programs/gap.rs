@@ -1,5 +1,5 @@
-//! The longest time for which this machine stops its processors. No longest time measured on it
-//! means less than this.
+//! The longest time for which this machine stops its processors. A longest hold-up that is shorter
+//! may be the machine's own.
 //!
 //! In a virtual machine, a thread that has a processor for itself is still stopped when the host
 //! runs something else; the busier all processors are, the longer.

@@ -195,8 +195,8 @@ impl Script {
         Ok(Self { python: python_in(&run.tools.packages.folder), path })
     }
 
-    /// Runs the script with its own arguments and then those that all scripts get, on an uncached
-    /// file.
+    /// Drops `file` from the page cache, runs the script with `arguments`, then the run time, the
+    /// seed and the path of its output, and returns the figures that it has written there.
     pub(crate) fn run(&self, run: &Run<'_>, file: &Path, arguments: &[String]) -> Result<Sample> {
         cache::make_cold(file, run.tools.drop_caches)?;
         let output = run.tools.folder.join("figures.json");

@@ -81,7 +81,8 @@ impl Relay {
     }
 }
 
-/// Passes bytes on, in both directions.
+/// Starts the threads that pass the bytes of a connection on: requests delayed and counted, answers
+/// at once.
 fn begin(shared: &Arc<Shared>, client: &TcpStream, server: &TcpStream) {
     for stream in [client, server] {
         let _ = stream.set_nodelay(true);
