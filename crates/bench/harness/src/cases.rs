@@ -87,7 +87,8 @@ where
     file.cases.into_iter().map(&mut case).collect()
 }
 
-/// Returns a table with the fields of another one, which go before its own.
+/// Returns `under` with the fields of `over`, which replace those of the same names; tables that
+/// both have are merged.
 #[must_use]
 pub fn merged(mut under: Table, over: &Table) -> Table {
     for (name, value) in over {
@@ -147,8 +148,8 @@ impl<'de> Deserialize<'de> for Target {
     }
 }
 
-/// Reads such as `nowait iops >= 1.4 system`; the last word is an engine, another metric of the
-/// same engine, `us`, `B` or `times`.
+/// Parses a target such as `nowait iops >= 1.4 system`; `None` if it is malformed. The last word is
+/// an engine, another metric of the same engine, `us`, `B` or `times`.
 fn target(text: &str) -> Option<Target> {
     let words: Vec<&str> = text.split(' ').collect();
     let &[subject, metric, sign, number, against] = words.as_slice() else { return None };

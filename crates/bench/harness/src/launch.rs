@@ -41,7 +41,8 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds the memory that a process used to the figures of its run.
+    /// Adds the peak memory of a process, and the growth of the page cache meanwhile, to the
+    /// figures of its run.
     pub fn memory(&self, sample: &mut Sample) {
         sample.insert(Metric::RssBytesMax, self.rss_bytes_max);
         sample.insert(Metric::PageCacheGrowthBytes, self.cache_growth_bytes);
@@ -72,7 +73,7 @@ fn is_ours(name: &str) -> bool {
     name.starts_with("NOWAIT_") || ["LD_PRELOAD", "LD_LIBRARY_PATH"].contains(&name)
 }
 
-/// Runs a command to its end, and kills it at the deadline.
+/// Runs a command to its end; kills it after `limit`, or if the user asks to stop.
 ///
 /// # Errors
 /// The program cannot be started, ran past `limit`, or the user asked to stop.
@@ -115,7 +116,8 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
 /// Runs a command that must succeed.
 ///
 /// # Errors
-/// The command cannot be started, runs past `limit`, or fails; the message has its output.
+/// The command cannot be started, runs past `limit`, or fails; the message has the first line of
+/// its standard error.
 pub fn succeed(command: &mut Command, limit: Duration) -> Result<Finished> {
     let finished = run(command, limit)?;
     if finished.status.success() {
@@ -135,12 +137,12 @@ pub fn answer<T: DeserializeOwned>(command: &mut Command, limit: Duration) -> Re
     serde_json::from_str(&finished.stdout).map_err(|error| Failure::new(error.to_string()))
 }
 
-/// Returns the first line of a text that is not blank.
+/// Returns the first line that is not blank, or `and said nothing`.
 pub fn first_line(text: &str) -> &str {
     text.lines().find(|line| !line.trim().is_empty()).unwrap_or("and said nothing")
 }
 
-/// Returns a message if a program is not installed.
+/// Returns a message if a program cannot be started with `--version`.
 pub fn lack(program: &Path) -> Option<String> {
     let there = Command::new(program).arg("--version").output().is_ok();
     (!there).then(|| format!("{} is not installed", program.display()))
@@ -176,7 +178,7 @@ pub fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> {
 
 /// Returns the processor time the whole machine has spent busy, steal included, in microseconds.
 ///
-/// Zero when /proc cannot be read: the metric is then missing, not wrong.
+/// Zero if /proc/stat cannot be read: other work then counts as none.
 fn busy_us() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     // SAFETY: sysconf reads no memory of this program.

@@ -30,7 +30,8 @@ impl Runs {
         self.0.iter().map(|(name, _)| *name)
     }
 
-    /// Returns the figures of a subject, one a round; `None` if it has none.
+    /// Returns the figures of a subject, one a round; `None` if it has no runs, or a run without
+    /// the metric.
     pub fn figures(&self, subject: &str, metric: Metric) -> Option<Vec<f64>> {
         let (_, samples) = self.0.iter().find(|(name, _)| *name == subject)?;
         let figures: Option<Vec<f64>> =

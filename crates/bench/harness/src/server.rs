@@ -78,7 +78,7 @@ impl Server {
         Self::start(command, patience, || UnixStream::connect(socket).is_ok())
     }
 
-    /// Returns the process.
+    /// Returns the number of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -88,7 +88,7 @@ impl Server {
         fs::read_to_string(self.stderr.path()).unwrap_or_default()
     }
 
-    /// Returns the last line of that text.
+    /// Returns the last line of its standard error that is not blank, or `it said nothing`.
     pub fn last_words(&self) -> String {
         let text = self.words();
         let last = text.lines().rfind(|line| !line.trim().is_empty());

@@ -59,7 +59,7 @@ pub trait Suite {
     /// Makes one run. All subjects of a round have the same number.
     ///
     /// # Errors
-    /// The run failed; with wrong usage, its engine does not work here.
+    /// The run failed. Wrong usage means that its subject works in no case on this machine.
     fn run(&mut self, it: Run<'_, Self::Job>, session: &mut Session) -> Result<Sample>;
 
     /// Puts the runs of a case together.
@@ -161,7 +161,7 @@ impl Session {
     /// Writes a test file of the size asked for, unless it is there.
     ///
     /// # Errors
-    /// There is no space, or the write fails.
+    /// There is no space, the write fails, or the user asked to stop.
     pub fn lay_out(&self, file: &TestFile) -> Result<()> {
         let size_bytes = self.extent.size_bytes;
         let laid_out = |written| self.progress.laying_out(written, size_bytes);

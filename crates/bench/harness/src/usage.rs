@@ -48,7 +48,7 @@ impl Used {
 /// Returns the user and system time that another process has used so far, in microseconds.
 ///
 /// # Errors
-/// The process has ended.
+/// There is no such process.
 pub fn cpu_us_of(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).context(|| format!("read {path}"))?;

@@ -25,7 +25,7 @@ pub(crate) fn run(runtime: Duration, act: Act) -> Result<Outcome> {
     }
 }
 
-/// Repeats a quick action, which returns its number of repetitions.
+/// Calls `act`, which returns how many actions it did, until the time is over; returns the rates.
 fn repeat(runtime: Duration, mut act: impl FnMut() -> Result<u64>) -> Result<Outcome> {
     let (before, start, mut count) = (Used::now()?, Instant::now(), 0);
     while start.elapsed() < runtime {

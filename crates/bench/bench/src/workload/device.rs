@@ -37,7 +37,7 @@ pub(crate) struct Device {
 /// The files on which the runs of some cases work. Files that this program made are removed at the
 /// end.
 pub(crate) struct LaidOut {
-    /// The file to read, and the file to write; both may be the same.
+    /// The device with the file to read, and the file to write; both files may be the same.
     pub(crate) device: Device,
     pub(crate) write: PathBuf,
     pub(crate) size_bytes: u64,

@@ -111,8 +111,8 @@ impl Default for Fields {
     }
 }
 
-/// Reads the cases of a table that is part of this program. An engine without a description in the
-/// table is taken from the registry.
+/// Reads the cases of a table that is part of this program. The registry describes the
+/// engines that have no description in the table.
 pub(crate) fn table(text: &str) -> Result<Vec<Case<Recipe>>> {
     cases::table(text).iter().map(|case| case.try_map(subject)).collect()
 }

@@ -190,7 +190,7 @@ fn is_direct(case: &Case<Recipe>) -> bool {
     case.subjects.iter().all(|subject| subject.job.engine.direct && !subject.job.in_memory)
 }
 
-/// Fails if no case can run without `O_DIRECT`, and the file system refuses that.
+/// Fails if all cases need `O_DIRECT` and the file system refuses it.
 fn require_direct(cases: &[Case<Recipe>], path: &Path) -> Result<()> {
     if !cases.iter().all(is_direct) || direct_block_bytes(path).is_some() {
         return Ok(());

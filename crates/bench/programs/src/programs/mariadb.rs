@@ -123,7 +123,7 @@ impl Data {
         Ok(paths.filter(|path| path.extension().is_some_and(|it| it == "ibd")).collect())
     }
 
-    /// Adds the options that each measured server gets.
+    /// Adds the options that each server gets.
     fn server(&self, mut command: Command, flush: &str) -> Command {
         let pool_bytes = (self.size_bytes / TABLES_PER_POOL).max(POOL_BYTES_MIN);
         command.args(["--no-defaults", "--skip-networking", "--skip-log-bin"]).args(as_root());
