@@ -70,8 +70,7 @@ class Stream(RawFile):
     # Reading.
 
     async def read(self, size: int | None = -1, /) -> bytes:
-        """Read ``size`` bytes; fewer at the end of the file, or before bytes that cannot be read.
-        Without a size: everything up to there."""
+        """Read ``size`` bytes; fewer only at the end of the file. Without a size: everything."""
         if size is not None and 0 < size <= len(self._ahead):
             return self._ahead.take(size)
         async with self._lock:
@@ -99,8 +98,7 @@ class Stream(RawFile):
         return await self.read()
 
     async def readinto(self, buffer: Buffer, /) -> int:
-        """Read into the whole of a buffer; fewer bytes at the end of the file, or before bytes that
-        cannot be read."""
+        """Read into the whole of a buffer; fewer bytes only at the end of the file."""
         with memoryview(buffer) as view, view.cast("B") as octets:
             if octets.readonly:
                 raise TypeError("readinto() argument must be read-write bytes-like object")
@@ -156,7 +154,8 @@ class Stream(RawFile):
         raise StopAsyncIteration
 
     async def _fill(self, wanted: int) -> bool:
-        """Read ahead at least ``wanted`` bytes; return true if more may follow."""
+        """Read ahead ``wanted`` bytes or more; return false at the end of the file. Fewer bytes may
+        come before bytes that cannot be read: only the next read then raises the error."""
         wanted = max(wanted, self._ahead_bytes)
         self._ahead_bytes = min(2 * self._ahead_bytes, AHEAD_BYTES_MAX)
         if wanted > SURE_BYTES:
@@ -169,7 +168,7 @@ class Stream(RawFile):
             data = data[before:]
         self._ahead.fill(data)
         self._end += len(data)
-        return len(data) == wanted
+        return bool(data)
 
     async def _turn_to_reading(self) -> None:
         self._check_open()

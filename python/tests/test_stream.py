@@ -502,3 +502,34 @@ def test_a_closed_stream_refuses_everything(disk: pathlib.Path, run: Run) -> Non
         await file.close()
 
     run(main())
+
+
+def test_an_error_behind_the_bytes_of_a_read_is_raised(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
+) -> None:
+    """A read ends short before bytes that cannot be read; only the next one fails."""
+    (path := tmp_path / "file").write_bytes(b"line\n" * 10_000)
+
+    async def main() -> None:
+        for read in (nowait.File.read, nowait.File.readall, nowait.File.readlines):
+            async with nowait.open(path, "rb") as file:
+                with monkeypatch.context() as patch:
+                    patch.setattr(nowait.File, "read_at", fail_behind(4096, nowait.File.read_at))
+                    with pytest.raises(OSError, match="Input/output error"):
+                        await read(file)
+                assert await file.read(4096) == (b"line\n" * 1000)[:4096]
+                assert len(await file.read()) == 50_000 - 4096
+
+    run(main())
+
+
+def fail_behind(end: int, read_at: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a `read_at` as of a file whose bytes from ``end`` on cannot be read."""
+
+    async def read(file: nowait.File, count: int, offset: int) -> bytes:
+        if offset >= end:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        data: bytes = await read_at(file, min(count, end - offset), offset)
+        return data
+
+    return read

@@ -15,7 +15,8 @@
 struct slot {
 	char *buffer;
 	uint64_t offset;
-	size_t length;
+	/* Bytes of the request, and bytes of the chunk that are not read yet. */
+	size_t length, left;
 	int writing;
 };
 
@@ -44,18 +45,26 @@ static int submit(struct copy *copy, const nowait_request *request)
 	return 0;
 }
 
-static int read_next(struct copy *copy, unsigned number)
+static int read_on(struct copy *copy, unsigned number)
 {
 	struct slot *slot = &copy->slots[number];
 	nowait_request request;
 
+	slot->writing = 0;
+	nowait_prep_read(&request, copy->from, slot->buffer, slot->left, slot->offset, number);
+	return submit(copy, &request);
+}
+
+static int read_next(struct copy *copy, unsigned number)
+{
+	struct slot *slot = &copy->slots[number];
+
 	if (copy->next >= copy->size)
 		return 0;
 	slot->offset = copy->next;
-	slot->writing = 0;
+	slot->left = CHUNK;
 	copy->next += CHUNK;
-	nowait_prep_read(&request, copy->from, slot->buffer, CHUNK, slot->offset, number);
-	return submit(copy, &request);
+	return read_on(copy, number);
 }
 
 /* Starts the next request on a buffer whose request is over. */
@@ -74,10 +83,16 @@ static int go_on(struct copy *copy, const nowait_completion *done)
 			return -1;
 		}
 		copy->copied += slot->length;
+		slot->offset += slot->length;
+		/* The read was short before bytes that cannot be read, for example: the next
+		 * one returns the error. */
+		if (slot->left > 0 && slot->offset < copy->size)
+			return read_on(copy, number);
 		return read_next(copy, number);
 	}
-	/* Short at the end of the file, or before bytes that cannot be read. */
+	/* Only a read of 0 bytes is the end: the file has become shorter. */
 	slot->length = (size_t)done->result;
+	slot->left -= slot->length;
 	slot->writing = 1;
 	if (slot->length == 0)
 		return 0;

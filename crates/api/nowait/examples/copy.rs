@@ -12,8 +12,14 @@ const CHUNK: usize = 256 << 10;
 /// The purpose of a request; it is the request's tag, which its completion returns.
 #[derive(Clone, Copy)]
 enum Step {
-    Read { offset: u64 },
-    Write { offset: u64, len: usize },
+    Read {
+        offset: u64,
+    },
+    /// `left`: the bytes of the chunk that the read before did not return.
+    Write {
+        offset: u64,
+        left: usize,
+    },
 }
 
 fn main() -> ExitCode {
@@ -55,15 +61,23 @@ fn copy(from: &OsString, to: &OsString) -> Result<u64, Error> {
             let mut buffer = buffers.one().expect("every request here has one buffer");
             let bytes = result?;
             match tag {
-                // A read is short at the end of the file, or before bytes that cannot be read.
+                // Only a read of 0 bytes is the end: the file has become shorter.
+                Step::Read { .. } if bytes == 0 => {}
                 Step::Read { offset } => {
+                    let left = buffer.len() - bytes;
                     buffer.truncate(bytes);
-                    queue.write(&target, buffer, offset, Step::Write { offset, len: bytes })?;
+                    queue.write(&target, buffer, offset, Step::Write { offset, left })?;
                 }
-                Step::Write { offset, len } => {
-                    assert_eq!(bytes, len, "a write at {offset} that is short without an error");
+                Step::Write { offset, left } => {
+                    assert_eq!(bytes, buffer.len(), "a write that is short without an error");
                     copied += bytes as u64;
-                    if next < size {
+                    let end = offset + bytes as u64;
+                    if left > 0 && end < size {
+                        // The read was short before bytes that cannot be read, for example: the
+                        // next one returns the error.
+                        buffer.resize(left, 0);
+                        queue.read(&source, buffer, end, Step::Read { offset: end })?;
+                    } else if next < size {
                         buffer.resize(CHUNK, 0);
                         queue.read(&source, buffer, next, Step::Read { offset: next })?;
                         next += CHUNK as u64;

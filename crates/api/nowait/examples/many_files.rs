@@ -55,8 +55,9 @@ fn read_all(folder: PathBuf) -> Result<(usize, u64), Box<dyn error::Error>> {
             let count = result? as u64;
             bytes += count;
             tag.offset += count;
-            // A read is short at the end of the file, or before bytes that cannot be read.
-            if count == CHUNK as u64 {
+            // Only a read of 0 bytes is the end: a read may also be short before bytes that cannot
+            // be read.
+            if count > 0 {
                 go_on(&mut queue, tag, buffer)?;
             } else {
                 println!("{:>12} {}", tag.offset, tag.file.path().display());

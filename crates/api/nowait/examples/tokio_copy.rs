@@ -49,19 +49,24 @@ async fn copy(from: &OsString, to: &OsString) -> Result<u64, Error> {
 
 /// Copies every part whose number modulo the tasks is `task`.
 async fn copy_parts(source: AsyncFile, target: AsyncFile, task: u64) -> Result<u64, Error> {
-    let mut buffer = vec![0; CHUNK as usize];
+    let mut buffer = Vec::new();
     let (mut offset, mut copied) = (task * CHUNK, 0);
     loop {
+        buffer.resize((CHUNK - offset % CHUNK) as usize, 0);
         let (read, mut bytes) = source.read_at(buffer, offset).await;
-        // A read is short at the end of the file, or before bytes that cannot be read.
+        // Only a read of 0 bytes is the end: a read may also be short before bytes that cannot be
+        // read.
         bytes.truncate(read?);
+        if bytes.is_empty() {
+            return Ok(copied);
+        }
         let (written, bytes) = target.write_all_at(bytes, offset).await;
         written?;
         copied += bytes.len() as u64;
-        if (bytes.len() as u64) < CHUNK {
-            return Ok(copied);
+        offset += bytes.len() as u64;
+        if offset.is_multiple_of(CHUNK) {
+            offset += (TASKS - 1) * CHUNK;
         }
         buffer = bytes;
-        offset += TASKS * CHUNK;
     }
 }

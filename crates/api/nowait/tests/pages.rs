@@ -33,7 +33,7 @@ fn the_first_example_of_the_rust_page_runs() -> Result<(), Error> {
 
     let nowait = Nowait::new()?;                          // an engine: backend and threads
     let file = File::open(&nowait, path)?;                // for reading
-    let count = file.read_at(&mut buffer, 4096)?;         // blocks; short at the end of file only
+    let count = file.read_at(&mut buffer, 4096)?;         // blocks; less at the end of the file
     let log = OpenOptions::new().write(true).create(true).open(&nowait, &log_path)?;
     log.write_all_at(b"entry", log.size()?)?;
     log.sync_data()?;                                     // durable
