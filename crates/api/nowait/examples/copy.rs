@@ -9,17 +9,12 @@ use std::{ffi::OsString, process::ExitCode, time::Instant};
 const DEPTH: usize = 32;
 const CHUNK: usize = 256 << 10;
 
-/// The purpose of a request; it is the request's tag, which its completion returns.
+/// The purpose of a request; it is the request's tag, which its completion returns. `left` is the
+/// number of bytes that the read before was asked for and did not return.
 #[derive(Clone, Copy)]
 enum Step {
-    Read {
-        offset: u64,
-    },
-    /// `left`: the bytes of the chunk that the read before did not return.
-    Write {
-        offset: u64,
-        left: usize,
-    },
+    Read { offset: u64 },
+    Write { offset: u64, left: usize },
 }
 
 fn main() -> ExitCode {
