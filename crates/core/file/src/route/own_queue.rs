@@ -288,7 +288,7 @@ mod tests {
     };
     use nowait_block::{Bio, Segments, backends::null::Null};
     use nowait_cache::SyncLevel;
-    use nowait_retry::{Step, WaitEntry, WaitOptions};
+    use nowait_retry::{Step, WaitOptions};
     use nowait_sys::{
         aligned::AlignedBuffer,
         eventfd::EventFd,
@@ -582,7 +582,7 @@ mod tests {
         let write = unsafe { UserOperation::write(&it.user, 0, Segments::One(segment), None) };
         assert_eq!(write.run(&it.engine), Ok(4096));
         let mut sync = UserOperation::sync(&it.user, SyncLevel::All);
-        let entry = || WaitEntry::from(std::task::Waker::noop().clone());
+        let entry = || std::task::Waker::noop().clone();
         assert!(!matches!(sync.iterate(&mut bios, &entry), Step::Done(_)), "it waits");
         it.gives_up(&bios);
         assert_eq!(sync.run(&it.engine), Ok(0));
