@@ -146,7 +146,6 @@ impl Context {
             // Without reports of closes, a number that was given to another file and back would
             // look unchanged.
             && self.engine().config().sees_closes
-            && self.engine().threads.driver().is_some()
             && !self.deferred.lacks_callers.load(Relaxed)
             && self.looks.are_by_calls()
     }
@@ -298,9 +297,7 @@ mod tests {
             (Config { sees_closes: false, ..config() }, false),
             (Config { answers_as_aio: false, ..config() }, false),
             (Config { submit: SubmitMode::Offload, ..config() }, false),
-            // Without a driver, no thread of the engine would check for requests that no caller
-            // comes for.
-            (Config { backend: BackendChoice::Threads, ..config() }, false),
+            (Config { backend: BackendChoice::Threads, ..config() }, true),
         ];
         for (config, expected) in table {
             let Some(context) = context(config.clone()) else {

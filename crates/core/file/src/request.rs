@@ -398,7 +398,7 @@ impl FileOperation {
             Body::Kernel(kernel) => kernel.lane = None,
             Body::Cached(cached) if cached.is_write() => {
                 self.body = Body::Ended;
-                engine.threads.dirtied();
+                engine.threads.driver.dirtied();
             }
             _ => {}
         }

@@ -67,7 +67,6 @@ impl UserFile {
                 return Ok(open);
             }
         };
-        engine.start_cleaner()?;
         // From here on, a write that would bypass the cache finds the mark, or is seen in flight
         // below.
         let mark = cached.marks.mark(key);

@@ -9,6 +9,7 @@
 
 use super::Engine;
 use core::{cell::Cell, ptr::null};
+use nowait_sys::mistake::{self, Mistake};
 use std::sync::{Arc, Weak};
 
 thread_local! {
@@ -49,8 +50,9 @@ pub(crate) fn wake(engine: Weak<Engine>) -> Box<dyn Fn() + Send + Sync> {
         let serves = SERVES.try_with(Cell::get).unwrap_or(null());
         if serves != engine.as_ptr()
             && let Some(engine) = engine.upgrade()
+            && !mistake::makes(Mistake::KickNoThread)
         {
-            engine.threads.has_kicked();
+            engine.threads.driver.has_kicked();
         }
     })
 }

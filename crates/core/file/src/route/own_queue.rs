@@ -279,10 +279,11 @@ fn count_of_run(completions: &[Completion]) -> usize {
 mod tests {
     use super::*;
     use crate::{
-        BackendChoice, Command, Config, Kind, UserFile, UserOperation,
+        BackendChoice, Command, Config, Kind, Parts, UserFile, UserOperation,
         command::{Flags, open_for},
         failure::RefusedCredentials,
         order::FileState,
+        parts::Executor,
         request::direct::DirectRequest,
         submit::{EventTarget, Started, Submission},
     };
@@ -601,9 +602,10 @@ mod tests {
     /// it stops watching, and no other thread may come for them.
     #[test]
     fn what_a_run_leaves_is_looked_after() {
-        // The test calls the pump itself; there is no driver.
+        // The test calls the pump itself; no thread makes turns of the driver.
         let config = Config { backend: BackendChoice::Threads, ..Config::default() };
-        let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
+        let machine = Parts::of_machine(&config, "test".to_owned());
+        let engine = Engine::start(config, Parts { executor: Executor::Owner, ..machine }).unwrap();
         let context = Context::new(&engine, 0, 1).unwrap();
         let pump = OwnPump::new(Arc::new(Null::new(1)), &context);
         pump.collected.lock().completions = completions(1, 1 << 20);

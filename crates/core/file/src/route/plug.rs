@@ -1,7 +1,7 @@
 //! The plug: the bios and requests that a run of operations collects, handed over when it ends,
 //! like the kernel's block plug.
 
-use super::{Queue, Route, driver::Driver};
+use super::{Queue, Route};
 use crate::{
     Context, Engine,
     deferred::{Back, Turn},
@@ -208,12 +208,12 @@ impl Plug {
             self.flush_own(context);
         }
         if !self.handed_over.is_empty() {
-            self.engine.threads.hand_to_driver(&mut self.handed_over);
+            self.engine.threads.driver.hand_over(&mut self.handed_over);
         }
         self.flush_deferred();
         debug_assert!(self.own_bios.is_empty(), "only a submission makes bios for an own queue");
         if !self.driver_bios.is_empty()
-            && let Some(queue) = self.engine.threads.driver().and_then(Driver::queue)
+            && let Some(queue) = self.engine.threads.driver.queue()
         {
             // Bios without room stay in the plug; the driver tries again after it has reaped.
             self.fill(queue.as_ref());
@@ -313,7 +313,7 @@ impl Plug {
             }
         }
         if !for_driver.is_empty() {
-            self.engine.threads.hand_bios_to_driver(&mut for_driver);
+            self.engine.threads.driver.hand_over_bios(&mut for_driver);
         }
         if let Some(context) = served.filter(|_| own_used) {
             context.commit_own(self);
@@ -332,7 +332,7 @@ impl Plug {
         let bio = cache.bio_again(token);
         match self.engine.queues.route_of_refused() {
             Route::Workers => self.worker_bios.push_back(bio),
-            _ => self.engine.threads.hand_bios_to_driver(&mut vec![bio]),
+            _ => self.engine.threads.driver.hand_over_bios(&mut vec![bio]),
         }
     }
 
