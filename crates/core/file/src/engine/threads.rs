@@ -4,7 +4,7 @@ use super::{
     Engine,
     owner::Owned,
     section::{self, Section},
-    starter::{Starter, starting},
+    starter::Starter,
 };
 use crate::{
     Context,
@@ -97,11 +97,12 @@ impl Engine {
         // Reserves stacks for the first worker, and for the driver and the second worker, which the
         // first one starts.
         own_thread::leave_stacks(3);
-        let (starter, started) = starting();
+        let starter = Starter::default();
+        let outcome = starter.outcome();
         let first = self.clone();
         let work = move || first.first_thread(remote, counter, starter);
         self.start_workers(Some(Box::new(work)))?;
-        Ok(started.wait())
+        Ok(*outcome.wait())
     }
 
     pub(super) fn start_workers(
