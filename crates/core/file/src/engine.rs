@@ -12,7 +12,7 @@ pub(crate) mod starter;
 mod threads;
 
 use crate::{
-    Config, Parts,
+    Config, Context, Parts,
     cached::CachedFiles,
     failure::Failures,
     hold::Holds,
@@ -155,15 +155,27 @@ impl Engine {
         &self.known.closes
     }
 
+    /// Runs `work` in a section, and hands over what it has put on the plug. `served` is the
+    /// context whose own queue gets bios.
+    pub(crate) fn run(
+        self: &Arc<Self>,
+        place: Place,
+        served: Option<&Arc<Context>>,
+        work: impl FnOnce(&mut Plug),
+    ) {
+        let _section = Section::enter(self);
+        let mut plug = Plug::take(self, place);
+        work(&mut plug);
+        plug.flush(served);
+        plug.run_kicked(served);
+        Plug::put_back(plug);
+    }
+
     /// Hands bios of the page cache to the threads that carry them. Called on threads without a
     /// queue.
     pub(crate) fn carry(self: &Arc<Self>, bios: &mut Vec<Bio>) {
         if !bios.is_empty() {
-            let _section = Section::enter(self);
-            let mut plug = Plug::take(self, Place::Caller);
-            plug.cache_bios.append(bios);
-            plug.flush(None);
-            Plug::put_back(plug);
+            self.run(Place::Caller, None, |plug| plug.cache_bios.append(bios));
         }
     }
 

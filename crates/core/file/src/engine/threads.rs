@@ -1,11 +1,6 @@
 //! The threads of an engine: how they start and end, and how other threads wake them.
 
-use super::{
-    Engine,
-    owner::Owned,
-    section::{self, Section},
-    starter::Starter,
-};
+use super::{Engine, owner::Owned, section, starter::Starter};
 use crate::{
     Context,
     hold::{self, BothTables},
@@ -166,17 +161,13 @@ fn note_failures(engine: Weak<Engine>) -> OnPanic {
 fn deliver_to(engine: Weak<Engine>) -> Deliver {
     Deliver::Call(Arc::new(move |completions| {
         let Some(engine) = engine.upgrade() else { return };
-        let section = Section::enter(&engine);
-        let mut plug = Plug::take(&engine, Place::Worker);
-        completions.reverse();
-        // One by one: if the continuation of one panics, the later ones stay in the list.
-        while let Some(completion) = completions.pop() {
-            plug.complete(completion.token, completion.result);
-        }
-        plug.flush(None);
-        plug.run_kicked(None);
+        engine.run(Place::Worker, None, |plug| {
+            completions.reverse();
+            // One by one: if the continuation of one panics, the later ones stay in the list.
+            while let Some(completion) = completions.pop() {
+                plug.complete(completion.token, completion.result);
+            }
+        });
         engine.holds.tidy();
-        Plug::put_back(plug);
-        drop(section);
     }))
 }
