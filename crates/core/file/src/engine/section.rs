@@ -52,7 +52,7 @@ pub(crate) fn wake(engine: Weak<Engine>) -> Box<dyn Fn() + Send + Sync> {
             && let Some(engine) = engine.upgrade()
             && !mistake::makes(Mistake::KickNoThread)
         {
-            engine.threads.driver.has_kicked();
+            engine.threads.driver.tell();
         }
     })
 }

@@ -86,9 +86,7 @@ impl Driver {
     pub(crate) fn hand_over_bios(&self, bios: &mut Vec<Bio>) {
         self.bios.lock().append(bios);
         self.has_bios.store(true, SeqCst);
-        if self.inbox.news() {
-            self.wake();
-        }
+        self.tell();
     }
 
     /// Moves the requests that were handed over to the waiting ones, among which different flows
@@ -106,13 +104,11 @@ impl Driver {
     /// Called after a request was marked as cancelled and its bio was searched for in the queue.
     pub(crate) fn cancelled(&self) {
         self.has_cancelled.store(true, SeqCst);
-        if self.inbox.news() {
-            self.wake();
-        }
+        self.tell();
     }
 
-    /// Called when a request was kicked on a thread that does not run it.
-    pub(crate) fn has_kicked(&self) {
+    /// Wakes the driver if it sleeps, after news for it were made visible.
+    pub(crate) fn tell(&self) {
         if self.inbox.news() {
             self.wake();
         }
