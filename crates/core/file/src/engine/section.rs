@@ -5,7 +5,8 @@
 //! request, or from the release of a borrowed page while the thread holds other locks. So a kick
 //! must not run requests itself, and none may be lost. A thread in a *section* runs the list when
 //! the section ends; further kicks inside the section cost nothing more. A kick on any other thread
-//! wakes one of the engine's threads, which runs the list. No thread sleeps in a section.
+//! wakes the driver, which runs the list. No thread sleeps in a section before it has run the
+//! requests that it has kicked.
 
 use super::Engine;
 use core::{cell::Cell, ptr::null};
