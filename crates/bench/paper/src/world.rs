@@ -268,7 +268,7 @@ impl World {
         let task = poll_fn(|context| Poll::Ready(context.waker().clone())).await;
         loop {
             let kick = Arc::new(Kick { kicked: AtomicBool::new(false), task: task.clone() });
-            let entry = || WaitEntry::from(Waker::from(kick.clone()));
+            let entry = || Waker::from(kick.clone());
             let mut plug = Vec::new();
             let step = iterate(&mut plug, &entry);
             let issue_ns = plug.iter().map(bio_ns).sum();

@@ -162,7 +162,7 @@ impl Change {
             self.file.mapping().forget_dirty(id, Pages::ALL.without(kept));
             self.file.mapping().unlock(id, &mut woken);
         }
-        woken.into_iter().for_each(WaitEntry::kick);
+        woken.into_iter().for_each(WaitEntry::wake);
         // `drop` opens the gate.
     }
 
@@ -182,7 +182,7 @@ impl Change {
         if core::mem::take(&mut self.closed) {
             woken.append(&mut self.file.mapping().open());
         }
-        woken.into_iter().for_each(WaitEntry::kick);
+        woken.into_iter().for_each(WaitEntry::wake);
     }
 }
 

@@ -150,7 +150,7 @@ impl CachedFile {
     pub fn fill(self: &Arc<Self>, ids: &[FolioId], plug: &mut Vec<Bio>) {
         let mut woken = Vec::new();
         self.cache().runs(ids, |run| self.cache().start_fill(self, run, plug, &mut woken));
-        woken.into_iter().for_each(WaitEntry::kick);
+        woken.into_iter().for_each(WaitEntry::wake);
     }
 
     /// Writes the dirty pages of `run`, a run of adjoining folios whose writeback the caller has

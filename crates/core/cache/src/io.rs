@@ -364,7 +364,7 @@ impl Cache {
                 false => self.issue(io, plug),
             }
         });
-        woken.into_iter().for_each(WaitEntry::kick);
+        woken.into_iter().for_each(WaitEntry::wake);
     }
 
     /// Cuts adjoining folios into runs of adjoining dirty pages.
@@ -440,7 +440,7 @@ impl Cache {
         if ended.is_err() {
             io.give_up(&mut woken);
         }
-        woken.into_iter().for_each(WaitEntry::kick);
+        woken.into_iter().for_each(WaitEntry::wake);
         self.frames.notice_room();
         self.progress.notice();
         if let Err(cause) = ended {

@@ -186,7 +186,7 @@ impl Mapping {
     fn unlock_strange(&self, id: FolioId) {
         let mut woken = Vec::new();
         self.unlock(id, &mut woken);
-        woken.into_iter().for_each(WaitEntry::kick);
+        woken.into_iter().for_each(WaitEntry::wake);
     }
 
     /// Like [`Mapping::find`], with a guard on the folio: its bytes do not change until the guard
@@ -217,7 +217,7 @@ impl Mapping {
         let mut woken = Vec::new();
         self.cache.waits.unguard(&self.cache.frames, pin.id(), &mut woken);
         drop(pin);
-        woken.into_iter().for_each(WaitEntry::kick);
+        woken.into_iter().for_each(WaitEntry::wake);
     }
 
     /// First step of a batch of look-ups: returns the number of the folio that `find` may find, and

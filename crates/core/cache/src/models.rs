@@ -15,10 +15,10 @@ use crate::room::Room;
 use crate::tree::Tag;
 use loom::thread;
 use nowait_retry::WaitEntry;
-use nowait_retry::wait::Kickable;
 use nowait_sys::Errno;
 use nowait_sys::primitives::{futex_wait, futex_wake};
 use nowait_sys::time::Deadline;
+use std::task::Wake;
 
 /// Puts page `index` into the cache, with its content.
 fn fill(mapping: &Mapping, index: u64) -> FolioId {
@@ -99,8 +99,8 @@ fn loom_a_detached_folio_is_freed_once_by_the_last_pin() {
 
 struct Kicked(AtomicU32);
 
-impl Kickable for Kicked {
-    fn kick(self: Arc<Self>) {
+impl Wake for Kicked {
+    fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Release);
         futex_wake(&self.0, 1);
     }
@@ -112,7 +112,7 @@ impl Kicked {
     }
 
     fn entry(self: &Arc<Kicked>) -> WaitEntry {
-        WaitEntry::Request(self.clone())
+        WaitEntry::from(self.clone())
     }
 
     fn sleep(&self) {
@@ -172,7 +172,7 @@ fn in_order(mapping: &Mapping, pin: &Pin<'_>, entry: WaitEntry) -> bool {
 }
 
 fn kick_all(woken: Vec<WaitEntry>) {
-    woken.into_iter().for_each(WaitEntry::kick);
+    woken.into_iter().for_each(WaitEntry::wake);
 }
 
 /// An operation waits for a frame while another thread frees one.

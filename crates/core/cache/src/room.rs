@@ -45,6 +45,6 @@ impl Room {
         self.waiting.store(0, Relaxed);
         let woken = core::mem::take(&mut *entries);
         drop(entries);
-        woken.into_iter().for_each(WaitEntry::kick);
+        woken.into_iter().for_each(WaitEntry::wake);
     }
 }

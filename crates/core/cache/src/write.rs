@@ -278,7 +278,7 @@ impl WriteOperation {
             if pin.state().is_error() && self.waited == Some(page(self.pos)) {
                 let mut woken = Vec::new();
                 self.file.mapping().filled(pin.id(), Err(Errno::IO), &mut woken);
-                woken.into_iter().for_each(WaitEntry::kick);
+                woken.into_iter().for_each(WaitEntry::wake);
                 return Err(Errno::IO);
             }
             self.file.fill(&[pin.id()], plug);
@@ -338,7 +338,7 @@ impl CachedFile {
             if !pin.state().is_uptodate() {
                 let mut woken = Vec::new();
                 self.mapping().unlock(pin.id(), &mut woken);
-                woken.into_iter().for_each(WaitEntry::kick);
+                woken.into_iter().for_each(WaitEntry::wake);
                 break;
             }
             pos += copy_from_user(self, &pin, pos, end, user, true);
@@ -378,6 +378,6 @@ fn copy_from_user(
     file.grow(pos + len as u64);
     let mut woken = Vec::new();
     file.mapping().changed(pin.id(), Pages::of_bytes(before, before + len), &mut woken);
-    woken.into_iter().for_each(WaitEntry::kick);
+    woken.into_iter().for_each(WaitEntry::wake);
     len as u64
 }

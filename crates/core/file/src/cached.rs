@@ -27,13 +27,12 @@ mod operation;
 mod writers;
 
 use crate::{Context, Engine, engine::devices::in_flight_max, order::InodeKey};
-use core::sync::atomic::{AtomicBool, Ordering::Acquire};
 pub(crate) use dirty::DirtyFiles;
 pub use exclusion::Exclusion;
 pub use file::{Opened, UserFile};
 pub use handle::UserHandle;
 use inode_marks::InodeMarks;
-use kernel_writes::{KernelWrite, KernelWrites, UnknownWrite};
+use kernel_writes::{KernelWrite, KernelWrites};
 use nowait_block::Bio;
 use nowait_cache::{Cache, cache::IoCounts};
 use nowait_sys::{
@@ -76,9 +75,7 @@ pub(crate) struct CachedFiles {
     cache: Lazy<Arc<Cache>>,
     /// Submitters take this lock, so no thread holds it across a call that may wait.
     files: Mutex<FxHashMap<InodeKey, Entry>>,
-    /// A user file was opened at some time. Most programs open none: then no look-up takes the
-    /// lock.
-    any: AtomicBool,
+    /// Most programs open no user file: then no look-up takes the lock.
     marks: Arc<InodeMarks>,
     pub(crate) writes: KernelWrites,
     pub(crate) dirty: Arc<DirtyFiles>,
@@ -116,7 +113,7 @@ impl CachedFiles {
 
     /// Counts a short write to an inode that was not looked up. Returns `None` if any user file
     /// exists: the inode may be one of theirs.
-    pub(crate) fn begin_unknown(&self, context: &Context) -> Option<UnknownWrite<'_>> {
+    pub(crate) fn begin_unknown(&self, context: &Context) -> Option<KernelWrite<'_>> {
         let write = self.writes.enter_unknown(context);
         (!self.marks.have_any()).then_some(write)
     }
@@ -179,7 +176,7 @@ impl Engine {
     /// while the inode has a user file, every request of the engine on it goes through the page
     /// cache. Does not wait, and returns `None` while another thread is opening the file.
     pub fn cached(&self, fd: i32) -> Option<Arc<UserFile>> {
-        if !self.user_files.any.load(Acquire) {
+        if !self.user_files.marks.have_any() {
             return None;
         }
         let stat = stat(fd).ok()?;

@@ -221,7 +221,7 @@ impl Context {
     /// Makes the driver check the context at each tick.
     pub(crate) fn watch_closely(&self) {
         if self.calm.end() {
-            self.engine.threads.hasten();
+            self.engine.threads.driver.hasten();
         }
     }
 

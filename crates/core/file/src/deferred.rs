@@ -8,7 +8,6 @@
 
 use crate::{
     Context, SubmitMode,
-    engine::section::Section,
     request::{FileOperation, event::EventTarget},
     route::{Place, Plug},
 };
@@ -146,7 +145,6 @@ impl Context {
             // Without reports of closes, a number that was given to another file and back would
             // look unchanged.
             && self.engine().config().sees_closes
-            && self.engine().threads.driver().is_some()
             && !self.deferred.lacks_callers.load(Relaxed)
             && self.looks.are_by_calls()
     }
@@ -166,72 +164,60 @@ impl Context {
     /// If `turn` is `Run`, runs the oldest request by calls that may block. Then retries the others
     /// without blocking, the oldest first, up to the first that can transfer no byte.
     fn run_deferred(self: &Arc<Self>, turn: Turn) {
-        let _running = self.deferred.list.begin();
-        let engine = self.engine();
-        let section = Section::enter(engine);
-        let mut plug = Plug::take(engine, Place::Caller);
-        let mut back = Vec::new();
-        if turn == Turn::Run
-            && let Some(item) = self.deferred.list.pop()
-        {
-            self.deferred.runs.fetch_add(1, Relaxed);
-            if give_turn(&mut plug, &item.value, Turn::Run).is_some() {
+        let list = &self.deferred.list;
+        let _running = list.begin();
+        self.engine().run(Place::Caller, Some(self), |plug| {
+            let mut back = Vec::new();
+            if turn == Turn::Run
+                && let Some(item) = list.pop()
+            {
+                self.deferred.runs.fetch_add(1, Relaxed);
+                if give_turn(plug, &item.value, Turn::Run).is_some() {
+                    back.push(item);
+                }
+            }
+            let last = list.last();
+            for _ in 0..TURNS_MAX {
+                let Some(item) = list.pop_until(last) else { break };
+                let Some(why) = give_turn(plug, &item.value, Turn::Retry) else { continue };
                 back.push(item);
+                if why == Back::Missed {
+                    break;
+                }
             }
-        }
-        let last = self.deferred.list.last();
-        for _ in 0..TURNS_MAX {
-            let Some(item) = self.deferred.list.pop_until(last) else { break };
-            let Some(why) = give_turn(&mut plug, &item.value, Turn::Retry) else { continue };
-            back.push(item);
-            if why == Back::Missed {
-                break;
+            if mistake::makes(Mistake::LoseRetry) {
+                back.clear();
             }
-        }
-        if mistake::makes(Mistake::LoseRetry) {
-            back.clear();
-        }
-        let goes_on = !back.is_empty();
-        back.into_iter().for_each(|item| self.deferred.list.put_back(item));
-        if goes_on {
-            // The driver may have found the list empty meanwhile, and watch no longer.
-            self.look_after();
-        }
-        self.end_run(plug, section);
+            let goes_on = !back.is_empty();
+            back.into_iter().for_each(|item| list.put_back(item));
+            if goes_on {
+                // The driver may have found the list empty meanwhile, and watch no longer.
+                self.look_after();
+            }
+        });
     }
 
     /// Hands requests to the engine's threads, up to the one numbered `last`.
     fn hand_over_deferred(self: &Arc<Self>, place: Place, last: u64) {
-        let _running = self.deferred.list.begin();
-        let section = Section::enter(self.engine());
-        let mut plug = Plug::take(self.engine(), place);
-        while let Some(item) = self.deferred.list.pop_until(last) {
-            let _ = give_turn(&mut plug, &item.value, Turn::HandOver);
-        }
-        self.end_run(plug, section);
+        let list = &self.deferred.list;
+        let _running = list.begin();
+        let served = (place == Place::Caller).then_some(self);
+        self.engine().run(place, served, |plug| {
+            while let Some(item) = list.pop_until(last) {
+                let _ = give_turn(plug, &item.value, Turn::HandOver);
+            }
+        });
     }
 
-    /// Ends a cancelled request if it is on the list. Returns `false` if it is not. Called in a
-    /// section.
+    /// Ends a cancelled request if it is on the list. Returns `false` if it is not.
     pub(crate) fn end_deferred(&self, request: &Arc<Request<FileOperation>>) -> bool {
-        if !self.deferred.take(request) {
-            return false;
+        let is_deferred = self.deferred.take(request);
+        if is_deferred {
+            // It may be that only a thread of the engine can close the request's file, and so end
+            // it.
+            self.engine().run(Place::Caller, None, |plug| request.run(plug, None));
         }
-        let mut plug = Plug::take(self.engine(), Place::Caller);
-        request.run(&mut plug, None);
-        // It may be that only a thread of the engine can close the request's file, and so end it.
-        plug.flush(None);
-        Plug::put_back(plug);
-        true
-    }
-
-    /// Hands over the bios and requests that a run has collected.
-    fn end_run(self: &Arc<Self>, mut plug: Box<Plug>, section: Section<'_>) {
-        let served = (plug.place == Place::Caller).then_some(self);
-        plug.flush(served);
-        plug.run_kicked(served);
-        Plug::put_back(plug);
-        drop(section);
+        is_deferred
     }
 
     /// Hands the requests that were deferred before `look` to the engine's threads, if no caller
@@ -298,9 +284,7 @@ mod tests {
             (Config { sees_closes: false, ..config() }, false),
             (Config { answers_as_aio: false, ..config() }, false),
             (Config { submit: SubmitMode::Offload, ..config() }, false),
-            // Without a driver, no thread of the engine would check for requests that no caller
-            // comes for.
-            (Config { backend: BackendChoice::Threads, ..config() }, false),
+            (Config { backend: BackendChoice::Threads, ..config() }, true),
         ];
         for (config, expected) in table {
             let Some(context) = context(config.clone()) else {

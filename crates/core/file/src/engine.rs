@@ -1,10 +1,8 @@
 //! The engine: one for a process, with backends, threads, held files and the order of requests.
 
-pub(crate) mod cleaner;
 mod counters;
 mod descriptors;
 pub(crate) mod devices;
-mod helper;
 mod known;
 pub mod owner;
 pub(crate) mod parker;
@@ -14,7 +12,7 @@ pub(crate) mod starter;
 mod threads;
 
 use crate::{
-    Config, Parts,
+    Config, Context, Parts,
     cached::CachedFiles,
     failure::Failures,
     hold::Holds,
@@ -71,7 +69,7 @@ impl Engine {
         let executor = parts.executor;
         let queues = Queues::new(parts.backends.as_ref());
         let engine = Arc::new_cyclic(|engine: &Weak<Engine>| Engine {
-            threads: Threads::new(engine, executor, queues.are_there()),
+            threads: Threads::new(engine, executor),
             queues,
             parts,
             holds: Holds::new(local.moved_high(), remote.raw()),
@@ -142,7 +140,7 @@ impl Engine {
     /// Returns the engine's descriptors in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
         let mut ours = self.holds.descriptors().collect::<Vec<_>>();
-        ours.extend(self.threads.driver().and_then(|driver| driver.counter.get()));
+        ours.extend(self.threads.driver.counter.get());
         self.user_files.all().iter().for_each(|file| ours.extend(file.descriptors()));
         ours
     }
@@ -157,22 +155,34 @@ impl Engine {
         &self.known.closes
     }
 
+    /// Runs `work` in a section, and hands over what it has put on the plug. `served` is the
+    /// context whose own queue gets bios.
+    pub(crate) fn run(
+        self: &Arc<Self>,
+        place: Place,
+        served: Option<&Arc<Context>>,
+        work: impl FnOnce(&mut Plug),
+    ) {
+        let _section = Section::enter(self);
+        let mut plug = Plug::take(self, place);
+        work(&mut plug);
+        plug.flush(served);
+        plug.run_kicked(served);
+        Plug::put_back(plug);
+    }
+
     /// Hands bios of the page cache to the threads that carry them. Called on threads without a
     /// queue.
     pub(crate) fn carry(self: &Arc<Self>, bios: &mut Vec<Bio>) {
         if !bios.is_empty() {
-            let _section = Section::enter(self);
-            let mut plug = Plug::take(self, Place::Caller);
-            plug.cache_bios.append(bios);
-            plug.flush(None);
-            Plug::put_back(plug);
+            self.run(Place::Caller, None, |plug| plug.cache_bios.append(bios));
         }
     }
 
     /// With `true`, makes the driver reap own queues at once, while the process waits for all
     /// requests in flight; with `false`, ends that.
     pub fn hurry(&self, hurries: bool) {
-        self.threads.driver().iter().for_each(|driver| driver.hurry(hurries));
+        self.threads.driver.hurry(hurries);
     }
 
     /// Runs requests that were woken until none is left; called at the end of a section.

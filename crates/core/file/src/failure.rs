@@ -199,7 +199,7 @@ mod tests {
                 assert_eq!(engine.failures(), 12, "{backend:?}");
                 if backend != BackendChoice::Threads {
                     WANTED.store((At::Round as i64) << 32, SeqCst);
-                    engine.threads.driver().unwrap().wake();
+                    engine.threads.driver.wake();
                     write(&context, &file, &mut memory, 0..3);
                     while engine.failures() == 12 {
                         std::thread::yield_now();

@@ -2,9 +2,10 @@
 //!
 //! A request holds the open file on which it was submitted, as in the kernel: if the program then
 //! closes or reuses the number, the request neither fails nor touches another file. The file is
-//! sent to the engine's threads once, and shared by the requests in flight on it. It is closed when
-//! the last of them ends, before that request's event is visible. [`nowait_sys::fdtable`] says why
-//! `dup` would not do.
+//! sent to the engine's threads once, and shared by the requests in flight on it, if its inode
+//! shows which file it is. It is closed when the last of them ends, before that request's event is
+//! visible, or later if it is kept for the next request (`Holds::hold_and_keep`).
+//! [`nowait_sys::fdtable`] says why `dup` would not do.
 //!
 //! * `channel`: open files on their way into the engine's descriptor table
 //! * `held`: the files that requests hold, each by its number in that table

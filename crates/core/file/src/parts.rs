@@ -5,6 +5,7 @@ use nowait_block::{
     BlockBackend, Completion, Limits, Submitter, Tags, VirtualClock,
     backends::{
         aio::Kaio,
+        null::Null,
         threads::{Threads, ThreadsConfig},
         uring::Uring,
     },
@@ -115,7 +116,9 @@ pub trait Backends: Send + Sync {
 
     /// Returns the limits of the driver's queue, which takes at least two bios; `None` if there are
     /// no queues and the workers carry all bios.
-    fn limits(&self) -> Option<Limits>;
+    fn limits(&self) -> Option<Limits> {
+        None
+    }
 
     /// Returns `true` if an eventfd wakes the thread that waits in the driver's queue; then
     /// [`Backends::driver_queue`] gets that eventfd.
@@ -129,22 +132,27 @@ pub trait Backends: Send + Sync {
     }
 
     /// Makes the driver's queue. Called on the driver's thread, which alone commits and reaps.
-    /// `counter` is an eventfd with a descriptor in both tables, if the queue needs one.
+    /// `counter` is an eventfd with a descriptor in both tables, if the queue needs one. Without
+    /// limits the driver only sleeps in its queue, which takes no bios.
     ///
     /// # Errors
     /// `EMFILE`: no descriptor is left. `EAGAIN`, `ENOMEM`: there is no memory.
-    fn driver_queue(&self, counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno>;
+    fn driver_queue(&self, _counter: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
+        Ok(Arc::new(Null::new(0)))
+    }
 
     /// Makes a context's own queue. Called on a thread of the application; all of its threads may
     /// commit. `issuer` describes the use of a ring, and is not [`Issuer::Single`].
     ///
     /// # Errors
-    /// The errors of [`Backends::driver_queue`].
+    /// The errors of [`Backends::driver_queue`]. `ENOSYS`: there are no queues.
     fn own_queue(
         &self,
-        counter: Option<Counter>,
-        issuer: Issuer,
-    ) -> Result<Arc<dyn BlockBackend>, Errno>;
+        _counter: Option<Counter>,
+        _issuer: Issuer,
+    ) -> Result<Arc<dyn BlockBackend>, Errno> {
+        Err(Errno::NOSYS)
+    }
 
     /// Returns the request tags that the queues share, if they share some.
     fn tags(&self) -> Option<&Tags> {
@@ -277,18 +285,6 @@ struct ThreadsOnly;
 impl Backends for ThreadsOnly {
     fn name(&self) -> &'static str {
         Threads::NAME
-    }
-
-    fn limits(&self) -> Option<Limits> {
-        None
-    }
-
-    fn driver_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
-        Err(Errno::NOSYS)
-    }
-
-    fn own_queue(&self, _: Option<Counter>, _: Issuer) -> Result<Arc<dyn BlockBackend>, Errno> {
-        Err(Errno::NOSYS)
     }
 }
 

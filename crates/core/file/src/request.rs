@@ -170,11 +170,6 @@ impl FileOperation {
         self
     }
 
-    /// Records the request's key among the context's requests.
-    pub(crate) fn in_flight_as(&mut self, key: InFlightKey) {
-        self.in_flight = Some(key);
-    }
-
     /// Registers a cached request in the order of its inode.
     pub(crate) fn take_cached_place(&mut self, file: FileState, wait: &Wait<'_, Self>) {
         let reach = Reach::of(&self.command, file.end);
@@ -398,7 +393,7 @@ impl FileOperation {
             Body::Kernel(kernel) => kernel.lane = None,
             Body::Cached(cached) if cached.is_write() => {
                 self.body = Body::Ended;
-                engine.threads.dirtied();
+                engine.threads.driver.dirtied();
             }
             _ => {}
         }

@@ -71,7 +71,7 @@ impl Drop for Leaving<'_> {
 
 /// A context: accepts requests, takes their completions, and lets callers wait for them.
 ///
-/// Every request accepted by [`IoContext::reserve`] ends in one [`IoContext::complete`]; its
+/// Every request accepted by [`IoContext::reserve`] ends in one `complete…` function; its
 /// slot is free again when its event has been read, or when its sink has returned.
 pub struct IoContext {
     ring: EventRing,
@@ -251,12 +251,6 @@ impl IoContext {
         }
     }
 
-    /// Delivers the event of a request that holds a slot.
-    pub fn complete(&self, event: IoEvent) {
-        self.complete_quietly(event, || {});
-        self.notify();
-    }
-
     /// Delivers an event without waking a waiter: the caller calls [`IoContext::notify`] after the
     /// last of a batch. `announce` announces the event in another way. It runs while the slot is
     /// held, so a thread that waits for the end of all requests waits for it, too.
@@ -392,7 +386,7 @@ impl IoContext {
     }
 
     fn wake_all(&self) {
-        self.waiters.wake_all_if_any(|| self.interrupt_pump());
+        self.waiters.wake_all(|| self.interrupt_pump());
     }
 
     /// Takes the events that `wanted` describes and gives each to `sink`. Waits for them until the
@@ -638,6 +632,15 @@ impl IoContext {
                 }),
             };
         }
+    }
+}
+
+#[cfg(test)]
+impl IoContext {
+    /// Delivers the event of a request that holds a slot.
+    fn complete(&self, event: IoEvent) {
+        self.complete_quietly(event, || {});
+        self.notify();
     }
 }
 

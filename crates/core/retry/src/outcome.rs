@@ -20,12 +20,11 @@
 
 use crate::primitives::{
     AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
-    Ordering::Release, futex_wait, futex_wake,
+    Ordering::Release, futex_wake,
 };
 use nowait_sys::{
     Errno,
     mistake::{self, Mistake},
-    time::Deadline,
 };
 
 const SLOTS_SHIFT: u32 = 32;
@@ -152,15 +151,19 @@ impl Sleepers {
             slots &= slots - 1;
         }
     }
+}
 
+#[cfg(test)]
+impl Sleepers {
     /// Sleeps in `slot` until `is_over` returns `true`. `is_over` arms the outcomes it waits for.
-    pub fn wait_until(&self, slot: u32, mut is_over: impl FnMut() -> bool) {
+    fn wait_until(&self, slot: u32, mut is_over: impl FnMut() -> bool) {
         loop {
             let seen = self.word(slot).load(Acquire);
             if is_over() {
                 return;
             }
-            let _ = futex_wait(self.word(slot), seen, Deadline::NEVER);
+            let never = nowait_sys::time::Deadline::NEVER;
+            let _ = crate::primitives::futex_wait(self.word(slot), seen, never);
         }
     }
 }

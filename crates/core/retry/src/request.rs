@@ -1,13 +1,9 @@
 //! A request: an operation in flight (the kernel's kiocb).
 
-use crate::{
-    Operation, RunList, Step,
-    kick::Kick,
-    primitives::Arc,
-    wait::{Kickable, Wait},
-};
+use crate::{Operation, RunList, Step, kick::Kick, primitives::Arc, wait::Wait};
 use core::{cell::UnsafeCell, mem::ManuallyDrop};
 use nowait_sys::Errno;
+use std::task::Wake;
 
 /// An operation, the right to run it, and the run list on which a kick puts it.
 pub struct Request<O: Operation> {
@@ -96,8 +92,9 @@ impl<O: Operation> Request<O> {
     }
 }
 
-impl<O: Operation> Kickable for Request<O> {
-    fn kick(self: Arc<Self>) {
+impl<O: Operation> Wake for Request<O> {
+    /// Kicks the request. Cheap; never blocks.
+    fn wake(self: Arc<Self>) {
         if self.kick.kick() {
             let home = self.home.clone();
             home.push(self);
@@ -167,7 +164,7 @@ mod loom_tests {
             let (device, list, state) = (request.clone(), home.clone(), shared.clone());
             let device = thread::spawn(move || {
                 state.ready.store(true, SeqCst);
-                device.kick();
+                device.wake();
                 run_all(&list);
             });
             let (cancelled, list) = (request.clone(), home.clone());

@@ -3,43 +3,10 @@
 use crate::{Operation, Request, primitives::Arc};
 use std::task::Waker;
 
-/// A waiting operation that a kick makes check its condition again.
-pub trait Kickable: Send + Sync {
-    /// Reports that the condition may have come true. Cheap; never blocks.
-    fn kick(self: Arc<Self>);
-}
-
-/// An entry that an operation leaves in a wait queue. It identifies the operation and keeps it
-/// alive.
-#[derive(Clone)]
-pub enum WaitEntry {
-    /// A request of the engine.
-    Request(Arc<dyn Kickable>),
-    /// The waker of a Rust future's task or of a parked thread, which run the same operations.
-    Waker(Waker),
-}
-
-impl WaitEntry {
-    /// Kicks the operation that left this entry.
-    pub fn kick(self) {
-        match self {
-            WaitEntry::Request(request) => request.kick(),
-            WaitEntry::Waker(waker) => waker.wake(),
-        }
-    }
-}
-
-impl From<Waker> for WaitEntry {
-    fn from(waker: Waker) -> WaitEntry {
-        WaitEntry::Waker(waker)
-    }
-}
-
-impl core::fmt::Debug for WaitEntry {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("WaitEntry")
-    }
-}
+/// An entry that an operation leaves in a wait queue: the waker of a request, of a Rust future's
+/// task, or of a parked thread, which all run the same operations. `wake` kicks the operation: its
+/// condition may have come true.
+pub type WaitEntry = Waker;
 
 /// The means by which an iteration waits: makes entries and tokens of the iteration's request.
 pub struct Wait<'a, O: Operation>(pub(crate) &'a Arc<Request<O>>);
@@ -47,7 +14,7 @@ pub struct Wait<'a, O: Operation>(pub(crate) &'a Arc<Request<O>>);
 impl<O: Operation> Wait<'_, O> {
     /// Makes an entry to leave in a wait queue.
     pub fn entry(&self) -> WaitEntry {
-        WaitEntry::Request(self.0.clone())
+        Waker::from(self.0.clone())
     }
 
     /// Makes the token of a bio: a reference that [`Request::from_token`] takes back, once.

@@ -228,16 +228,11 @@ impl Waiters {
     }
 
     /// Wakes all waiters, to check again.
-    pub fn wake_all_if_any(&self, interrupt_poller: impl Fn()) {
+    pub fn wake_all(&self, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {
-            self.wake_all(interrupt_poller);
+            while self.wake(|_| true, &interrupt_poller) {}
         }
-    }
-
-    /// Wakes all waiters: the context is being destroyed.
-    pub fn wake_all(&self, interrupt_poller: impl Fn()) {
-        while self.wake(|_| true, &interrupt_poller) {}
     }
 
     fn wake(&self, fits: impl Fn(&Waiter) -> bool, interrupt_poller: impl Fn()) -> bool {

@@ -1,9 +1,9 @@
 //! Kicks, and the operations that they make runnable.
 
-use nowait_retry::{WaitEntry, wait::Kickable};
+use nowait_retry::WaitEntry;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::{sync::Arc, task::Wake};
 
 /// The runnable operations, and the counts of kicks.
 #[derive(Debug, Default)]
@@ -76,12 +76,12 @@ impl Kicker {
 
     /// Makes a wait entry.
     pub(crate) fn entry(self: &Arc<Kicker>) -> WaitEntry {
-        WaitEntry::Request(self.clone())
+        WaitEntry::from(self.clone())
     }
 }
 
-impl Kickable for Kicker {
-    fn kick(self: Arc<Self>) {
+impl Wake for Kicker {
+    fn wake(self: Arc<Self>) {
         let before = self.list.kicks.fetch_add(1, Relaxed);
         if before % 2 == 1 && self.list.lossy.load(Relaxed) {
             return;

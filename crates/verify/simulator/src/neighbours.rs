@@ -192,7 +192,7 @@ impl World {
         for _ in 0..STEPS_MAX {
             let (mut plug, kick) = (Vec::new(), Arc::<Kick>::default());
             let waker = Waker::from(kick.clone());
-            let step = iterate(&mut plug, &|| WaitEntry::from(waker.clone()));
+            let step = iterate(&mut plug, &|| waker.clone());
             self.perform(plug);
             match step {
                 Step::Done(result) => return End::Over(result),

@@ -24,7 +24,7 @@ impl Wake for Kicks {
 
 impl Kicks {
     fn entry(self: &Arc<Self>) -> WaitEntry {
-        WaitEntry::from(Waker::from(self.clone()))
+        Waker::from(self.clone())
     }
 
     fn count(&self) -> u32 {
@@ -37,7 +37,7 @@ fn waking(step: impl FnOnce(&mut Vec<WaitEntry>)) -> usize {
     let mut woken = Vec::new();
     step(&mut woken);
     let count = woken.len();
-    woken.into_iter().for_each(WaitEntry::kick);
+    woken.into_iter().for_each(WaitEntry::wake);
     count
 }
 

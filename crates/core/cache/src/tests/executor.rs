@@ -5,7 +5,7 @@ use crate::primitives::{Arc, AtomicU32, Relaxed};
 use crate::{Backing, Cache, CachedFile, ReadOperation, SyncLevel, SyncOperation, Target};
 use crate::{WriteOperation, cache::IoCounts};
 use nowait_block::{Bio, BioOp, BlockBackend, Completion, Segments};
-use nowait_retry::{Step, WaitEntry};
+use nowait_retry::Step;
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::{Wake, Waker};
@@ -90,7 +90,7 @@ impl Task {
         self.kicked.0.store(0, Relaxed);
         self.iterations += 1;
         let kicked = self.kicked.clone();
-        let entry = move || WaitEntry::from(Waker::from(kicked.clone()));
+        let entry = move || Waker::from(kicked.clone());
         let step = match &mut self.operation {
             Operation::Read(read) => read.iterate(plug, &entry),
             Operation::Write(write) => write.iterate(plug, &entry),
@@ -215,7 +215,7 @@ impl<B: BlockBackend> Rig<B> {
         let done = self.file.read_cached(offset, &mut user);
         let mut read = ReadOperation::resume(self.file.clone(), offset, done, user);
         let mut plug = Vec::new();
-        let step = read.iterate(&mut plug, &|| WaitEntry::from(Waker::noop().clone()));
+        let step = read.iterate(&mut plug, &|| Waker::noop().clone());
         self.queue(plug);
         (done, if let Step::Done(result) = step { result.unwrap() } else { 0 })
     }

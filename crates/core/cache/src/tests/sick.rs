@@ -62,7 +62,7 @@ impl Rig {
         loop {
             let (mut plug, kicks) = (Vec::new(), self.kicks.clone());
             let before = self.kicks.0.load(SeqCst);
-            let step = iterate(&mut plug, &|| WaitEntry::from(Waker::from(kicks.clone())));
+            let step = iterate(&mut plug, &|| Waker::from(kicks.clone()));
             while let Some(bio) = plug.pop() {
                 let result = match self.devices[bio.fd as usize] {
                     Device::Well => Ok(bio.segments.len() as u32),

@@ -156,7 +156,7 @@ impl Rig {
         let mut sync = SyncOperation::whole(self.file.clone(), SyncLevel::Data);
         loop {
             let mut plug = Vec::new();
-            let step = sync.iterate(&mut plug, &|| WaitEntry::from(Waker::noop().clone()));
+            let step = sync.iterate(&mut plug, &|| Waker::noop().clone());
             self.queue(plug);
             match step {
                 Step::Done(result) => return result,
@@ -281,7 +281,7 @@ fn memory(mut buffer: Vec<u8>) -> (User, Vec<u8>) {
 
 pub(crate) fn entry_of(kicks: &Arc<Kicks>) -> impl Fn() -> WaitEntry + use<> {
     let kicks = kicks.clone();
-    move || WaitEntry::from(Waker::from(kicks.clone()))
+    move || Waker::from(kicks.clone())
 }
 
 fn result(step: Step) -> Option<u32> {

@@ -18,7 +18,6 @@ use crate::{
     order::{Access, Reach, Ticket},
 };
 use nowait_cache::{Change, SyncLevel};
-use nowait_retry::WaitEntry;
 use nowait_sys::{
     Errno,
     file::Version,
@@ -144,7 +143,7 @@ pub(crate) fn wait_for_turn(
 ) -> Ticket {
     let parker = Parker::new();
     let waker = Waker::from(parker.clone());
-    let entry = || WaitEntry::from(waker.clone());
+    let entry = || waker.clone();
     let (ticket, _) = engine.orders.enter(file.key(), Reach::new(range, access), entry);
     while ticket.is_blocked() {
         parker.sleep(engine);

@@ -78,10 +78,10 @@ impl KernelWrites {
 
     /// Counts a write by `context` to a file whose inode is not known; the caller must look for a
     /// mark of any inode afterwards.
-    pub(crate) fn enter_unknown(&self, context: &Context) -> UnknownWrite<'_> {
-        let index = (context.number % UNKNOWN) as u16;
-        self.unknown[usize::from(index)].0.enter();
-        UnknownWrite { writes: self, index }
+    pub(crate) fn enter_unknown(&self, context: &Context) -> KernelWrite<'_> {
+        let index = context.number % UNKNOWN;
+        self.unknown[index].0.enter();
+        KernelWrite { writes: self, places: Places(ANY_INODE, index as u16) }
     }
 
     /// Returns a new guard for a write that [`KernelWrite::forget`] has left counted.
@@ -89,8 +89,7 @@ impl KernelWrites {
         KernelWrite { writes: self, places }
     }
 
-    /// Ends the count of a write that [`KernelWrite::forget`] or [`UnknownWrite::forget`] has left
-    /// counted.
+    /// Ends the count of a write that [`KernelWrite::forget`] has left counted.
     pub(crate) fn leave(&self, places: Places) {
         if places.0 == ANY_INODE {
             if self.unknown[usize::from(places.1)].0.leave() {
@@ -174,32 +173,6 @@ impl KeptWrite {
 impl Drop for KeptWrite {
     fn drop(&mut self) {
         self.context.engine().user_files.writes.leave(self.places);
-    }
-}
-
-/// A guard that counts one write to a file of unknown inode until it is dropped.
-#[derive(Debug)]
-pub(crate) struct UnknownWrite<'a> {
-    writes: &'a KernelWrites,
-    index: u16,
-}
-
-impl UnknownWrite<'_> {
-    fn places(&self) -> Places {
-        Places(ANY_INODE, self.index)
-    }
-
-    /// Leaves the write counted, for a request that ends it by [`KernelWrites::leave`].
-    pub(crate) fn forget(self) -> Places {
-        let places = self.places();
-        core::mem::forget(self);
-        places
-    }
-}
-
-impl Drop for UnknownWrite<'_> {
-    fn drop(&mut self) {
-        self.writes.leave(self.places());
     }
 }
 

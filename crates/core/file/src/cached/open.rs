@@ -67,7 +67,6 @@ impl UserFile {
                 return Ok(open);
             }
         };
-        engine.start_cleaner()?;
         // From here on, a write that would bypass the cache finds the mark, or is seen in flight
         // below.
         let mark = cached.marks.mark(key);
@@ -77,12 +76,12 @@ impl UserFile {
         let mut files = cached.files.lock();
         // A write that begins from now on finds the file.
         if is_idle && !turn.opening.is_passed() || at_once {
-            made.publish(engine, &mut files);
+            made.publish(&mut files);
             return Ok(made);
         }
         made.is_opening.store(true, Release);
         let ticket = engine.orders.enter_open(key);
-        made.publish(engine, &mut files);
+        made.publish(&mut files);
         drop((files, turn));
         made.wait_for_writes(engine, &ticket)
     }
@@ -105,13 +104,12 @@ impl UserFile {
     }
 
     /// Puts the file in the table where other threads find it.
-    fn publish(self: &Arc<Self>, engine: &Engine, files: &mut Files<'_>) {
+    fn publish(self: &Arc<Self>, files: &mut Files<'_>) {
         files.retain(|_, entry| match entry {
             Entry::Open(file) => file.strong_count() > 0,
             Entry::Opening(_) => true,
         });
         files.insert(self.key, Entry::Open(Arc::downgrade(self)));
-        engine.user_files.any.store(true, Release);
     }
 
     /// Waits until the open is over, if another thread's open still waits for writes.

@@ -184,7 +184,7 @@ impl UserOperation {
         let is_write = self.is_write();
         drop(self);
         if is_write {
-            engine.threads.dirtied();
+            engine.threads.driver.dirtied();
         }
         result
     }

@@ -109,7 +109,7 @@ impl Context {
     /// Asks the driver to reap the context's own queue while no caller does.
     fn have_watched(self: &Arc<Self>) {
         if self.watch.started() {
-            self.engine.threads.watch(self);
+            self.engine.threads.driver.watch(Arc::downgrade(self));
         }
     }
 

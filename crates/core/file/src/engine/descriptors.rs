@@ -51,7 +51,7 @@ impl Engine {
     /// Waits at most ten milliseconds until the engine's threads have received files from the
     /// channel.
     pub(crate) fn await_receiver(&self) {
-        self.holds.wait_for_room(|| self.threads.rouse());
+        self.holds.wait_for_room(|| self.threads.driver.wake());
     }
 
     /// Called before the application closes or replaces the descriptor `number`, or any (`None`).
@@ -108,7 +108,7 @@ impl Engine {
             if is_used() || until.has_passed() {
                 return;
             }
-            self.holds.close_soon(|| self.threads.rouse());
+            self.holds.close_soon(|| self.threads.driver.wake());
             if !self.turn_for_sleeper() {
                 count.wait(seen, until.min(Deadline::after_ns(MOMENT_NS)));
             }

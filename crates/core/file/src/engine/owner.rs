@@ -3,7 +3,7 @@
 //! The owner's descriptor table is the application's. During a turn, the owner's thread counts as
 //! one of the engine's threads; in all other calls it counts as one of the application's.
 
-use super::{Engine, cleaner, section::Section};
+use super::{Engine, section::Section};
 use crate::{
     hold::AsEngine,
     parts::{Clock, Executor},
@@ -20,19 +20,14 @@ const IDLE_NS: u64 = 10_000;
 /// One of the engine's loops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// The driver's loop, or the cleaner's if there is no driver.
+    /// The driver's loop.
     Driver,
     /// The workers' loops, all in one turn.
     Workers,
 }
 
 /// The loop whose turns the owner makes.
-pub(crate) type Owned = Mutex<Option<OwnedLoop>>;
-
-pub(crate) enum OwnedLoop {
-    Driver(Box<driver::Run>),
-    Cleaner(cleaner::Run),
-}
+pub(crate) type Owned = Mutex<Option<driver::Run>>;
 
 impl Engine {
     /// Makes a turn of one of the engine's loops, see [`Executor::Owner`]; does not sleep.
@@ -42,8 +37,7 @@ impl Engine {
         match (role, &mut *self.threads.owned.lock()) {
             (_, None) => Next::End,
             (Role::Workers, _) => self.threads.workers().turn(),
-            (Role::Driver, Some(OwnedLoop::Driver(driver))) => driver.turn(),
-            (Role::Driver, Some(OwnedLoop::Cleaner(cleaner))) => cleaner.turn(),
+            (Role::Driver, Some(driver)) => driver.turn(),
         }
     }
 
@@ -60,27 +54,21 @@ impl Engine {
         true
     }
 
-    /// Makes the loops whose turns the owner will make.
+    /// Makes the loop whose turns the owner will make.
     pub(crate) fn start_owned(self: &Arc<Self>) -> Result<(), Errno> {
         self.holds.share_table();
-        let owned = match self.threads.driver() {
-            Some(driver) => OwnedLoop::Driver(Box::new(driver::new_loop(self, driver, None)?)),
-            None => OwnedLoop::Cleaner(self.threads.cleaner.new_loop(self)),
-        };
-        *self.threads.owned.lock() = Some(owned);
+        *self.threads.owned.lock() = Some(driver::new_loop(self, None)?);
         Ok(())
     }
 
-    /// Makes the last turns; the driver and the cleaner have been told to stop.
+    /// Makes the last turns; the driver has been told to stop.
     pub(crate) fn end_owned(self: &Arc<Self>) {
         if self.parts.executor == Executor::Threads {
             return;
         }
         while self.turn(Role::Driver) != Next::End || self.turn(Role::Workers) == Next::Turn {}
         let owned = self.threads.owned.lock().take();
-        if let (Some(OwnedLoop::Driver(run)), Some(driver)) = (owned, self.threads.driver()) {
-            driver.give_up(*run);
-        }
+        owned.into_iter().for_each(|run| self.threads.driver.give_up(run));
         self.holds.tidy();
     }
 }

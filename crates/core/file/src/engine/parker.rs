@@ -25,7 +25,7 @@ pub(crate) fn sleep_through(
     let mut bios = Vec::new();
     loop {
         let section = Section::enter(engine);
-        let step = iterate(&mut bios, &|| WaitEntry::from(waker.clone()));
+        let step = iterate(&mut bios, &|| waker.clone());
         engine.carry(&mut bios);
         drop(section);
         match step {

@@ -28,8 +28,8 @@ impl Queues {
         Queues { limits, own: AtomicUsize::new(0) }
     }
 
-    /// Returns `true` if there are queues and a driver; otherwise workers carry all bios.
-    pub(super) fn are_there(&self) -> bool {
+    /// Returns `true` if there are queues; otherwise workers carry all bios.
+    pub(crate) fn are_there(&self) -> bool {
         self.limits.depth > 0
     }
 

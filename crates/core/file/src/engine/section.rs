@@ -5,10 +5,12 @@
 //! request, or from the release of a borrowed page while the thread holds other locks. So a kick
 //! must not run requests itself, and none may be lost. A thread in a *section* runs the list when
 //! the section ends; further kicks inside the section cost nothing more. A kick on any other thread
-//! wakes one of the engine's threads, which runs the list. No thread sleeps in a section.
+//! wakes the driver, which runs the list. No thread sleeps in a section before it has run the
+//! requests that it has kicked.
 
 use super::Engine;
 use core::{cell::Cell, ptr::null};
+use nowait_sys::mistake::{self, Mistake};
 use std::sync::{Arc, Weak};
 
 thread_local! {
@@ -49,8 +51,9 @@ pub(crate) fn wake(engine: Weak<Engine>) -> Box<dyn Fn() + Send + Sync> {
         let serves = SERVES.try_with(Cell::get).unwrap_or(null());
         if serves != engine.as_ptr()
             && let Some(engine) = engine.upgrade()
+            && !mistake::makes(Mistake::KickNoThread)
         {
-            engine.threads.has_kicked();
+            engine.threads.driver.tell();
         }
     })
 }

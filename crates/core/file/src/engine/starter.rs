@@ -4,23 +4,21 @@
 //! the process if that fails there.
 
 use nowait_sys::Errno;
-use nowait_sys::mutex::{Condvar, Mutex};
-use std::sync::Arc;
-
-#[derive(Default)]
-struct Outcome {
-    said: Mutex<Option<Result<(), Errno>>>,
-    news: Condvar,
-}
+use std::sync::{Arc, OnceLock};
 
 /// Held by the threads that start. Its drop reports EAGAIN if no outcome was reported before.
-pub(crate) struct Starter(Arc<Outcome>);
+#[derive(Default)]
+pub(crate) struct Starter(Arc<OnceLock<Result<(), Errno>>>);
 
 impl Starter {
+    /// Returns where the thread that makes the engine waits for the outcome.
+    pub(crate) fn outcome(&self) -> Arc<OnceLock<Result<(), Errno>>> {
+        self.0.clone()
+    }
+
     /// Reports how the start ended.
     pub(crate) fn ended(&self, outcome: Result<(), Errno>) {
-        self.0.said.lock().get_or_insert(outcome);
-        self.0.news.notify_one();
+        let _ = self.0.set(outcome);
     }
 }
 
@@ -28,29 +26,4 @@ impl Drop for Starter {
     fn drop(&mut self) {
         self.ended(Err(Errno::AGAIN));
     }
-}
-
-/// The side of the thread that makes the engine.
-pub(crate) struct Started(Arc<Outcome>);
-
-impl Started {
-    /// Waits until the start has ended.
-    ///
-    /// # Errors
-    /// The errors that the starting threads reported.
-    pub(crate) fn wait(&self) -> Result<(), Errno> {
-        let mut said = self.0.said.lock();
-        loop {
-            match *said {
-                Some(outcome) => return outcome,
-                None => self.0.news.wait(&mut said),
-            }
-        }
-    }
-}
-
-/// Makes both sides.
-pub(crate) fn starting() -> (Starter, Started) {
-    let outcome = Arc::<Outcome>::default();
-    (Starter(outcome.clone()), Started(outcome))
 }

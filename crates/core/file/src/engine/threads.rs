@@ -1,12 +1,6 @@
 //! The threads of an engine: how they start and end, and how other threads wake them.
 
-use super::{
-    Engine,
-    cleaner::Cleaner,
-    owner::Owned,
-    section::{self, Section},
-    starter::{Starter, starting},
-};
+use super::{Engine, owner::Owned, section, starter::Starter};
 use crate::{
     Context,
     hold::{self, BothTables},
@@ -17,17 +11,9 @@ use crate::{
         driver::{self, Driver},
     },
 };
-use nowait_block::{
-    Bio,
-    backends::threads::{Deliver, OnPanic, ThreadsConfig},
-};
-use nowait_retry::{Request, RunList};
-use nowait_sys::{
-    Errno, fdtable,
-    mistake::{self, Mistake},
-    mutex::Mutex,
-    own_thread,
-};
+use nowait_block::backends::threads::{Deliver, OnPanic, ThreadsConfig};
+use nowait_retry::RunList;
+use nowait_sys::{Errno, fdtable, mutex::Mutex, own_thread};
 use std::{
     sync::{Arc, OnceLock, Weak},
     thread,
@@ -36,9 +22,7 @@ use std::{
 /// The threads, or the loops whose turns the owner makes.
 pub(crate) struct Threads {
     workers: OnceLock<Box<dyn Workers>>,
-    driver: Option<Driver>,
-    /// Runs only if there is no driver.
-    pub(super) cleaner: Arc<Cleaner>,
+    pub(crate) driver: Driver,
     /// The loop whose turns the owner makes, if the engine has no threads.
     pub(super) owned: Owned,
     /// Contexts whose callers sleep in event loops of their own.
@@ -51,15 +35,14 @@ pub(crate) struct Threads {
 
 impl Threads {
     /// Makes the threads' state for `engine`; no thread runs yet.
-    pub(super) fn new(engine: &Weak<Engine>, executor: Executor, has_driver: bool) -> Threads {
+    pub(super) fn new(engine: &Weak<Engine>, executor: Executor) -> Threads {
         let cpus = match executor {
             Executor::Threads => thread::available_parallelism().map_or(1, |n| n.get() as u32),
             Executor::Owner => 1,
         };
         Threads {
             workers: OnceLock::new(),
-            driver: has_driver.then(Driver::default),
-            cleaner: Arc::default(),
+            driver: Driver::default(),
             owned: Owned::default(),
             loops: Mutex::default(),
             kicked: Arc::new(RunList::with_wake(section::wake(engine.clone()))),
@@ -72,54 +55,12 @@ impl Threads {
         self.workers.get().expect("the engine has been started").as_ref()
     }
 
-    pub(crate) fn driver(&self) -> Option<&Driver> {
-        self.driver.as_ref()
-    }
-
-    pub(crate) fn hand_to_driver(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {
-        self.driver.iter().for_each(|driver| driver.hand_over(batch));
-    }
-
-    /// Hands bios of the page cache to the driver. Leaves them in `bios` if there is no driver.
-    pub(crate) fn hand_bios_to_driver(&self, bios: &mut Vec<Bio>) {
-        self.driver.iter().for_each(|driver| driver.hand_over_bios(bios));
-    }
-
-    pub(crate) fn watch(&self, context: &Arc<Context>) {
-        self.driver.iter().for_each(|driver| driver.watch(Arc::downgrade(context)));
-    }
-
-    /// Makes the driver check the contexts that are not calm any more.
-    pub(crate) fn hasten(&self) {
-        self.driver.iter().for_each(Driver::hasten);
-    }
-
     /// Asks for the end of the bio with this token, if it is in the driver's queue or with the
     /// workers.
     pub(crate) fn cancel_bio(&self, token: u64) {
-        if let Some(driver) = &self.driver {
-            driver.queue().iter().for_each(|queue| queue.cancel(token));
-            driver.cancelled();
-        }
+        self.driver.queue().iter().for_each(|queue| queue.cancel(token));
+        self.driver.cancelled();
         self.workers().cancel(token);
-    }
-
-    /// Called when a request was kicked on a thread that does not run it.
-    pub(crate) fn has_kicked(&self) {
-        match &self.driver {
-            _ if mistake::makes(Mistake::KickNoThread) => {}
-            Some(driver) => driver.has_kicked(),
-            None => self.cleaner.has_kicked(),
-        }
-    }
-
-    /// Called when a user file has become dirty; the driver or the cleaner will write it back in a
-    /// while.
-    pub(crate) fn dirtied(&self) {
-        match &self.driver {
-            Some(driver) => driver.dirtied(),
-            None => self.cleaner.dirtied(),
-        }
     }
 
     pub(crate) fn add_loop(&self, context: &Arc<Context>) {
@@ -135,15 +76,6 @@ impl Threads {
         let loops: Vec<_> = self.loops.lock().iter().filter_map(Weak::upgrade).collect();
         loops.iter().for_each(Context::look_after_loop);
     }
-
-    /// Wakes a thread of the engine, which receives files from the channel and closes those given
-    /// up.
-    pub(super) fn rouse(&self) {
-        match &self.driver {
-            Some(driver) => driver.wake(),
-            None => self.workers().wake(),
-        }
-    }
 }
 
 impl Engine {
@@ -154,17 +86,18 @@ impl Engine {
         remote: i32,
         counter: Option<Arc<BothTables>>,
     ) -> Result<Result<(), Errno>, Errno> {
-        if let (Some(driver), Some(counter)) = (self.threads.driver(), &counter) {
-            let _ = counter.here().map(|number| driver.counter.set(number));
+        if let Some(number) = counter.as_ref().and_then(|counter| counter.here()) {
+            let _ = self.threads.driver.counter.set(number);
         }
         // Reserves stacks for the first worker, and for the driver and the second worker, which the
         // first one starts.
-        own_thread::leave_stacks(if self.queues.are_there() { 3 } else { 2 });
-        let (starter, started) = starting();
+        own_thread::leave_stacks(3);
+        let starter = Starter::default();
+        let outcome = starter.outcome();
         let first = self.clone();
         let work = move || first.first_thread(remote, counter, starter);
         self.start_workers(Some(Box::new(work)))?;
-        Ok(started.wait())
+        Ok(*outcome.wait())
     }
 
     pub(super) fn start_workers(
@@ -196,10 +129,7 @@ impl Engine {
         }
         hold::enter_engine_table();
         self.known.probe_credentials();
-        match self.queues.are_there() {
-            true => driver::spawn(self, counter, starter),
-            false => starter.ended(Ok(())),
-        }
+        driver::spawn(self, counter, starter);
     }
 
     /// Writes the dirty data of user files, ends the engine's threads and waits for their end. All
@@ -210,9 +140,8 @@ impl Engine {
     /// the application's table.
     pub fn shutdown(self: &Arc<Self>) {
         self.write_back();
-        self.threads.cleaner.helper.stop();
         self.user_files.dirty.clear();
-        self.threads.driver().iter().for_each(|driver| driver.stop());
+        self.threads.driver.stop();
         self.end_owned();
         self.threads.workers().shutdown();
         self.drop_deferred();
@@ -232,17 +161,13 @@ fn note_failures(engine: Weak<Engine>) -> OnPanic {
 fn deliver_to(engine: Weak<Engine>) -> Deliver {
     Deliver::Call(Arc::new(move |completions| {
         let Some(engine) = engine.upgrade() else { return };
-        let section = Section::enter(&engine);
-        let mut plug = Plug::take(&engine, Place::Worker);
-        completions.reverse();
-        // One by one: if the continuation of one panics, the later ones stay in the list.
-        while let Some(completion) = completions.pop() {
-            plug.complete(completion.token, completion.result);
-        }
-        plug.flush(None);
-        plug.run_kicked(None);
+        engine.run(Place::Worker, None, |plug| {
+            completions.reverse();
+            // One by one: if the continuation of one panics, the later ones stay in the list.
+            while let Some(completion) = completions.pop() {
+                plug.complete(completion.token, completion.result);
+            }
+        });
         engine.holds.tidy();
-        Plug::put_back(plug);
-        drop(section);
     }))
 }

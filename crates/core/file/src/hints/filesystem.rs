@@ -1,7 +1,7 @@
 //! The facts about file systems that decide whether a call waits and which credentials it needs.
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use nowait_sys::mutex::RwLock;
 use nowait_sys::{
     Errno,
@@ -21,10 +21,8 @@ pub struct FileSystem {
     /// `true`: shows the kernel's state; drivers of its files may know plain calls only (proc,
     /// debugfs, …).
     pub shows_kernel: bool,
-    nowait_write: AtomicU8,
+    refuses_nowait_writes: AtomicBool,
 }
-
-const UNSUPPORTED: u8 = 1;
 
 impl FileSystem {
     fn of_kind(kind: Kind) -> FileSystem {
@@ -41,13 +39,13 @@ impl FileSystem {
             in_memory: matches!(magic, TMPFS | RAMFS | HUGETLBFS),
             in_place: matches!(magic, EXT | TMPFS),
             shows_kernel: matches!(magic, PROC | DEBUGFS | TRACEFS | SECURITYFS),
-            nowait_write: AtomicU8::default(),
+            refuses_nowait_writes: AtomicBool::default(),
         }
     }
 
     /// Returns `true` if a buffered write with RWF_NOWAIT is worth trying.
     pub fn may_write_nowait(&self) -> bool {
-        self.nowait_write.load(Relaxed) != UNSUPPORTED
+        !self.refuses_nowait_writes.load(Relaxed)
     }
 
     /// Returns `true` if a write to `range` of the file with this `stat` can allocate blocks or
@@ -62,7 +60,7 @@ impl FileSystem {
     /// Records that the file system refuses buffered writes with RWF_NOWAIT (`EOPNOTSUPP`), as ext4
     /// does.
     pub fn refuses_nowait_writes(&self) {
-        self.nowait_write.store(UNSUPPORTED, Relaxed);
+        self.refuses_nowait_writes.store(true, Relaxed);
     }
 }
 

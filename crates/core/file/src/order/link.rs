@@ -43,7 +43,7 @@ impl Link {
         let end = if success { State::Succeeded } else { State::Failed };
         let before = core::mem::replace(&mut *self.state.lock(), end);
         if let State::Open(waiting) = before {
-            waiting.into_iter().for_each(WaitEntry::kick);
+            waiting.into_iter().for_each(WaitEntry::wake);
         }
     }
 
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn those_that_wait_are_kicked_once_and_later_ones_need_not_wait() {
         let kicks = Arc::new(Kicks(AtomicU32::new(0)));
-        let entry = || WaitEntry::from(Waker::from(kicks.clone()));
+        let entry = || Waker::from(kicks.clone());
         let link = Link::new(Some(10));
         assert_eq!((link.look(entry), link.look(entry)), (None, None));
         link.end(Ok(10));

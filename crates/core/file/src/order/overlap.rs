@@ -368,7 +368,7 @@ impl Orders {
     /// the order, except those that go to the kernel. These have begun before the open, which waits
     /// for them; so they wait neither for the open nor for requests that wait for it.
     pub(crate) fn enter_open(&self, key: InodeKey) -> Ticket {
-        let entry = || WaitEntry::from(Waker::noop().clone());
+        let entry = || Waker::noop().clone();
         self.enter_by(Way::Open, key, Reach::new(0..u64::MAX, Access::Write), entry).0
     }
 
@@ -395,7 +395,7 @@ impl Orders {
         self.writes.fetch_sub(writes, AcqRel);
         // The wait entry of a cancelled request is dropped here, without the lock.
         drop((unused, over));
-        kicked.into_iter().for_each(WaitEntry::kick);
+        kicked.into_iter().for_each(WaitEntry::wake);
     }
 }
 
@@ -413,7 +413,7 @@ mod tests {
     }
 
     fn entry(count: &Arc<Count>) -> WaitEntry {
-        Waker::from(count.clone()).into()
+        Waker::from(count.clone())
     }
 
     #[test]

@@ -91,7 +91,7 @@ impl StreamQueues {
         // The wait entry of a cancelled request is dropped here, without the lock.
         drop(gone);
         if let Some(next) = next {
-            next.entry.kick();
+            next.entry.wake();
         }
     }
 }
@@ -112,7 +112,7 @@ mod tests {
     }
 
     fn entry(kicks: &Arc<Kicks>) -> WaitEntry {
-        Waker::from(kicks.clone()).into()
+        Waker::from(kicks.clone())
     }
 
     #[test]
@@ -158,7 +158,7 @@ mod tests {
             for _ in 0..rounds {
                 let thread = std::thread::current();
                 let woken = Arc::new(Unpark(thread, AtomicBool::new(false)));
-                let turn = turns.enter((1, 1), || Waker::from(woken.clone()).into());
+                let turn = turns.enter((1, 1), || Waker::from(woken.clone()));
                 while turn.is_blocked() {
                     std::thread::park();
                 }

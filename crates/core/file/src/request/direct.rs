@@ -19,7 +19,7 @@ use crate::{
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_block::{Bio, Completion, Slab, bio::Descriptor};
 use nowait_retry::{
-    Request, WaitEntry,
+    Request,
     stats::{Server, Stats},
 };
 use nowait_sys::mutex::Mutex;
@@ -139,7 +139,7 @@ impl DirectRequests {
             let stat = || file::stat(later.fd).ok().map(|stat| FileState::of(&stat).key);
             if later.fd == request.command.fd || *key_of_later.get_or_insert_with(stat) == Some(key)
             {
-                let waits_for_none = || WaitEntry::from(Waker::noop().clone());
+                let waits_for_none = || Waker::noop().clone();
                 let ticket = orders.enter_by(Way::Kernel, key, request.reach(), waits_for_none).0;
                 request.ticket = Some(ticket);
                 any = true;

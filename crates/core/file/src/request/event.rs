@@ -37,16 +37,12 @@ impl Target {
         // The eventfd is signalled after the event is visible, so that a woken thread finds it. The
         // slot is still held then: when the context or the process ends, every eventfd has been
         // signalled.
-        self.context.io().complete_quietly(self.event(result), || {
+        self.context.io().complete_quietly(event(self.data, self.obj, result), || {
             if let Some(Ok(number)) = self.eventfd.as_ref().map(|held| held.number()) {
                 eventfd::count(number);
             }
         });
         self.context.io().notify();
-    }
-
-    pub(crate) fn event(&self, result: Result<u32, Errno>) -> IoEvent {
-        event(self.data, self.obj, result)
     }
 
     /// Delivers a result found inside submit; submit wakes the waiters once at its end.

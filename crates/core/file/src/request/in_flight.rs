@@ -38,26 +38,15 @@ pub(crate) struct Key {
 impl InFlight {
     /// Adds a request whose first iteration has not run; a cancellation finds it by `obj`.
     pub(crate) fn add(&self, request: &Arc<Request<FileOperation>>, obj: u64, endless: bool) {
-        let key = self.insert(request.clone(), obj, endless);
-        request.prepare(|operation, _| operation.in_flight_as(key));
-    }
-
-    /// Adds a request during one of its iterations. Returns the key by which it is removed.
-    pub(crate) fn insert(
-        &self,
-        request: Arc<Request<FileOperation>>,
-        obj: u64,
-        endless: bool,
-    ) -> Key {
         let mut table = self.0.lock();
         table.last_number += 1;
         let number = table.last_number;
-        let known = Known { number, endless, request, namesakes: Vec::new() };
+        request.prepare(|operation, _| operation.in_flight = Some(Key { obj, number }));
+        let known = Known { number, endless, request: request.clone(), namesakes: Vec::new() };
         match table.by_obj.entry(obj) {
             Entry::Vacant(place) => drop(place.insert(known)),
             Entry::Occupied(mut first) => first.get_mut().namesakes.push(known),
         }
-        Key { obj, number }
     }
 
     /// Removes a request that has ended.

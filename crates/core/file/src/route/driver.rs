@@ -86,9 +86,7 @@ impl Driver {
     pub(crate) fn hand_over_bios(&self, bios: &mut Vec<Bio>) {
         self.bios.lock().append(bios);
         self.has_bios.store(true, SeqCst);
-        if self.inbox.news() {
-            self.wake();
-        }
+        self.tell();
     }
 
     /// Moves the requests that were handed over to the waiting ones, among which different flows
@@ -106,13 +104,11 @@ impl Driver {
     /// Called after a request was marked as cancelled and its bio was searched for in the queue.
     pub(crate) fn cancelled(&self) {
         self.has_cancelled.store(true, SeqCst);
-        if self.inbox.news() {
-            self.wake();
-        }
+        self.tell();
     }
 
-    /// Called when a request was kicked on a thread that does not run it.
-    pub(crate) fn has_kicked(&self) {
+    /// Wakes the driver if it sleeps, after news for it were made visible.
+    pub(crate) fn tell(&self) {
         if self.inbox.news() {
             self.wake();
         }
@@ -229,25 +225,22 @@ const AT_TICK: Deadline = Deadline::NOW;
 /// [`Backends::driver_queue`]: crate::parts::Backends::driver_queue
 pub(crate) fn new_loop(
     engine: &Arc<Engine>,
-    driver: &Driver,
     counter: Option<Arc<BothTables>>,
 ) -> Result<Run, Errno> {
     let queue = engine.parts.backends.driver_queue(counter.map(|it| it as Counter))?;
-    *driver.queue.lock() = Some(queue.clone());
+    *engine.threads.driver.queue.lock() = Some(queue.clone());
     Ok(Run::new(engine.clone(), queue))
 }
 
 /// Starts the driver's thread; called on a thread with the engine's descriptor table.
 pub(crate) fn spawn(engine: Arc<Engine>, counter: Option<Arc<BothTables>>, starter: Starter) {
     let owner = engine.clone();
-    let Some(driver) = owner.threads.driver() else { return };
     // Locked until the handle is stored: `stop` may be called as soon as the thread reports that it
     // runs.
-    let mut handle = driver.handle.lock();
+    let mut handle = owner.threads.driver.handle.lock();
     let spawned = OwnThread::spawn("nowait-driver", STACK_BYTES, move || {
         hold::enter_engine_table();
-        let Some(driver) = engine.threads.driver() else { return };
-        match new_loop(&engine, driver, counter) {
+        match new_loop(&engine, counter) {
             Ok(mut run) => {
                 starter.ended(Ok(()));
                 // One section for all turns: the thread does not sleep while there are kicked
@@ -255,7 +248,7 @@ pub(crate) fn spawn(engine: Arc<Engine>, counter: Option<Arc<BothTables>>, start
                 let section = Section::enter(&engine);
                 run.run();
                 drop(section);
-                driver.give_up(run);
+                engine.threads.driver.give_up(run);
             }
             Err(errno) => starter.ended(Err(errno)),
         }
@@ -292,7 +285,7 @@ impl Loop for Run {
     /// Makes a turn; called inside a section.
     fn turn(&mut self) -> Next {
         let engine = self.engine.clone();
-        let Some(driver) = engine.threads.driver() else { return Next::End };
+        let driver = &engine.threads.driver;
         let round = || match driver.stop.load(Relaxed) {
             false => self.round(&engine, driver),
             true => self.drain(&engine, driver),
@@ -303,7 +296,7 @@ impl Loop for Run {
 
     fn sleep(&mut self, deadline: Deadline) {
         let engine = self.engine.clone();
-        let Some(driver) = engine.threads.driver() else { return };
+        let driver = &engine.threads.driver;
         let news = || {
             driver.has_bios.load(SeqCst)
                 || driver.has_cancelled.load(SeqCst)
@@ -482,7 +475,7 @@ mod tests {
 
     #[test]
     fn a_context_whose_callers_come_by_calls_is_calm_until_it_needs_the_driver() {
-        // The test makes the ticks itself; there is no driver.
+        // The test makes the ticks itself; the driver does not watch the context.
         let backend = BackendChoice::Threads;
         let config = Config { backend, answers_as_aio: true, ..Config::default() };
         let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
@@ -502,7 +495,7 @@ mod tests {
         assert_eq!(context.wait_events(1, 1, Deadline::NEVER, None, |_, _| Ok(())), Ok(1));
         assert!(ticks(true));
         assert!(ticks(false), "there is nothing to come for");
-        context.look_after();
+        context.watch_closely();
         assert!(!context.is_calm());
         assert!(ticks(true));
         assert_eq!(context.wait_events(0, 1, Deadline::NOW, Some(0), |_, _| Ok(())), Ok(0));

@@ -279,16 +279,17 @@ fn count_of_run(completions: &[Completion]) -> usize {
 mod tests {
     use super::*;
     use crate::{
-        BackendChoice, Command, Config, Kind, UserFile, UserOperation,
+        BackendChoice, Command, Config, Kind, Parts, UserFile, UserOperation,
         command::{Flags, open_for},
         failure::RefusedCredentials,
         order::FileState,
+        parts::Executor,
         request::direct::DirectRequest,
         submit::{EventTarget, Started, Submission},
     };
     use nowait_block::{Bio, Segments, backends::null::Null};
     use nowait_cache::SyncLevel;
-    use nowait_retry::{Step, WaitEntry, WaitOptions};
+    use nowait_retry::{Step, WaitOptions};
     use nowait_sys::{
         aligned::AlignedBuffer,
         eventfd::EventFd,
@@ -582,7 +583,7 @@ mod tests {
         let write = unsafe { UserOperation::write(&it.user, 0, Segments::One(segment), None) };
         assert_eq!(write.run(&it.engine), Ok(4096));
         let mut sync = UserOperation::sync(&it.user, SyncLevel::All);
-        let entry = || WaitEntry::from(std::task::Waker::noop().clone());
+        let entry = || std::task::Waker::noop().clone();
         assert!(!matches!(sync.iterate(&mut bios, &entry), Step::Done(_)), "it waits");
         it.gives_up(&bios);
         assert_eq!(sync.run(&it.engine), Ok(0));
@@ -601,9 +602,10 @@ mod tests {
     /// it stops watching, and no other thread may come for them.
     #[test]
     fn what_a_run_leaves_is_looked_after() {
-        // The test calls the pump itself; there is no driver.
+        // The test calls the pump itself; no thread makes turns of the driver.
         let config = Config { backend: BackendChoice::Threads, ..Config::default() };
-        let engine = Engine::on_machine(config, "test".to_owned()).unwrap();
+        let machine = Parts::of_machine(&config, "test".to_owned());
+        let engine = Engine::start(config, Parts { executor: Executor::Owner, ..machine }).unwrap();
         let context = Context::new(&engine, 0, 1).unwrap();
         let pump = OwnPump::new(Arc::new(Null::new(1)), &context);
         pump.collected.lock().completions = completions(1, 1 << 20);

@@ -1,7 +1,7 @@
 //! The plug: the bios and requests that a run of operations collects, handed over when it ends,
 //! like the kernel's block plug.
 
-use super::{Queue, Route, driver::Driver};
+use super::{Queue, Route};
 use crate::{
     Context, Engine,
     deferred::{Back, Turn},
@@ -40,8 +40,6 @@ pub struct Plug {
     pub(crate) cache_bios: Vec<Bio>,
     driver_bios: VecDeque<Bio>,
     worker_bios: VecDeque<Bio>,
-    /// Bios for the driver's queue that this thread gives to the kernel itself, in submit.
-    entering: Vec<Bio>,
     /// Requests that are over and must be ended on a worker.
     over: Vec<Completion>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
@@ -104,7 +102,6 @@ impl Plug {
             cache_bios: Vec::new(),
             driver_bios: VecDeque::new(),
             worker_bios: VecDeque::new(),
-            entering: Vec::new(),
             over: Vec::new(),
             handed_over: Vec::new(),
             deferred: Vec::new(),
@@ -176,12 +173,6 @@ impl Plug {
         self.worker_bios.push_back(bio);
     }
 
-    /// Adds a bio for the driver's queue that this thread gives to the kernel itself. Called in
-    /// submit only; the bio's file is the application's number.
-    pub(crate) fn enter_driver(&mut self, bio: Bio) {
-        self.entering.push(bio);
-    }
-
     /// Makes a worker continue a request, as if the worker had carried its bio with this `result`.
     pub fn end_on_worker(&mut self, token: u64, result: Result<u32, Errno>) {
         self.over.push(Completion { token, result });
@@ -203,7 +194,6 @@ impl Plug {
             && self.cache_bios.is_empty()
             && self.driver_bios.is_empty()
             && self.worker_bios.is_empty()
-            && self.entering.is_empty()
             && self.over.is_empty()
             && self.handed_over.is_empty()
             && self.deferred.is_empty()
@@ -217,14 +207,13 @@ impl Plug {
         if let Some(context) = served {
             self.flush_own(context);
         }
-        self.flush_entering();
         if !self.handed_over.is_empty() {
-            self.engine.threads.hand_to_driver(&mut self.handed_over);
+            self.engine.threads.driver.hand_over(&mut self.handed_over);
         }
         self.flush_deferred();
         debug_assert!(self.own_bios.is_empty(), "only a submission makes bios for an own queue");
         if !self.driver_bios.is_empty()
-            && let Some(queue) = self.engine.threads.driver().and_then(Driver::queue)
+            && let Some(queue) = self.engine.threads.driver.queue()
         {
             // Bios without room stay in the plug; the driver tries again after it has reaped.
             self.fill(queue.as_ref());
@@ -244,26 +233,6 @@ impl Plug {
                 served.iter().for_each(|context| context.own.cancel_bio(token));
                 self.engine.threads.cancel_bio(token);
             }
-        }
-    }
-
-    /// Gives bios to the driver's queue on this thread. A bio without room ends with EAGAIN, and
-    /// the workers then carry its request.
-    fn flush_entering(&mut self) {
-        if self.entering.is_empty() {
-            return;
-        }
-        let queue = self.engine.threads.driver().and_then(Driver::queue);
-        for bio in core::mem::take(&mut self.entering) {
-            let given = match &queue {
-                Some(queue) => queue.submit_now(bio, true),
-                None => Err(bio),
-            };
-            let ended = match given {
-                Ok(refused) => refused.bios,
-                Err(bio) => vec![(bio.token, Err(Errno::AGAIN))],
-            };
-            ended.into_iter().for_each(|(token, result)| self.complete(token, result));
         }
     }
 
@@ -344,7 +313,7 @@ impl Plug {
             }
         }
         if !for_driver.is_empty() {
-            self.engine.threads.hand_bios_to_driver(&mut for_driver);
+            self.engine.threads.driver.hand_over_bios(&mut for_driver);
         }
         if let Some(context) = served.filter(|_| own_used) {
             context.commit_own(self);
@@ -363,7 +332,7 @@ impl Plug {
         let bio = cache.bio_again(token);
         match self.engine.queues.route_of_refused() {
             Route::Workers => self.worker_bios.push_back(bio),
-            _ => self.engine.threads.hand_bios_to_driver(&mut vec![bio]),
+            _ => self.engine.threads.driver.hand_over_bios(&mut vec![bio]),
         }
     }
 

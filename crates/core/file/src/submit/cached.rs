@@ -145,7 +145,7 @@ impl Submission<'_> {
         drop(section);
         if begun.bytes > 0 {
             file.keep();
-            self.context.engine().threads.dirtied();
+            self.context.engine().threads.driver.dirtied();
         }
         if begun.bytes < len {
             return Start::Continue(UserOperation::rest_of_write(file, offset, begun, user));
@@ -175,7 +175,7 @@ impl Submission<'_> {
         // A plain write is over when it is copied; another thread would not copy it sooner.
         let waits = command.kind == Kind::Read || command.durable().is_some();
         if command.kind == Kind::Write {
-            engine.threads.dirtied();
+            engine.threads.driver.dirtied();
         }
         let state = FileState { key: file.key(), end: file.cached().size() };
         let body = Body::Cached(Box::new(user));
@@ -185,7 +185,7 @@ impl Submission<'_> {
         request.prepare(|operation, wait| operation.take_cached_place(state, wait));
         context.register(&request, target.obj, false);
         let enough = self.inline_left == 0 && !self.batch.joins();
-        if waits && enough && engine.threads.driver().is_some() {
+        if waits && enough && engine.queues.are_there() {
             context.io().stats().add(|c| &c.punt_large, 1);
             self.batch.plug(engine).hand_to_driver(request);
             return Ok(());

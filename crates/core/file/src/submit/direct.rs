@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Command, Kind,
-    cached::kernel_writes::{KernelWrite, Places, UnknownWrite},
+    cached::kernel_writes::{KernelWrite, Places},
     context::Give,
     hints::{Blocks, RememberedFile},
     order::FileState,
@@ -178,7 +178,7 @@ impl<'a> Submission<'a> {
             return Ok(false);
         }
         context.admit(command.len)?;
-        let places = begun.map(UnknownWrite::forget);
+        let places = begun.map(KernelWrite::forget);
         let mut result = Ok(0);
         let give = if may_block { Give::Waiting } else { Give::Now };
         if let Some(refused) = self.give(command, target, (file, places), give) {

@@ -122,6 +122,9 @@ impl Worker {
 
     fn is_over(&self) -> bool {
         let idle = self.clients.is_empty() && self.files.is_empty() && self.queues.is_empty();
+        // A flush of a client that has left may be in flight. Without its result, flushes of other
+        // clients that overlap with it would fail.
+        let idle = idle && self.event_loop.disk.is_idle();
         self.stopping.is_some() && (idle || now_ns() > self.ends_ns)
     }
 
