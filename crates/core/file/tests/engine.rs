@@ -2,16 +2,18 @@
 
 mod common;
 
-use nowait_block::{Segments, skip::note_skip_here};
+use nowait_block::{BlockBackend, Limits, Segments, backends::null::Null, skip::note_skip_here};
 use nowait_file::{
-    BackendChoice, Command, Config, Context, Engine, Kind, SubmitMode,
+    BackendChoice, Command, Config, Context, Engine, Kind, Parts, SubmitMode,
     command::open_for,
+    parts::{Backends, Counter},
     submit::{EventTarget, Submission},
 };
 use nowait_sys::{
     Errno,
     eventfd::EventFd,
     file::{Advice, IoVec, advise},
+    uring::Issuer,
 };
 use std::{
     fs::{File, OpenOptions},
@@ -290,14 +292,44 @@ fn holes_are_filled_by_whatever_thread_submits_the_writes() {
 /// Requests that signal an eventfd do not use the context's own queue. The file is closed as soon
 /// as they are submitted.
 #[test]
-fn holes_are_filled_by_the_drivers_ring_or_by_workers_for_requests_with_an_eventfd() {
-    for (backend, carries) in [(BackendChoice::Uring, "driver"), (BackendChoice::Kaio, "worker")] {
+fn holes_are_filled_by_the_drivers_queue_for_requests_with_an_eventfd() {
+    for backend in [BackendChoice::Uring, BackendChoice::Kaio] {
         let config = Config { backend, ..config_of_holes() };
         match Engine::on_machine(config, "test".to_owned()) {
-            Ok(engine) => assert_eq!(fill_holes(&engine), [(carries, HOLES)], "{backend:?}"),
+            Ok(engine) => assert_eq!(fill_holes(&engine), [("driver", HOLES)], "{backend:?}"),
             Err(_) => note_skip_here(&format!("{backend:?} cannot start")),
         }
     }
+}
+
+/// Backends whose driver's queue takes no request from submitters.
+struct FullQueue;
+
+impl Backends for FullQueue {
+    fn name(&self) -> &'static str {
+        "full"
+    }
+
+    fn limits(&self) -> Option<Limits> {
+        Some(Limits { depth: 8, buffered_reads: false, writes: false, readiness: false })
+    }
+
+    fn driver_queue(&self, _: Option<Counter>) -> Result<Arc<dyn BlockBackend>, Errno> {
+        Ok(Arc::new(Null::new(8)))
+    }
+
+    fn own_queue(&self, _: Option<Counter>, _: Issuer) -> Result<Arc<dyn BlockBackend>, Errno> {
+        Err(Errno::NOSYS)
+    }
+}
+
+/// If the driver carried the write, it would block until blocks are allocated, and every context
+/// would wait.
+#[test]
+fn a_write_into_a_hole_that_finds_the_drivers_queue_full_goes_to_the_workers() {
+    let parts = Parts::of_backends(Box::new(FullQueue), "test".to_owned());
+    let engine = Engine::start(config_of_holes(), parts).unwrap();
+    assert_eq!(fill_holes(&engine), [("worker", HOLES)]);
 }
 
 const HOLES: u64 = 150;

@@ -21,6 +21,8 @@ pub(crate) struct KernelBody {
     pub(crate) wants_lane: bool,
     /// The lane of those writes, from the request's place in the order on.
     pub(crate) lane: Option<Arc<Lane>>,
+    /// `true`: submit gives the first bio to the driver's queue, on the application's number.
+    pub(crate) enters: bool,
     /// Set if the thread that waits for the request carries it out: how often the number had been
     /// closed when the request was deferred.
     pub(super) deferred: Option<u32>,
@@ -34,6 +36,7 @@ impl KernelBody {
             write: None,
             wants_lane: false,
             lane: None,
+            enters: false,
             deferred: None,
         }
     }
@@ -63,7 +66,11 @@ impl KernelBody {
             return self.run_by_caller(it.plug.turn, it);
         }
         let route = self.carrier.route;
-        let fd = match self.carrier.begin(route, it) {
+        let begun = match self.enters {
+            true => ControlFlow::Continue(it.command.fd),
+            false => self.carrier.begin(route, it),
+        };
+        let fd = match begun {
             ControlFlow::Continue(fd) => fd,
             ControlFlow::Break(step) => return step,
         };
@@ -73,6 +80,10 @@ impl KernelBody {
         bio.hints.lane.clone_from(&self.lane);
         bio.hints.upfront = it.command.kind == Kind::Read;
         bio.hints.joins = self.wants_lane && it.command.is_positioned();
+        if self.enters {
+            it.plug.enter_driver(bio);
+            return Step::Queued;
+        }
         self.carrier.queue(route, bio, it)
     }
 
@@ -82,6 +93,13 @@ impl KernelBody {
         it: &mut Iteration<'_, '_>,
         result: Result<u32, Errno>,
     ) -> Step {
+        let has_entered = core::mem::take(&mut self.enters);
+        if has_entered && result == Err(Errno::AGAIN) {
+            // The driver's queue is full. The driver itself must not carry the request, because it
+            // could block while blocks are allocated.
+            self.carrier.route = Route::Workers;
+            return self.dispatch(it);
+        }
         let bytes = match (it.command.kind, result) {
             (Kind::Read | Kind::Write, Ok(bytes)) => bytes,
             (_, result) => return it.end(result),
@@ -96,6 +114,9 @@ impl KernelBody {
                 return it.transferred();
             }
             self.carrier.route = it.plug.engine.queues.route_past_own();
+        }
+        if has_entered {
+            self.carrier.route = Route::Workers;
         }
         self.dispatch(it)
     }

@@ -40,6 +40,8 @@ pub struct Plug {
     pub(crate) cache_bios: Vec<Bio>,
     driver_bios: VecDeque<Bio>,
     worker_bios: VecDeque<Bio>,
+    /// Bios for the driver's queue that this thread gives to the kernel itself, in submit.
+    entering: Vec<Bio>,
     /// Requests that are over and must be ended on a worker.
     over: Vec<Completion>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
@@ -102,6 +104,7 @@ impl Plug {
             cache_bios: Vec::new(),
             driver_bios: VecDeque::new(),
             worker_bios: VecDeque::new(),
+            entering: Vec::new(),
             over: Vec::new(),
             handed_over: Vec::new(),
             deferred: Vec::new(),
@@ -173,6 +176,12 @@ impl Plug {
         self.worker_bios.push_back(bio);
     }
 
+    /// Adds a bio for the driver's queue that this thread gives to the kernel itself. Called in
+    /// submit only; the bio's file is the application's number.
+    pub(crate) fn enter_driver(&mut self, bio: Bio) {
+        self.entering.push(bio);
+    }
+
     /// Makes a worker continue a request, as if the worker had carried its bio with this `result`.
     pub fn end_on_worker(&mut self, token: u64, result: Result<u32, Errno>) {
         self.over.push(Completion { token, result });
@@ -194,6 +203,7 @@ impl Plug {
             && self.cache_bios.is_empty()
             && self.driver_bios.is_empty()
             && self.worker_bios.is_empty()
+            && self.entering.is_empty()
             && self.over.is_empty()
             && self.handed_over.is_empty()
             && self.deferred.is_empty()
@@ -207,6 +217,7 @@ impl Plug {
         if let Some(context) = served {
             self.flush_own(context);
         }
+        self.flush_entering();
         if !self.handed_over.is_empty() {
             self.engine.threads.driver.hand_over(&mut self.handed_over);
         }
@@ -233,6 +244,26 @@ impl Plug {
                 served.iter().for_each(|context| context.own.cancel_bio(token));
                 self.engine.threads.cancel_bio(token);
             }
+        }
+    }
+
+    /// Gives bios to the driver's queue on this thread. A bio without room ends with EAGAIN, and
+    /// the workers then carry its request.
+    fn flush_entering(&mut self) {
+        if self.entering.is_empty() {
+            return;
+        }
+        let queue = self.engine.threads.driver.queue();
+        for bio in core::mem::take(&mut self.entering) {
+            let given = match &queue {
+                Some(queue) => queue.submit_now(bio, true),
+                None => Err(bio),
+            };
+            let ended = match given {
+                Ok(refused) => refused.bios,
+                Err(bio) => vec![(bio.token, Err(Errno::AGAIN))],
+            };
+            ended.into_iter().for_each(|(token, result)| self.complete(token, result));
         }
     }
 

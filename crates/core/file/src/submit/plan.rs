@@ -68,6 +68,9 @@ pub(crate) struct Carry {
     pub(crate) is_deferred: bool,
     /// `true`: a worker carries the request out after the earlier writes of its inode.
     pub(crate) in_turn: bool,
+    /// `true`: the submitter gives the request to the driver's queue itself, and blocks until the
+    /// file system has allocated its blocks.
+    pub(crate) enters: bool,
     pub(crate) reason: Reason,
 }
 
@@ -320,7 +323,7 @@ impl Facts {
 
     fn request_of_read(&self, reason: Reason) -> Plan {
         let carry = |route, is_deferred| {
-            Plan::Request(Carry { route, is_deferred, in_turn: false, reason })
+            Plan::Request(Carry { route, is_deferred, in_turn: false, enters: false, reason })
         };
         if self.is_direct() {
             return carry(self.route_of_direct(reason), false);
@@ -350,16 +353,24 @@ impl Facts {
         // A write into a hole is asynchronous: the kernel holds the file's lock only until blocks
         // are allocated. In a worker's call it would hold the lock until the bytes are written.
         let fills = self.is_direct() && reason == Reason::Extend && !self.extends();
+        let enters = fills && load.driver == Queue::Aio && self.may_block_in_submit();
         let is_placed = self.is_direct() && reason != Reason::Extend && !ask.begins_later;
         let route = match is_placed {
             true => self.route_of_direct(reason),
-            false if fills && load.driver == Queue::Ring => Route::Driver,
+            false if enters || fills && load.driver == Queue::Ring => Route::Driver,
             false => Route::Workers,
         };
         // Several requests that block for long run side by side, on the threads of the engine.
         let is_due = load.is_alone || is_copied;
         let is_deferred = load.has_callers && is_due && route == Route::Workers;
-        Plan::Request(Carry { route, is_deferred, in_turn, reason })
+        Plan::Request(Carry { route, is_deferred, in_turn, enters, reason })
+    }
+
+    /// Returns `true` if the transfer may block inside submit, as in the kernel's AIO.
+    fn may_block_in_submit(&self) -> bool {
+        let Facts { ask, load, .. } = self;
+        let is_free = self.must_wait == Some(false) && !ask.is_linked && self.missed.is_none();
+        is_free && load.answers_as_aio && !load.offloads
     }
 
     /// Returns the route of a direct request for which no blocks are allocated.

@@ -85,6 +85,9 @@ fn take_place(
         return Ok(());
     }
     operation.take_place(wait);
+    if let (true, Body::Kernel(kernel)) = (operation.is_blocked(), &mut operation.body) {
+        kernel.enters = false; // by its turn, the number may mean another file
+    }
     leave_own_if_blocked(operation, stat)?;
     operation.note_synchronous();
     Ok(())

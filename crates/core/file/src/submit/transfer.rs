@@ -312,6 +312,7 @@ impl<'a> Submission<'a> {
             body.write = Some(write.keep(self.context));
         }
         body.wants_lane = carry.in_turn;
+        body.enters = carry.enters;
         if carry.is_deferred {
             if command.kind == Kind::Read && carry.reason == Reason::Miss {
                 self.context.engine().known.begin_missed_read(command);

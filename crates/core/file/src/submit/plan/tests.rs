@@ -76,7 +76,7 @@ fn look(fact: Fact) -> Plan {
 }
 
 fn request(route: Route, is_deferred: bool, in_turn: bool, reason: Reason) -> Plan {
-    Plan::Request(Carry { route, is_deferred, in_turn, reason })
+    Plan::Request(Carry { route, is_deferred, in_turn, enters: false, reason })
 }
 
 fn check(table: Vec<(&str, Facts, Plan)>) {
@@ -356,6 +356,13 @@ fn direct_writes_into_holes() {
     let holes = Facts { file: Some(HOLES), ..direct(write()) };
     let bio = Plan::Bio { may_block: false };
     let by = |driver| loaded(alone(no_queue(holes)), |it| it.driver = driver);
+    let entering = Plan::Request(Carry {
+        route: Route::Driver,
+        is_deferred: false,
+        in_turn: false,
+        enters: true,
+        reason: Extend,
+    });
     check(vec![
         ("into holes", holes, Plan::Bio { may_block: true }),
         (
@@ -372,7 +379,17 @@ fn direct_writes_into_holes() {
         ),
         ("into holes, by a ring", Facts { own: Some(Queue::Ring), ..holes }, bio),
         ("into holes, no queue", no_queue(holes), request(Route::Driver, false, false, Extend)),
-        ("into holes, no ring", by(Queue::Aio), request(Route::Workers, false, false, Extend)),
+        ("into holes, no ring", by(Queue::Aio), entering),
+        (
+            "into holes, no ring, another face",
+            loaded(by(Queue::Aio), |it| it.answers_as_aio = false),
+            request(Route::Workers, false, false, Extend),
+        ),
+        (
+            "into holes behind another, no ring",
+            Facts { must_wait: Some(true), ..by(Queue::Aio) },
+            request(Route::Workers, false, false, Extend),
+        ),
         ("into holes, no driver", by(Queue::None), request(Route::Workers, false, false, Extend)),
     ]);
 }
