@@ -61,7 +61,7 @@ fn a_server_that_still_runs_fails_and_says_who_has_the_image() {
     let mut server = serve(&scratch, &endpoint);
     run(&server.uri("vm"), &["write -P 1 0 1M", "flush"]);
     let told = done(&endpoint, &["resize", &Store::url("vm"), "--size", "16M", "--shrink"]);
-    assert!(told.contains("if that still serves it, it fails"), "{told}");
+    assert!(told.contains("whose requests fail if it still runs"), "{told}");
     let late = ["write -P 2 0 1M", "flush"].map(str::to_owned);
     let late = qemu_io(&server.uri("vm"), &late);
     assert!(!late.status.success() || late.stdout.contains("failed"), "{late}");

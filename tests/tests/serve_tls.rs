@@ -181,7 +181,7 @@ h.shutdown()";
     fs::write(&certificate, "nonsense").expect("another certificate");
     server.signal(libc::SIGHUP);
     server.wait_until_it_says(
-        "server-cert.pem: no PEM certificate in the file; the certificate before",
+        "server-cert.pem: no PEM certificate in the file; the earlier certificate",
     );
     assert!(gets_in(&uri(&pki)), "with the one before");
     fs::copy(other.folder.join("server-cert.pem"), &certificate).expect("a copy");

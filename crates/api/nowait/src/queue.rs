@@ -594,8 +594,8 @@ impl<T, B> Drop for Queue<T, B> {
     /// Waits until nothing is in flight; cancels polls and waiting streams.
     fn drop(&mut self) {
         if self.nowait.is_the_parents() {
-            // In a forked child no request ends any more. Leak the child's copy of the request
-            // memory, because the parent's threads may write to it.
+            // In a forked child no request ends any more. Leak the requests, because the parent's
+            // threads may write to buffers that are in memory shared with it.
             mem::forget((self.context.clone(), mem::replace(&mut self.requests, Slab::new(0))));
             return;
         }

@@ -239,8 +239,8 @@ fn stores(before: &Look, now: &Look, ms: u64) -> String {
     text
 }
 
-/// Makes the table of the images on NBD servers. The counters of the connection are since the
-/// server's start.
+/// Makes the table of the images on NBD servers. RECONNECTS and REPEATED count from the start of
+/// `nowait serve`.
 fn connections(before: &Look, now: &Look) -> String {
     let all = now.servers.iter().flat_map(|(pid, status)| {
         let exports = status.exports.iter();

@@ -59,9 +59,9 @@ impl Default for Flush {
 pub(crate) enum Turn {
     /// The sync is over: the data are durable, or never will be.
     Over(Result<(), Errno>),
-    /// The caller's wait entry was left.
+    /// The flush has the caller's wait entry.
     Wait,
-    /// The caller's wait entry was left; the caller starts this flush.
+    /// The flush has the caller's wait entry; the caller starts this flush.
     Start(BioOp),
 }
 

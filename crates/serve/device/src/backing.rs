@@ -172,7 +172,7 @@ fn decoded(text: &str) -> Result<String, String> {
         rest = &rest[2..];
     }
     let text = String::from_utf8(bytes).ok().filter(|text| !text.contains('\0'));
-    text.ok_or_else(|| "expected a name in UTF-8 without zero bytes".to_owned())
+    text.ok_or_else(|| "expected UTF-8 without zero bytes".to_owned())
 }
 
 #[cfg(test)]

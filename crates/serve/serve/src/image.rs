@@ -277,7 +277,7 @@ fn told(checked: &Checked) -> String {
     if checked.findings.is_empty() {
         text.push_str(match checked.lacks_key {
             false => "all of it can be read\n",
-            true => "all of it is there, by its checksums; with --key-file it is decrypted, too\n",
+            true => "all of it is there, by its checksums; give --key-file to decrypt it, too\n",
         });
     }
     text
@@ -334,7 +334,7 @@ fn mend(url: &StoreUrl, options: &StoreOptions, way: Option<Way>, now: bool) -> 
         None => {
             "nothing was changed; say one of\n  \
              --cut   the image as it was before what is lost, as after a power cut then\n  \
-             --skip  all that is there; what was lost is as it was before, wherever that is\n"
+             --skip  all that is there; bytes that the lost part changed are as they were before\n"
         }
         Some(Way::Cut) => "cut off there; the image can be served again\n",
         Some(Way::Skip) => "left out; the image can be served again\n",

@@ -53,7 +53,8 @@ pub struct Kaio {
     book: Mutex<Book>,
     /// The number of requests in the book. Written under the book's lock.
     count: AtomicUsize,
-    /// Completions of bios that io_submit refused, to be reaped.
+    /// Completions that the next `reap` returns, and that are not in the kernel's ring: of refused
+    /// and cancelled bios, and those that `refused` has taken out of the ring.
     failed: Mutex<Vec<Completion>>,
     any_failed: AtomicBool,
     /// The kernel had no room for some bios, which are still queued.

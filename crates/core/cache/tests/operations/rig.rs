@@ -102,7 +102,8 @@ impl Rig {
         self.write_until(offset, bytes, None)
     }
 
-    /// Makes a write that ends when it is durable.
+    /// Makes a write that ends once its data are durable to the level `durable`; `None`: once they
+    /// are in the cache.
     pub(crate) fn write_until(
         &self,
         offset: u64,

@@ -202,8 +202,8 @@ impl FdChannel {
         // A thread that has begun to wait in between is woken, too, and tries again.
         self.congested.store(0, SeqCst);
         futex::wake(&self.congested, u32::MAX);
-        // Closes files that were given up since the close above: their threads' request was just
-        // cleared.
+        // Closes files that were given up since the close above: `congested`, by which their
+        // threads asked for it, was just cleared.
         self.close_given_up();
     }
 
