@@ -26,7 +26,7 @@
 //! Threads are real ones, with their own stacks and thread-local values, but only the chosen one
 //! runs; the machine may choose another whenever a thread makes a system call. So no code above the
 //! system calls is replaced, not even locks: those of std sleep by futex(2). The time stands still
-//! while code runs, except with [`cores`]. A call advances it by its cost, and if all threads
+//! while code runs, except with `cores`. A call advances it by its cost, and if all threads
 //! sleep, it advances to the next event. If there is no event, the program hangs, and the run
 //! fails.
 //!

@@ -120,8 +120,8 @@ impl Row {
         self.runs.iter().copied().flatten().collect()
     }
 
-    /// Returns whether a higher or a lower figure is better: as the row says, or else by its metric,
-    /// or else by its unit.
+    /// Returns whether a higher or a lower figure is better: as the row says, or else as its metric
+    /// or its unit does.
     pub(crate) fn better(&self) -> Better {
         let by_name = || Metric::named(&self.metric).map(Metric::better);
         self.better.or_else(by_name).unwrap_or_else(|| better_of_unit(&self.unit))
