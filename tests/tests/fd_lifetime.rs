@@ -131,28 +131,26 @@ fn the_table_of_a_child_has_room_before_a_ring_is_tried() {
 
 #[test]
 fn descriptors_in_turn_are_looked_at_once_in_each_call() {
-    let Some(subject) = Subject::chosen(Library::Preload, Backend::Auto) else { return };
-    let Some(()) = skip::unless(skip::missing_program(&["strace"])) else { return };
-    let scratch = Scratch::new("turns");
-    let log = scratch.file("calls");
-    let traced = subject.disturb(None).launch("strace").args(["-f", "-e", "fcntl", "-o"]);
-    let traced = traced.arg(&log).args([PROGRAM, "turns"]);
-    traced.arg(scratch.file("one")).arg(scratch.file("other")).succeed();
-    let calls = std::fs::read_to_string(&log).expect("strace writes what was called");
+    let Some(calls) = fcntls_of("turns") else { return };
     assert_eq!(calls.matches("F_GETFL").count(), 2, "one for each file\n{calls}");
 }
 
 #[test]
 fn the_file_of_long_direct_reads_is_looked_at_again_only_after_a_close() {
-    let Some(subject) = Subject::chosen(Library::Preload, Backend::Auto) else { return };
-    let Some(()) = skip::unless(skip::missing_program(&["strace"])) else { return };
-    let scratch = Scratch::new("long-reads");
+    let Some(calls) = fcntls_of("long-reads") else { return };
+    assert_eq!(calls.matches("F_GETFL").count(), 4, "two for each file, of 32 reads\n{calls}");
+}
+
+/// Runs a case on two files. Returns its calls of fcntl(2); `None` if it cannot be traced here.
+fn fcntls_of(case: &str) -> Option<String> {
+    let subject = Subject::chosen(Library::Preload, Backend::Auto)?;
+    skip::unless(skip::missing_program(&["strace"]))?;
+    let scratch = Scratch::new(case);
     let log = scratch.file("calls");
     let traced = subject.disturb(None).launch("strace").args(["-f", "-e", "fcntl", "-o"]);
-    let traced = traced.arg(&log).args([PROGRAM, "long-reads"]);
+    let traced = traced.arg(&log).args([PROGRAM, case]);
     traced.arg(scratch.file("one")).arg(scratch.file("other")).succeed();
-    let calls = std::fs::read_to_string(&log).expect("strace writes what was called");
-    assert_eq!(calls.matches("F_GETFL").count(), 4, "two for each file, of 32 reads\n{calls}");
+    Some(std::fs::read_to_string(&log).expect("strace writes what was called"))
 }
 
 /// Returns the lowest number that a traced call of fcntl(2) permits for a duplicate.
