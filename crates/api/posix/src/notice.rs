@@ -47,8 +47,8 @@ pub enum Notice {
 }
 
 impl Notice {
-    /// Reads the notification that the application wants; values unknown to the standard mean none,
-    /// as in glibc, and so does the signal 0.
+    /// Reads the notification that the application wants. As in glibc, the signal 0 and values
+    /// unknown to the standard mean none.
     pub fn of(event: &SigEvent) -> Notice {
         match event.notify {
             SIGEV_SIGNAL if event.signo != 0 => Notice::Signal(event.signo, event.value),

@@ -160,9 +160,26 @@ impl Carrier {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{hold::Holds, route::Route};
+    use crate::{Kind, hold::Holds, route::Route};
+    use nowait_block::Segments;
     use nowait_sys::fdtable;
     use std::os::fd::AsRawFd;
+
+    #[test]
+    fn a_number_that_means_another_file_is_not_the_requests_file() {
+        let [one, other] = [(); 2].map(|()| tempfile::tempfile().unwrap());
+        let flags = open_for(one.as_raw_fd()).unwrap();
+        let at = (one.as_raw_fd(), flags);
+        // SAFETY: the command is never carried out.
+        let command = unsafe { Command::new(Kind::Read, at, Segments::NONE, 0) };
+        let state = FileState::of(&file::stat(one.as_raw_fd()).unwrap());
+        let carrier = Carrier::by(Route::Own, Some(state));
+        let recognize = |fd, stays| carrier.recognize(fd, &command, stays).map(|(_, flags)| flags);
+        assert_eq!(recognize(one.as_raw_fd(), false), Ok(flags));
+        for stays in [false, true] {
+            assert_eq!(recognize(other.as_raw_fd(), stays), Err(Errno::BADF));
+        }
+    }
 
     #[test]
     fn the_last_to_hold_a_file_keeps_it_for_a_thread_that_can_close_it() {

@@ -319,3 +319,44 @@ fn event_counter(context: &Context, number: i32) -> Option<Arc<dyn Descriptor>> 
         Err(_) => engine.holds.counter(number).map(|held| held as Arc<dyn Descriptor>),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Flags;
+    use nowait_block::Segments;
+    use nowait_sys::file::{IoVec, O_DIRECT, O_RDWR};
+    use std::os::fd::AsRawFd;
+
+    /// Inside submit the number means the request's file, whatever was remembered of it.
+    #[test]
+    fn a_remembered_file_is_looked_up_again_where_the_request_is_refused() {
+        let opened = tempfile::tempfile().unwrap();
+        let stat = file::stat(opened.as_raw_fd()).unwrap();
+        let (its, other) = (FileState::of(&stat), FileState { key: (0, 0), end: 0 });
+        let after = |flags: Flags| {
+            let part = IoVec { base: core::ptr::null_mut(), len: 8192 };
+            let at = (opened.as_raw_fd(), flags);
+            // SAFETY: the command is never carried out.
+            let command = unsafe { Command::new(Kind::Read, at, Segments::One(part), 0) };
+            let requests = DirectRequests::new(&Arc::default());
+            let make = || DirectRequest {
+                command: command.clone(),
+                data: 0,
+                obj: 0,
+                file: Some(other),
+                cancelled: false,
+                counter: None,
+                write: None,
+                is_in_order: true,
+                ticket: None,
+            };
+            let given = requests.start((&command, 0), None, make, |bio| Ok(bio.token));
+            let Some(Owner::Direct(key)) = given.map(Owner::of) else { panic!("{given:?}") };
+            requests.identify(key);
+            requests.take(key).unwrap().file.unwrap().key
+        };
+        assert_eq!(after(Flags::Remembered(O_RDWR | O_DIRECT)), its.key);
+        assert_eq!(after(Flags::Read(O_RDWR | O_DIRECT)), other.key, "it was just looked up");
+    }
+}

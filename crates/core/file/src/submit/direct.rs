@@ -55,11 +55,18 @@ impl<'a> Submission<'a> {
         let is_write = command.kind == Kind::Write;
         let end = (command.offset as u64).saturating_add(command.len);
         let (is_long, descriptors) = (command.len > BLOCK, &self.context.hints.descriptors);
-        let needs_file = is_write || is_long || self.kernel_counter.is_some();
-        let known = if needs_file { descriptors.blocks(command.fd) } else { None };
+        let needs_blocks = is_write || self.kernel_counter.is_some();
+        let known = match (needs_blocks, is_long) {
+            (true, _) => descriptors.blocks(command.fd),
+            (false, true) => {
+                let file = descriptors.file(command.fd);
+                file.map(|file| Blocks { end: file.end, has_holes: false })
+            }
+            (false, false) => None,
+        };
         let has_holes = match known.filter(|blocks| end <= blocks.end) {
             Some(blocks) => is_write && blocks.has_holes,
-            None if needs_file => return (false, false),
+            None if needs_blocks || is_long => return (false, false),
             None => false,
         };
         let may_block = has_holes || self.kernel_counter.is_some();
@@ -76,12 +83,14 @@ impl<'a> Submission<'a> {
         (is_familiar, has_holes)
     }
 
-    /// Records a file and its blocks, for later direct transfers.
+    /// Records the blocks of a file, and for a long read the file, for later direct transfers.
     pub(super) fn note_blocks(&self, command: &Command, stat: &Stat) {
         if command.is_direct() && stat.is_regular() {
             let (hints, end) = (&self.context.hints.descriptors, stat.size as u64);
             hints.has_blocks(command.fd, Blocks { end, has_holes: stat.may_have_holes() });
-            hints.has_file(command.fd, RememberedFile { inode: (stat.dev, stat.ino), end });
+            if self.is_lone && command.kind == Kind::Read && command.len > BLOCK {
+                hints.has_file(command.fd, RememberedFile { inode: (stat.dev, stat.ino), end });
+            }
         }
     }
 
