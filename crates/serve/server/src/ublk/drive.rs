@@ -441,7 +441,8 @@ fn take_over(
     if (found.basic.sectors, found.basic.logical_shift, found.basic.attributes)
         != (wanted.basic.sectors, wanted.basic.logical_shift, wanted.basic.attributes)
     {
-        return Err(failed("the image's size or sector size has changed".to_owned()));
+        let what = "the image's size, sector size or read-only mode has changed";
+        return Err(failed(what.to_owned()));
     }
     let deadline = Deadline::after_ns(LEAVING_NS);
     loop {
