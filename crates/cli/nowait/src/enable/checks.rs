@@ -68,7 +68,8 @@ fn overruled(plan: &Plan, found: &mut Findings) {
         let text = fs::read_to_string(plan.place().follow(Path::new(&path))).unwrap_or_default();
         let beginning = format!("{variable}=");
         if text.lines().any(|line| line.trim_start().starts_with(&beginning)) {
-            let ours = plan.library.display();
+            let ours = plan.options.via.value(&plan.library, None);
+            let ours = ours.display();
             let advice = format!("add {ours} there, in front, or move {variable} to Environment=");
             found.refuse(format!(
                 "{path} sets {variable}, and comes after all Environment=; {advice}"
