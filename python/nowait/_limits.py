@@ -17,8 +17,8 @@ class Limits(NamedTuple):
     requests: int | None
     """Requests of the process."""
     bytes: int | None
-    """Bytes that requests of the process read and write. A request larger than the limit passes
-    alone."""
+    """Bytes that requests of the process read and write. A larger request passes when its
+    loop has no other in flight."""
     loop_requests: int | None
     """Requests of each event loop; never more than 4,096."""
     loop_bytes: int | None
