@@ -1,7 +1,7 @@
 """Files for asyncio and trio that do not block the event loop.
 
-A read of cached data is over before the ``await`` suspends; any other read is submitted to the
-kernel without a thread. ::
+A read of cached data, up to 256 KiB, is over before the ``await``; with io_uring, other reads need
+no thread. ::
 
     import nowait
 
@@ -13,8 +13,7 @@ kernel without a thread. ::
         head = await file.read_at(4096, 0)
         parts = await file.read_many([(0, 512), (8192, 512)])
 
-``open``, ``File`` and ``TextFile`` are described there. ``backend()`` returns how the process
-submits requests, and why.
+``backend()`` returns how the process submits requests, and why.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ __all__ = [
 
 
 class Backend(NamedTuple):
-    """The backend that carries the requests of this process."""
+    """The backend of this process, the reason for it, and the default cache mode."""
 
     name: str
     """``uring``, ``kaio`` or ``threads``."""

@@ -9,8 +9,7 @@ class AlignedBuffer(mmap.mmap):
     """Zeroed memory that begins on a page: direct files read into it, and write from it, without a
     copy.
 
-    The memory is an anonymous mapping, with the buffer protocol and the slices of ``mmap``;
-    ``memoryview(buffer)[begin:end]`` is a part of it.
+    The memory is an anonymous mapping, with the buffer protocol and the slices of ``mmap``.
     """
 
     def __new__(cls, size: int) -> AlignedBuffer:

@@ -26,9 +26,9 @@ class File(Stream):
     position, and several may be in flight at once. Requests that overlap on one file, at least one
     of them a write, take effect in the order in which they were made, except with the cache
     ``direct``; a sync covers the writes made before it. A call returns a request that has begun, or
-    waits behind a limit: await it, or pass it to `asyncio.gather` and similar functions. If it is
-    cancelled, by ``asyncio.timeout`` for example, the engine keeps its memory until it has ended; a
-    write may have happened, in part or whole.
+    waits behind a limit: await it, or pass it to `asyncio.gather`, for example. If it is
+    cancelled, the engine keeps its memory until it has ended; a write may have happened, in part
+    or whole.
 
     **The stream** (``read``, ``readline``, ``write``, ``seek`` and similar, and ``async for``) has
     a position, reads ahead, and buffers written data: positional requests see these data after
@@ -65,9 +65,9 @@ class File(Stream):
         """Lend ``length`` bytes at ``offset``, fewer at the end of the file: for ``async with``.
 
         The result is a list of read-only ``memoryview``, in order. For a file with the cache
-        ``user`` they are pages of the cache, not copies, of 4 to 256 KiB each; the first and the
-        last may be shorter. Data that is not cached is read first. For other files the list has one
-        view, of a copy.
+        ``user`` they are pages of the cache, of 4 to 256 KiB each; the first and the last
+        may be shorter. Data that is not cached is read first. For other files, or while a write
+        changes a page, the list has one view, of a copy.
 
         The end of the block releases the views. Until then writes to these pages wait: do not wait
         for one inside the block. A part of a view, or an array made of one, that lives longer keeps

@@ -12,13 +12,13 @@ NONE = (1 << 64) - 1
 
 
 class Limits(NamedTuple):
-    """Limits of requests and bytes in flight; ``None``: no limit. Other requests wait."""
+    """Limits of requests and bytes in flight; ``None``: no limit."""
 
     requests: int | None
     """Requests of the process."""
     bytes: int | None
-    """Bytes that requests of the process read and write. A request larger than the limit passes
-    alone."""
+    """Bytes that requests of the process read and write. A larger request passes when its
+    loop has no other in flight."""
     loop_requests: int | None
     """Requests of each event loop; never more than 4,096."""
     loop_bytes: int | None
@@ -26,7 +26,7 @@ class Limits(NamedTuple):
 
 
 class InFlight(NamedTuple):
-    """The requests of an event loop in flight."""
+    """The requests and bytes of an event loop in flight, and its waiting requests."""
 
     requests: int
     bytes: int
@@ -44,9 +44,9 @@ def limits(
 ) -> Limits:
     """Change the limits that are given, and return all limits that apply then.
 
-    A request beyond a limit is not refused: it waits behind the earlier requests of its loop, and
-    takes no memory for a read meanwhile. Cancelling it takes it out of the line. A loop may always
-    have one request in flight, whatever the other loops have.
+    A request beyond a limit waits behind the earlier requests of its loop; a waiting `read_at` has
+    no memory yet. Cancelling a request takes it out of the line. A loop may always have one request
+    in flight.
     """
     named = (requests, bytes, loop_requests, loop_bytes)
     if named != (...,) * 4:

@@ -12,7 +12,7 @@ T = TypeVar("T")
 Advice = Literal["normal", "random", "sequential", "willneed", "dontneed"]
 
 class Operation(Generic[T]):
-    """A submitted request: an awaitable, and a future of asyncio in a loop of asyncio."""
+    """A request that has begun: an awaitable, and a future in a loop of asyncio."""
 
     _asyncio_future_blocking: bool
     def __await__(self) -> Generator[Any, None, T]: ...
@@ -44,8 +44,8 @@ class RawFile:
         The buffer cannot be resized before the engine is done with it.
         """
     def write_at(self, data: Buffer, offset: int) -> Operation[int]:
-        """Write all of ``data`` at ``offset``; return the number of bytes. Do not change it
-        meanwhile."""
+        """Write all of ``data`` at ``offset``; return the number of bytes. Do not change ``data``
+        before the end."""
     def write_now(self, data: bytes, offset: int) -> None: ...
     def read_many(self, ranges: Iterable[tuple[int, int]]) -> Operation[list[bytes]]:
         """Read many ranges, offset and length each, in one submission."""
@@ -57,21 +57,23 @@ class RawFile:
     def sync_range(self, offset: int, length: int = 0) -> Awaitable[None]:
         """Make ``length`` bytes from ``offset`` on durable; 0: everything from there on."""
     def advise(self, advice: Advice, offset: int = 0, length: int = 0) -> Operation[None]:
-        """Tell the engine how a part of the file will be used; length 0: to the end."""
+        """Announce the use of a part of the file: ``normal``, ``random``, ``sequential``,
+        ``willneed`` or ``dontneed``; length 0: to the end."""
     def size(self) -> Operation[int]:
         """Return the size in bytes."""
     def resize(self, size: int) -> Operation[int]: ...
     def close_at(self) -> Operation[None]: ...
     def abandon(self) -> None: ...
     def fileno(self) -> int:
-        """Return the descriptor number, which is open as long as the file is."""
+        """Return the descriptor number."""
     @property
     def closed(self) -> bool: ...
     @property
     def is_open(self) -> bool: ...
     @property
     def alignment(self) -> tuple[int, int] | None:
-        """The numbers that must divide offset and length, and the address, of direct requests."""
+        """The numbers that must divide offset and length, and the address, of direct requests;
+        ``None`` for other files."""
 
 class LentPart:
     """A piece of the cache, which does not change while views of it exist."""

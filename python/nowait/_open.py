@@ -113,12 +113,12 @@ def open(
 
     ``encoding``, ``errors`` and ``newline`` work as in the built-in ``open``; the default encoding
     is utf-8. ``buffering`` is the size of the write buffer in bytes: 0, no buffer; 1, a line of
-    text; -1, a suitable size.
+    text; -1, 64 KiB.
 
     ``cache`` is the cache through which the file is read and written: ``host``, the kernel's,
     shared with all programs; ``user``, nowait's own, in the process, for files that no other
     program changes meanwhile; ``direct``, none: offsets and lengths are multiples of
-    ``File.alignment``. The default is ``host``, or the value of the environment variable
+    ``File.alignment[0]``. The default is ``host``, or the value of the environment variable
     ``NOWAIT_CACHE``.
 
     ``durable`` makes every write durable before it ends; a new file gets ``permissions``, less the

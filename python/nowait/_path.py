@@ -26,11 +26,10 @@ BATCH = 256
 
 
 class Path(pathlib.PurePosixPath):
-    """A path, as `pathlib.Path`: methods that access the file system are awaited, each call on a
-    thread.
+    """A path with methods of `pathlib.Path`, up to Python 3.13, which are awaited.
 
-    Use `iterdir`, `glob`, `rglob` and `walk` with ``async for``. `open`, `read_bytes`, `read_text`,
-    `write_bytes` and `write_text` are nowait's own.
+    `iterdir`, `glob`, `rglob` and `walk` are for ``async for``. `open`, `read_bytes`, `read_text`,
+    `write_bytes` and `write_text` use nowait.
     """
 
     __slots__ = ()

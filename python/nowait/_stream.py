@@ -134,7 +134,7 @@ class Stream(RawFile):
                     return self._ahead.take(-1) if line is None else line
 
     async def readlines(self, hint: int | None = -1, /) -> list[bytes]:
-        """Read all lines, or lines until they have ``hint`` bytes together."""
+        """Read all lines, or lines until they have more than ``hint`` bytes together."""
         if hint is None or hint <= 0:
             return io.BytesIO(await self.read()).readlines()
         lines: list[bytes] = []
@@ -186,8 +186,9 @@ class Stream(RawFile):
     async def write(self, data: Buffer, /) -> int:
         """Write all of ``data`` at the position; return the number of bytes.
 
-        The stream buffers the data, and writes its buffer to the file when it is full, and at a
-        `flush`, `seek`, `sync`, or `close`. If that fails, one of the next calls raises the error.
+        The stream buffers the data, and writes its buffer to the file when it is full, and for a
+        `flush`, `seek`, `truncate`, sync, `close` or read. If that fails, the next call that waits
+        for it raises the error.
         """
         count = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
         if not self._gather(data, count):
@@ -224,7 +225,7 @@ class Stream(RawFile):
                 await self._settle()
 
     async def writelines(self, lines: Iterable[Buffer], /) -> None:
-        """Write lines one after another. They have their line ends already."""
+        """Write lines, which have their line ends, one after another."""
         for line in lines:
             await self.write(line)
 
@@ -377,8 +378,8 @@ class Stream(RawFile):
         """Write the buffered data to the file, and close it.
 
         Requests in flight continue. The last close of a file with the cache `user` also writes the
-        data that nowait has cached, and raises the error if it cannot. Cancelling the wait loses
-        nothing: the writes continue, and the file is closed behind them.
+        data that nowait has cached, and raises the error if it cannot. If the
+        wait is cancelled, the writes continue, and then the file is closed.
         """
         if self._is_unwritten():
             # Run this also if the task is cancelled before its first step.
@@ -425,7 +426,7 @@ class Stream(RawFile):
         return self._can_write
 
     def seekable(self) -> bool:
-        """Return true: every file here has a position."""
+        """Return true."""
         self._check_open()
         return True
 

@@ -36,7 +36,7 @@ class Mark(NamedTuple):
 
 
 class TextFile:
-    """An open file of text, made by `open`: the methods of `io.TextIOWrapper`, to be awaited.
+    """An open file of text, made by `open`, with awaited methods of `io.TextIOWrapper`.
 
     `buffer` is the file of bytes below; its positional requests see text written here after
     `flush`. A file of text belongs to one event loop at a time.
@@ -129,7 +129,7 @@ class TextFile:
                     return self._ahead.take(-1) if line is None else line
 
     async def readlines(self, hint: int | None = -1, /) -> list[str]:
-        """Read all lines, or lines until they have ``hint`` characters together."""
+        """Read all lines, or lines until they have more than ``hint`` characters together."""
         lines: list[str] = []
         if hint is None or hint <= 0:
             rest = Lines("", "\n" if self._newline is None else self._newline)
@@ -181,8 +181,9 @@ class TextFile:
     async def write(self, text: str, /) -> int:
         """Write all of ``text`` at the position; return the number of characters.
 
-        The stream buffers the text, and writes its buffer to the file when it is full, and at a
-        `flush`, `seek`, `sync`, or `close`. If that fails, one of the next calls raises the error.
+        The stream buffers the text, and writes its buffer to the file when it is full, and for a
+        `flush`, `seek`, `truncate`, sync, `close` or read. If that fails, the next call that waits
+        for it raises the error.
         """
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
@@ -209,7 +210,7 @@ class TextFile:
         return len(text)
 
     async def writelines(self, lines: Iterable[str], /) -> None:
-        """Write lines one after another. They have their line ends already."""
+        """Write lines, which have their line ends, one after another."""
         for line in lines:
             await self.write(line)
 
@@ -236,7 +237,7 @@ class TextFile:
     # The position.
 
     async def seek(self, position: int, whence: int = os.SEEK_SET, /) -> int:
-        """Go to the beginning, the end, or a position that `tell` has returned; return it."""
+        """Go to the beginning, the end, or a position from `tell`; return the new position."""
         async with self._lock:
             self._check_open()
             if whence == os.SEEK_CUR:
@@ -276,7 +277,7 @@ class TextFile:
             self._ahead.take(count)
 
     async def tell(self) -> int:
-        """Return the position, for `seek`: a number without any other meaning.
+        """Return the position, for `seek`.
 
         The position is the offset of the next byte if the decoder needs no state there and
         translates no lines.
@@ -391,7 +392,7 @@ class TextFile:
         return found
 
     def fileno(self) -> int:
-        """Return the descriptor number, which is open as long as the file is."""
+        """Return the descriptor number."""
         return self.buffer.fileno()
 
     def readable(self) -> bool:
@@ -403,7 +404,7 @@ class TextFile:
         return self.buffer.writable()
 
     def seekable(self) -> bool:
-        """Return true: every file here has a position."""
+        """Return true."""
         return self.buffer.seekable()
 
     def isatty(self) -> bool:

@@ -26,7 +26,7 @@ async def read_text(
     errors: str | None = None,
     newline: str | None = None,
 ) -> str:
-    """Read a whole file as text, decoded as the built-in ``open`` does it."""
+    """Read a whole file as text, utf-8 unless ``encoding`` is given."""
     data = await read_bytes(path)
     return io.TextIOWrapper(io.BytesIO(data), encoding or "utf-8", errors, newline).read()
 
@@ -36,7 +36,7 @@ def write_bytes(path: StrOrBytesPath, data: Buffer, *, atomic: bool = False) -> 
 
     ``atomic`` writes another file beside it, makes that durable, and renames it: the path has the
     complete old or new content at every moment and after a crash. The new file gets the permissions
-    of the old one.
+    and the owner of the old one.
     """
     return _nowait.write_whole(os.fsdecode(path), data, atomic)
 
@@ -50,7 +50,7 @@ async def write_text(
     *,
     atomic: bool = False,
 ) -> int:
-    """Write text, encoded as the built-in ``open`` does it; return the number of characters."""
+    """Write text, utf-8 unless ``encoding`` is given; return the number of characters."""
     encoded = io.BytesIO()
     writer = io.TextIOWrapper(encoded, encoding or "utf-8", errors, newline)
     writer.write(text)
@@ -60,5 +60,5 @@ async def write_text(
 
 
 def copy(source: StrOrBytesPath, destination: StrOrBytesPath) -> Operation[int]:
-    """Copy a file and its permissions; return the number of bytes. An existing file is replaced."""
+    """Copy content and permissions to a new or existing file; return the number of bytes."""
     return _nowait.copy_whole(os.fsdecode(source), os.fsdecode(destination))
