@@ -10,7 +10,7 @@
 //!   their end.
 //!
 //! So either the write sees the mark, or the open sees the write. A writer never waits, and takes
-//! no lock unless an open waits.
+//! no lock while no inode is marked.
 
 use crate::{Context, order::InodeKey};
 use core::hash::{BuildHasher, BuildHasherDefault};
