@@ -1,4 +1,4 @@
-//! A decoded request, on which no work has been done yet.
+//! A decoded request, and how much of it is done.
 
 use core::ops::Range;
 use nowait_block::{Bio, BioOp, Segments};
@@ -77,7 +77,7 @@ pub fn open_for(fd: i32) -> Result<Flags, Errno> {
     if flags & O_PATH != 0 { Err(Errno::BADF) } else { Ok(Flags::Read(flags)) }
 }
 
-/// One request as the application wrote it.
+/// A decoded request, and the number of bytes transferred so far.
 ///
 /// Made only by [`Command::new`], whose caller promises that the segments live long enough.
 #[derive(Clone, Debug)]
@@ -108,8 +108,8 @@ pub struct Command {
 pub const LEN_MAX: u64 = 0x7fff_f000;
 
 impl Command {
-    /// Makes a command without flags and priority; `file` is the descriptor and its status flags
-    /// (see [`open_for`]).
+    /// Makes a command with no `RWF_*` flags and with priority 0; `file` is the descriptor and its
+    /// status flags (see [`open_for`]).
     ///
     /// # Safety
     /// The segments stay valid for `kind` until the command's event has been delivered, or are
@@ -194,8 +194,8 @@ impl Command {
         }
     }
 
-    /// Returns `true` if a result of 0 from a transfer with RWF_NOWAIT means the end of the file.
-    /// Before Linux 5.11 such a read also returns 0 at a page that is marked for readahead.
+    /// Returns `true` if the command is over after a transfer with RWF_NOWAIT that returned 0.
+    /// Before Linux 5.11 a read also returns 0 at a page that is marked for readahead.
     pub(crate) fn seems_over(&self) -> bool {
         if self.kind != Kind::Read || self.is_complete() || self.wants_nowait() {
             return true;
@@ -279,7 +279,8 @@ impl Command {
             || (self.flags.bits() & O_APPEND != 0 && self.rw_flags & rwf::NOAPPEND == 0)
     }
 
-    /// Returns `true` if a write changes the bytes at its offset, so that it may be repeated.
+    /// Returns `true` if a write may be repeated or split: it does not append and need not be
+    /// atomic.
     pub(crate) fn is_positioned(&self) -> bool {
         !self.is_append() && self.rw_flags & rwf::ATOMIC == 0
     }

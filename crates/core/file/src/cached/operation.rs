@@ -75,7 +75,7 @@ impl UserOperation {
     }
 
     /// Makes a write of all segments at byte `offset`. The write ends when the data are durable as
-    /// `durable` says.
+    /// `durable` says; with `None`, when they are cached.
     ///
     /// # Safety
     /// The segments are valid until the operation is dropped.

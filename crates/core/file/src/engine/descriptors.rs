@@ -55,7 +55,8 @@ impl Engine {
     }
 
     /// Called before the application closes or replaces the descriptor `number`, or any (`None`).
-    /// Waits for a thread that is about to use it.
+    /// Waits at most a second for threads that use the number, and at most ten milliseconds for the
+    /// engine to close a file kept for it.
     pub fn closing(&self, number: Option<i32>) {
         match number {
             Some(number) => self.closes().closed(number),

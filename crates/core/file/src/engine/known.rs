@@ -1,4 +1,4 @@
-//! Facts about the process, its files, and the kernel, each found out once.
+//! Facts about the process, its files, and the kernel.
 
 use crate::{
     Command, Kind,

@@ -23,7 +23,7 @@ use std::{
 pub(crate) struct Threads {
     workers: OnceLock<Box<dyn Workers>>,
     pub(crate) driver: Driver,
-    /// The loop whose turns the owner makes, if the engine has no threads.
+    /// The driver's loop, if the owner makes its turns.
     pub(super) owned: Owned,
     /// Contexts whose callers sleep in event loops of their own.
     loops: Mutex<Vec<Weak<Context>>>,
@@ -51,7 +51,7 @@ impl Threads {
     }
 
     pub(crate) fn workers(&self) -> &dyn Workers {
-        // Set before `start` returns; no thread has a reference to the engine earlier.
+        // Set before `start` returns; until then the engine has no requests.
         self.workers.get().expect("the engine has been started").as_ref()
     }
 

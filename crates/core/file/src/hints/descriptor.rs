@@ -86,7 +86,7 @@ impl DescriptorHints {
     }
 
     /// Returns the slot of a descriptor. If any number of that slot was closed since the last use,
-    /// clears the slot first.
+    /// clears the slot first, apart from its score.
     fn slot(&self, fd: i32) -> usize {
         let slot = fd as usize % SLOTS;
         let closes = self.closes.count_of_slot(slot);
@@ -113,7 +113,8 @@ impl DescriptorHints {
         skipped >= PROBE_EVERY
     }
 
-    /// Returns the remembered status flags of `fd`, as long as they may be used.
+    /// Returns the remembered status flags of `fd`, and counts one use of them; `None` if they are
+    /// not known or used up.
     pub(crate) fn status_flags(&self, fd: i32) -> Option<Flags> {
         let slot = &self.flags[self.slot(fd)];
         let known = slot.load(Relaxed);

@@ -15,7 +15,8 @@ pub type InodeKey = (u64, u64);
 pub struct FileState {
     /// The inode.
     pub key: InodeKey,
-    /// The number of bytes in the file; `u64::MAX` for block devices, whose end no write moves.
+    /// The number of bytes in the file; `u64::MAX` if it is no regular file: no write moves the end
+    /// of a block device.
     pub end: u64,
 }
 
@@ -62,7 +63,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Returns the reach of a request that does not move the end of the file.
+    /// Returns the reach of a request that leaves no hole before its bytes.
     pub fn new(range: Range<u64>, access: Access) -> Reach {
         Reach { hole_start: range.start, range, access }
     }

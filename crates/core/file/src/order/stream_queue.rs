@@ -1,4 +1,5 @@
-//! Requests on one stream take effect one after another, in the order of submission.
+//! Requests on one stream and in one direction take effect one after another, in the order of
+//! submission.
 //!
 //! Only the first request of a line acts; its end kicks the next. To join or leave a line, even
 //! from the middle, takes one look-up in a tree, however many requests wait.

@@ -12,7 +12,7 @@ use nowait_sys::{
 };
 use std::sync::{Arc, Weak};
 
-/// The contexts that may have such requests.
+/// The contexts that may have direct requests that the kernel may carry out after later ones.
 #[derive(Default)]
 pub(crate) struct Unordered {
     /// The numbers of such reads and writes in all contexts. Mostly both are 0, and no table is
@@ -31,7 +31,8 @@ impl Unordered {
         contexts.push((context.own.direct.submitter.clone(), Arc::downgrade(context)));
     }
 
-    /// Returns `true` if there is no such request.
+    /// Returns `true` if no context has a direct request that the kernel may carry out after later
+    /// ones.
     pub(crate) fn is_empty(&self) -> bool {
         self.counts.iter().all(|count| count.load(Relaxed) == 0)
     }
