@@ -1,8 +1,8 @@
 //! From a command to an event or a request: validation, and the choice of the route.
 //!
 //! Nothing in this module waits for data or readiness; docs/internals/requests.md lists the
-//! exceptions. A command is either refused with an errno, or completed at once, or made into a
-//! `FileOperation` that an own queue, the driver or a worker carries on.
+//! exceptions. A command is either refused with an errno, or completed at once, or goes on as a
+//! direct request on the own queue or as a `FileOperation`.
 
 mod attempt;
 mod batch;
@@ -231,8 +231,8 @@ impl Submission<'_> {
         self.batch.take_places_before((command, end), self.context);
     }
 
-    /// Does the same again for a write that moves the end of the file: earlier requests must find
-    /// the old end.
+    /// Calls `commit_before` again for a write that moves the end of the file: earlier requests
+    /// must find the old end.
     fn commit_before_end(&mut self, command: &Command, stat: &Stat) {
         let end = FileState::of(stat).end;
         if (command.offset as u64).saturating_add(command.len) > end {
@@ -240,7 +240,7 @@ impl Submission<'_> {
         }
     }
 
-    /// Starts the queued direct requests. Refused ones go on elsewhere, still inside submit:
+    /// Starts the queued direct requests. Refused ones move to other routes, still inside submit:
     /// afterwards the application may close their files.
     fn commit_own(&mut self) {
         self.uncommitted.clear();

@@ -44,8 +44,7 @@ pub(crate) const CLEAN_NS: u64 = 1_000_000_000;
 #[derive(Default)]
 pub struct Driver {
     inbox: RunList<FileOperation>,
-    /// Requests that were handed over and not started. Other threads only check whether there are
-    /// any; the driver takes them out.
+    /// Requests that were handed over and not started; only the driver's thread uses them.
     waiting: Mutex<Waiting>,
     /// Bios of the page cache, from threads without a queue.
     bios: Mutex<Vec<Bio>>,

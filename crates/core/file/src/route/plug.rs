@@ -81,7 +81,7 @@ impl Plug {
         }
     }
 
-    /// Keeps an empty plug for this thread's next run.
+    /// Keeps the plug for this thread's next run if it is empty; otherwise drops it.
     pub fn put_back(plug: Box<Plug>) {
         if plug.is_empty() && END.of_this_thread().is_ok() {
             SPARE.with(|spare| spare.set(Some(plug)));
@@ -166,7 +166,7 @@ impl Plug {
         self.driver_bios.push_back(bio);
     }
 
-    /// Returns `true` if bios for the driver's queue found no room there.
+    /// Returns `true` if bios found no room in the driver's queue.
     pub fn is_backed_up(&self) -> bool {
         !self.driver_bios.is_empty()
     }
@@ -209,8 +209,9 @@ impl Plug {
             && self.deferred.is_empty()
     }
 
-    /// Hands everything over: each backend gets its bios and one commit, and the driver gets its
-    /// requests in one step. `served` is the context whose own queue gets the own bios.
+    /// Hands everything over, except bios for which the driver's queue has no room: each backend
+    /// gets its bios, and the driver gets its requests in one step. `served` is the context whose
+    /// own queue gets the own bios.
     pub fn flush(&mut self, served: Option<&Arc<Context>>) {
         self.route_cache_bios(served);
         // Before the driver's requests are handed over, because refused requests join them.
@@ -296,8 +297,8 @@ impl Plug {
         }
     }
 
-    /// Gives the driver's bios to its queue, as many as there is room for. Called by the driver
-    /// only.
+    /// Gives the driver's bios to its queue, as many as there is room for; bios with other
+    /// credentials go to the workers. Called by the driver only.
     fn fill(&mut self, queue: &dyn BlockBackend) {
         if self.driver_bios.iter().all(|bio| bio.hints.credentials.is_none()) {
             return queue_until_full(queue, &mut self.driver_bios);

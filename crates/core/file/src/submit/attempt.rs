@@ -23,7 +23,7 @@ pub(crate) enum Attempt {
 }
 
 impl Submission<'_> {
-    /// Returns `true` if an earlier request on the same bytes is in flight.
+    /// Returns `true` if an earlier request that the command must not overtake is in flight.
     pub(super) fn must_wait(
         &self,
         command: &Command,

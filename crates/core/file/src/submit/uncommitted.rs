@@ -37,7 +37,7 @@ impl Uncommitted {
 
     /// Adds a request that was queued.
     pub(super) fn push(&mut self, command: &Command, file: Option<FileState>) {
-        // The writes here do not move the end of their file.
+        // Queued direct writes do not move the end of their file.
         let reach = Reach::of(command, u64::MAX);
         self.writes |= reach.access == Access::Write;
         self.requests.push(Queued { fd: command.fd, key: file.map(|file| file.key), reach });
