@@ -47,10 +47,8 @@ use rustc_hash::FxHashMap;
 use std::sync::{Arc, Weak};
 pub use writers::Writer;
 
-/// The user files by inode, with the lock held.
 type Files<'a> = MutexGuard<'a, FxHashMap<InodeKey, Entry>>;
 
-/// The entry of an inode.
 #[derive(Debug)]
 enum Entry {
     /// A file that was opened, and may have been dropped since.

@@ -62,7 +62,6 @@ impl Flags {
         }
     }
 
-    /// Returns `true` if the flags were remembered from an earlier request.
     pub(crate) fn are_remembered(self) -> bool {
         matches!(self, Flags::Remembered(_))
     }
@@ -160,7 +159,6 @@ impl Command {
         self.done as u32
     }
 
-    /// Returns `true` if all is transferred.
     pub(crate) fn is_complete(&self) -> bool {
         self.done >= self.len
     }
@@ -233,7 +231,6 @@ impl Command {
         bio
     }
 
-    /// Returns the operation of the bio that carries the command.
     fn bio_op(&self) -> BioOp {
         match self.kind {
             Kind::Read => BioOp::Read,

@@ -415,14 +415,12 @@ impl Drop for Context {
     }
 }
 
-/// The state of a context at the driver's last tick.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LastTick {
     /// How often the program had looked for events; `None`: there was no tick yet.
     waits: Option<u64>,
     /// The number of ticks in a row at which nothing was in flight.
     idle_ticks: u32,
-    /// The result of [`Context::leaves_unread`].
     is_unread: bool,
     deferred: Look,
 }

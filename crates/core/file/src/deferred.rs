@@ -56,7 +56,6 @@ pub(crate) enum Back {
 const TURNS_MAX: usize = 64;
 
 impl DeferredRequests {
-    /// Returns how many requests wait.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
@@ -80,7 +79,6 @@ impl DeferredRequests {
     }
 }
 
-/// The state of the list at some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Look {
     last: u64,

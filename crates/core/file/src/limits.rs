@@ -74,7 +74,6 @@ impl Throttle {
         }
     }
 
-    /// Returns how many requests are counted.
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(Relaxed)
     }

@@ -250,7 +250,6 @@ impl Backends for Rings {
     }
 }
 
-/// The kernel's AIO.
 #[derive(Default)]
 struct NativeAio {
     tags: Arc<Tags>,

@@ -56,7 +56,6 @@ pub struct FileOperation {
     waited_for_order: bool,
     /// `true`: the kernel's AIO would have completed the request inside io_submit.
     is_synchronous: bool,
-    /// The request's key among the context's requests.
     in_flight: Option<InFlightKey>,
     /// The links to the request before this one and to that after it.
     links: Option<Box<Links>>,
@@ -76,7 +75,6 @@ pub(crate) enum Body {
     Ended,
 }
 
-/// A request's place in the order of its inode or stream.
 enum OrderPlace {
     None,
     Overlap(Ticket),
@@ -103,7 +101,6 @@ impl Iteration<'_, '_> {
         }
     }
 
-    /// Ends the request with the number of bytes transferred.
     fn transferred(&self) -> Step {
         Step::Done(Ok(self.command.transferred()))
     }
@@ -398,7 +395,6 @@ impl FileOperation {
         }
     }
 
-    /// Delivers the event, and ends the link of this request.
     fn deliver(&mut self, engine: &Engine, result: Result<u32, Errno>) {
         let deliver = || {
             self.target.deliver(result);

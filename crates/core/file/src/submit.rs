@@ -187,7 +187,6 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Starts the rest of the command, according to its kind.
     fn decide(&mut self, command: &mut Command, target: EventTarget) -> Result<Started, Errno> {
         match command.kind {
             Kind::Poll(events) => self.poll(events, command, target),
@@ -205,13 +204,11 @@ impl<'a> Submission<'a> {
         Started::Completed(result)
     }
 
-    /// Counts bytes that were copied inside submit.
     pub(crate) fn copied(&mut self, bytes: usize) {
         self.inline_left = self.inline_left.saturating_sub(bytes);
         self.context.hints.burst.copied(bytes);
     }
 
-    /// Hands over the requests that were started since the last call.
     fn hand_over(&mut self) {
         if !self.uncommitted.is_empty() {
             self.commit_own();
@@ -247,7 +244,6 @@ impl Submission<'_> {
         self.carry_elsewhere(self.context.own.commit());
     }
 
-    /// Moves requests that the own queue has refused to other routes.
     fn carry_elsewhere(&mut self, refused: Refused) {
         if refused.bios.is_empty() && refused.undecided.is_empty() {
             return;

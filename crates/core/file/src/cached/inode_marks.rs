@@ -47,7 +47,6 @@ impl InodeMarks {
     }
 }
 
-/// The mark of one user file.
 #[derive(Debug)]
 pub(crate) struct Mark {
     marks: Arc<InodeMarks>,

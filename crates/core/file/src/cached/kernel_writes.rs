@@ -111,7 +111,6 @@ impl KernelWrites {
         self.first[usize::from(first)].is_zero() || self.second[usize::from(second)].is_zero()
     }
 
-    /// Returns `true` if this counter of unknown inodes counts no write in flight.
     fn none_unknown(&self, index: usize) -> bool {
         self.unknown[index].0.is_zero()
     }
@@ -145,7 +144,6 @@ impl KernelWrite<'_> {
         places
     }
 
-    /// Turns the guard into one that a request keeps.
     pub(crate) fn keep(self, context: &Arc<Context>) -> KeptWrite {
         KeptWrite::of(self.forget(), context)
     }
@@ -164,7 +162,6 @@ pub(crate) struct KeptWrite {
 }
 
 impl KeptWrite {
-    /// Makes the guard of a write that `forget` has left counted.
     pub(crate) fn of(places: Places, context: &Arc<Context>) -> KeptWrite {
         KeptWrite { context: context.clone(), places }
     }

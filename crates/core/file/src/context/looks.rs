@@ -42,7 +42,6 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// Returns how often the program has looked for events.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }

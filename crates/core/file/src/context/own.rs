@@ -66,7 +66,6 @@ impl OwnQueue {
         self.queue.as_ref().map_or(0, |own| own.in_flight()) + self.unrun.load(Relaxed)
     }
 
-    /// Returns `true` if completions were collected and not yet handled.
     pub(super) fn has_unrun(&self) -> bool {
         self.unrun.load(Relaxed) > 0
     }
@@ -91,7 +90,6 @@ impl OwnQueue {
         Ok(())
     }
 
-    /// Asks for the end of the bio with this token, if it is in this queue.
     pub(crate) fn cancel_bio(&self, token: u64) {
         self.queue.iter().for_each(|own| own.cancel(token));
     }

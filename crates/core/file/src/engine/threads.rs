@@ -34,7 +34,6 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Makes the threads' state for `engine`; no thread runs yet.
     pub(super) fn new(engine: &Weak<Engine>, executor: Executor) -> Threads {
         let cpus = match executor {
             Executor::Threads => thread::available_parallelism().map_or(1, |n| n.get() as u32),
@@ -149,7 +148,6 @@ impl Engine {
     }
 }
 
-/// Returns the function that records panics of workers.
 fn note_failures(engine: Weak<Engine>) -> OnPanic {
     Arc::new(move |cause| {
         let engine = engine.upgrade();

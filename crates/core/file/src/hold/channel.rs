@@ -72,7 +72,6 @@ impl FdChannel {
         core::iter::once(self.local.raw()).chain(self.remote_here.get().map(Fd::raw))
     }
 
-    /// Keeps the remote end in the application's table.
     pub(super) fn keep_remote(&self, remote: Fd) {
         let _ = self.remote_here.set(remote);
     }

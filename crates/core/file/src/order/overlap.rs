@@ -40,7 +40,6 @@ struct Entry {
     waiting: Option<Waiting>,
 }
 
-/// A request that waits for earlier requests.
 struct Waiting {
     /// The number of earlier requests that are still in its way.
     number: usize,
@@ -84,13 +83,11 @@ impl Place {
         Place { access, digits: u64::BITS - (end - start).leading_zeros(), start, number }
     }
 
-    /// Returns the lowest place of an access and a number of digits.
     fn first(access: Access, digits: u32) -> Place {
         Place { access, digits, start: 0, number: 0 }
     }
 }
 
-/// The requests on one inode.
 struct Inode {
     entries: BTreeMap<Place, Entry>,
     /// The writes that leave a hole behind the end of the file, by their position in the order of

@@ -40,7 +40,6 @@ impl StreamTicket {
     }
 }
 
-/// The lines of all streams.
 #[derive(Default)]
 pub(crate) struct StreamQueues {
     lines: Mutex<FxHashMap<InodeKey, Line>>,
@@ -49,7 +48,6 @@ pub(crate) struct StreamQueues {
 }
 
 impl StreamQueues {
-    /// Returns `true` if all lines are empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Acquire) == 0
     }

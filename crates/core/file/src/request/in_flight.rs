@@ -6,7 +6,6 @@ use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::{cmp::Reverse, collections::hash_map::Entry, sync::Arc};
 
-/// One request in flight.
 struct Known {
     number: u64,
     /// `true`: the request may wait for ever: a poll, or a stream that waits for its peer.
@@ -28,7 +27,6 @@ struct Table {
 #[derive(Default)]
 pub(crate) struct InFlight(Mutex<Table>);
 
-/// The key by which a request is removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
     obj: u64,
@@ -49,7 +47,6 @@ impl InFlight {
         }
     }
 
-    /// Removes a request that has ended.
     pub(crate) fn remove(&self, key: Key) {
         let mut table = self.0.lock();
         let Entry::Occupied(mut first) = table.by_obj.entry(key.obj) else { return };

@@ -61,7 +61,6 @@ impl StreamBody {
         Body::Stream(StreamBody::new(carrier, StreamWait::Poll, None))
     }
 
-    /// Begins to wait, or goes on waiting.
     pub(super) fn dispatch(&mut self, it: &mut Iteration<'_, '_>) -> Step {
         self.asks = matches!(self.wait, StreamWait::Ready | StreamWait::Worker);
         self.dispatch_by(self.carrier.route, it)
@@ -92,7 +91,6 @@ impl StreamBody {
         }
     }
 
-    /// Continues after the end of a bio.
     pub(super) fn complete(
         &mut self,
         it: &mut Iteration<'_, '_>,
@@ -278,7 +276,6 @@ fn ask_otherwise(command: &Command, fd: i32) -> Option<Result<usize, Errno>> {
     })
 }
 
-/// Returns the memory of the command's remaining bytes.
 fn rest(command: &Command) -> Segments {
     let rest = command.segments.after(command.done as usize);
     let left = (command.len - command.done) as usize;

@@ -206,7 +206,6 @@ impl Driver {
     }
 }
 
-/// A context that the driver checks.
 struct Watched {
     context: Weak<Context>,
     last: LastTick,
@@ -265,7 +264,6 @@ fn flow(request: &Arc<Request<FileOperation>>) -> u64 {
     request.prepare(|operation, _| Arc::as_ptr(&operation.target.context) as u64)
 }
 
-/// The driver's loop.
 pub(crate) struct Run {
     engine: Arc<Engine>,
     queue: Arc<dyn BlockBackend>,

@@ -34,7 +34,6 @@ pub(crate) struct OwnPump {
 }
 
 impl OwnPump {
-    /// Makes the pump that brings the completions of `queue` to `context`.
     pub(crate) fn new(queue: Arc<dyn BlockBackend>, context: &Arc<Context>) -> OwnPump {
         OwnPump {
             queue,

@@ -231,7 +231,7 @@ impl Plug {
             self.fill(queue.as_ref());
         }
         while !self.worker_bios.is_empty() {
-            // The workers' queue has room for 65,536 bios, and the workers empty it by themselves.
+            // The workers' queue has room for 2^20 bios, and the workers empty it by themselves.
             queue_until_full(self.engine.threads.workers(), &mut self.worker_bios);
         }
         if !self.over.is_empty() {
@@ -268,7 +268,6 @@ impl Plug {
         }
     }
 
-    /// Puts deferred requests on the lists of their contexts.
     fn flush_deferred(&mut self) {
         let mut deferred = self.deferred.drain(..).peekable();
         while let Some(request) = deferred.next() {

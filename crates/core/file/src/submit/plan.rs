@@ -424,7 +424,6 @@ impl Facts {
     }
 }
 
-/// The decision on an attempt of a transfer in submit.
 enum Tries {
     Unknown,
     Yes,

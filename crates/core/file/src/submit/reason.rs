@@ -2,7 +2,7 @@
 
 use nowait_retry::stats::{Counter, Counters};
 
-/// The reason why a request was not completed inside submit. Each has a counter in the report.
+/// Each reason has a counter in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// The data are not in the page cache.
