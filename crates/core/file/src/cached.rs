@@ -82,7 +82,6 @@ pub(crate) struct CachedFiles {
 }
 
 impl CachedFiles {
-    /// Returns the page cache if a user file was ever opened.
     pub(crate) fn cache(&self) -> Option<&Arc<Cache>> {
         self.cache.get()
     }

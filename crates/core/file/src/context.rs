@@ -47,7 +47,6 @@ pub struct Context {
     /// requests.
     exempt_slots: usize,
     pub(crate) watch: Watch,
-    /// The driver's ticks in a row at which no request had waited for the driver.
     calm: Calm,
     pub(crate) looks: Looks,
 }
@@ -226,7 +225,6 @@ impl Context {
         }
     }
 
-    /// Returns `true` if the driver may check the context rarely.
     pub(crate) fn is_calm(&self) -> bool {
         self.calm.is_long()
     }

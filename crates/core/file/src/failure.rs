@@ -98,7 +98,6 @@ impl Drop for RefusedCredentials {
     }
 }
 
-/// The step at which a test wants a panic.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum At {

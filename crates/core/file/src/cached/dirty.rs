@@ -13,7 +13,6 @@ use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// The dirty files that the engine keeps open.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyFiles(Mutex<FxHashMap<InodeKey, Arc<UserFile>>>);
 

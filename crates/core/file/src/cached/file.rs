@@ -24,8 +24,7 @@ const WINDOW_PAGES_MAX: u32 = 512;
 pub struct UserFile {
     pub(super) key: InodeKey,
     pub(super) cached: Arc<CachedFile>,
-    /// Readahead state of requests that come without an open file of their own. It tells several
-    /// sequential streams apart.
+    /// Readahead state of requests that come without an open file of their own.
     pub(super) reads: Arc<OpenFile>,
     /// Counts [`UserHandle`](super::UserHandle)s and the engine's descriptors. References to the
     /// file would not do: requests and the driver have some, too.
@@ -34,7 +33,7 @@ pub struct UserFile {
     /// `true`: reads and writes of the file's blocks bypass the kernel's page cache.
     pub(super) direct: bool,
     /// The version of the file when the cache last had none of its pages. A write by this process
-    /// does not renew it: another process may have written before that write.
+    /// does not renew it: another process may have written before.
     pub(super) seen: Mutex<Version>,
     /// `true`: the open still waits for earlier writes that bypass the cache.
     pub(super) is_opening: AtomicBool,

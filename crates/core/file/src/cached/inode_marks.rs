@@ -9,8 +9,8 @@ use nowait_retry::counter::Counter;
 use rustc_hash::FxHasher;
 use std::sync::Arc;
 
-/// The number of counters, which take 16 KiB. With a hundred user files, about one in forty
-/// look-ups of another inode takes the lock.
+/// Counters; they take 16 KiB. With a hundred user files, about one in forty look-ups of another
+/// inode takes the lock.
 const PLACES: usize = 4096;
 
 /// Counts the user files: in `all`, and in one of `places`, which several inodes share.

@@ -105,7 +105,6 @@ impl UserFile {
         looked.map(|()| self)
     }
 
-    /// Puts the file in the table where other threads find it.
     fn publish(self: &Arc<Self>, files: &mut Files<'_>) {
         files.retain(|_, entry| match entry {
             Entry::Open(file) => file.strong_count() > 0,
@@ -189,7 +188,6 @@ impl UserFile {
     }
 }
 
-/// Returns the file in the form in which bios name it.
 pub(super) fn target(file: &Arc<BothTables>) -> Target {
     Target { fd: -1, file: Some(file.clone()) }
 }

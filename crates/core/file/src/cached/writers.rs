@@ -20,7 +20,6 @@ use nowait_sys::{
 };
 use std::sync::{Arc, Weak};
 
-/// The writers of a user file, and the engine's descriptors for their writes.
 #[derive(Debug, Default)]
 pub(super) struct Writers {
     pub(super) count: Arc<OpenCount>,
@@ -173,7 +172,6 @@ impl Open {
 }
 
 impl Writers {
-    /// Returns the descriptors for writing in the application's table.
     pub(super) fn descriptors(&self) -> Vec<i32> {
         let open = self.open.lock();
         let both = open.iter().flat_map(|open| [&open.direct, &open.tail]);

@@ -91,8 +91,6 @@ impl Context {
     /// Asks the driver to check the requests in flight in the own queue, unless a caller polls the
     /// queue in an event loop; they must be visible to the driver by now.
     pub(crate) fn look_after_own(self: &Arc<Self>) {
-        // A caller in an event loop of its own polls the own queue itself, however long it takes to
-        // come back.
         if self.looks.loop_notifier.get().is_none() {
             self.have_watched();
         }

@@ -5,7 +5,6 @@ use crate::hold::{BothTables, HeldFd, OpenCount};
 use nowait_sys::{Errno, Fd, time::Deadline};
 use std::sync::Arc;
 
-/// The time after which a waiting thread checks its condition again.
 const MOMENT_NS: u64 = 10_000_000;
 /// The longest wait of a close: a device that hangs may keep a descriptor open.
 const CLOSE_NS: u64 = 1_000_000_000;
@@ -33,7 +32,6 @@ impl Engine {
         self.with_room_in(MOMENTS, hold)
     }
 
-    /// Like [`Self::with_room`], but waits at most `moments` times ten milliseconds.
     fn with_room_in<T>(
         &self,
         moments: usize,

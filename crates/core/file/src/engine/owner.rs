@@ -55,7 +55,6 @@ impl Engine {
         true
     }
 
-    /// Makes the driver's loop, whose turns the owner will make.
     pub(crate) fn start_owned(self: &Arc<Self>) -> Result<(), Errno> {
         self.holds.share_table();
         *self.threads.owned.lock() = Some(driver::new_loop(self, None)?);

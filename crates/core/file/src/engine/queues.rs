@@ -46,7 +46,6 @@ impl Queues {
         queue
     }
 
-    /// Called when a context has dropped its queue.
     pub(crate) fn own_queue_dropped(&self) {
         self.own.fetch_sub(1, Relaxed);
     }

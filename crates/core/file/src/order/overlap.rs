@@ -569,7 +569,6 @@ mod tests {
         assert!(orders.is_empty());
     }
 
-    /// A request on a file of any size; an append covers the whole file.
     fn request() -> impl Strategy<Value = Reach> {
         let part = (0u64..40, length()).prop_map(|(start, len)| start..start + len);
         let access = prop_oneof![Just(Access::Read), Just(Access::Write), Just(Access::Sync)];

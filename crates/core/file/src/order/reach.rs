@@ -168,7 +168,6 @@ mod tests {
         }
     }
 
-    /// Carries a request out on a file of bytes. Returns the bytes that a read finds.
     fn carry_out(file: &mut Vec<u8>, (range, access): &(Range<u64>, Access), byte: u8) -> Vec<u8> {
         let (start, end) = (range.start as usize, range.end as usize);
         match access {

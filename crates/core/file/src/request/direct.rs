@@ -167,7 +167,6 @@ impl DirectRequests {
         request.key();
     }
 
-    /// Removes a request whose bio the queue has not taken.
     pub(crate) fn take(&self, key: u64) -> Option<DirectRequest> {
         self.remove(&mut self.table.lock(), key)
     }

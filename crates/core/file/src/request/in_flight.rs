@@ -21,9 +21,9 @@ struct Table {
     last_number: u64,
 }
 
-/// The requests of a context that have not ended. Direct requests on its own queue (`direct.rs`)
-/// are not included, nor copies that only wait for their turn on the driver. A request is added
-/// before its first iteration, and removed when its event is due.
+/// The requests of a context that have not ended. Direct requests that its own queue has accepted
+/// (`direct.rs`) are not included. A request is added before its first iteration, and removed when
+/// its event is due.
 #[derive(Default)]
 pub(crate) struct InFlight(Mutex<Table>);
 

@@ -24,7 +24,6 @@ pub(crate) struct Unordered {
 }
 
 impl Unordered {
-    /// Adds a new context, and removes those that are gone.
     pub(crate) fn add(&self, context: &Arc<Context>) {
         let mut contexts = self.contexts.lock();
         contexts.retain(|(_, context)| context.strong_count() > 0);
@@ -71,7 +70,6 @@ impl Unordered {
         }
     }
 
-    /// Returns the other contexts to which this thread may have submitted such requests.
     fn of_this_thread(&self, own: &Arc<Context>) -> Vec<Arc<Context>> {
         if mistake::makes(Mistake::OvertakeElsewhere) {
             return Vec::new();

@@ -119,7 +119,6 @@ impl Plug {
         self.deferred.push(request);
     }
 
-    /// Sets the turn of the deferred request that runs next.
     pub(crate) fn begin_turn(&mut self, turn: Turn) {
         (self.turn, self.back) = (Some(turn), None);
     }
@@ -451,7 +450,6 @@ fn queue_until_full(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {
     backend.commit();
 }
 
-/// Queues bios; those without room stay in `bios`.
 fn fill_queue(bios: &mut VecDeque<Bio>, queue: impl Fn(Bio) -> Result<(), Bio>) {
     while let Some(bio) = bios.pop_front() {
         if let Err(bio) = queue(bio) {

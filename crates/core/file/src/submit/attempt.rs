@@ -16,7 +16,7 @@ pub(crate) enum Attempt {
     Done(Result<u32, Errno>),
     /// The rest needs a request, for this reason.
     Rest(Reason),
-    /// The file is a stream: it has no offsets.
+    /// The file has no offsets.
     Stream,
     /// The kernel would have refused the request at submission.
     Refused(Errno),

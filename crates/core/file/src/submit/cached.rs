@@ -208,11 +208,11 @@ pub type Transfer<'f> = (&'f UserFile, u64, usize);
 
 /// Prefetches the cache lines that a batch of reads will copy, a few requests ahead.
 ///
-/// Memory is slower than a look-up. So `look` prefetches the headers of all requests of a batch,
-/// and each request's `step` prefetches the bytes of a later request.
+/// `look` prefetches the headers of all requests of a batch, and each request's `step` prefetches
+/// the bytes of a later request.
 #[derive(Debug)]
 pub struct Lookahead {
-    /// Folio numbers by the index of the request; a batch of up to 32 needs no allocation.
+    /// Folio numbers by the index of the request.
     folios: SmallVec<[u32; 32]>,
     what: Ahead,
 }
