@@ -276,8 +276,8 @@ impl Command {
             || (self.flags.bits() & O_APPEND != 0 && self.rw_flags & rwf::NOAPPEND == 0)
     }
 
-    /// Returns `true` if a write may be repeated or split: it does not append and need not be
-    /// atomic.
+    /// Returns `true` if a write neither appends nor is atomic, so that it may be joined with
+    /// others.
     pub(crate) fn is_positioned(&self) -> bool {
         !self.is_append() && self.rw_flags & rwf::ATOMIC == 0
     }

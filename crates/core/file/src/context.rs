@@ -32,8 +32,8 @@ use std::sync::Arc;
 pub struct Context {
     io: IoContext,
     engine: Arc<Engine>,
-    /// The number of the context in its engine; 64 successive ones have different cache lines for
-    /// counts.
+    /// The number of the context in its engine. Numbers that differ modulo 64 use different cache
+    /// lines.
     pub(crate) number: usize,
     pub(crate) own: OwnQueue,
     pub(crate) hints: Hints,
@@ -229,8 +229,9 @@ impl Context {
         self.calm.is_long()
     }
 
-    /// Wakes the polling thread if it waits for several completions at once: requests in the own
-    /// queue now have a place in an order, so it must handle each completion as it comes.
+    /// Makes the driver check each tick, and wakes a polling thread, which may wait for several
+    /// completions at once: requests in the own queue now have a place in an order, so each
+    /// completion must be handled as it comes.
     pub(crate) fn own_ordered(&self) {
         self.watch_closely();
         if self.io.has_poller() {

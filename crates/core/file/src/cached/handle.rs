@@ -55,7 +55,8 @@ impl UserHandle {
             return Ok(());
         }
         let closed = file.write_back_at_close(engine, was_last && is_last);
-        // Closed even if this was the last handle: another handle may have been opened since.
+        // The file is closed for writing even after the last handle: another may have been opened
+        // since.
         let closes_writes = was_last_writer && file.close_writes();
         let (handles, writers) = (file.handles.clone(), file.writers.count.clone());
         let mut counts: Vec<&Arc<OpenCount>> = Vec::new();
