@@ -8,7 +8,7 @@
 //!    first, and so learns whether the kernel refuses it (`submit/uncommitted.rs`). If the kernel
 //!    may carry out or refuse the direct request later, it gets a place when a request comes that
 //!    depends on it (`request/unordered.rs`).
-//! 3. A request that the kernel refuses gets its place before the next request begins.
+//! 3. A request that the kernel refuses gets its place before a request that depends on it begins.
 //!
 //! * [`overlap`]: requests that touch the same bytes of a file, or depend on where it ends
 //! * [`reach`]: the bytes that a request touches

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `Retry` | the request waits for an earlier request (order, link), or for a page of the cache |
 //! | `Queued` | a bio for the rest is in flight, or the driver or a caller will run the request |
-//! | `Done` | everything is transferred, the file has ended, an error occurred, or it was cancelled |
+//! | `Done` | all is transferred, the file has ended, an error occurred, or it was cancelled |
 //!
 //! [`FileOperation`] has the state of every request; its body makes the iterations:
 //!

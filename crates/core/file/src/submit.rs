@@ -86,8 +86,7 @@ pub struct Submission<'a> {
     uncommitted: Uncommitted,
     /// Links of the request that is being started.
     links: Option<Box<Links>>,
-    /// The number of requests that ended in their first iteration and are not yet in the
-    /// statistics.
+    /// The number of commands on user files that were completed at once, not yet in the statistics.
     inline: u64,
     /// The numbers of reads of user files that found all bytes cached, and that did not; not yet in
     /// the statistics.
@@ -102,7 +101,7 @@ impl<'a> Submission<'a> {
         Submission::of(context, usize::MAX)
     }
 
-    /// Begins a submission of `count` requests; a single request is given to the kernel at once.
+    /// Begins a submission of `count` requests. Native AIO gets a single direct request at once.
     pub fn of(context: &'a Arc<Context>, count: usize) -> Submission<'a> {
         Submission {
             context,

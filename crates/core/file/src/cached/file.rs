@@ -56,8 +56,8 @@ pub struct Opened<'a> {
 }
 
 impl Opened<'_> {
-    /// Takes advice, as posix_fadvise(2), for `range` in bytes. `WillNeed` starts the reads and
-    /// `DontNeed` the removal of pages; the call waits for neither.
+    /// Takes advice as posix_fadvise(2) does; only `WillNeed` and `DontNeed` use `range`, in bytes.
+    /// `WillNeed` starts the reads and `DontNeed` the removal of pages; the call waits for neither.
     pub fn advise(&self, engine: &Arc<Engine>, range: Range<u64>, advice: Advice) {
         let (file, reads) = (self.file.cached(), self.reads);
         match advice {
