@@ -1,10 +1,10 @@
 //! Files in the engine's own page cache, which bypass the kernel's page cache.
 //!
 //! All open files of the process that go through this cache see each other's writes at once. Other
-//! processes get close-to-open consistency: an open checks whether the file has changed since, and
-//! a sync or the last close writes dirty pages.
+//! processes get close-to-open consistency: an open drops cached pages if the file has changed
+//! since they were read, and a sync or the last close writes dirty pages.
 //!
-//! * `file`: one for each inode: the cached file, and the engine's own descriptor of it
+//! * `file`: the cached file, one for each inode, with the descriptor by which the engine reads it
 //! * `writers`: who may write the file, and the engine's descriptors for writing
 //! * `handle`: open files that are closed by a call, and the effects of such a close
 //! * `operation`: a read, write or sync of the file
@@ -47,10 +47,8 @@ use rustc_hash::FxHashMap;
 use std::sync::{Arc, Weak};
 pub use writers::Writer;
 
-/// The user files by inode, with the lock held.
 type Files<'a> = MutexGuard<'a, FxHashMap<InodeKey, Entry>>;
 
-/// The entry of an inode.
 #[derive(Debug)]
 enum Entry {
     /// A file that was opened, and may have been dropped since.
@@ -79,12 +77,11 @@ pub(crate) struct CachedFiles {
     marks: Arc<InodeMarks>,
     pub(crate) writes: KernelWrites,
     pub(crate) dirty: Arc<DirtyFiles>,
-    /// How often each inode is open, in any cache mode.
+    /// The number of opens of each inode, in any cache mode.
     opens: Mutex<FxHashMap<InodeKey, usize>>,
 }
 
 impl CachedFiles {
-    /// Returns the page cache if a user file was ever opened.
     pub(crate) fn cache(&self) -> Option<&Arc<Cache>> {
         self.cache.get()
     }
@@ -98,7 +95,7 @@ impl CachedFiles {
         self.dirty.tidy()
     }
 
-    /// Counts a write to the inode that goes to the kernel, until it ends.
+    /// Counts a write to the inode that goes to the kernel, until the returned guard is dropped.
     ///
     /// # Errors
     /// The user file of the inode, if it has one: the write must go through that file.
@@ -111,8 +108,8 @@ impl CachedFiles {
         }
     }
 
-    /// Counts a short write to an inode that was not looked up. Returns `None` if any user file
-    /// exists: the inode may be one of theirs.
+    /// Counts a write to a file whose inode was not looked up, until the returned guard is dropped.
+    /// Returns `None` if any user file exists: the inode may be its own.
     pub(crate) fn begin_unknown(&self, context: &Context) -> Option<KernelWrite<'_>> {
         let write = self.writes.enter_unknown(context);
         (!self.marks.have_any()).then_some(write)
@@ -126,8 +123,8 @@ impl CachedFiles {
         self.files.lock().get(&key).and_then(Entry::file)
     }
 
-    /// Returns the user file that takes a write to this inode. Without one the write goes to the
-    /// kernel; a thread that is opening the file is told of it.
+    /// Returns the user file that takes a write to this inode. Returns `None` if the write goes to
+    /// the kernel; an open in progress is then marked as passed.
     fn for_write(&self, key: InodeKey) -> Option<Arc<UserFile>> {
         match self.files.lock().get(&key)? {
             Entry::Open(file) => file.upgrade(),
@@ -158,9 +155,9 @@ impl Engine {
         *self.user_files.opens.lock().entry(key).or_default() += 1;
     }
 
-    /// Ends the count of an open. Returns `true` if it was the last open of the inode. Data that
-    /// could not be written stay in the page cache until then, because another open file may ask
-    /// for a sync.
+    /// Ends the count of an open. Returns `true` if no other open of the inode is counted. Data
+    /// that could not be written stay in the page cache until the last close, because another open
+    /// file may ask for a sync.
     pub fn count_close(&self, key: InodeKey) -> bool {
         let mut opens = self.user_files.opens.lock();
         let Some(count) = opens.get_mut(&key) else { return true };
@@ -173,8 +170,8 @@ impl Engine {
     }
 
     /// Returns the user file of the inode behind `fd`, in whatever cache mode `fd` was opened:
-    /// while the inode has a user file, every request of the engine on it goes through the page
-    /// cache. Does not wait, and returns `None` while another thread is opening the file.
+    /// requests on the inode go through the page cache while it has a user file. Returns `None`,
+    /// without a wait, while another thread is opening the file.
     pub fn cached(&self, fd: i32) -> Option<Arc<UserFile>> {
         if !self.user_files.marks.have_any() {
             return None;
@@ -198,8 +195,8 @@ impl Engine {
         self.user_files.cache().map(|cache| cache.io_counts())
     }
 
-    /// Writes the dirty data of all user files, and waits until they are written. Each file keeps
-    /// its error.
+    /// Writes the dirty data of all user files, and waits until they are written. Ignores errors: a
+    /// file keeps data that could not be written.
     pub fn write_back(self: &Arc<Self>) {
         for file in self.user_files.all() {
             let _ = file.settle(self);

@@ -1,4 +1,4 @@
-//! A decoded request, on which no work has been done yet.
+//! A decoded request, and how much of it is done.
 
 use core::ops::Range;
 use nowait_block::{Bio, BioOp, Segments};
@@ -62,7 +62,6 @@ impl Flags {
         }
     }
 
-    /// Returns `true` if the flags were remembered from an earlier request.
     pub(crate) fn are_remembered(self) -> bool {
         matches!(self, Flags::Remembered(_))
     }
@@ -77,7 +76,7 @@ pub fn open_for(fd: i32) -> Result<Flags, Errno> {
     if flags & O_PATH != 0 { Err(Errno::BADF) } else { Ok(Flags::Read(flags)) }
 }
 
-/// One request as the application wrote it.
+/// A decoded request, and the number of bytes transferred so far.
 ///
 /// Made only by [`Command::new`], whose caller promises that the segments live long enough.
 #[derive(Clone, Debug)]
@@ -108,8 +107,8 @@ pub struct Command {
 pub const LEN_MAX: u64 = 0x7fff_f000;
 
 impl Command {
-    /// Makes a command without flags and priority; `file` is the descriptor and its status flags
-    /// (see [`open_for`]).
+    /// Makes a command with no `RWF_*` flags and with priority 0; `file` is the descriptor and its
+    /// status flags (see [`open_for`]).
     ///
     /// # Safety
     /// The segments stay valid for `kind` until the command's event has been delivered, or are
@@ -160,7 +159,6 @@ impl Command {
         self.done as u32
     }
 
-    /// Returns `true` if all is transferred.
     pub(crate) fn is_complete(&self) -> bool {
         self.done >= self.len
     }
@@ -194,8 +192,8 @@ impl Command {
         }
     }
 
-    /// Returns `true` if a result of 0 from a transfer with RWF_NOWAIT means the end of the file.
-    /// Before Linux 5.11 such a read also returns 0 at a page that is marked for readahead.
+    /// Returns `true` if the command is over after a transfer with RWF_NOWAIT that returned 0.
+    /// Before Linux 5.11 a read also returns 0 at a page that is marked for readahead.
     pub(crate) fn seems_over(&self) -> bool {
         if self.kind != Kind::Read || self.is_complete() || self.wants_nowait() {
             return true;
@@ -233,7 +231,6 @@ impl Command {
         bio
     }
 
-    /// Returns the operation of the bio that carries the command.
     fn bio_op(&self) -> BioOp {
         match self.kind {
             Kind::Read => BioOp::Read,
@@ -279,7 +276,8 @@ impl Command {
             || (self.flags.bits() & O_APPEND != 0 && self.rw_flags & rwf::NOAPPEND == 0)
     }
 
-    /// Returns `true` if a write changes the bytes at its offset, so that it may be repeated.
+    /// Returns `true` if a write neither appends nor is atomic, so that it may be joined with
+    /// others.
     pub(crate) fn is_positioned(&self) -> bool {
         !self.is_append() && self.rw_flags & rwf::ATOMIC == 0
     }

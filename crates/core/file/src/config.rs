@@ -9,7 +9,8 @@ const REQUESTS_MAX: usize = 1 << 19;
 /// Which backend carries requests that need not block a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BackendChoice {
-    /// The best that works here; never fails.
+    /// The best that works here. [`Parts::of_machine`](crate::Parts::of_machine) takes threads
+    /// only.
     #[default]
     Auto,
     /// io_uring.
@@ -26,7 +27,7 @@ pub enum SubmitMode {
     /// In the submitting thread while that is short, otherwise in the engine's threads.
     #[default]
     Auto,
-    /// In the engine's threads: submit only hands the batch over.
+    /// In the engine's threads, if it may wait for a device: submit hands the request over.
     Offload,
 }
 

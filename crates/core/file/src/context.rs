@@ -1,4 +1,4 @@
-//! A context with a queue of its own.
+//! A context: its slots, events, hints, and own queue if it has one.
 
 mod calm;
 mod counted;
@@ -32,8 +32,8 @@ use std::sync::Arc;
 pub struct Context {
     io: IoContext,
     engine: Arc<Engine>,
-    /// The number of the context in its engine. Contexts with successive numbers count their writes
-    /// in different cache lines.
+    /// The number of the context in its engine. Numbers that differ modulo 64 use different cache
+    /// lines.
     pub(crate) number: usize,
     pub(crate) own: OwnQueue,
     pub(crate) hints: Hints,
@@ -47,7 +47,6 @@ pub struct Context {
     /// requests.
     exempt_slots: usize,
     pub(crate) watch: Watch,
-    /// The driver's ticks in a row at which no request had waited for the driver.
     calm: Calm,
     pub(crate) looks: Looks,
 }
@@ -79,7 +78,7 @@ impl Context {
         self.io.ring().memory().address()
     }
 
-    /// Returns the status flags of the file behind `fd` for a request of this `kind`. They are
+    /// Returns the status flags of the file behind `fd` for a request of this `kind`. They may be
     /// remembered ones if the request can begin with a system call that checks the descriptor
     /// itself. `is_lone`: the submission has no other request.
     ///
@@ -89,7 +88,7 @@ impl Context {
         let hints = &self.hints.descriptors;
         let may_guess = match kind {
             Kind::Read => true,
-            // All other kinds need flags that were just read.
+            // A write without one of these hints needs flags that were just read.
             Kind::Write => {
                 hints.may_be_in_memory(fd) == Some(true)
                     || self.is_calm_for(fd)
@@ -174,7 +173,7 @@ impl Context {
     }
 
     /// Records that a request names this eventfd of the application. Returns `false` if requests
-    /// have named another one: then the kernel must not signal the eventfd.
+    /// have named another one: then the kernel must signal no eventfd for this context.
     pub fn note_counter(&self, number: i32) -> bool {
         let is_only = self.looks.kernel_counter.note_name(number);
         if !is_only {
@@ -188,8 +187,9 @@ impl Context {
         self.looks.kernel_counter.names(number)
     }
 
-    /// Brings the events of requests that have ended, if requests name this eventfd, which the
-    /// calling thread has just read. Waits for events that the driver is bringing at the time.
+    /// Puts the events of requests that have ended in the own queue into the ring, if requests name
+    /// the eventfd `number`, which the calling thread has just read. Waits while the driver is
+    /// doing so.
     pub fn counter_was_read(&self, number: i32) {
         if self.names_counter(number) {
             self.looked_for_events();
@@ -225,13 +225,13 @@ impl Context {
         }
     }
 
-    /// Returns `true` if the driver may check the context rarely.
     pub(crate) fn is_calm(&self) -> bool {
         self.calm.is_long()
     }
 
-    /// Called when requests in the own queue have a place in the order: a thread that waits for
-    /// several completions at once must now handle each as it comes.
+    /// Makes the driver check each tick, and wakes a polling thread, which may wait for several
+    /// completions at once: requests in the own queue now have a place in an order, so each
+    /// completion must be handled as it comes.
     pub(crate) fn own_ordered(&self) {
         self.watch_closely();
         if self.io.has_poller() {
@@ -327,9 +327,10 @@ impl Context {
         Ok(())
     }
 
-    /// Reaps the own queue if no caller does. The driver calls this on its tick, with the state at
-    /// the last one; `hurries` while the process waits for all requests in flight. Returns `None`
-    /// if nothing has been in flight for a while: the driver then stops watching the context.
+    /// Hands over late deferred requests, and reaps the own queue if no caller does. The driver
+    /// calls this on its tick, with the state at the last one; `hurries`: the process waits for all
+    /// requests in flight. Returns `None` if nothing has been in flight for a while: the driver
+    /// then stops watching the context.
     pub(crate) fn tick(self: &Arc<Self>, before: LastTick, hurries: bool) -> Option<LastTick> {
         let is_idle = || self.own.in_flight() == 0 && self.deferred.len() == 0;
         let waits = self.looks.count();
@@ -413,14 +414,12 @@ impl Drop for Context {
     }
 }
 
-/// The state of a context at the driver's last tick.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct LastTick {
     /// How often the program had looked for events; `None`: there was no tick yet.
     waits: Option<u64>,
     /// The number of ticks in a row at which nothing was in flight.
     idle_ticks: u32,
-    /// The result of [`Context::leaves_unread`].
     is_unread: bool,
     deferred: Look,
 }
@@ -431,8 +430,8 @@ pub(crate) struct LastTick {
 const CALM_NS: u64 = 1_000_000_000;
 const CALM_COUNTED_NS: u64 = 100_000_000;
 
-/// The driver stops watching after so many ticks with nothing in flight. The submitter of the next
-/// request then has to wake the driver, which may take the submitter's processor.
+/// The driver stops watching after more than so many ticks with nothing in flight. The submitter of
+/// the next request then has to wake the driver, which may take the submitter's processor.
 const IDLE_TICKS: u32 = 20;
 
 /// Returns how many slots the kernel makes for `nr` requests (`ioctx_alloc`, fs/aio.c).

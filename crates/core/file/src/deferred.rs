@@ -52,11 +52,10 @@ pub(crate) enum Back {
     Missed,
 }
 
-/// The most requests that a thread takes off the list before it looks for events.
+/// The most requests that a thread retries before it looks for events.
 const TURNS_MAX: usize = 64;
 
 impl DeferredRequests {
-    /// Returns how many requests wait.
     pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
@@ -66,7 +65,8 @@ impl DeferredRequests {
         Look { last: self.list.last(), runs: Some(self.runs.load(Relaxed)) }
     }
 
-    /// Called when a thread comes for events and will wait until the deadline: it may block.
+    /// Allows requests to be deferred again if the calling thread, which waits for events until
+    /// `deadline`, may block.
     pub(crate) fn has_caller(&self, deadline: Deadline) {
         if self.lacks_callers.load(Relaxed) && may_block(deadline) {
             self.lacks_callers.store(false, Relaxed);
@@ -79,7 +79,6 @@ impl DeferredRequests {
     }
 }
 
-/// The state of the list at some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Look {
     last: u64,
@@ -161,8 +160,9 @@ impl Context {
         }
     }
 
-    /// If `turn` is `Run`, runs the oldest request by calls that may block. Then retries the others
-    /// without blocking, the oldest first, up to the first that can transfer no byte.
+    /// If `turn` is `Run`, runs the oldest request by calls that may block. Then retries at most
+    /// [`TURNS_MAX`] others without blocking, the oldest first, up to the first that can transfer
+    /// no byte.
     fn run_deferred(self: &Arc<Self>, turn: Turn) {
         let list = &self.deferred.list;
         let _running = list.begin();

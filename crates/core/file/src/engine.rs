@@ -1,4 +1,4 @@
-//! The engine: one for a process, with backends, threads, held files and the order of requests.
+//! The engine: backends, threads, held files and the order of requests.
 
 mod counters;
 mod descriptors;
@@ -32,8 +32,7 @@ use section::Section;
 use std::sync::{Arc, Weak};
 use threads::Threads;
 
-/// The engine of a process. Threads are started with it and end with the process, or with
-/// [`Engine::shutdown`].
+/// An engine. Its threads start with it, and end with the process or with [`Engine::shutdown`].
 pub struct Engine {
     config: Config,
     pub(crate) parts: Parts,
@@ -104,14 +103,14 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Returns how often one of the engine's threads panicked. Each panic is an error in the
-    /// engine, and ended the request that the thread was working on with EIO.
+    /// Returns how many panics the engine has caught. Each is an error in the engine; a panic in an
+    /// iteration ended its request with EIO.
     pub fn failures(&self) -> u64 {
         self.failures.count.load(Relaxed)
     }
 
-    /// Runs `work` on a thread of the engine; a report of a panic names it `doing`. Returns `None`
-    /// if `work` panicked.
+    /// Runs `work` on the calling thread. If it panics, counts the panic, whose report names
+    /// `doing`, and returns `None`.
     pub fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         self.failures.caught(doing, work)
     }
@@ -137,7 +136,7 @@ impl Engine {
         &self.parts.reason
     }
 
-    /// Returns the engine's descriptors in the application's table.
+    /// Returns the engine's descriptors in the application's table, without those of its contexts.
     pub fn descriptors(&self) -> Vec<i32> {
         let mut ours = self.holds.descriptors().collect::<Vec<_>>();
         ours.extend(self.threads.driver.counter.get());

@@ -1,5 +1,5 @@
-//! Panics on threads of the engine. A panic is an error in the engine; it ends the request that the
-//! thread was working on, but neither the program nor the thread.
+//! Panics on threads of the engine. A panic is an error in the engine. It ends neither the program
+//! nor the thread; in an iteration it ends the request with EIO.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use nowait_retry::Step;
@@ -44,7 +44,7 @@ impl Failures {
         self.is_untold.store(true, Relaxed);
     }
 
-    /// Runs `work`; returns `None` if it panicked.
+    /// Runs `work`. If it panics, counts the panic and returns `None`.
     pub(crate) fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(value) => Some(value),
@@ -98,7 +98,6 @@ impl Drop for RefusedCredentials {
     }
 }
 
-/// The step at which a test wants a panic.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum At {

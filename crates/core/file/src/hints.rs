@@ -10,8 +10,9 @@
 //! 2. That system call is a transfer by the request itself, on the descriptor itself, and in one
 //!    piece if it writes. In it the kernel checks the descriptor, as it would in io_submit.
 //!    `Command::done` counts the bytes transferred.
-//! 3. If bytes are left, the flags are read (`Command::refresh`), and they decide everything about
-//!    the rest. This has happened for every request that goes on outside submit.
+//! 3. If bytes are left, the flags are read (`Command::refresh`), and they decide about the rest.
+//!    This has happened for each request that goes on outside submit, except direct transfers that
+//!    io_submit(2) has accepted.
 //!
 //! | remembered | chooses | the kernel looks in |
 //! |---|---|---|
@@ -44,7 +45,6 @@ pub use nowait_retry::Closes;
 
 use std::sync::Arc;
 
-/// The hints of a context.
 pub(crate) struct Hints {
     pub(crate) descriptors: DescriptorHints,
     pub(crate) burst: Burst,

@@ -16,12 +16,12 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`submit`] | from a command to a result or a request: validation, inline attempt, route |
-//! | [`context`] | a context with its own queue, in which a program submits and waits |
+//! | [`context`] | a context, in which a program submits requests and waits for events |
 //! | `deferred` | the requests of a context that wait for a caller to run them |
 //! | [`request`] | the iterations of a request that was not completed inline, and its event |
 //! | [`cached`] | files in the engine's own page cache, and changes that bypass it |
 //! | [`route`] | the plug, the driver, the own queue: the ways of bios and completions |
-//! | [`engine`] | the state of a process: threads, and everything that all contexts share |
+//! | [`engine`] | an engine: its threads, and the state that all of its contexts share |
 //!
 //! The modules above share the following ones, which do not use them:
 //!

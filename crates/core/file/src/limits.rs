@@ -22,7 +22,7 @@ impl Limits {
 pub(crate) struct Throttle {
     limits: Limits,
     /// The slots of contexts whose requests are not counted here, in a cache line that all threads
-    /// would write: together they stay below half of the limit.
+    /// would write: together at most half of the limit.
     exempt: AtomicUsize,
     requests: AtomicUsize,
     bytes: AtomicU64,
@@ -74,7 +74,6 @@ impl Throttle {
         }
     }
 
-    /// Returns how many requests are counted.
     pub(crate) fn requests(&self) -> usize {
         self.requests.load(Relaxed)
     }

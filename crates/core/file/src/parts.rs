@@ -68,8 +68,8 @@ impl Clock {
 pub enum Executor {
     /// Threads of the engine, which have a descriptor table of their own if that is possible.
     Threads,
-    /// The owner of the engine, by [`Engine::turn`]. The engine has no threads, and works only
-    /// inside calls, all of which one thread makes.
+    /// The owner of the engine, by [`Engine::turn`]. The engine has no driver thread. Unless its
+    /// [`Workers`] have threads, it works only inside calls, all of which one thread makes.
     ///
     /// A call that sleeps until another request has ended makes the turns itself. A call of
     /// [`Context::wait_events`] that may wait makes none, and may never return.
@@ -250,7 +250,6 @@ impl Backends for Rings {
     }
 }
 
-/// The kernel's AIO.
 #[derive(Default)]
 struct NativeAio {
     tags: Arc<Tags>,

@@ -3,8 +3,8 @@
 //! | outcome of an iteration | when |
 //! |---|---|
 //! | `Retry` | the request waits for an earlier request (order, link), or for a page of the cache |
-//! | `Queued` | a bio for the rest is in flight, or the driver will run the request |
-//! | `Done` | everything is transferred, or the file has ended, or an error occurred |
+//! | `Queued` | a bio for the rest is in flight, or the driver or a caller will run the request |
+//! | `Done` | all is transferred, the file has ended, an error occurred, or it was cancelled |
 //!
 //! [`FileOperation`] has the state of every request; its body makes the iterations:
 //!
@@ -47,7 +47,7 @@ use nowait_sys::{
 use std::sync::Arc;
 use stream::StreamBody;
 
-/// A request in flight. Its progress is stored here, so that any iteration can be the last.
+/// A request in flight, with all of its progress.
 pub struct FileOperation {
     pub(crate) command: Command,
     pub(crate) target: Target,
@@ -57,7 +57,6 @@ pub struct FileOperation {
     waited_for_order: bool,
     /// `true`: the kernel's AIO would have completed the request inside io_submit.
     is_synchronous: bool,
-    /// The request's key among the context's requests.
     in_flight: Option<InFlightKey>,
     /// The links to the request before this one and to that after it.
     links: Option<Box<Links>>,
@@ -67,7 +66,7 @@ pub struct FileOperation {
 
 /// The body of a request: it makes the iterations.
 pub(crate) enum Body {
-    /// Transfer through the kernel, at offsets; a short transfer is continued.
+    /// Transfer or sync through the kernel; a short transfer is continued, unless it appends.
     Kernel(KernelBody),
     /// Wait for readiness.
     Stream(StreamBody),
@@ -77,7 +76,6 @@ pub(crate) enum Body {
     Ended,
 }
 
-/// A request's place in the order of its inode or stream.
 enum OrderPlace {
     None,
     Overlap(Ticket),
@@ -104,14 +102,13 @@ impl Iteration<'_, '_> {
         }
     }
 
-    /// Ends the request with the number of bytes transferred.
     fn transferred(&self) -> Step {
         Step::Done(Ok(self.command.transferred()))
     }
 }
 
 impl Body {
-    /// Returns the carrier of its bios; `None` for a body without bios (cached, ended).
+    /// Returns the carrier of the body; `None` if the body is cached or ended.
     pub(crate) fn carrier(&mut self) -> Option<&mut Carrier> {
         match self {
             Body::Kernel(kernel) => Some(&mut kernel.carrier),
@@ -179,7 +176,7 @@ impl FileOperation {
         self.note_synchronous();
     }
 
-    /// Registers the request in the order of its inode, or of its stream.
+    /// Registers the request in the order of its inode, or of its stream, if that is known.
     pub(crate) fn take_place(&mut self, wait: &Wait<'_, Self>) {
         let engine = self.target.context.engine();
         match &mut self.body {
@@ -399,7 +396,6 @@ impl FileOperation {
         }
     }
 
-    /// Delivers the event, and ends the link of this request.
     fn deliver(&mut self, engine: &Engine, result: Result<u32, Errno>) {
         let deliver = || {
             self.target.deliver(result);

@@ -40,7 +40,6 @@ pub(crate) enum Queue {
 }
 
 impl Queue {
-    /// Returns the requests that a queue with these limits carries.
     pub(crate) fn of(limits: Limits) -> Queue {
         match limits.buffered_reads && limits.writes {
             true => Queue::Ring,
@@ -50,7 +49,6 @@ impl Queue {
 }
 
 impl Route {
-    /// Returns the part of the engine that carries requests on this route.
     pub(crate) fn server(self) -> Server {
         match self {
             Route::Own => Server::Kernel,

@@ -1,8 +1,8 @@
 //! From a command to an event or a request: validation, and the choice of the route.
 //!
 //! Nothing in this module waits for data or readiness; docs/internals/requests.md lists the
-//! exceptions. A command is either refused with an errno, or completed at once, or made into a
-//! `FileOperation` that an own queue, the driver or a worker carries on.
+//! exceptions. A command is either refused with an errno, or completed at once, or goes on as a
+//! direct request on the own queue or as a `FileOperation`.
 
 mod attempt;
 mod batch;
@@ -86,8 +86,7 @@ pub struct Submission<'a> {
     uncommitted: Uncommitted,
     /// Links of the request that is being started.
     links: Option<Box<Links>>,
-    /// The number of requests that ended in their first iteration and are not yet in the
-    /// statistics.
+    /// The number of commands on user files that were completed at once, not yet in the statistics.
     inline: u64,
     /// The numbers of reads of user files that found all bytes cached, and that did not; not yet in
     /// the statistics.
@@ -102,7 +101,7 @@ impl<'a> Submission<'a> {
         Submission::of(context, usize::MAX)
     }
 
-    /// Begins a submission of `count` requests; a single request is given to the kernel at once.
+    /// Begins a submission of `count` requests. Native AIO gets a single direct request at once.
     pub fn of(context: &'a Arc<Context>, count: usize) -> Submission<'a> {
         Submission {
             context,
@@ -187,7 +186,6 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Starts the rest of the command, according to its kind.
     fn decide(&mut self, command: &mut Command, target: EventTarget) -> Result<Started, Errno> {
         match command.kind {
             Kind::Poll(events) => self.poll(events, command, target),
@@ -205,13 +203,11 @@ impl<'a> Submission<'a> {
         Started::Completed(result)
     }
 
-    /// Counts bytes that were copied inside submit.
     pub(crate) fn copied(&mut self, bytes: usize) {
         self.inline_left = self.inline_left.saturating_sub(bytes);
         self.context.hints.burst.copied(bytes);
     }
 
-    /// Hands over the requests that were started since the last call.
     fn hand_over(&mut self) {
         if !self.uncommitted.is_empty() {
             self.commit_own();
@@ -231,8 +227,8 @@ impl Submission<'_> {
         self.batch.take_places_before((command, end), self.context);
     }
 
-    /// Does the same again for a write that moves the end of the file: earlier requests must find
-    /// the old end.
+    /// Calls `commit_before` again for a write that moves the end of the file: earlier requests
+    /// must find the old end.
     fn commit_before_end(&mut self, command: &Command, stat: &Stat) {
         let end = FileState::of(stat).end;
         if (command.offset as u64).saturating_add(command.len) > end {
@@ -240,14 +236,13 @@ impl Submission<'_> {
         }
     }
 
-    /// Starts the queued direct requests. Refused ones go on elsewhere, still inside submit:
+    /// Starts the queued direct requests. Refused ones move to other routes, still inside submit:
     /// afterwards the application may close their files.
     fn commit_own(&mut self) {
         self.uncommitted.clear();
         self.carry_elsewhere(self.context.own.commit());
     }
 
-    /// Moves requests that the own queue has refused to other routes.
     fn carry_elsewhere(&mut self, refused: Refused) {
         if refused.bios.is_empty() && refused.undecided.is_empty() {
             return;

@@ -114,8 +114,7 @@ fn what_has_ended_cannot_be_cancelled() {
     });
 }
 
-/// Reads that the driver copies are not in the table of requests: a cancellation finds those that
-/// have not begun in the driver's lists.
+/// A read that was handed to the driver can be cancelled until the driver begins it.
 #[test]
 fn a_copy_that_waits_for_the_driver_can_be_cancelled() {
     const LARGE: usize = 256 << 10;

@@ -17,7 +17,7 @@ use std::{
 
 const FILE_BYTES: usize = 1 << 20;
 const SMALL: usize = 4 << 10;
-/// More bytes than the driver copies itself.
+/// More bytes than submit copies itself.
 const LARGE: usize = 512 << 10;
 const BATCHES: usize = 12;
 const DEPTH: u64 = 16;

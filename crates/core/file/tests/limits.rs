@@ -40,7 +40,7 @@ fn a_context_and_an_engine_refuse_more_than_they_may_have_in_flight() {
     submit(&other, 5, poll(&reader, POLLIN)).unwrap();
     assert_eq!(submit(&other, 6, poll(&reader, POLLIN)), Err(Errno::AGAIN), "of the engine");
     assert_eq!((context.requests(), other.requests()), (3, 2));
-    // A request that ends inside submit is never refused.
+    // The limit does not refuse a request that ends inside submit.
     let file = File::open("/proc/self/exe").unwrap();
     submit(&other, 7, poll(&file, POLLIN)).unwrap();
     assert_eq!(reap(&other, 1), [(7, i64::from(POLLIN))]);
@@ -56,7 +56,7 @@ fn a_deep_context_does_not_starve_a_shallow_one() {
     const DEEP: u64 = 400;
     let engine = engine(|config| config.workers_max = 1);
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
-    // Each write has a file of its own, because writes of one inode always run one after another.
+    // Each write has a file of its own, because writes of the same bytes run one after another.
     let files: Vec<File> =
         (0..DEEP).map(|name| File::create(folder.path().join(name.to_string())).unwrap()).collect();
     let lone = File::create(folder.path().join("lone")).unwrap();

@@ -130,8 +130,8 @@ fn fcntl(file: &File, command: i32, argument: i32) -> i32 {
     said
 }
 
-/// An open in the page cache waits in open(2) until another process's lease on the file is given
-/// back. Requests to other files do not wait for that, cached or not.
+/// An open in the page cache waits in open(2) until a lease on the file is given back. Requests to
+/// other files, cached or not, do not wait for that open.
 #[test]
 fn a_submission_does_not_wait_for_the_open_of_another_file() {
     const F_SETSIG: i32 = 10;

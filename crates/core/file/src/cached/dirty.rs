@@ -2,8 +2,8 @@
 //!
 //! The program may close its descriptor while a write is being submitted. The close writes the
 //! dirty data that it finds, and may be over before the write makes the file dirty. So the write
-//! leaves a reference to the dirty file here; the reference is dropped when the file is clean
-//! again.
+//! leaves a reference to the dirty file in [`DirtyFiles`]; the reference is dropped when the file
+//! is clean again.
 
 use super::UserFile;
 use crate::order::InodeKey;
@@ -13,7 +13,6 @@ use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// The files that the engine keeps.
 #[derive(Debug, Default)]
 pub(crate) struct DirtyFiles(Mutex<FxHashMap<InodeKey, Arc<UserFile>>>);
 
@@ -29,7 +28,7 @@ impl DirtyFiles {
         self.0.lock().contains_key(&key)
     }
 
-    /// Releases all files at the end of the engine: data that could not be written are lost.
+    /// Drops the references to all files when the engine ends: dirty data are lost.
     pub(crate) fn clear(&self) {
         let files: Vec<_> = self.0.lock().values().cloned().collect();
         files.iter().for_each(|file| file.abandon());
@@ -37,7 +36,7 @@ impl DirtyFiles {
 }
 
 impl UserFile {
-    /// Makes the engine keep the file, if the write that has just ended made it dirty.
+    /// Makes the engine keep the file open if it is dirty. Called when a write has ended.
     pub(crate) fn keep(self: &Arc<Self>) {
         // This thread writes first and then reads `is_kept`; the thread that releases the file
         // clears `is_kept` first and then looks for dirty data. So at least one of the two sees the
@@ -65,8 +64,8 @@ impl UserFile {
         }
     }
 
-    /// Drops the engine's own reference although the file is dirty: its data could not be written,
-    /// and the caller that closed the file got the error.
+    /// Drops the engine's own reference even if the file is dirty: when the engine ends, or at the
+    /// last close if data could not be written.
     pub(crate) fn abandon(&self) {
         let mut kept = self.dirty_files.0.lock();
         self.is_kept.store(false, Relaxed);

@@ -1,12 +1,12 @@
 //! Changes of a cached file that bypass its cache: blocks that are allocated or removed, and writes
-//! by other programs. Requests of the engine are excluded meanwhile.
+//! by other programs. An [`Exclusion`] holds back the engine's requests meanwhile.
 //!
-//! * `settle`: writes the dirty data, before the file is read without the cache
-//! * `exclude`: the same; in addition drops all cached pages and holds back requests until the file
-//!   has been changed without the cache
+//! * `settle`: writes the dirty data
+//! * `exclude`: writes the dirty data, drops all cached pages, and holds back requests until the
+//!   [`Exclusion`] is dropped
 //! * `set_len`: truncates or extends the file
 //!
-//! All three may sleep: their callers are calls that may wait anyway.
+//! All three may sleep.
 
 use super::{UserFile, UserOperation};
 use crate::{
@@ -25,13 +25,12 @@ use nowait_sys::{
 };
 use std::{ops::Range, sync::Arc, task::Waker};
 
-/// Holds back requests to a user file while something else changes it. Its drop reads the size and
-/// the times of the changed file.
+/// Holds back requests to a user file while the file is changed without the cache. Its drop reads
+/// the new size and times of the file.
 pub struct Exclusion {
     engine: Arc<Engine>,
     file: Arc<UserFile>,
     ticket: Ticket,
-    /// The change, until the exclusion ends.
     change: Option<Change>,
 }
 
@@ -69,14 +68,13 @@ impl UserFile {
         Ok(Exclusion { engine, file, ticket, change })
     }
 
-    /// Truncates the file to `bytes`, or extends it with zeroes. Blocks, and waits for the earlier
-    /// requests that reach beyond the smaller of the old and the new size. Every other request
-    /// takes place either before or after the change of size.
+    /// Truncates the file to `bytes`, or extends it with zeroes. Waits for the earlier requests
+    /// that reach beyond the smaller of the old and the new size, and holds back later ones until
+    /// the size has changed.
     ///
     /// # Errors
     /// The errors of ftruncate(2); `EBADF`: the file has no writer.
     pub fn set_len(self: &Arc<Self>, engine: &Arc<Engine>, bytes: u64) -> Result<(), Errno> {
-        // From the smaller of the two sizes, before and after, to the end.
         let from = bytes.min(self.cached.size());
         let from = if mistake::makes(Mistake::CutOutOfOrder) { u64::MAX } else { from };
         let ticket = wait_for_turn(engine, self, from..u64::MAX, Access::Write);

@@ -24,17 +24,16 @@ const WINDOW_PAGES_MAX: u32 = 512;
 pub struct UserFile {
     pub(super) key: InodeKey,
     pub(super) cached: Arc<CachedFile>,
-    /// Readahead state of requests that come without an open file of their own. It tells several
-    /// sequential streams apart.
+    /// Readahead state of requests that come without an open file of their own.
     pub(super) reads: Arc<OpenFile>,
-    /// The count of [`UserHandle`](super::UserHandle)s. References would not do: requests and the
-    /// driver have some, too.
+    /// Counts [`UserHandle`](super::UserHandle)s and the engine's descriptors. References to the
+    /// file would not do: requests and the driver have some, too.
     pub(super) handles: Arc<OpenCount>,
     pub(super) writers: Writers,
     /// `true`: reads and writes of the file's blocks bypass the kernel's page cache.
     pub(super) direct: bool,
-    /// The version of the file before any of its pages was read. It is never taken after a write by
-    /// this process: another process may have written before that.
+    /// The version of the file when the cache last had none of its pages. A write by this process
+    /// does not renew it: another process may have written before.
     pub(super) seen: Mutex<Version>,
     /// `true`: the open still waits for earlier writes that bypass the cache.
     pub(super) is_opening: AtomicBool,
@@ -57,8 +56,8 @@ pub struct Opened<'a> {
 }
 
 impl Opened<'_> {
-    /// Takes advice, as posix_fadvise(2), for `range` in bytes. `WillNeed` starts the reads and
-    /// `DontNeed` the removal of pages at once; no request waits for either.
+    /// Takes advice as posix_fadvise(2) does; only `WillNeed` and `DontNeed` use `range`, in bytes.
+    /// `WillNeed` starts the reads and `DontNeed` the removal of pages; the call waits for neither.
     pub fn advise(&self, engine: &Arc<Engine>, range: Range<u64>, advice: Advice) {
         let (file, reads) = (self.file.cached(), self.reads);
         match advice {
@@ -76,7 +75,7 @@ impl Opened<'_> {
 }
 
 impl<'a> From<&'a Arc<UserFile>> for Opened<'a> {
-    /// The shared readahead state of all callers that know the file only by a descriptor.
+    /// Takes the readahead state that all callers without an open file of their own share.
     fn from(file: &'a Arc<UserFile>) -> Opened<'a> {
         Opened { file, reads: &file.reads }
     }

@@ -39,10 +39,10 @@ impl UserHandle {
         &self.file
     }
 
-    /// Closes the handle. The last handle, and the last that writes, first writes the dirty data,
-    /// and then waits at most a second until the engine has closed its own descriptors for them;
-    /// only a device that hangs takes that long. `is_last`: no handle in another cache mode, which
-    /// may ask for a sync later, has the file open.
+    /// Closes the handle. The close of the last handle, or of the last that writes, writes the
+    /// dirty data, and then waits at most a second until the engine has closed its own descriptors
+    /// of the file. `is_last`: no handle in another cache mode, which may ask for a sync later, has
+    /// the file open.
     ///
     /// # Errors
     /// The error of a write to the file, in this call or before; the data that could not be written
@@ -55,7 +55,8 @@ impl UserHandle {
             return Ok(());
         }
         let closed = file.write_back_at_close(engine, was_last && is_last);
-        // Also if it was the last handle of all: another may have been opened since.
+        // The file is closed for writing even after the last handle: another may have been opened
+        // since.
         let closes_writes = was_last_writer && file.close_writes();
         let (handles, writers) = (file.handles.clone(), file.writers.count.clone());
         let mut counts: Vec<&Arc<OpenCount>> = Vec::new();

@@ -1,7 +1,7 @@
 //! The inodes that may have a user file, looked up without a lock.
 //!
-//! Every write that bypasses the cache asks. The answer may be a wrong yes, because several inodes
-//! share a counter.
+//! Writes that would bypass the cache ask. A yes may be wrong, because several inodes share a
+//! counter.
 
 use crate::order::InodeKey;
 use core::hash::{BuildHasher, BuildHasherDefault};
@@ -9,11 +9,11 @@ use nowait_retry::counter::Counter;
 use rustc_hash::FxHasher;
 use std::sync::Arc;
 
-/// Takes 16 KiB. With a hundred user files, about one in forty look-ups of another inode takes the
-/// lock.
+/// Counters; they take 16 KiB. With a hundred user files, about one in forty look-ups of another
+/// inode takes the lock.
 const PLACES: usize = 4096;
 
-/// The number of user files, in all and for each counter that several inodes share.
+/// Counts the user files: in `all`, and in one of `places`, which several inodes share.
 #[derive(Debug)]
 pub(crate) struct InodeMarks {
     all: Counter,
@@ -37,7 +37,7 @@ impl InodeMarks {
         Mark { marks: self.clone(), place }
     }
 
-    /// Returns `true` if an inode may be marked.
+    /// Returns `false` if the inode is not marked. A `true` may be wrong.
     pub(crate) fn may_have(&self, key: InodeKey) -> bool {
         !self.places[place(key)].is_zero()
     }
@@ -47,7 +47,6 @@ impl InodeMarks {
     }
 }
 
-/// The mark of one user file.
 #[derive(Debug)]
 pub(crate) struct Mark {
     marks: Arc<InodeMarks>,

@@ -9,8 +9,8 @@
 //! * The open marks the inode, and then looks for counted writes. If there are some, it waits for
 //!   their end.
 //!
-//! So either the write sees the mark, or the open sees the write. A writer never waits, and takes
-//! no lock while no inode is marked.
+//! So either the write sees the mark, or the open sees the write. Counting a write does not wait;
+//! the end of a write takes a lock only if an open waits.
 
 use crate::{Context, order::InodeKey};
 use core::hash::{BuildHasher, BuildHasherDefault};
@@ -23,7 +23,7 @@ const PLACES: usize = 4096;
 /// Counters of the writes to files whose inode was not looked up.
 const UNKNOWN: usize = 64;
 
-/// The counters of an engine.
+/// Counts an engine's writes in flight that bypass its page cache.
 #[derive(Debug)]
 pub(crate) struct KernelWrites {
     /// Two tables, indexed by different bits of the inode's hash: two inodes rarely share both
@@ -104,14 +104,13 @@ impl KernelWrites {
         }
     }
 
-    /// Returns `true` if no write to the inode is in flight. A `false` may be wrong, because inodes
-    /// share counters.
+    /// Returns `true` if no write that was counted by this inode is in flight. A `false` may be
+    /// wrong, because inodes share counters.
     pub(crate) fn none(&self, key: InodeKey) -> bool {
         let Places(first, second) = Places::of(key);
         self.first[usize::from(first)].is_zero() || self.second[usize::from(second)].is_zero()
     }
 
-    /// Returns `true` if this counter of unknown inodes counts no write in flight.
     fn none_unknown(&self, index: usize) -> bool {
         self.unknown[index].0.is_zero()
     }
@@ -122,7 +121,7 @@ impl KernelWrites {
     }
 
     /// Calls `sleep` until no write to the inode is in flight. The caller has marked the inode, so
-    /// that no other write begins; `sleep` returns when `waker` is woken, or earlier.
+    /// that no further write bypasses the cache; `sleep` returns when `waker` is woken, or earlier.
     pub(crate) fn wait_for_none(&self, key: InodeKey, waker: &Waker, sleep: impl Fn()) {
         let wait = |is_over: &dyn Fn() -> bool| self.opens.wait(waker, is_over, &sleep);
         (0..UNKNOWN).for_each(|index| wait(&|| self.none_unknown(index)));
@@ -145,7 +144,6 @@ impl KernelWrite<'_> {
         places
     }
 
-    /// Turns the guard into one that a request keeps.
     pub(crate) fn keep(self, context: &Arc<Context>) -> KeptWrite {
         KeptWrite::of(self.forget(), context)
     }
@@ -164,7 +162,6 @@ pub(crate) struct KeptWrite {
 }
 
 impl KeptWrite {
-    /// Makes the guard of a write that `forget` has left counted.
     pub(crate) fn of(places: Places, context: &Arc<Context>) -> KeptWrite {
         KeptWrite { context: context.clone(), places }
     }

@@ -28,12 +28,14 @@ use std::{sync::Arc, task::Waker};
 
 impl UserFile {
     /// Opens the file behind `fd` once more, through the page cache; `fd` stays the caller's. If
-    /// `fd` can write, the engine keeps the file open for writing as long as the user file exists.
-    /// A [`UserHandle`](super::UserHandle) keeps it open only until the handle is closed.
+    /// `fd` can write and the file can be opened for writing, the engine keeps it open for writing
+    /// as long as the user file exists. A [`UserHandle`](super::UserHandle) keeps it open only
+    /// until the handle is closed.
     ///
-    /// If another program may have changed the file since it was read, its cached pages are written
-    /// and dropped; pages that cannot be written stay. Waits for the file's requests in flight
-    /// then, and for the engine's writes in flight that bypass the cache; may wait for the disk.
+    /// If another program may have changed the file since it was read, the open writes and drops
+    /// its cached pages, after the requests in flight on them; if a page cannot be written, all
+    /// stay. Waits for the engine's writes to the file in flight that bypass the cache; may wait
+    /// for the disk.
     /// # Errors
     /// `EINVAL`: not a regular file. `ENOMEM`: no memory for the page cache. Errors of open(2).
     /// `EAGAIN`: too many files are on their way to the engine's threads.
@@ -49,7 +51,7 @@ impl UserFile {
         }
     }
 
-    /// Like [`UserFile::open`], but the file cannot be written yet.
+    /// Like [`UserFile::open`], but does not open the file for writing.
     pub(super) fn open_for_reading(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
         engine.drop_deferred();
         let stat = file::stat(fd)?;
@@ -86,8 +88,8 @@ impl UserFile {
         made.wait_for_writes(engine, &ticket)
     }
 
-    /// Waits for the writes in flight that bypass the cache. Requests that come meanwhile wait,
-    /// too.
+    /// Waits for the writes in flight that bypass the cache. Requests to the file that come
+    /// meanwhile wait, too.
     fn wait_for_writes(
         self: Arc<Self>,
         engine: &Arc<Engine>,
@@ -103,7 +105,6 @@ impl UserFile {
         looked.map(|()| self)
     }
 
-    /// Puts the file in the table where other threads find it.
     fn publish(self: &Arc<Self>, files: &mut Files<'_>) {
         files.retain(|_, entry| match entry {
             Entry::Open(file) => file.strong_count() > 0,
@@ -165,8 +166,8 @@ impl UserFile {
         }
     }
 
-    /// Reads the size and version of the file. No page of it is cached or being read, so no request
-    /// can come between the look at the size and its change.
+    /// Ends `change` with the size and version that the file has now; if they cannot be read, drops
+    /// it. No page of the file is cached or being read, so no request uses an older size.
     pub(crate) fn take_as_it_is(&self, change: Change) {
         if let Ok(now) = self.version() {
             self.take_as(change, now);
@@ -187,7 +188,6 @@ impl UserFile {
     }
 }
 
-/// Returns the file in the form in which bios name it.
 pub(super) fn target(file: &Arc<BothTables>) -> Target {
     Target { fd: -1, file: Some(file.clone()) }
 }

@@ -30,12 +30,10 @@ impl Opening {
         self.is_passed.store(true, Relaxed);
     }
 
-    /// Returns `true` if a write has begun that bypasses the cache.
     pub(super) fn is_passed(&self) -> bool {
         self.is_passed.load(Relaxed)
     }
 
-    /// Waits until the open has ended.
     pub(super) fn wait(&self) {
         while self.over.load(Acquire) == 0 {
             let _ = futex::wait(&self.over, 0, Deadline::NEVER);

@@ -75,7 +75,7 @@ impl UserOperation {
     }
 
     /// Makes a write of all segments at byte `offset`. The write ends when the data are durable as
-    /// `durable` says.
+    /// `durable` says; `None`: when cached.
     ///
     /// # Safety
     /// The segments are valid until the operation is dropped.
@@ -174,8 +174,7 @@ impl UserOperation {
         matches!(self.kind, CachedKind::Write(_))
     }
 
-    /// Runs the operation to its end on the calling thread, which sleeps between iterations until
-    /// it is woken.
+    /// Runs the operation to its end on the calling thread, which sleeps between iterations.
     ///
     /// # Errors
     /// The errors of the operation.

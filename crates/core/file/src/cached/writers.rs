@@ -1,6 +1,6 @@
 //! The writers of a cached file. The engine opens the file for writing when the first writer comes,
-//! and closes that descriptor with the last. So a file that is only read here can be executed, and
-//! its file system remounted read-only.
+//! and closes it for writing after the last. So a file that the engine only reads can be executed,
+//! and its file system remounted read-only.
 
 use super::{UserFile, open::target};
 use crate::{
@@ -20,14 +20,13 @@ use nowait_sys::{
 };
 use std::sync::{Arc, Weak};
 
-/// The writers of a user file, and the engine's descriptors for their writes.
 #[derive(Debug, Default)]
 pub(super) struct Writers {
     pub(super) count: Arc<OpenCount>,
     open: Mutex<Option<Open>>,
     is_open: AtomicBool,
-    /// `true`: a writer has come that is not counted; the file stays open for writing until it is
-    /// dropped.
+    /// `true`: a writer has come that is not counted; the file stays open for writing until the
+    /// user file is dropped.
     is_pinned: AtomicBool,
 }
 
@@ -71,8 +70,8 @@ impl UserFile {
         Ok(())
     }
 
-    /// Keeps the file open for writing until the user file is dropped: for writers whose end is not
-    /// seen.
+    /// Keeps the file open for writing until the user file is dropped: for writers whose close the
+    /// engine does not see.
     ///
     /// # Errors
     /// The errors of open(2); `EAGAIN`: too many files are on their way to the engine's threads.
@@ -102,7 +101,7 @@ impl UserFile {
     }
 
     /// Closes the descriptors that are open for writing, unless the file is pinned for writing, a
-    /// writer is counted, or data are dirty. Returns `true` if it has closed them.
+    /// writer is counted, or data are dirty. Returns `false` if one of these keeps them open.
     pub(super) fn close_writes(&self) -> bool {
         let mut open = self.writers.open.lock();
         let is_pinned = self.writers.is_pinned.load(Acquire);
@@ -141,8 +140,8 @@ impl Writer {
         core::ptr::eq(self.0.as_ptr(), Arc::as_ptr(file))
     }
 
-    /// Ends the writer. The last writer of a file writes its dirty data and closes the descriptors
-    /// for writing.
+    /// Ends the writer. The end of a file's last writer writes the dirty data and closes the
+    /// descriptors for writing, unless the file is pinned or still dirty.
     ///
     /// # Errors
     /// The error of a write to the file, in this call or before.
@@ -173,7 +172,6 @@ impl Open {
 }
 
 impl Writers {
-    /// Returns the descriptors for writing in the application's table.
     pub(super) fn descriptors(&self) -> Vec<i32> {
         let open = self.open.lock();
         let both = open.iter().flat_map(|open| [&open.direct, &open.tail]);

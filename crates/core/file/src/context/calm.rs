@@ -9,7 +9,6 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::Seq
 /// which a context is calm.
 const TICKS: u32 = 200;
 
-/// The time since a request of the context last waited for the driver.
 #[derive(Default)]
 pub(super) struct Calm {
     /// The number of ticks since a request has waited for the driver. Written by the driver only.

@@ -81,12 +81,10 @@ impl KernelCounter {
         is_only
     }
 
-    /// Returns `true` if requests name this eventfd.
     pub(super) fn names(&self, number: i32) -> bool {
         self.named.load(Relaxed) == (number as u32).wrapping_add(1)
     }
 
-    /// Records that the calling thread has read the eventfd.
     pub(super) fn note_read(&self) {
         self.note_look();
         if !self.is_read.load(Relaxed) {
@@ -94,7 +92,6 @@ impl KernelCounter {
         }
     }
 
-    /// Returns `true` if the program reads the eventfd before it looks at the ring.
     pub(super) fn is_read(&self) -> bool {
         self.is_read.load(Relaxed)
     }

@@ -42,7 +42,6 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    /// Returns how often the program has looked for events.
     pub(super) fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }
@@ -89,11 +88,9 @@ impl Context {
         self.watch_closely();
     }
 
-    /// Asks the driver to check the requests in flight in the own queue; they must be visible to it
-    /// by now.
+    /// Asks the driver to check the requests in flight in the own queue, unless a caller polls the
+    /// queue in an event loop; they must be visible to the driver by now.
     pub(crate) fn look_after_own(self: &Arc<Self>) {
-        // A caller in an event loop of its own polls the own queue itself, however long it takes to
-        // come back.
         if self.looks.loop_notifier.get().is_none() {
             self.have_watched();
         }

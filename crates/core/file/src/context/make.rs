@@ -64,7 +64,8 @@ impl Context {
     }
 
     /// Makes a context whose completions go to `sink`, on the threads of the engine: no thread
-    /// waits in the context. A sync covers every write submitted before it, direct writes too.
+    /// waits in the context. A sync covers the writes submitted to this context before it, direct
+    /// writes too.
     ///
     /// # Errors
     /// The errors of [`Context::new`].

@@ -11,8 +11,8 @@ use nowait_sys::Errno;
 use std::sync::Arc;
 
 pub(crate) struct OwnQueue {
-    /// Served by a caller in [`Context::wait_events`](crate::Context::wait_events); `None` when the
-    /// machine or the number of contexts does not allow one.
+    /// Served by a caller in [`Context::wait_events`](crate::Context::wait_events); `None` for a
+    /// context with a sink, or if the machine or the number of contexts does not allow one.
     pub(super) queue: Option<Arc<dyn BlockBackend>>,
     /// The number of completions that were collected and not yet handled.
     pub(crate) unrun: Arc<AtomicUsize>,
@@ -21,7 +21,7 @@ pub(crate) struct OwnQueue {
 
 impl OwnQueue {
     /// Gives the direct request of `command` to the queue. Returns the requests that the kernel
-    /// refused, or `None` if the queue is full.
+    /// refused, or `None` if there is no queue or it is full.
     pub(crate) fn give(
         &self,
         engine: &Engine,
@@ -66,12 +66,11 @@ impl OwnQueue {
         self.queue.as_ref().map_or(0, |own| own.in_flight()) + self.unrun.load(Relaxed)
     }
 
-    /// Returns `true` if completions were collected and not yet handled.
     pub(super) fn has_unrun(&self) -> bool {
         self.unrun.load(Relaxed) > 0
     }
 
-    /// Queues a bio for the next commit, or gives it back if there is no room.
+    /// Queues a bio for the next commit, or returns it if there is no queue or no room.
     pub(crate) fn queue(&self, bio: Bio) -> Result<(), Bio> {
         let Some(own) = &self.queue else { return Err(bio) };
         own.queue(bio)
@@ -91,7 +90,6 @@ impl OwnQueue {
         Ok(())
     }
 
-    /// Asks for the end of the bio with this token, if it is in this queue.
     pub(crate) fn cancel_bio(&self, token: u64) {
         self.queue.iter().for_each(|own| own.cancel(token));
     }

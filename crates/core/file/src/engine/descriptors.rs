@@ -5,7 +5,6 @@ use crate::hold::{BothTables, HeldFd, OpenCount};
 use nowait_sys::{Errno, Fd, time::Deadline};
 use std::sync::Arc;
 
-/// The time after which a waiting thread checks its condition again.
 const MOMENT_NS: u64 = 10_000_000;
 /// The longest wait of a close: a device that hangs may keep a descriptor open.
 const CLOSE_NS: u64 = 1_000_000_000;
@@ -33,7 +32,6 @@ impl Engine {
         self.with_room_in(MOMENTS, hold)
     }
 
-    /// Like [`Self::with_room`], but waits at most `moments` times ten milliseconds.
     fn with_room_in<T>(
         &self,
         moments: usize,
@@ -55,7 +53,8 @@ impl Engine {
     }
 
     /// Called before the application closes or replaces the descriptor `number`, or any (`None`).
-    /// Waits for a thread that is about to use it.
+    /// Waits at most a second for threads that use the number, and at most ten milliseconds for the
+    /// engine to close a file kept for it.
     pub fn closing(&self, number: Option<i32>) {
         match number {
             Some(number) => self.closes().closed(number),

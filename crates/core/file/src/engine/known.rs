@@ -1,4 +1,4 @@
-//! Facts about the process, its files, and the kernel, each found out once.
+//! Facts about the process, its files, and the kernel.
 
 use crate::{
     Command, Kind,
@@ -12,7 +12,6 @@ use nowait_sys::{
 };
 use std::sync::{Arc, OnceLock};
 
-/// The facts that an engine has found out.
 #[derive(Default)]
 pub(crate) struct Known {
     pub(crate) closes: Arc<Closes>,

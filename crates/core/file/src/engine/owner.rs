@@ -26,7 +26,7 @@ pub enum Role {
     Workers,
 }
 
-/// The loop whose turns the owner makes.
+/// The driver's loop, if the owner makes its turns.
 pub(crate) type Owned = Mutex<Option<driver::Run>>;
 
 impl Engine {
@@ -41,8 +41,9 @@ impl Engine {
         }
     }
 
-    /// Makes turns while the caller would sleep; if no turn had work, advances a virtual clock.
-    /// Returns `false`, and makes no turn, if the engine has threads for its turns.
+    /// Makes one turn of each loop instead of a sleep of the caller; if no turn had work, advances
+    /// a virtual clock. Returns `false`, and makes no turn, if the engine has threads for its
+    /// turns.
     pub(crate) fn turn_for_sleeper(self: &Arc<Self>) -> bool {
         if self.parts.executor == Executor::Threads {
             return false;
@@ -54,7 +55,6 @@ impl Engine {
         true
     }
 
-    /// Makes the loop whose turns the owner will make.
     pub(crate) fn start_owned(self: &Arc<Self>) -> Result<(), Errno> {
         self.holds.share_table();
         *self.threads.owned.lock() = Some(driver::new_loop(self, None)?);

@@ -15,10 +15,9 @@ const OWN_QUEUES_MAX: usize = 64;
 pub(crate) const NO_QUEUES: Limits =
     Limits { depth: 0, buffered_reads: false, writes: false, readiness: false };
 
-/// The queues of an engine: the driver's, and those of contexts.
+/// The limits of an engine's queues, and the number of its contexts with a queue of their own.
 pub(crate) struct Queues {
     pub(crate) limits: Limits,
-    /// The number of contexts with a queue of their own.
     own: AtomicUsize,
 }
 
@@ -33,7 +32,8 @@ impl Queues {
         self.limits.depth > 0
     }
 
-    /// Makes a queue for a context by `make`, if there may be another.
+    /// Makes a queue for a context by `make`. Returns `None` if workers carry all bios, the most
+    /// queues exist, or `make` fails.
     pub(super) fn own_queue<T>(&self, make: impl FnOnce() -> Result<T, Errno>) -> Option<T> {
         if !self.are_there() {
             return None;
@@ -46,7 +46,6 @@ impl Queues {
         queue
     }
 
-    /// Called when a context has dropped its queue.
     pub(crate) fn own_queue_dropped(&self) {
         self.own.fetch_sub(1, Relaxed);
     }
@@ -61,7 +60,7 @@ impl Queues {
         if self.are_there() { Route::Driver } else { Route::Workers }
     }
 
-    /// Returns the backend that waits for polls and streams outside a context's own queue: a ring,
+    /// Returns the route of polls and streams outside a context's own queue: a ring of the driver,
     /// or the workers' watcher. The kernel's AIO is not used, because each wait would take one of
     /// its few request slots.
     pub(crate) fn stream_route(&self) -> Route {

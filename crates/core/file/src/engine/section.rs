@@ -1,12 +1,12 @@
-//! Sections: the periods in which a thread runs the requests that were kicked (woken for their next
-//! iteration).
+//! Sections: periods of a thread, at whose end the thread runs the requests that were kicked (woken
+//! for their next iteration).
 //!
 //! A kick puts a request on the engine's list. It may come from anywhere: from the end of another
 //! request, or from the release of a borrowed page while the thread holds other locks. So a kick
 //! must not run requests itself, and none may be lost. A thread in a *section* runs the list when
-//! the section ends; further kicks inside the section cost nothing more. A kick on any other thread
-//! wakes the driver, which runs the list. No thread sleeps in a section before it has run the
-//! requests that it has kicked.
+//! the section ends; a kick inside a section wakes no thread. A kick on any other thread wakes the
+//! driver, which runs the list. No thread sleeps in a section before it has run the requests that
+//! it has kicked.
 
 use super::Engine;
 use core::{cell::Cell, ptr::null};
@@ -18,7 +18,8 @@ thread_local! {
     static SERVES: Cell<*const Engine> = const { Cell::new(null()) };
 }
 
-/// A section of this thread: its drop, at the latest, runs the requests that the thread has kicked.
+/// A section of this thread. The drop of the outermost section runs the requests on the engine's
+/// list.
 #[must_use]
 pub(crate) struct Section<'e> {
     engine: &'e Arc<Engine>,
@@ -29,8 +30,7 @@ impl<'e> Section<'e> {
     /// Begins a section. Sections may be nested.
     pub(crate) fn enter(engine: &'e Arc<Engine>) -> Section<'e> {
         let this = Arc::as_ptr(engine);
-        // A thread that is ending has no thread-local data left: its kicks wake a thread of the
-        // engine.
+        // A thread that is ending has no thread-local data left: its kicks wake the driver.
         let before = SERVES.try_with(|serves| serves.replace(this)).unwrap_or(this);
         Section { engine, before }
     }

@@ -16,7 +16,6 @@ impl Starter {
         self.0.clone()
     }
 
-    /// Reports how the start ended.
     pub(crate) fn ended(&self, outcome: Result<(), Errno>) {
         let _ = self.0.set(outcome);
     }

@@ -23,7 +23,7 @@ use std::{
 pub(crate) struct Threads {
     workers: OnceLock<Box<dyn Workers>>,
     pub(crate) driver: Driver,
-    /// The loop whose turns the owner makes, if the engine has no threads.
+    /// The driver's loop, if the owner makes its turns.
     pub(super) owned: Owned,
     /// Contexts whose callers sleep in event loops of their own.
     loops: Mutex<Vec<Weak<Context>>>,
@@ -34,7 +34,6 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Makes the threads' state for `engine`; no thread runs yet.
     pub(super) fn new(engine: &Weak<Engine>, executor: Executor) -> Threads {
         let cpus = match executor {
             Executor::Threads => thread::available_parallelism().map_or(1, |n| n.get() as u32),
@@ -51,7 +50,7 @@ impl Threads {
     }
 
     pub(crate) fn workers(&self) -> &dyn Workers {
-        // Set before `start` returns; no thread has a reference to the engine earlier.
+        // Set before `start` returns; until then the engine has no requests.
         self.workers.get().expect("the engine has been started").as_ref()
     }
 
@@ -149,7 +148,6 @@ impl Engine {
     }
 }
 
-/// Returns the function that records panics of workers.
 fn note_failures(engine: Weak<Engine>) -> OnPanic {
     Arc::new(move |cause| {
         let engine = engine.upgrade();

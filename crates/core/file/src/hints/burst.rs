@@ -46,7 +46,6 @@ impl Burst {
         self.left(looks, is_over)
     }
 
-    /// Counts bytes that were copied.
     pub(crate) fn copied(&self, bytes: usize) {
         self.copied.fetch_add(bytes, Relaxed);
     }

@@ -75,9 +75,7 @@ impl Device {
 /// A write inside submit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
-    /// Bytes that were written.
     pub(crate) bytes: usize,
-    /// The duration of the write.
     pub(crate) took_ns: u64,
 }
 

@@ -62,7 +62,6 @@ pub(crate) struct Blocks {
 /// A regular file as fstat(2) showed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RememberedFile {
-    /// The device and the number of the inode.
     pub(crate) inode: (u64, u64),
     /// The number of bytes in the file.
     pub(crate) end: u64,
@@ -86,7 +85,7 @@ impl DescriptorHints {
     }
 
     /// Returns the slot of a descriptor. If any number of that slot was closed since the last use,
-    /// clears the slot first.
+    /// clears the slot first, apart from its score.
     fn slot(&self, fd: i32) -> usize {
         let slot = fd as usize % SLOTS;
         let closes = self.closes.count_of_slot(slot);
@@ -113,7 +112,8 @@ impl DescriptorHints {
         skipped >= PROBE_EVERY
     }
 
-    /// Returns the remembered status flags of `fd`, as long as they may be used.
+    /// Returns the remembered status flags of `fd`, and counts one use of them; `None` if they are
+    /// not known or used up.
     pub(crate) fn status_flags(&self, fd: i32) -> Option<Flags> {
         let slot = &self.flags[self.slot(fd)];
         let known = slot.load(Relaxed);
@@ -140,7 +140,6 @@ impl DescriptorHints {
         (state != 0 && known == in_memory(fd, state)).then_some(state == IN_MEMORY)
     }
 
-    /// Records whether the file is on a memory file system.
     pub(crate) fn is_in_memory(&self, fd: i32, yes: bool) {
         let state = if yes { IN_MEMORY } else { ON_A_DEVICE };
         self.in_memory[self.slot(fd)].store(in_memory(fd, state), Relaxed);
@@ -158,7 +157,6 @@ impl DescriptorHints {
         self.written[self.slot(fd)].store(known, Relaxed);
     }
 
-    /// Returns the file's blocks as they were last recorded.
     pub(crate) fn blocks(&self, fd: i32) -> Option<Blocks> {
         let known = self.blocks[self.slot(fd)].load(Relaxed);
         let end = (known & ((1 << BLOCK_BITS) - 1)) * BLOCK;
@@ -166,7 +164,6 @@ impl DescriptorHints {
         is_of_fd.then_some(Blocks { end, has_holes: known >> BLOCK_BITS & 1 == 1 })
     }
 
-    /// Records the blocks of the file.
     pub(crate) fn has_blocks(&self, fd: i32, blocks: Blocks) {
         let file = one_more(fd) << 1 | u64::from(blocks.has_holes);
         let known = file << BLOCK_BITS | (blocks.end / BLOCK).min((1 << BLOCK_BITS) - 1);
@@ -175,14 +172,12 @@ impl DescriptorHints {
         }
     }
 
-    /// Returns the file as it was last recorded.
     pub(crate) fn file(&self, fd: i32) -> Option<RememberedFile> {
         let slot = self.slot(fd);
         let (of, seen) = self.files.lock()[slot]?;
         (of == fd).then_some(seen)
     }
 
-    /// Records the file.
     pub(crate) fn has_file(&self, fd: i32, seen: RememberedFile) {
         let slot = self.slot(fd);
         self.files.lock()[slot] = Some((fd, seen));
@@ -203,7 +198,6 @@ impl DescriptorHints {
         self.counter.load(Relaxed) == number as u32 + 1
     }
 
-    /// Records that `number` is an eventfd.
     pub(crate) fn remember_counter(&self, number: i32) {
         self.counter.store(number as u32 + 1, Relaxed);
     }

@@ -24,8 +24,8 @@ pub(super) struct FdChannel {
     /// A descriptor of the engine's end in the application's table.
     remote_here: OnceLock<Fd>,
     arrived: Mutex<Arrived>,
-    /// 1: a thread waits until files have been received ahead of their requests, and those given up
-    /// have been closed. Set to 0 when both are done.
+    /// 1: a thread has asked the engine's threads to receive files ahead of their requests and to
+    /// close those given up. Set to 0 when both are done.
     congested: AtomicU32,
     /// Numbers in the engine's table that threads of the application have given up.
     closing: Deferred<(i32, Option<Counted>)>,
@@ -72,7 +72,6 @@ impl FdChannel {
         core::iter::once(self.local.raw()).chain(self.remote_here.get().map(Fd::raw))
     }
 
-    /// Keeps the remote end in the application's table.
     pub(super) fn keep_remote(&self, remote: Fd) {
         let _ = self.remote_here.set(remote);
     }
@@ -92,7 +91,7 @@ impl FdChannel {
     }
 
     /// Drops a file that is on its way, if no other file is before it. Called on threads of the
-    /// application. Returns `false` if the file is still on its way.
+    /// application. Returns `false` if the file was not dropped.
     pub(super) fn discard(&self, tag: u64) -> bool {
         let Some(remote) = self.remote_here.get() else { return false };
         let mut arrived = self.arrived.lock();

@@ -18,7 +18,6 @@ pub(crate) struct OpenCount {
 }
 
 impl OpenCount {
-    /// Counts a handle.
     pub(crate) fn enter(&self) {
         self.handles.fetch_add(1, AcqRel);
         self.tell();
@@ -29,7 +28,6 @@ impl OpenCount {
         self.handles.fetch_sub(1, AcqRel) == 1
     }
 
-    /// Returns `true` if no handle is left.
     pub(crate) fn has_no_handle(&self) -> bool {
         self.handles.load(Acquire) == 0
     }
@@ -69,7 +67,6 @@ impl OpenCount {
 pub(crate) struct Counted(Arc<OpenCount>);
 
 impl Counted {
-    /// Returns the count to which this descriptor belongs.
     pub(super) fn all(&self) -> Arc<OpenCount> {
         self.0.clone()
     }

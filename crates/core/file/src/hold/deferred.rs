@@ -19,7 +19,6 @@ impl<T> Default for Deferred<T> {
 }
 
 impl<T> Deferred<T> {
-    /// Stores a value that is to be dropped later.
     pub(crate) fn put(&self, value: T) {
         self.0.lock().push(value);
     }

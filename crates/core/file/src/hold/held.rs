@@ -110,7 +110,6 @@ struct LastHeld {
 pub struct Holds {
     channel: Arc<FdChannel>,
     by_number: Mutex<FxHashMap<i32, (Identity, Weak<HeldFd>)>>,
-    /// The file that was sent last, for the next request on it.
     kept: Mutex<Option<LastHeld>>,
     /// Eventfds that the kernel signals, by the application's number.
     counters: Mutex<FxHashMap<i32, Arc<HeldFd>>>,
@@ -137,7 +136,6 @@ impl Holds {
         }
     }
 
-    /// Keeps the channel's remote end in the application's table.
     pub(crate) fn keep_remote(&self, remote: Fd) {
         self.channel.keep_remote(remote);
     }
@@ -311,7 +309,6 @@ impl Holds {
         }
     }
 
-    /// Returns the channel's descriptors in the application's table.
     pub(crate) fn descriptors(&self) -> impl Iterator<Item = i32> {
         self.channel.descriptors()
     }

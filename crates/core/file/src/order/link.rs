@@ -1,9 +1,9 @@
 //! Links: a request that begins when another has succeeded.
 //!
 //! The later request is made together with the earlier one, so that it holds its file and has its
-//! place in the order of its inode. Its first iteration finds the link and leaves a wait entry
-//! there. The thread that ends the earlier request kicks that entry; the retry engine needs no
-//! further support for links.
+//! place in the order of its inode. Its first iteration leaves a wait entry in the link. The thread
+//! that ends the earlier request kicks that entry; the retry engine needs no further support for
+//! links.
 
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;

@@ -2,7 +2,7 @@
 //!
 //! The kernel's own AIO completes a buffered request inside io_submit, so programs rely on a later
 //! request seeing the effect of an earlier one. Requests that go on outside submit are registered
-//! here. A later request waits for exactly the registered ones with which it conflicts, and the
+//! in [`Orders`]. A later request waits for the registered ones with which it conflicts, and the
 //! last of them to end kicks it; no other request is woken.
 
 use super::reach::{Access, InodeKey, Reach};
@@ -40,7 +40,6 @@ struct Entry {
     waiting: Option<Waiting>,
 }
 
-/// A request that waits for earlier requests.
 struct Waiting {
     /// The number of earlier requests that are still in its way.
     number: usize,
@@ -59,7 +58,8 @@ impl Entry {
         self.reach.precedes(later) && !mistake::makes(Mistake::NoOrder)
     }
 
-    /// Returns `true` if every later request waits for this one.
+    /// Returns `true` if the request writes the whole file. Later requests wait for it, apart from
+    /// those that go to the kernel during an open.
     fn is_whole(&self) -> bool {
         self.reach.access == Access::Write && self.reach.range == (0..u64::MAX)
     }
@@ -83,13 +83,11 @@ impl Place {
         Place { access, digits: u64::BITS - (end - start).leading_zeros(), start, number }
     }
 
-    /// Returns the lowest place of an access and a number of digits.
     fn first(access: Access, digits: u32) -> Place {
         Place { access, digits, start: 0, number: 0 }
     }
 }
 
-/// The requests on one inode.
 struct Inode {
     entries: BTreeMap<Place, Entry>,
     /// The writes that leave a hole behind the end of the file, by their position in the order of
@@ -97,9 +95,9 @@ struct Inode {
     lengthening: BTreeMap<u64, Place>,
     /// The lowest end of the file that any of these writes found.
     lowest_end: u64,
-    /// The number of the last write to the whole inode. It waits for all earlier requests, so a
-    /// request that waits for it need not wait for those. So each of ten thousand appends waits
-    /// only for the one before.
+    /// The number of the last write to the whole inode. It waits for all earlier reads and writes,
+    /// so a request that waits for it need not wait for those. So each of ten thousand appends
+    /// waits only for the one before.
     whole: u64,
     /// Set while the file is being opened in the page cache.
     opening: Option<Opening>,
@@ -233,7 +231,7 @@ impl Inode {
             count += usize::from(gone.reach.access != Access::Sync);
             writes += usize::from(gone.reach.access == Access::Write);
             for place in gone.blocked {
-                // A request that waits for nothing may have ended already; then its entry is gone.
+                // The entry is gone if the request was cancelled before its turn.
                 let Some(entry) = self.entries.get_mut(&place) else { continue };
                 let Some(mut waiting) = entry.waiting.take() else { continue };
                 waiting.number -= 1;
@@ -314,8 +312,8 @@ impl Orders {
         self.has_writes() && self.inodes.lock().get(&key).is_some_and(Inode::has_writer)
     }
 
-    /// Registers a request behind the earlier ones with which it conflicts. When those end, they
-    /// kick the wait entry that `entry` makes. Also returns the lane that runs the inode's
+    /// Registers a request behind the earlier ones with which it conflicts. The last of them to end
+    /// kicks the wait entry that `entry` makes. Also returns the lane that runs the inode's
     /// exclusive writes one after another.
     ///
     /// Checks only the requests whose ranges may overlap; an append checks all requests since the
@@ -372,7 +370,8 @@ impl Orders {
         self.enter_by(Way::Open, key, Reach::new(0..u64::MAX, Access::Write), entry).0
     }
 
-    /// Removes a request from the order, and kicks the requests that waited for it last.
+    /// Removes a request from the order, and kicks the requests that waited for it last. A write to
+    /// the whole inode that still waits is removed when its turn comes.
     pub fn leave(&self, ticket: &Ticket) {
         let mut kicked = Vec::new();
         let mut inodes = self.inodes.lock();
@@ -570,7 +569,6 @@ mod tests {
         assert!(orders.is_empty());
     }
 
-    /// A request on a file of any size; an append covers the whole file.
     fn request() -> impl Strategy<Value = Reach> {
         let part = (0u64..40, length()).prop_map(|(start, len)| start..start + len);
         let access = prop_oneof![Just(Access::Read), Just(Access::Write), Just(Access::Sync)];

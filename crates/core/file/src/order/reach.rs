@@ -15,7 +15,8 @@ pub type InodeKey = (u64, u64);
 pub struct FileState {
     /// The inode.
     pub key: InodeKey,
-    /// The number of bytes in the file; `u64::MAX` for block devices, whose end no write moves.
+    /// The number of bytes in the file; `u64::MAX` if it is no regular file: no write moves the end
+    /// of a block device.
     pub end: u64,
 }
 
@@ -62,7 +63,7 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Returns the reach of a request that does not move the end of the file.
+    /// Returns the reach of a request that leaves no hole before its bytes.
     pub fn new(range: Range<u64>, access: Access) -> Reach {
         Reach { hole_start: range.start, range, access }
     }
@@ -167,7 +168,6 @@ mod tests {
         }
     }
 
-    /// Carries a request out on a file of bytes. Returns the bytes that a read finds.
     fn carry_out(file: &mut Vec<u8>, (range, access): &(Range<u64>, Access), byte: u8) -> Vec<u8> {
         let (start, end) = (range.start as usize, range.end as usize);
         match access {

@@ -1,4 +1,5 @@
-//! Requests on one stream take effect one after another, in the order of submission.
+//! Requests on one stream and in one direction take effect one after another, in the order of
+//! submission.
 //!
 //! Only the first request of a line acts; its end kicks the next. To join or leave a line, even
 //! from the middle, takes one look-up in a tree, however many requests wait.
@@ -39,7 +40,6 @@ impl StreamTicket {
     }
 }
 
-/// The lines of all streams.
 #[derive(Default)]
 pub(crate) struct StreamQueues {
     lines: Mutex<FxHashMap<InodeKey, Line>>,
@@ -48,7 +48,6 @@ pub(crate) struct StreamQueues {
 }
 
 impl StreamQueues {
-    /// Returns `true` if all lines are empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Acquire) == 0
     }

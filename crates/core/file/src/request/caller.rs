@@ -13,7 +13,6 @@ use nowait_sys::{
     mistake::{self, Mistake},
 };
 
-/// The outcome of a transfer by the calling thread.
 enum Moved {
     /// The request is over.
     All(Step),

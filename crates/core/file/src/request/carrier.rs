@@ -17,7 +17,6 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// The route of a request's bios, and its file.
 pub(crate) struct Carrier {
     pub(crate) route: Route,
     pub(crate) held: Option<Arc<HeldFd>>,
@@ -73,7 +72,6 @@ impl Carrier {
         }
     }
 
-    /// Adds the bio of a step to the plug.
     pub(super) fn queue(&self, route: Route, mut bio: Bio, it: &mut Iteration<'_, '_>) -> Step {
         bio.flow = Arc::as_ptr(&it.target.context) as u64;
         match route {
@@ -95,7 +93,6 @@ impl Carrier {
         self.held = last.and_then(|held| held.close_here().err()).map(Arc::new);
     }
 
-    /// Returns `true` if the own queue gave the request up.
     pub(super) fn was_given_up(&self, result: Result<u32, Errno>) -> bool {
         self.route == Route::Own && own_queue::gave_up(result)
     }

@@ -1,8 +1,9 @@
 //! Direct requests on a context's own queue, which need no operation.
 //!
 //! A direct request waits for its single bio only (OLS 2003 paper, section 4). So it has no
-//! iterations, holds no file, and has no place in an order. A table keeps the data for its event.
-//! Only a request that is ended short or refused becomes an operation, which transfers the rest.
+//! iterations, holds no file, and has no place in an order unless a later request has to wait for
+//! it. A table keeps the data for its event. Only a request that is ended short or refused becomes
+//! an operation, which transfers the rest.
 
 use super::{
     Body, Carrier, FileOperation, event::EventTarget, kernel::KernelBody, unordered::Unordered,
@@ -56,7 +57,7 @@ pub(crate) type Unfinished = (DirectRequest, Result<u32, Errno>);
 pub(crate) struct DirectRequests {
     table: Mutex<Slab<DirectRequest>>,
     /// The number of requests in the table that the kernel may carry out after later ones; changed
-    /// under its lock.
+    /// under the table's lock.
     unordered: AtomicUsize,
     /// The mark of the thread that has added the last such request ([`thread::mark`]).
     pub(super) submitter: Arc<AtomicUsize>,
@@ -166,7 +167,6 @@ impl DirectRequests {
         request.key();
     }
 
-    /// Removes a request whose bio the queue has not taken.
     pub(crate) fn take(&self, key: u64) -> Option<DirectRequest> {
         self.remove(&mut self.table.lock(), key)
     }

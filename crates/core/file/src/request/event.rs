@@ -1,4 +1,4 @@
-//! The place where a request's result goes.
+//! The delivery of a request's result.
 
 use crate::Context;
 use nowait_block::bio::Descriptor;

@@ -6,7 +6,6 @@ use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::{cmp::Reverse, collections::hash_map::Entry, sync::Arc};
 
-/// One request in flight.
 struct Known {
     number: u64,
     /// `true`: the request may wait for ever: a poll, or a stream that waits for its peer.
@@ -22,13 +21,12 @@ struct Table {
     last_number: u64,
 }
 
-/// The requests of a context that have not ended. Direct requests on its own queue (`direct.rs`)
-/// are not included, nor copies that only wait for their turn on the driver. A request is added
-/// before its first iteration, and removed when its event is due.
+/// The requests of a context that have not ended. Direct requests that its own queue has accepted
+/// (`direct.rs`) are not included. A request is added before its first iteration, and removed when
+/// its event is due.
 #[derive(Default)]
 pub(crate) struct InFlight(Mutex<Table>);
 
-/// The key by which a request is removed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Key {
     obj: u64,
@@ -49,7 +47,6 @@ impl InFlight {
         }
     }
 
-    /// Removes a request that has ended.
     pub(crate) fn remove(&self, key: Key) {
         let mut table = self.0.lock();
         let Entry::Occupied(mut first) = table.by_obj.entry(key.obj) else { return };

@@ -9,7 +9,6 @@ use nowait_retry::{Step, stats::Server};
 use nowait_sys::{Errno, cred::Credentials, file::Stat};
 use std::sync::Arc;
 
-/// The body of a request on a file with offsets.
 pub(crate) struct KernelBody {
     pub(crate) carrier: Carrier,
     /// The submitter's credentials, if the request depends on them.
@@ -52,7 +51,6 @@ impl KernelBody {
         self.carrier.keeps_file = true;
     }
 
-    /// Returns the part of the engine that carries the request out.
     pub(super) fn server(&self) -> Server {
         match self.deferred {
             Some(_) => Server::Caller,
@@ -87,7 +85,6 @@ impl KernelBody {
         self.carrier.queue(route, bio, it)
     }
 
-    /// Continues after the end of a bio.
     pub(super) fn complete(
         &mut self,
         it: &mut Iteration<'_, '_>,

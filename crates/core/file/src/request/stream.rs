@@ -61,7 +61,6 @@ impl StreamBody {
         Body::Stream(StreamBody::new(carrier, StreamWait::Poll, None))
     }
 
-    /// Begins to wait, or goes on waiting.
     pub(super) fn dispatch(&mut self, it: &mut Iteration<'_, '_>) -> Step {
         self.asks = matches!(self.wait, StreamWait::Ready | StreamWait::Worker);
         self.dispatch_by(self.carrier.route, it)
@@ -92,7 +91,6 @@ impl StreamBody {
         }
     }
 
-    /// Continues after the end of a bio.
     pub(super) fn complete(
         &mut self,
         it: &mut Iteration<'_, '_>,
@@ -225,6 +223,7 @@ pub(crate) fn attempt(command: &mut Command, fd: i32) -> Attempt {
 }
 
 /// Makes a plain call on a descriptor with O_NONBLOCK, for files that support no other attempt.
+/// Without O_NONBLOCK fails with EOPNOTSUPP.
 pub(crate) fn ask_as_it_is(command: &Command) -> Result<u32, Errno> {
     if command.flags.bits() & O_NONBLOCK == 0 {
         return Err(Errno::OPNOTSUPP);
@@ -277,7 +276,6 @@ fn ask_otherwise(command: &Command, fd: i32) -> Option<Result<usize, Errno>> {
     })
 }
 
-/// Returns the memory of the command's remaining bytes.
 fn rest(command: &Command) -> Segments {
     let rest = command.segments.after(command.done as usize);
     let left = (command.len - command.done) as usize;

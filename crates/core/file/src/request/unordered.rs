@@ -12,7 +12,7 @@ use nowait_sys::{
 };
 use std::sync::{Arc, Weak};
 
-/// The contexts that may have such requests.
+/// The contexts that may have direct requests that the kernel may carry out after later ones.
 #[derive(Default)]
 pub(crate) struct Unordered {
     /// The numbers of such reads and writes in all contexts. Mostly both are 0, and no table is
@@ -24,14 +24,14 @@ pub(crate) struct Unordered {
 }
 
 impl Unordered {
-    /// Adds a new context, and removes those that are gone.
     pub(crate) fn add(&self, context: &Arc<Context>) {
         let mut contexts = self.contexts.lock();
         contexts.retain(|(_, context)| context.strong_count() > 0);
         contexts.push((context.own.direct.submitter.clone(), Arc::downgrade(context)));
     }
 
-    /// Returns `true` if there is no such request.
+    /// Returns `true` if no context has a direct request that the kernel may carry out after later
+    /// ones.
     pub(crate) fn is_empty(&self) -> bool {
         self.counts.iter().all(|count| count.load(Relaxed) == 0)
     }
@@ -70,7 +70,6 @@ impl Unordered {
         }
     }
 
-    /// Returns the other contexts to which this thread may have submitted such requests.
     fn of_this_thread(&self, own: &Arc<Context>) -> Vec<Arc<Context>> {
         if mistake::makes(Mistake::OvertakeElsewhere) {
             return Vec::new();

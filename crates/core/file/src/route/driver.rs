@@ -1,4 +1,5 @@
-//! The driver: the engine's own thread, which carries the requests that no caller carries.
+//! The driver: the engine's one thread with a queue, for requests that neither a caller nor a
+//! worker carries.
 //!
 //! The driver takes batches of requests that submit has handed over, and reads buffered files
 //! through its io_uring. Every few milliseconds it checks the contexts that have requests in flight
@@ -43,8 +44,7 @@ pub(crate) const CLEAN_NS: u64 = 1_000_000_000;
 #[derive(Default)]
 pub struct Driver {
     inbox: RunList<FileOperation>,
-    /// Requests that were handed over and not started. Other threads only check whether there are
-    /// any; the driver takes them out.
+    /// Requests that were handed over and not started; only the driver's thread uses them.
     waiting: Mutex<Waiting>,
     /// Bios of the page cache, from threads without a queue.
     bios: Mutex<Vec<Bio>>,
@@ -151,7 +151,8 @@ impl Driver {
         }
     }
 
-    /// Makes the driver check own queues all the time (`true`), or at its ticks again (`false`).
+    /// Makes the driver check own queues at least every 0.2 ms (`true`), or at its ticks again
+    /// (`false`).
     pub(crate) fn hurry(&self, hurries: bool) {
         self.hurries.store(hurries, SeqCst);
         self.wake();
@@ -205,7 +206,6 @@ impl Driver {
     }
 }
 
-/// A context that the driver checks.
 struct Watched {
     context: Weak<Context>,
     last: LastTick,
@@ -264,7 +264,6 @@ fn flow(request: &Arc<Request<FileOperation>>) -> u64 {
     request.prepare(|operation, _| Arc::as_ptr(&operation.target.context) as u64)
 }
 
-/// The driver's loop.
 pub(crate) struct Run {
     engine: Arc<Engine>,
     queue: Arc<dyn BlockBackend>,
@@ -381,9 +380,9 @@ impl Run {
 
     /// Starts a few of the waiting requests, those of different contexts in turn, if the queue has
     /// room: a request in the queue cannot be overtaken any more. Adjoining durable writes that are
-    /// started together become one bio with one flush. If requests have
-    /// ended since the last call, one starts even without room, because bios of the page cache do
-    /// not wait and would fill the queue.
+    /// started together become one bio with one flush. If requests have ended since the last call,
+    /// one starts even without room in the queue: bios of the page cache do not wait and would fill
+    /// it.
     fn start_some(&mut self, driver: &Driver) -> bool {
         let (mut started, mut joined) = (0, false);
         self.waits = false;
@@ -410,7 +409,7 @@ impl Run {
         any
     }
 
-    /// Writes back data that have been dirty for a while.
+    /// Writes back dirty data about a second after a thread has reported some.
     fn clean(&mut self, driver: &Driver) {
         if self.next_clean == Deadline::NEVER {
             if driver.knows_dirt.load(Relaxed) {

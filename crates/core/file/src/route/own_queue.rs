@@ -1,4 +1,4 @@
-//! A context's own queue, which the waiting caller (the poller) reaps.
+//! A context's own queue, which a waiting caller (the poller) reaps, or else the driver.
 
 use super::{
     Place, Plug,
@@ -34,7 +34,6 @@ pub(crate) struct OwnPump {
 }
 
 impl OwnPump {
-    /// Makes the pump that brings the completions of `queue` to `context`.
     pub(crate) fn new(queue: Arc<dyn BlockBackend>, context: &Arc<Context>) -> OwnPump {
         OwnPump {
             queue,
@@ -56,9 +55,9 @@ struct Collected {
 }
 
 /// The most bytes of the page cache's completions that one run handles. The run copies these bytes
-/// to the waiting requests. In between, the caller can submit its next requests, so that the device
-/// has work. With 64 reads of 64 KiB in flight this gave 20,000 reads a second, and 15,000 without
-/// the limit.
+/// to the waiting requests. Between two runs the caller can submit its next requests, so that the
+/// device has work. With 64 reads of 64 KiB in flight this gave 20,000 reads a second, and 15,000
+/// without the limit.
 pub(crate) const RUN_BYTES_MAX: usize = 128 << 10;
 
 /// The other costs of a request, as the number of bytes that are copied in the same time.
@@ -72,8 +71,8 @@ impl Pump for OwnPump {
     fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno> {
         if hold::in_engine_table() {
             // Bios that the application's threads have queued and not committed name files by
-            // numbers of their table, which are wrong in this one. So they must not be committed
-            // here.
+            // numbers of their table, which are wrong in the engine's. So this thread must not
+            // commit them.
             self.queue.collect(&mut self.collected.lock().completions);
             return Ok(());
         }
@@ -81,7 +80,7 @@ impl Pump for OwnPump {
             return self.queue.reap(&mut self.collected.lock().completions, 0, Deadline::NOW);
         }
         // The end of a bio of the page cache, or of a request for which others wait in the order,
-        // may start the next one. So it must not stay in the queue until `need` bios have ended.
+        // may start the next one. So this thread reaps as soon as one bio has ended.
         let engine = &self.engine;
         let starts_others = engine.user_files.cache().is_some()
             || engine.orders.has_writes()
@@ -108,7 +107,7 @@ impl Pump for OwnPump {
         // A request goes on in the driver's queue or with the workers (`request.rs`); only bios of
         // the page cache go on in this queue.
         let section = Section::enter(context.engine());
-        // Before the events are visible, as for all other requests.
+        // Requests leave the order before their events are visible.
         tickets.drain(..).for_each(|ticket| context.engine().orders.leave(&ticket));
         context.io().complete_batch(events);
         events.clear();
@@ -139,9 +138,9 @@ impl Pump for OwnPump {
         self.unrun.store(unrun, Relaxed);
         drop(collected);
         if unrun > 0 {
-            // Until `unrun` was set, these completions were counted neither in the queue nor here.
-            // So the driver may have stopped watching the context, and the poller may have left
-            // with its events.
+            // Until `unrun` was set, these completions were counted neither in the queue nor in
+            // `unrun`. So the driver may have stopped watching the context, and the poller may have
+            // left with its events.
             context.look_after();
         }
         plug.flush(Some(&context));
@@ -164,7 +163,7 @@ impl Context {
         }
     }
 
-    /// Counts a request that the own queue refused.
+    /// Counts a refusal by the own queue: EOPNOTSUPP, or EAGAIN for a write.
     fn count_refusal(&self, kind: Kind, result: Result<u32, Errno>) {
         let stats = self.io().stats();
         match (result, kind) {
@@ -174,7 +173,7 @@ impl Context {
         }
     }
 
-    /// Commits the own queue. Refused requests go on elsewhere, with the credentials of this
+    /// Commits the own queue. Refused requests go on by other routes, with the credentials of this
     /// thread.
     pub(crate) fn commit_own(self: &Arc<Self>, plug: &mut Plug) {
         let refused = self.own.commit();

@@ -81,7 +81,7 @@ impl Plug {
         }
     }
 
-    /// Keeps an empty plug for this thread's next run.
+    /// Keeps the plug for this thread's next run if it is empty; otherwise drops it.
     pub fn put_back(plug: Box<Plug>) {
         if plug.is_empty() && END.of_this_thread().is_ok() {
             SPARE.with(|spare| spare.set(Some(plug)));
@@ -119,7 +119,6 @@ impl Plug {
         self.deferred.push(request);
     }
 
-    /// Sets the turn of the deferred request that runs next.
     pub(crate) fn begin_turn(&mut self, turn: Turn) {
         (self.turn, self.back) = (Some(turn), None);
     }
@@ -166,7 +165,7 @@ impl Plug {
         self.driver_bios.push_back(bio);
     }
 
-    /// Returns `true` if bios for the driver's queue found no room there.
+    /// Returns `true` if bios found no room in the driver's queue.
     pub fn is_backed_up(&self) -> bool {
         !self.driver_bios.is_empty()
     }
@@ -209,8 +208,9 @@ impl Plug {
             && self.deferred.is_empty()
     }
 
-    /// Hands everything over: each backend gets its bios and one commit, and the driver gets its
-    /// requests in one step. `served` is the context whose own queue gets the own bios.
+    /// Hands everything over, except bios for which the driver's queue has no room: each backend
+    /// gets its bios, and the driver gets its requests in one step. `served` is the context whose
+    /// own queue gets the own bios.
     pub fn flush(&mut self, served: Option<&Arc<Context>>) {
         self.route_cache_bios(served);
         // Before the driver's requests are handed over, because refused requests join them.
@@ -230,7 +230,7 @@ impl Plug {
             self.fill(queue.as_ref());
         }
         while !self.worker_bios.is_empty() {
-            // The workers' queue has room for 65,536 bios, and the workers empty it by themselves.
+            // The workers' queue has room for 2^20 bios, and the workers empty it by themselves.
             queue_until_full(self.engine.threads.workers(), &mut self.worker_bios);
         }
         if !self.over.is_empty() {
@@ -267,7 +267,6 @@ impl Plug {
         }
     }
 
-    /// Puts deferred requests on the lists of their contexts.
     fn flush_deferred(&mut self) {
         let mut deferred = self.deferred.drain(..).peekable();
         while let Some(request) = deferred.next() {
@@ -296,8 +295,8 @@ impl Plug {
         }
     }
 
-    /// Gives the driver's bios to its queue, as many as there is room for. Called by the driver
-    /// only.
+    /// Gives the driver's bios to its queue, as many as there is room for; bios with other
+    /// credentials go to the workers. Called by the driver only.
     fn fill(&mut self, queue: &dyn BlockBackend) {
         if self.driver_bios.iter().all(|bio| bio.hints.credentials.is_none()) {
             return queue_until_full(queue, &mut self.driver_bios);
@@ -451,7 +450,6 @@ fn queue_until_full(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {
     backend.commit();
 }
 
-/// Queues bios; those without room stay in `bios`.
 fn fill_queue(bios: &mut VecDeque<Bio>, queue: impl Fn(Bio) -> Result<(), Bio>) {
     while let Some(bio) = bios.pop_front() {
         if let Err(bio) = queue(bio) {

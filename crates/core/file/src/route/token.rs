@@ -6,9 +6,7 @@
 //! | 2 above a multiple of four | a direct request: the token has its key in the context's table |
 //! | odd | the page cache |
 
-/// The mark in tokens of direct requests.
 const DIRECT: u64 = 2;
-/// The mark in tokens of the page cache.
 const CACHE: u64 = 1;
 const MARKS: u64 = 3;
 
@@ -33,7 +31,6 @@ impl Owner {
     }
 }
 
-/// Returns `true` if this is the token of a bio of the page cache.
 pub(crate) fn is_of_cache(token: u64) -> bool {
     token & CACHE == CACHE
 }

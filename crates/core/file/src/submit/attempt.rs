@@ -16,14 +16,14 @@ pub(crate) enum Attempt {
     Done(Result<u32, Errno>),
     /// The rest needs a request, for this reason.
     Rest(Reason),
-    /// The file is a stream: it has no offsets.
+    /// The file has no offsets.
     Stream,
     /// The kernel would have refused the request at submission.
     Refused(Errno),
 }
 
 impl Submission<'_> {
-    /// Returns `true` if an earlier request on the same bytes is in flight.
+    /// Returns `true` if an earlier request that the command must not overtake is in flight.
     pub(super) fn must_wait(
         &self,
         command: &Command,

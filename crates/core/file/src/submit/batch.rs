@@ -65,7 +65,6 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Returns `true` if the own queue of `context` takes another bio.
     pub(super) fn own_has_room(&self, context: &Context) -> bool {
         match &self.plug {
             Some(plug) => plug.own_has_room(context),

@@ -55,11 +55,13 @@ impl Submission<'_> {
     }
 
     /// Starts a command on a user file. The command's descriptor does not matter, and of its status
-    /// flags only O_DSYNC and O_DIRECT do: with either, a write is on disk when it ends.
+    /// flags only O_APPEND, O_SYNC, O_DSYNC and O_DIRECT do: with one of the last three, a write
+    /// ends when its data have been written to the device.
     ///
     /// # Errors
     /// The errors of [`Submission::start`]. `EBADF`: a write to a file that is not open for
-    /// writing. `EAGAIN` also: a read with RWF_NOWAIT of which no byte is cached.
+    /// writing. `EAGAIN` also: a read with RWF_NOWAIT of which no byte is cached, or that must wait
+    /// for an earlier write.
     pub fn start_on<'a>(
         &mut self,
         opened: impl Into<Opened<'a>>,
@@ -97,7 +99,8 @@ impl Submission<'_> {
         Ok(Started::Queued)
     }
 
-    /// Copies the bytes of a read if all of them are cached.
+    /// Completes a read if all of its bytes are cached and no earlier write is in the way;
+    /// otherwise returns `None`.
     pub(super) fn read_cached_at_once(
         &mut self,
         opened: Opened<'_>,
@@ -205,11 +208,11 @@ pub type Transfer<'f> = (&'f UserFile, u64, usize);
 
 /// Prefetches the cache lines that a batch of reads will copy, a few requests ahead.
 ///
-/// Memory is slower than a look-up. So `look` prefetches the headers of all requests of a batch,
-/// and each request's `step` prefetches the bytes of a later request.
+/// `look` prefetches the headers of all requests of a batch, and each request's `step` prefetches
+/// the bytes of a later request.
 #[derive(Debug)]
 pub struct Lookahead {
-    /// Folio numbers by the index of the request; a batch of up to 32 needs no allocation.
+    /// Folio numbers by the index of the request.
     folios: SmallVec<[u32; 32]>,
     what: Ahead,
 }

@@ -12,7 +12,6 @@ use nowait_sys::{
     thread,
 };
 
-/// The size of a page of the kernel's page cache.
 const PAGE: u64 = 4096;
 
 impl Submission<'_> {

@@ -45,8 +45,8 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Returns two facts about a direct transfer: whether the kernel can check it by its number
-    /// alone, and whether it may have to allocate blocks for it.
+    /// Returns two facts about a direct transfer: whether the kernel can check it by the
+    /// descriptor's number alone, and whether the file system may have to allocate blocks.
     pub(super) fn familiarity(&self, command: &Command) -> (bool, bool) {
         let engine = self.context.engine();
         if !self.is_lone || !command.is_direct() || command.done > 0 || command.is_append() {

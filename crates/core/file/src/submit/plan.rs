@@ -108,7 +108,8 @@ pub(crate) struct Ask {
     /// `true`: a part of the command has been transferred.
     pub(crate) has_begun: bool,
     /// `true`: the kernel can check the direct transfer by its number alone. The transfer is the
-    /// only one of its submission, and reads one block or writes below the file's last known end.
+    /// only one of its submission, and reads at most one block or ends below the file's last known
+    /// end.
     pub(crate) is_familiar: bool,
     /// `true`: the file system may have to allocate blocks for the direct write.
     pub(crate) finds_blocks: bool,
@@ -148,7 +149,7 @@ pub(crate) struct Facts {
     pub(crate) in_memory: Option<bool>,
     /// `true`: the file was on a memory file system when a submission last checked.
     pub(crate) seems_in_memory: bool,
-    /// `true`: an earlier request on the same bytes is in flight.
+    /// `true`: an earlier request that the transfer must not overtake is in flight.
     pub(crate) must_wait: Option<bool>,
     /// `true`: a write in submit is not expected to block.
     pub(crate) is_calm: Option<bool>,
@@ -423,7 +424,6 @@ impl Facts {
     }
 }
 
-/// The decision on an attempt of a transfer in submit.
 enum Tries {
     Unknown,
     Yes,

@@ -1,5 +1,4 @@
-//! Makes a request of a command that was not completed inside submit. The request holds its file,
-//! takes its place in the order, and runs its first iteration.
+//! Makes a request of a command that was not completed inside submit.
 
 use super::{Reason, Started, Submission};
 use crate::{
@@ -19,8 +18,8 @@ impl Submission<'_> {
         if own { Route::Own } else { self.context.engine().queues.route_past_own() }
     }
 
-    /// Makes a request and runs its first iteration. A request that goes on outside submit holds
-    /// its file, whose stat is `stat`, and takes its place in the order.
+    /// Makes a request, which holds its file (unless it goes to the own queue) and takes its place
+    /// in the order, and runs its first iteration. `stat` is the file's.
     pub(super) fn request(
         &mut self,
         command: &Command,
@@ -75,7 +74,8 @@ impl Submission<'_> {
     }
 }
 
-/// Registers a request in the order of its inode.
+/// Registers a request in the order of its inode or stream; moves it off the own queue if it must
+/// wait.
 fn take_place(
     operation: &mut FileOperation,
     wait: &Wait<'_, FileOperation>,

@@ -2,12 +2,12 @@
 
 use nowait_retry::stats::{Counter, Counters};
 
-/// The reason why a request was not completed inside submit. Each has a counter in the report.
+/// Each reason has a counter in the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
     /// The data are not in the page cache.
     Miss,
-    /// The request is larger than the bytes that submit may copy itself.
+    /// The request has more bytes than submit may still copy.
     Large,
     /// The file system does not support RWF_NOWAIT for this request.
     Unsupported,
@@ -19,11 +19,11 @@ pub(crate) enum Reason {
     Extend,
     /// The request is an fsync or fdatasync.
     Fsync,
-    /// An earlier request on the same bytes is in flight.
+    /// The request must wait for an earlier one, in the order or by a link.
     Order,
     /// The submit mode is offload, or attempts have failed lately.
     Offload,
-    /// No caller will collect the completion by a call, so the engine must.
+    /// A direct request, poll or stream that the own queue does not carry.
     Driver,
 }
 

@@ -118,7 +118,6 @@ impl Submission<'_> {
             && file::lacks_iterator(command.fd, command.kind == Kind::Write)
     }
 
-    /// Returns the route on which a request waits for readiness.
     fn stream_route(&self, target: &EventTarget) -> Route {
         match self.async_route(target) {
             Route::Own if self.context.own.limits().readiness => Route::Own,

@@ -212,7 +212,6 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Finds a fact that a plan needs.
     fn look(
         &self,
         fact: Fact,
@@ -248,7 +247,6 @@ impl<'a> Submission<'a> {
         Ok(())
     }
 
-    /// Returns the kind of the file of a transfer.
     fn file(&self, command: &Command, stat: &Stat) -> Result<File, Errno> {
         Ok(match stat {
             stat if stat.is_directory() => File::Folder,
@@ -295,7 +293,6 @@ impl<'a> Submission<'a> {
         self.context.engine().user_files.begin_write((stat.dev, stat.ino)).map(Some)
     }
 
-    /// Makes the request of a transfer through the kernel.
     fn kernel_request(
         &mut self,
         (command, stat): (&Command, &Stat),

@@ -30,20 +30,17 @@ struct Queued {
 }
 
 impl Uncommitted {
-    /// Returns `true` if no request waits for a commit.
     pub(super) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
-    /// Adds a request that was queued.
     pub(super) fn push(&mut self, command: &Command, file: Option<FileState>) {
-        // The writes here do not move the end of their file.
+        // Queued direct writes do not move the end of their file.
         let reach = Reach::of(command, u64::MAX);
         self.writes |= reach.access == Access::Write;
         self.requests.push(Queued { fd: command.fd, key: file.map(|file| file.key), reach });
     }
 
-    /// Removes all requests, which are committed now.
     pub(super) fn clear(&mut self) {
         self.requests.clear();
         self.writes = false;

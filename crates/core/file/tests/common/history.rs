@@ -1,7 +1,8 @@
 //! The results of the requests of a storm, compared with the results that they may have.
 //!
-//! * A request that was not cancelled transfers all of its bytes; one that ended with ECANCELED
-//!   transfers none. If the program has closed both ends of a stream, its requests may be short.
+//! * A transfer that was not cancelled moves all of its bytes, a stream read at least one; one that
+//!   ended with ECANCELED moves none. If the program has closed both ends of a stream, transfers
+//!   may be short.
 //! * Requests on one buffered file take effect in the order of submission.
 //! * A direct read finds, in each sector, the data of a write that was not overwritten before the
 //!   read began.

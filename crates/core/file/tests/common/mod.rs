@@ -20,7 +20,7 @@ use std::{
 pub(crate) const BACKENDS: [BackendChoice; 3] =
     [BackendChoice::Kaio, BackendChoice::Threads, BackendChoice::Uring];
 
-/// Runs `claim` on every backend that works on this machine.
+/// Runs `claim` on every backend that works on this machine, in both submit modes.
 pub(crate) fn on_every_backend(claim: impl Fn(&Arc<Engine>)) {
     for backend in BACKENDS {
         for submit in [SubmitMode::Auto, SubmitMode::Offload] {
@@ -84,7 +84,6 @@ pub(crate) fn command_with(
     unsafe { Command::new(kind, (fd, flags), segments, offset as i64) }
 }
 
-/// Makes a poll, which waits for readiness.
 pub(crate) fn poll(file: &impl AsFd, events: u16) -> Command {
     command(Kind::Poll(events), file, leaked(0, 0), 0)
 }

@@ -20,7 +20,6 @@ pub(crate) struct Op {
     pub(crate) offset: u64,
     /// The bytes to write; for a read, only their number counts.
     data: Vec<u8>,
-    /// The memory of the request.
     memory: Vec<u8>,
     /// The result of its event.
     pub(crate) result: Option<i64>,
@@ -43,7 +42,6 @@ impl Op {
         Op { result, ..Op::new(file, Kind::Write, false, range.start, data) }
     }
 
-    /// Returns the bytes to write.
     pub(crate) fn data(&self) -> &[u8] {
         &self.data
     }
