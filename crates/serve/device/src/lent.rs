@@ -31,6 +31,26 @@ impl LentMemory {
         LentMemory { start, len, _keeper: keeper }
     }
 
+    /// Copies the memory into `to`, which has the same length.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn copy_to(&self, to: &mut [u8]) {
+        assert_eq!(to.len(), self.len, "the lengths of the memory and of its copy");
+        // SAFETY: the bytes are inside the memory, which is mapped and has no references to it.
+        unsafe { self.start.as_ptr().copy_to_nonoverlapping(to.as_mut_ptr(), self.len) };
+    }
+
+    /// Copies `from`, which has the same length, into the memory.
+    ///
+    /// # Panics
+    /// If the lengths differ.
+    pub fn copy_from(&mut self, from: &[u8]) {
+        assert_eq!(from.len(), self.len, "the lengths of the memory and of its copy");
+        // SAFETY: as above.
+        unsafe { self.start.as_ptr().copy_from_nonoverlapping(from.as_ptr(), self.len) };
+    }
+
     /// Zeroes the bytes that a transfer did not fill because it ended after `done` bytes.
     pub(crate) fn zero_from(&mut self, done: usize) {
         let done = done.min(self.len);

@@ -230,7 +230,7 @@ impl Worker {
         while let Some(ended) = self.event_loop.disk.pop() {
             let key = ended.tag.owner;
             if is_queue(key) {
-                self.queues.end(&ended, now_ns);
+                self.queues.end(ended, &mut self.event_loop.disk, now_ns);
                 continue;
             }
             if is_file(key) {

@@ -91,10 +91,10 @@ impl Queues {
         }
     }
 
-    pub(crate) fn end(&mut self, ended: &RequestEnd, now_ns: u64) {
+    pub(crate) fn end(&mut self, ended: RequestEnd, disk: &mut Disk, now_ns: u64) {
         let place = (ended.tag.owner & !MASK) as usize;
         if let Some(Some(ActiveQueue { queue, session, .. })) = self.0.get_mut(place) {
-            session.end(ended, queue, now_ns);
+            session.end(ended, disk, queue, now_ns);
         }
     }
 

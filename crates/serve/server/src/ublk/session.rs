@@ -77,7 +77,7 @@ impl<F> Session<F> {
     pub fn give_up(&mut self, kernel: &mut impl Kernel, now_ns: u64) {
         for slot in 0..self.requests.len() as u32 {
             let tag = Tag { owner: self.owner, slot, part: 0 };
-            self.end(&RequestEnd::plain(tag, Err(Errno::IO)), kernel, now_ns);
+            self.answer(tag, Err(Errno::IO), kernel, now_ns);
         }
     }
 
@@ -132,18 +132,20 @@ impl<F> Session<F> {
     ) -> Result<(), Errno> {
         let Request { tag, operation, offset, len, .. } = request;
         let writes = operation == operation::WRITE;
-        let memory = usize::try_from(len).ok().and_then(|len| kernel.lend(tag, len));
-        let segments = vec![memory.ok_or(Errno::INVAL)?];
+        let len = usize::try_from(len).map_err(|_| Errno::INVAL)?;
+        let memory = kernel.lend(tag, len).ok_or(Errno::INVAL)?;
         let kind = if writes { Kind::Write } else { Kind::Read };
-        let asked = self.insert(tag, kind, len, now_ns);
-        let loan = Loan { segments, writes, durable: writes && durable };
-        // The memory consists of whole pages, and the disk has the image's sectors, so borrowing is
-        // possible.
-        medium.borrow(&self.image, loan, offset, asked).map_err(|_| {
-            self.remove(tag);
-            self.image.stats().forget();
-            Errno::INVAL
-        })
+        let asked = self.insert(tag, kind, len as u64, now_ns);
+        let loan = Loan { segments: vec![memory], writes, durable: writes && durable };
+        let Err(loan) = medium.borrow(&self.image, loan, offset, asked) else { return Ok(()) };
+        let mut chunk = medium.pool().take_for(self.image.number(), len);
+        if writes {
+            loan.segments.iter().for_each(|memory| memory.copy_to(chunk.data_mut()));
+            medium.write(&self.image, chunk, offset, durable, asked);
+        } else {
+            medium.read(&self.image, chunk, offset, asked);
+        }
+        Ok(())
     }
 
     fn insert(&mut self, tag: u16, kind: Kind, bytes: u64, now_ns: u64) -> Tag {
@@ -163,13 +165,42 @@ impl<F> Session<F> {
     }
 
     /// Passes the result of a request that has ended at the medium to the kernel.
-    pub fn end(&mut self, ended: &RequestEnd, kernel: &mut impl Kernel, now_ns: u64) {
-        let tag = ended.tag.slot as u16;
+    pub fn end<M: Medium<File = F>>(
+        &mut self,
+        ended: RequestEnd,
+        medium: &mut M,
+        kernel: &mut impl Kernel,
+        now_ns: u64,
+    ) {
+        let RequestEnd { tag, result, chunk, .. } = ended;
+        if let Some(chunk) = chunk {
+            let is_read = self.active(tag).is_some_and(|active| active.kind == Kind::Read);
+            if is_read && result.is_ok() {
+                let memory = kernel.lend(tag.slot as u16, chunk.data().len());
+                memory.into_iter().for_each(|mut memory| memory.copy_from(chunk.data()));
+            }
+            medium.pool().give_back(chunk);
+        }
+        self.answer(tag, result, kernel, now_ns);
+    }
+
+    fn active(&self, tag: Tag) -> Option<&Active> {
+        self.requests.get(tag.slot as usize)?.as_ref()
+    }
+
+    fn answer(
+        &mut self,
+        tag: Tag,
+        ended: Result<(), Errno>,
+        kernel: &mut impl Kernel,
+        now_ns: u64,
+    ) {
+        let tag = tag.slot as u16;
         let Some(active) = self.remove(tag) else { return };
         let Active { kind, bytes, result, began_ns } = active;
         let elapsed_ns = now_ns.saturating_sub(began_ns);
-        self.image.stats().end(kind, bytes, elapsed_ns, ended.result.is_err());
-        let result = ended.result.map_or_else(|errno| -errno.raw(), |()| result);
+        self.image.stats().end(kind, bytes, elapsed_ns, ended.is_err());
+        let result = ended.map_or_else(|errno| -errno.raw(), |()| result);
         kernel.commit(tag, result);
     }
 }
