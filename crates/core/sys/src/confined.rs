@@ -30,10 +30,12 @@ pub enum Extra {
     /// Asking for the pages of a file in memory, and announcing reads: cachestat(2),
     /// posix_fadvise(2).
     Announce = 256,
+    /// Counting how often a thread has slept: getrusage(2).
+    Sleeps = 512,
 }
 
 /// The bits of all optional calls.
-pub(crate) const ALL: u32 = 2 * Extra::Announce as u32 - 1;
+pub(crate) const ALL: u32 = 2 * Extra::Sleeps as u32 - 1;
 
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);
 /// Optional calls that the program makes itself, so that its own filters must allow them.

@@ -1,6 +1,10 @@
 //! The kernel's view of a thread: its signals, its identity, its priority. Also handlers of fork.
 
-use crate::{Errno, errno, sys};
+use crate::{
+    Errno,
+    confined::{self, Extra},
+    errno, sys,
+};
 
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
@@ -33,13 +37,15 @@ pub fn with_steady_identity<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Returns the number of times that the calling thread has slept. Source: getrusage(2), `ru_nvcsw`.
-pub fn times_slept() -> u64 {
+/// Returns the number of times that the calling thread has slept; `None`: a filter of the program
+/// forbids the system call. Source: getrusage(2), `ru_nvcsw`.
+pub fn times_slept() -> Option<u64> {
+    confined::check(Extra::Sleeps).ok()?;
     // SAFETY: a rusage is plain data, for which zeroes are valid.
     let mut usage: libc::rusage = unsafe { core::mem::zeroed() };
     // SAFETY: `usage` is a live local.
     let _ = unsafe { sys!(libc::SYS_getrusage, libc::RUSAGE_THREAD, &raw mut usage) };
-    usage.ru_nvcsw as u64
+    Some(usage.ru_nvcsw as u64)
 }
 
 /// Blocks more signals on this thread and returns the mask before. Source: rt_sigprocmask(2).

@@ -51,7 +51,7 @@ impl Submission<'_> {
     pub(super) fn write_here(&mut self, command: &mut Command, device: Device) -> Attempt {
         let engine = self.context.engine();
         let (calm, clock) = (&engine.known.calm, &engine.parts.clock);
-        let slept = calm.is_suspect(device).then(thread::times_slept);
+        let slept = calm.is_suspect(device).then(thread::times_slept).flatten();
         let number = self.context.number;
         calm.begins(number, device);
         let began = clock.now_ns();
@@ -62,7 +62,7 @@ impl Submission<'_> {
             }
         };
         let now = clock.now_ns();
-        let blocked = || slept.map(|before| thread::times_slept() != before);
+        let blocked = || slept.map(|before| thread::times_slept() != Some(before));
         let bytes = result.unwrap_or(0);
         let write = Write { bytes, took_ns: now.saturating_sub(began) };
         calm.took((number, device), write, blocked, now);
