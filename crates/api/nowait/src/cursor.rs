@@ -160,13 +160,14 @@ impl Cursor {
             SeekFrom::Current(distance) => (self.position, distance),
             SeekFrom::End(distance) => (ready!(self.poll_size(cx, distance))?, distance),
         };
-        let before = || {
-            io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "the position is before the start of the file",
-            )
+        let outside = || {
+            let what = match distance < 0 {
+                true => "the position is before the start of the file",
+                false => "the position is beyond the largest offset",
+            };
+            io::Error::new(io::ErrorKind::InvalidInput, what)
         };
-        self.position = from.checked_add_signed(distance).ok_or_else(before)?;
+        self.position = from.checked_add_signed(distance).ok_or_else(outside)?;
         // The bytes read ahead belong to the old position, so they are dropped; a read in flight is
         // cancelled.
         self.state = State::Idle(self.take_buffer(), 0..0);

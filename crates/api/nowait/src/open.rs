@@ -157,7 +157,9 @@ impl OpenOptions {
         };
         let truncates = self.truncate || flags & O_TRUNC != 0;
         if truncates && !self.access.write {
-            return Err(failed(&errno_to_io(Errno::INVAL)));
+            let why = "the file would be truncated, and is not opened for writing";
+            let what = format!("open of {}", path.display());
+            return Err(Error::from_io(&errno_to_io(Errno::INVAL), what).because(why));
         }
         let mut std = self.std.clone();
         // The kernel's truncation would bypass the cached data of the file.

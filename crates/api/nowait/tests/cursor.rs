@@ -60,7 +60,12 @@ fn bytes_go_in_and_out_with_tokio() {
             cursor.read_to_end(&mut tail).await.unwrap();
             assert!(tail == bytes[200_000..]);
             assert_eq!(cursor.seek(SeekFrom::Current(-10)).await.unwrap(), 299_990);
-            assert!(cursor.seek(SeekFrom::Current(-300_000)).await.is_err());
+            let refused = cursor.seek(SeekFrom::Current(-300_000)).await.unwrap_err();
+            assert!(refused.to_string().contains("before the start"), "{refused}");
+            cursor.seek(SeekFrom::Start(1 << 63)).await.unwrap();
+            assert_eq!(cursor.seek(SeekFrom::Current(i64::MAX)).await.unwrap(), u64::MAX);
+            let refused = cursor.seek(SeekFrom::Current(1)).await.unwrap_err();
+            assert!(refused.to_string().contains("largest offset"), "{refused}");
             cursor.shutdown().await.unwrap();
         });
     });

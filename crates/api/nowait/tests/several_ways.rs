@@ -98,7 +98,10 @@ fn an_open_that_truncates_leaves_what_is_no_regular_file() {
     let file = options.open(&nowait, "/dev/null").unwrap();
     assert_eq!(file.size().unwrap(), 0);
     let without_write = OpenOptions::new().read(true).truncate(true);
-    assert!(without_write.open(&nowait, "/dev/null").is_err());
+    for mode in [CacheMode::Host, CacheMode::Direct] {
+        let refused = without_write.clone().cache(mode).open(&nowait, "/dev/null").unwrap_err();
+        assert!(refused.to_string().contains("is not opened for writing"), "{refused}");
+    }
 }
 
 /// Runs `one`, and calls `other` repeatedly until `one` has ended.

@@ -281,6 +281,12 @@ fn left(snapshots: &[Snapshot], head: &Head) -> Vec<Snapshot> {
     head.snapshots.iter().filter(is_one).cloned().collect()
 }
 
+/// Returns `true` if the snapshot `there` has a clone that it does not have in `listed`.
+fn is_cloned(there: &Snapshot, listed: &[Snapshot]) -> bool {
+    let known = listed.iter().find(|it| it.is(there)).map_or(&[][..], |it| &it.clones);
+    there.clones.iter().any(|clone| !known.contains(clone))
+}
+
 /// Returns the reason if the edit cannot be made.
 fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
     match edit {
@@ -302,7 +308,7 @@ fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
         Edit::Remove(gone) if left(gone, head).is_empty() => {
             Err("no such snapshot: see nowait image info")
         }
-        Edit::Remove(gone) if left(gone, head).iter().any(|it| !gone.contains(it)) => {
+        Edit::Remove(gone) if left(gone, head).iter().any(|it| is_cloned(it, gone)) => {
             Err("the snapshot has a clone: see nowait image info")
         }
         // Leaves room for checkpoints that a writer has begun.
@@ -331,7 +337,7 @@ fn apply(edit: &Edit, mut head: Head, end: u64) -> Head {
             head.snapshots.push(Snapshot { name, checkpoint, end, size_bytes, clones });
         }
         Edit::Remove(gone) => {
-            let is_gone = |it: &mut Snapshot| gone.contains(it);
+            let is_gone = |it: &mut Snapshot| gone.iter().any(|one| one.is(it));
             let gone: Vec<Snapshot> = head.snapshots.extract_if(.., is_gone).collect();
             gone.into_iter().for_each(|it| head.retire(it.checkpoint));
         }

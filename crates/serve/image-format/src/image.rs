@@ -176,8 +176,9 @@ impl Image {
         self.out.ends.pop_front()
     }
 
-    /// Returns a segment with lost data, and what is wrong with it: each segment once.
-    pub fn pop_loss(&mut self) -> Option<(u64, &'static str)> {
+    /// Returns a segment with lost data, as its image and its number there, and what is wrong with
+    /// it: each segment once.
+    pub fn pop_loss(&mut self) -> Option<(ImageId, u64, &'static str)> {
         self.out.losses.pop_front()
     }
 

@@ -103,7 +103,7 @@ pub(crate) struct Outbox {
     pub(crate) image: ImageId,
     pub(crate) bases: Bases,
     /// Segments with lost data, each once, and what is wrong with them.
-    pub(crate) losses: VecDeque<(u64, &'static str)>,
+    pub(crate) losses: VecDeque<(ImageId, u64, &'static str)>,
     lost: BTreeSet<u64>,
     /// The time of the current call.
     pub(crate) now_ns: u64,
@@ -124,7 +124,8 @@ impl Outbox {
     /// Reports that data of a segment is lost, unless it was reported before.
     pub(crate) fn note_loss(&mut self, sequence: u64, what: &'static str) {
         if self.lost.insert(sequence) {
-            self.losses.push_back((sequence, what));
+            let (_, image) = self.bases.owner(Key::Segment(sequence), self.image);
+            self.losses.push_back((image, sequence, what));
         }
     }
 

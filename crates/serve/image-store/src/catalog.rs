@@ -26,8 +26,11 @@ const ROUNDS_MAX: u32 = 5;
 pub struct Entry {
     /// The name in the folder.
     pub name: String,
-    /// `None`: the entry is a folder and not an image.
-    pub head: Option<Head>,
+    /// The head of the image; `Ok(None)`: the entry is a folder and not an image.
+    ///
+    /// # Errors
+    /// The head cannot be read, for this reason.
+    pub head: Result<Option<Head>, &'static str>,
 }
 
 /// Reads the head of an image, by one GET; its writer continues. Blocks.
@@ -65,9 +68,9 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
         let name = prefix.filename().unwrap_or_default().to_owned();
         let client = Client::new(place.at(prefix), client.timeout());
         let head = match (Reader { client: &client }).look().await? {
-            Read::Good(head) => Some(head),
-            Read::Missing => None,
-            Read::Damaged => return Err(format!("the head of {name} is damaged")),
+            Read::Good(head) => Ok(Some(head)),
+            Read::Missing => Ok(None),
+            Read::Damaged => Err("the head is damaged"),
         };
         entries.push(Entry { name, head });
     }

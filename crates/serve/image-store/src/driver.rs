@@ -299,8 +299,7 @@ impl Driver {
 
     /// Reports lost segments to the user: requests for them fail.
     fn tell_losses(&mut self) {
-        while let Some((sequence, what)) = self.image.pop_loss() {
-            let image = self.image.id().unwrap_or_default();
+        while let Some((image, sequence, what)) = self.image.pop_loss() {
             self.trouble.lost(&Key::Segment(sequence).name(image), what, &self.client);
         }
     }

@@ -242,9 +242,10 @@ impl View {
         match read.await? {
             Read::Good(data) => Ok(Ok(data)),
             other => {
-                let base = self.head.bases.of(key).map(|base| format!("{}/", base.path));
-                let base = base.unwrap_or_default();
-                let why = match (&self.url.snapshot, base.is_empty()) {
+                let base = self.head.bases.of(key);
+                let folder = base.map(|base| format!("{}/", base.path)).unwrap_or_default();
+                let name = key.name(self.head.image_of(key));
+                let why = match (&self.url.snapshot, base.is_none()) {
                     (None, true) => "the server moved its data meanwhile, or the image is damaged",
                     (Some(_), true) => {
                         "the snapshot was removed meanwhile, or the image is damaged"
@@ -252,7 +253,7 @@ impl View {
                     (_, false) => "the data of the cloned snapshot are lost",
                 };
                 let what = other.what();
-                Ok(Err(format!("{base}{key} is {what}: {why} (see nowait image check)")))
+                Ok(Err(format!("{folder}{name} is {what}: {why} (see nowait image check)")))
             }
         }
     }

@@ -289,16 +289,19 @@ struct Listed {
     name: String,
     size_bytes: Option<u64>,
     writer: Option<String>,
+    /// The reason why the head of the image cannot be read.
+    error: Option<&'static str>,
 }
 
 fn list(folder: &StoreUrl, options: &StoreOptions, as_json: bool) -> Result<ExitCode> {
     let entries = catalog::list(folder, options).map_err(|error| failed(&error))?;
     let listed = entries.into_iter().map(|entry| {
-        let (size_bytes, writer) = match entry.head {
-            Some(head) => (Some(head.geometry.size_bytes), Some(head.writer.name)),
-            None => (None, None),
+        let (size_bytes, writer, error) = match entry.head {
+            Ok(Some(head)) => (Some(head.geometry.size_bytes), Some(head.writer.name), None),
+            Ok(None) => (None, None, None),
+            Err(why) => (None, None, Some(why)),
         };
-        Listed { name: entry.name, size_bytes, writer }
+        Listed { name: entry.name, size_bytes, writer, error }
     });
     let listed: Vec<Listed> = listed.collect();
     if as_json {
@@ -307,9 +310,11 @@ fn list(folder: &StoreUrl, options: &StoreOptions, as_json: bool) -> Result<Exit
     let mut shown_as = table();
     shown_as.set_header(["image", "size", "last writer"]);
     for it in listed {
-        let name = if it.size_bytes.is_some() { it.name } else { format!("{}/", it.name) };
+        let is_folder = it.size_bytes.is_none() && it.error.is_none();
+        let name = if is_folder { format!("{}/", it.name) } else { it.name };
         let size = it.size_bytes.map(shown).unwrap_or_default();
-        shown_as.add_row([name, size, it.writer.unwrap_or_default()]);
+        let writer = it.writer.as_deref().or(it.error).unwrap_or_default();
+        shown_as.add_row([&name, &size, writer]);
     }
     print(format!("{shown_as}\n").as_bytes())
 }

@@ -22,12 +22,27 @@ fn a_folder_has_its_images_and_folders_in_their_order() {
     all.iter().for_each(|url| drop(make(url)));
     let names = |beside: &str| {
         let entries = list(&url(beside), &options).unwrap();
-        entries.iter().map(|it| (it.name.clone(), it.head.is_some())).collect::<Vec<_>>()
+        entries
+            .iter()
+            .map(|it| (it.name.clone(), matches!(it.head, Ok(Some(_)))))
+            .collect::<Vec<_>>()
     };
     let expected = [("a", true), ("b", true), ("c", false)];
     assert_eq!(names("memory://catalog/x"), expected.map(|(name, is)| (name.to_owned(), is)));
     assert_eq!(names("memory://catalog/c/x"), [("d".to_owned(), true)]);
     assert_eq!(names("memory://catalog/nothing/x"), []);
+}
+
+#[test]
+fn a_damaged_head_does_not_hide_the_other_images() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| url(&format!("file://{}/{name}", folder.path().display()));
+    ["a", "b"].iter().for_each(|name| drop(make(&at(name))));
+    std::fs::write(folder.path().join("a/head"), "damaged").unwrap();
+    let entries = list(&at("x"), &StoreOptions::default()).unwrap();
+    let is_readable =
+        |name: &str| entries.iter().find(|it| it.name == name).map(|it| it.head.is_ok());
+    assert_eq!(["a", "b"].map(is_readable), [Some(false), Some(true)]);
 }
 
 #[test]

@@ -218,6 +218,17 @@ fn a_clone_made_during_a_removal_keeps_its_snapshot() {
 }
 
 #[test]
+fn a_clone_released_during_a_removal_does_not_keep_its_snapshot() {
+    let url = image("released");
+    snapshot(&url, "golden");
+    let clone = CloneOf { image: [7; 16], path: "gone".to_owned(), is_made: false };
+    let noted = Edit::Clone { snapshot: "golden".to_owned(), clone };
+    let looked = edit(&url, &options(), noted).unwrap().snapshots;
+    edit(&url, &options(), Edit::Release([7; 16])).unwrap();
+    assert_eq!(edit(&url, &options(), Edit::Remove(looked)).unwrap().snapshots, []);
+}
+
+#[test]
 fn a_missing_object_of_a_base_is_noticed() {
     let url = image("gone");
     let golden = snapshot(&url, "golden");
