@@ -163,7 +163,7 @@ fn the_documents_explain_each_counter_and_no_other() {
     assert_eq!(explained(text, 0), punts);
     let mut figures = explained(text, 1);
     let tables = nowait_retry::stats::Served::names().chain(["served"]);
-    for other in tables.chain(["backend_reason", "failed_threads"]) {
+    for other in tables.chain(["backend_reason", "failed_threads", "submit_ns"]) {
         assert!(figures.remove(other), "{other}");
     }
     assert_eq!(figures, others);
