@@ -7,9 +7,9 @@
 //!
 //! The libraries therefore take their memory from the kernel, in chunks of 128 KiB that are cut
 //! into pieces of 44 sizes. Each size has a list of free pieces, which threads take and return
-//! without a lock. Each larger allocation is a mapping of its own. Chunks are never returned to the
-//! kernel. The first chunk is a static variable, so that loading the library never fails for want
-//! of memory.
+//! without a lock. Each allocation above 64 KiB, or aligned to more than a page, is a mapping of
+//! its own. Chunks are never returned to the kernel. The first chunk is a static variable, so that
+//! the first allocations need no mapping.
 //!
 //! Most code cannot go on without the memory that it asks for. Where the kernel has none
 //! (RLIMIT_AS, RLIMIT_DATA, locked memory), the allocator takes it from a [`reserve`]. Each call
@@ -42,8 +42,8 @@ const CHUNK: usize = 128 << 10;
 const UNITS: usize = CHUNK / UNIT;
 /// The largest number of chunks: 2 GiB in all.
 const CHUNKS: usize = 1 << 14;
-/// Bytes of a run: memory that is cut into pieces of one size at once. Larger pieces have larger
-/// runs.
+/// Bytes of a run: memory that is cut into pieces of one size at once. A piece of more than 16 KiB
+/// is a run of its own.
 const RUN: usize = 16 << 10;
 /// The largest size of pieces whose run is a single page. Cutting a run writes to all of its pages,
 /// and most programs need few small pieces.
@@ -118,7 +118,7 @@ fn number(piece: *mut u8) -> u32 {
     unsafe { (*(chunk as *const AtomicU32)).load(Relaxed) * UNITS as u32 + (offset / UNIT) as u32 }
 }
 
-/// Takes a free piece.
+/// Takes the first piece off the free list of a size; `None`: the list is empty.
 #[inline]
 fn pop(index: usize) -> Option<*mut u8> {
     let free = &FREE[index].0;
@@ -140,7 +140,7 @@ fn pop(index: usize) -> Option<*mut u8> {
     }
 }
 
-/// Returns a chain of pieces, linked from `first` to `last`, to the list of free pieces.
+/// Adds a chain of pieces, linked from `first` to `last`, to the free list of a size.
 #[inline]
 fn push(index: usize, first: *mut u8, last: *mut u8) {
     let free = &FREE[index].0;
@@ -192,7 +192,7 @@ fn run(len: usize) -> Option<(usize, usize)> {
     }
 }
 
-/// Finds memory for a chunk and gives it a number.
+/// Returns the address of a new chunk, which has its number; `None`: no memory, or no number left.
 fn new_chunk() -> Option<usize> {
     let start = match IS_FIRST_TAKEN.swap(true, Relaxed) {
         false => FIRST.0.get().expose_provenance().next_multiple_of(CHUNK),
@@ -242,7 +242,7 @@ fn unmap_if_any(start: usize, len: usize) {
     }
 }
 
-/// Returns a mapping for a layout that is too large for a piece.
+/// Returns a mapping for a layout that no piece serves; null when there is no memory.
 #[cold]
 fn large(layout: Layout) -> *mut u8 {
     let len = layout.size().next_multiple_of(PAGE);

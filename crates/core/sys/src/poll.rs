@@ -34,7 +34,7 @@ pub fn ready(fd: i32, events: i16) -> Result<i16, Errno> {
 }
 
 /// Returns `true` if the peer of a socket has closed it or will send nothing more. Also returns
-/// `true` if `fd` is not open.
+/// `true` if `fd` has an error or is not open.
 pub fn has_hung_up(fd: i32) -> bool {
     ready(fd, libc::POLLRDHUP) != Ok(0)
 }

@@ -20,9 +20,9 @@ mod simulated {
 
     static ANSWER: OnceLock<(Answer, fn())> = OnceLock::new();
 
-    /// Makes `answer` answer the system calls that this process makes by [`syscall6`], for good.
-    /// `answer` may call the kernel by [`super::kernel6`]. The library calls `pause` before it
-    /// takes a lock.
+    /// Makes `answer` answer the system calls that this process makes by [`syscall6`], for good: a
+    /// second call changes nothing. `answer` may call the kernel by [`super::kernel6`]. Locks of
+    /// [`crate::mutex`] call `pause` before they are taken.
     pub fn answered_by(answer: Answer, pause: fn()) {
         ANSWER.get_or_init(|| (answer, pause));
     }

@@ -47,11 +47,11 @@ pub fn allocate(fd: i32, len: u64) -> Result<(), Errno> {
     }
 }
 
-/// Returns the offset of the first data at or after `offset`; `None`: there are none up to the end.
-/// Moves the file's position. Source: lseek(2), SEEK_DATA.
+/// Returns the offset of the first data at or after `offset`; `None`: no data up to the end. Moves
+/// the file's position. Source: lseek(2), SEEK_DATA.
 ///
 /// # Errors
-/// `EINVAL`: not on this file.
+/// `EINVAL`: the file does not support the search.
 pub fn next_data(fd: i32, offset: u64) -> Result<Option<u64>, Errno> {
     seek(fd, offset, libc::SEEK_DATA)
 }
@@ -60,7 +60,7 @@ pub fn next_data(fd: i32, offset: u64) -> Result<Option<u64>, Errno> {
 /// `None`: `offset` is beyond the end. Moves the file's position. Source: lseek(2), SEEK_HOLE.
 ///
 /// # Errors
-/// `EINVAL`: not on this file.
+/// `EINVAL`: the file does not support the search.
 pub fn next_hole(fd: i32, offset: u64) -> Result<Option<u64>, Errno> {
     seek(fd, offset, libc::SEEK_HOLE)
 }
