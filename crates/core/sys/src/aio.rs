@@ -18,7 +18,7 @@ use core::sync::atomic::{
 pub struct Iocb {
     /// A value that the event returns.
     pub data: u64,
-    /// The kernel stores zero here on submission.
+    /// The kernel stores zero in this field on submission.
     pub key: u32,
     /// `RWF_*` flags of the request.
     pub rw_flags: u32,
@@ -276,8 +276,8 @@ impl AioContext {
         }
     }
 
-    /// Returns the event in slot `index`; `None` if that is `tail`, the slot that the kernel has
-    /// not filled yet.
+    /// Returns the event in slot `index`; `None` if `index` is `tail`, the slot that the kernel has
+    /// not filled yet, or no slot.
     fn event(&self, index: u32, tail: u32) -> Option<IoEvent> {
         let header = self.header();
         // SAFETY: mapped, see `header`; the kernel has written these two in io_setup.

@@ -47,7 +47,8 @@ pub fn is_called(extra: Extra) {
     CALLED.fetch_or(extra as u32, Relaxed);
 }
 
-/// Returns `true` if the call may end the thread or the process, as far as the library knows.
+/// Returns `true` if a call of `extra` may end the thread or the process, as far as the library
+/// knows.
 pub fn forbids(extra: Extra) -> bool {
     FORBIDDEN.load(Relaxed) & extra as u32 != 0
 }

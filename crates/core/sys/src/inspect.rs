@@ -1,5 +1,5 @@
-//! Finds out which operations this system allows. It reads small files of /proc, tries operations
-//! on files, and makes calls only to see how the kernel refuses them.
+//! Finds out which operations this system allows. It reads small files of /proc and /sys, tries
+//! operations on files, and makes calls only to see how the kernel refuses them.
 
 use crate::{
     Errno, Fd,
@@ -67,7 +67,7 @@ pub fn read_text(path: &CStr) -> Result<String, Errno> {
 
 /// Returns the device number of the whole disk to which `dev` belongs, and the number of requests
 /// that the disk accepts: the tags of all its hardware queues. `None`: it has no tags, as a device
-/// that is made of others; or it is no block device; or there is no /sys.
+/// that is made of others; or it is no block device; or /sys cannot be read.
 ///
 /// Source: Documentation/ABI/stable/sysfs-block, nr_requests; block/blk-mq-sysfs.c.
 pub fn disk_of(dev: u64) -> Option<(u64, usize)> {
@@ -176,8 +176,8 @@ pub struct DirectAlignment {
     pub offset: u32,
 }
 
-/// Asks the file system for the alignment of direct requests; `None` when it does not say
-/// (kernels before 6.1, some file systems). Source: statx(2), STATX_DIOALIGN.
+/// Asks the file system for the alignment of direct requests; `None` when it does not say (kernels
+/// before 6.1, some file systems), or the file has no direct I/O. Source: statx(2), STATX_DIOALIGN.
 pub fn direct_alignment(fd: i32) -> Result<Option<DirectAlignment>, Errno> {
     let mut st = core::mem::MaybeUninit::<libc::statx>::zeroed();
     let (empty, mask) = (c"", libc::STATX_DIOALIGN);

@@ -67,7 +67,7 @@ impl TwoViews {
         self.theirs
     }
 
-    /// Unmaps the application's view at `address`, because the application may have moved it there.
+    /// Unmaps the application's view, which the application may have moved to `address`.
     pub fn unmap_theirs(&self, address: usize) {
         unmap(address, self.len);
     }
@@ -187,7 +187,7 @@ pub fn huge_vec<T>(count: usize) -> Vec<T> {
     vec
 }
 
-/// Prefetches the cache line of `address`. Any address is allowed.
+/// Prefetches the cache line of `address`, on x86-64 only. Any address is allowed.
 #[inline]
 pub fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -247,8 +247,8 @@ pub(crate) const COMPARE: i32 = libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FL
 pub(crate) const TOUCH: i32 = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
 
 /// Returns `true` if the word at `address`, which may be any number, holds `value`. Returns `false`
-/// if the word cannot be read or is not aligned. The kernel does the check, so the memory may be
-/// unmapped meanwhile.
+/// if the word cannot be read or checked, or is not aligned. The kernel does the check, so the
+/// memory may be unmapped meanwhile.
 pub fn holds(address: usize, value: u32) -> bool {
     address == word_of(address) && compare(address, value).is_ok()
 }

@@ -55,7 +55,8 @@ impl OwnThread {
         spawned
     }
 
-    /// Counts the calling thread as the library's while it runs no function of the program.
+    /// Counts the calling thread as the library's until the result is dropped. Meanwhile the thread
+    /// must run no function of the program.
     pub fn standing_by() -> OwnThread {
         OWN.fetch_add(CHANGE + 1, SeqCst);
         OwnThread(())
@@ -108,8 +109,8 @@ fn thread_count(stat: &str) -> Option<usize> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(AFTER_NAME)?.parse().ok()
 }
 
-/// Returns `true` if `stat` (proc_pid_stat(5)) describes a running thread, except one that io_uring
-/// has made in the process (iou-wrk, iou-sqp).
+/// Returns `true` if `stat` (proc_pid_stat(5)) describes a thread that has not ended, except one
+/// that io_uring has made in the process (iou-wrk, iou-sqp).
 fn is_a_thread_of_the_c_library(stat: &str) -> bool {
     let Some((before, after)) = stat.rsplit_once(')') else { return true };
     let name = before.split_once('(').map_or("", |(_, name)| name);

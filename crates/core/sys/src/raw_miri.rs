@@ -8,7 +8,8 @@
 use crate::Errno;
 use core::ptr::{from_mut, null, with_exposed_provenance, with_exposed_provenance_mut};
 
-/// Issues system call `nr`; the result is the kernel's, negative errno included.
+/// Runs system call `nr` by Miri's functions; the result is as the kernel's, negative errno
+/// included.
 ///
 /// # Safety
 /// The arguments must be what the call expects; memory is read and written through them.
@@ -121,7 +122,8 @@ fn of_threads(nr: i64) -> Option<isize> {
     })
 }
 
-/// Miri does not return the flags of a file: the files of tests are open for reading and writing.
+/// Miri does not return the flags of a file, so regular files count as open for reading and
+/// writing.
 unsafe fn fcntl(fd: i32, command: i32, argument: i32) -> i32 {
     let mut found = core::mem::MaybeUninit::uninit();
     // SAFETY: the local is of the type that is filled.
