@@ -71,8 +71,9 @@ impl Drop for Leaving<'_> {
 
 /// A context: accepts requests, takes their completions, and lets callers wait for them.
 ///
-/// Every request accepted by [`IoContext::reserve`] ends in one `complete…` function; its
-/// slot is free again when its event has been read, or when its sink has returned.
+/// A slot of [`IoContext::reserve`] is freed by [`IoContext::release`], or by the `complete…`
+/// function that delivers its request's event: when the event has been read, or the sink has
+/// returned.
 pub struct IoContext {
     ring: EventRing,
     sink: Option<Sink>,
@@ -127,7 +128,8 @@ impl IoContext {
         IoContext::make(id, nr_min, stats, None)
     }
 
-    /// Makes a context that gives its completions to `sink`: no thread waits for them here.
+    /// Makes a context that gives its completions to `sink`: no thread waits for them in the
+    /// context.
     ///
     /// # Errors
     /// As for [`IoContext::new`].
@@ -171,8 +173,8 @@ impl IoContext {
         self.pump.take()
     }
 
-    /// Calls `on_event` whenever events have been added, besides the wake-up of a waiter. Later
-    /// calls change nothing.
+    /// Makes [`IoContext::notify`] call `on_event` if the ring has events. Later calls change
+    /// nothing.
     pub fn set_on_event(&self, on_event: Box<dyn Fn() + Send + Sync>) {
         let _ = self.on_event.set(on_event);
     }
@@ -244,7 +246,7 @@ impl IoContext {
         if free == 0 { Err(Errno::AGAIN) } else { Ok(free) }
     }
 
-    /// Frees the slots of requests that were not started.
+    /// Frees `count` slots: of requests that were not started, or whose events were delivered.
     pub fn release(&self, count: usize) {
         if self.outstanding.fetch_sub(count, SeqCst) == count | DEAD {
             self.wake_all(); // the thread in `destroy` waits for that
@@ -293,7 +295,8 @@ impl IoContext {
         }
     }
 
-    /// Wakes a waiter that the events in the ring satisfy.
+    /// Wakes a waiter that the events in the ring satisfy, or interrupts the poller. Then calls
+    /// `on_event` if the ring has events.
     pub fn notify(&self) {
         self.wake_a_waiter();
         if let Some(on_event) = self.on_event.get()
@@ -319,7 +322,8 @@ impl IoContext {
         }
     }
 
-    /// Makes sure that a poller serves the context's own queue, after requests were started there.
+    /// Wakes a waiter to poll the context's own queue, unless it has a poller, after requests were
+    /// started there.
     pub fn pump_started(&self) {
         if self.waiters.call_for_poller() {
             self.lingers.set(true);
@@ -389,11 +393,11 @@ impl IoContext {
         self.waiters.wake_all(|| self.interrupt_pump());
     }
 
-    /// Takes the events that `wanted` describes and gives each to `sink`. Waits for them until the
-    /// deadline, and then returns even if fewer events than the minimum have come.
+    /// Takes the events that `wanted` describes and gives each to `sink`. Waits for the minimum
+    /// until the deadline, and then takes fewer.
     /// # Errors
-    /// `EINTR`: a signal handler ran and nothing was taken. `EINVAL`: the context was destroyed
-    /// meanwhile. The error that `sink` returns for the first event.
+    /// `EINTR`: a signal handler ran, or has to run. `EINVAL`: the context was destroyed. In both
+    /// cases nothing was taken. The error that `sink` returns for the first event.
     pub fn wait_events(
         &self,
         wanted: &WaitOptions<'_>,
@@ -414,9 +418,9 @@ impl IoContext {
             // Read before the ring: a synchronous request ends after its event is in the ring.
             let expected = wanted.patient && self.synchronous.load(SeqCst) > 0;
             let min = wanted.min.max(usize::from(expected));
-            // After a sleep the thread takes its minimum or nothing, because fewer events may be
-            // enough for another thread. The kernel's AIO does the same. A minimum above the ring's
-            // capacity is met in parts.
+            // After a sleep the thread takes fewer events than its minimum only at the end of its
+            // wait, because they may be enough for another thread. The kernel's AIO does the same.
+            // A minimum above the ring's capacity is met in parts.
             let need = |taken| min.saturating_sub(taken).min(self.ring.capacity());
             let is_enough = self.ring.unread() >= need(taken);
             if is_enough || !slept || end.is_some() || self.is_dead() {
@@ -460,8 +464,9 @@ impl IoContext {
     }
 
     /// Lets the caller sleep in `sleep`, unless an event is in the ring. `notifier` is signalled
-    /// when another thread delivers an event. The caller counts as the poller meanwhile, so `sleep`
-    /// must end too when the own queue has completions; [`IoContext::wait_events`] then takes them.
+    /// when another thread delivers an event. The caller counts as the poller meanwhile, if no
+    /// other thread does, so `sleep` must end too when the own queue has completions;
+    /// [`IoContext::wait_events`] then takes them.
     pub fn sleep_outside(&self, notifier: &Arc<Notifier>, sleep: impl FnOnce()) {
         let _polls = self.waiters.try_become_poller().then(|| Polling(self));
         let mask = Mask { signals: 0, notifier: Some(notifier.clone()) };
@@ -482,7 +487,8 @@ impl IoContext {
         self.deferred().into_iter().for_each(Deferred::retry);
     }
 
-    /// Runs a deferred request. Sleeps if there is none, or if the caller cannot block for one.
+    /// Runs a deferred request. Sleeps if there is none. If the caller may not block, hands all of
+    /// them to the engine's threads, and sleeps.
     ///
     /// # Errors
     /// `EINTR`: a signal handler has to run.
@@ -580,7 +586,7 @@ impl IoContext {
         slept
     }
 
-    /// Returns `true` if the context has been destroyed.
+    /// Returns `true` if [`IoContext::destroy`] was called.
     pub fn is_dead(&self) -> bool {
         self.outstanding.load(SeqCst) & DEAD != 0
     }
@@ -610,9 +616,9 @@ impl IoContext {
         self.drain_until(|| !self.pump_is_busy());
     }
 
-    /// Waits until `is_over`. The thread that makes it true wakes all waiters. Polls the own queue
-    /// meanwhile, unless another thread does: a request may start there, continue elsewhere and
-    /// come back.
+    /// Waits until `is_over`; the thread that makes it true must wake all waiters. Polls the own
+    /// queue meanwhile, unless another thread does: a request may start there, continue elsewhere
+    /// and come back.
     fn drain_until(&self, is_over: impl Fn() -> bool) {
         while !is_over() {
             if let Some(deferred) = self.deferred() {

@@ -21,8 +21,8 @@ pub trait Deferred: Send + Sync {
     fn hand_over(&self);
 }
 
-/// Returns `true` if a thread that waits until `deadline` may block in a deferred request: it is
-/// more than 10 ms away.
+/// Returns `true` if a thread that waits until `deadline` may block in a deferred request: the
+/// deadline is more than 10 ms away.
 pub fn may_block(deadline: Deadline) -> bool {
     const LEAST_NS: u64 = 10_000_000;
     deadline == Deadline::NEVER || deadline > Deadline::after_ns(LEAST_NS)
@@ -138,7 +138,7 @@ impl<T> DeferredList<T> {
         self.count.store(items.waiting.len(), Release);
     }
 
-    /// Takes the first value off the list that `is` accepts.
+    /// Takes the first value that `is` accepts off the list.
     pub fn take(&self, is: impl Fn(&T) -> bool) -> Option<T> {
         if self.is_empty() {
             return None;

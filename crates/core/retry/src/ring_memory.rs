@@ -106,7 +106,7 @@ mod model {
     use crate::primitives::AtomicU32;
     use nowait_sys::{Errno, aio::IoEvent};
 
-    /// The ring in loom's memory, where loom finds every unsynchronized access.
+    /// The ring in loom's memory, where loom finds unsynchronized accesses to a slot.
     pub struct RingMemory {
         head: AtomicU32,
         tail: AtomicU32,

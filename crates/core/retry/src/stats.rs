@@ -1,6 +1,6 @@
 //! Counters of a context and the histogram of the time inside submit.
 //!
-//! Counting is off unless a report was requested. An addition then costs only a branch.
+//! Counting is off unless a report was requested. While it is off, an addition costs a branch.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hdrhistogram::Histogram;
@@ -38,29 +38,31 @@ impl Counter {
 }
 
 counters! {
-    /// Calls of io_submit.
+    /// Calls of submit.
     submits,
     /// Requests accepted.
     requests,
     /// Runs of an operation, the first one included.
     iterations,
-    /// Iterations that ended in a wait.
+    /// Iterations that ended in a wait for another request, a page or room.
     retries,
-    /// Wake-ups of waiting operations.
+    /// Requests that went on after waiting for an earlier, overlapping request.
     kicks,
-    /// Wake-ups after which the operation had to wait for the same condition again.
+    /// Iterations that found an earlier, overlapping request still unfinished, after waiting for
+    /// it.
     spurious,
-    /// Requests that ended inside io_submit.
+    /// Requests that ended inside submit.
     completed_inline,
     /// Requests that ended.
     completions,
-    /// Deferred requests run by a thread that waited for events.
+    /// Deferred requests run by a thread that came for events.
     by_caller,
-    /// Deferred requests run by the engine's threads.
+    /// Deferred requests handed to the engine's threads.
     taken_over,
     /// Requests that could not end inside submit because the data was not in the page cache.
     punt_miss,
-    /// Requests that could not end inside submit because they exceed the bytes it may copy.
+    /// Requests that could not end inside submit because they exceed the bytes that submit may
+    /// copy.
     punt_large,
     /// Requests that could not end inside submit because the file system cannot try them without
     /// waiting.
@@ -74,12 +76,12 @@ counters! {
     punt_extend,
     /// Requests fsync and fdatasync, which cannot end inside submit.
     punt_fsync,
-    /// Requests that waited because an earlier request on the same bytes was not over.
+    /// Requests that waited for an earlier one, because they overlap or are linked.
     punt_order,
     /// Requests that submit did not try, because its mode is `offload` or earlier attempts failed.
     punt_offload,
-    /// Requests that the driver carries because no caller waits for them: the program learns of
-    /// their end from an eventfd, or reads the ring itself.
+    /// Polls, transfers of streams, and direct requests that the context's own queue does not
+    /// carry.
     punt_driver,
 }
 
@@ -105,9 +107,9 @@ pub enum Work {
 pub enum Server {
     /// The thread that submitted it, inside submit.
     Submit,
-    /// The context's own queue, whose completions the program fetches.
+    /// The kernel, in the context's own queue.
     Kernel,
-    /// A thread that waited for events.
+    /// A thread that came for events.
     Caller,
     /// The engine's driver.
     Driver,

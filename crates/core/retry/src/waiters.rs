@@ -2,7 +2,8 @@
 //!
 //! At most one of them is the *poller*: it waits in the context's own queue and runs the requests
 //! that complete there. The others sleep on a word of memory. A completion from elsewhere (a
-//! worker, the engine's driver) interrupts the poller through its queue.
+//! worker, the engine's driver) wakes one of the others, or interrupts the poller through its
+//! queue.
 
 use crate::primitives::{
     Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex,
@@ -21,7 +22,7 @@ pub struct Waiter {
     mask: Option<Mask>,
 }
 
-/// A signal mask that is swapped in atomically while a thread sleeps, as only ppoll(2) does.
+/// A signal mask that ppoll(2) swaps in atomically while a thread sleeps.
 pub struct Mask {
     /// The mask, as the kernel's 8 bytes.
     pub signals: u64,
@@ -97,7 +98,7 @@ impl Waiter {
     /// Sleeps until signalled or until the deadline, with the waiter's mask in force.
     ///
     /// # Errors
-    /// `EINTR`: a signal handler ran, or has to run.
+    /// `EINTR`: a signal handler ran, or has to run, and no thread has signalled the waiter.
     pub fn sleep(&self, deadline: Deadline) -> Result<(), Errno> {
         let slept = match &self.mask {
             Some(mask) => mask.sleep(deadline),
@@ -176,7 +177,7 @@ impl Waiters {
         list.push(waiter.clone());
         self.count.store(list.len(), Relaxed);
         drop(list);
-        // Pairs with the fence in `notify`: either the pusher sees this waiter, or this waiter sees
+        // Pairs with the fence in `notify`: either `notify` sees this waiter, or this waiter sees
         // the event when it checks again.
         fence(SeqCst);
         waiter
