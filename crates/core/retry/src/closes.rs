@@ -106,7 +106,6 @@ impl Closes {
         self.counts[fd as usize % SLOTS].fetch_add(1, SeqCst);
     }
 
-    /// Makes the calling thread's use of `fd` visible to closes.
     fn show_use(&self, fd: i32) -> Option<InUse<'_>> {
         let free = |user: &&AtomicU32| {
             user.load(Relaxed) == 0 && user.compare_exchange(0, number(fd), SeqCst, Relaxed).is_ok()

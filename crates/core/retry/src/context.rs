@@ -28,12 +28,10 @@ pub trait Pump: Send + Sync {
     fn interrupt(&self);
 }
 
-/// A bit of `outstanding`: the context is destroyed and refuses new requests.
+/// A bit of `outstanding`: the context refuses new requests.
 const DEAD: usize = 1 << (usize::BITS - 1);
-/// The unit in which `outstanding` counts endless requests: these wait for another party and may
-/// never end by themselves.
+/// The unit in which `outstanding` counts endless requests, which may never end by themselves.
 const ENDLESS: usize = 1 << (usize::BITS / 2);
-/// The bits of `outstanding` that count all requests.
 const COUNT: usize = ENDLESS - 1;
 
 /// The receiver of a context's completions, in place of its ring.
@@ -42,8 +40,8 @@ pub struct Sink {
     pub face: &'static str,
     /// The most requests outstanding.
     pub limit: usize,
-    /// The function called once for each request, on the thread that ended it. The function must
-    /// not wait and must not submit.
+    /// Called once for each request, on the thread that ended it. Must not wait and must not
+    /// submit.
     pub deliver: Box<dyn Fn(IoEvent) + Send + Sync>,
 }
 
@@ -81,7 +79,7 @@ pub struct IoContext {
     /// Requests accepted and not completed, how many of them are [`ENDLESS`], and [`DEAD`]. The
     /// three share one word, so that no thread sees one without the others.
     outstanding: AtomicUsize,
-    /// Requests in flight that callers may already regard as completed.
+    /// The number of kernel-synchronous requests in flight.
     synchronous: AtomicUsize,
     pump: OnceLock<Box<dyn Pump>>,
     deferred: OnceLock<Box<dyn Deferred>>,
@@ -90,7 +88,6 @@ pub struct IoContext {
     lingers: Hint,
     /// The threads that collect events and do not wait for them.
     passers: Presence,
-    /// The function called when events were added, for an event loop.
     on_event: OnceLock<Box<dyn Fn() + Send + Sync>>,
     stats: Stats,
 }
@@ -105,7 +102,7 @@ pub struct WaitOptions<'a> {
     pub deadline: Deadline,
     /// With `min` = 0: wait for one event while kernel-synchronous requests are in flight.
     pub patient: bool,
-    /// The function that makes the signal mask in force while the caller sleeps.
+    /// Makes the signal mask in force while the caller sleeps.
     pub mask: Option<&'a dyn Fn() -> Mask>,
     /// Wait in the own queue also while nothing is in flight there: a thread that does nothing else
     /// need not be woken when a request starts there.
@@ -153,12 +150,12 @@ impl IoContext {
         })
     }
 
-    /// Gives the context its own queue. Later calls change nothing.
+    /// Sets the context's own queue. Later calls change nothing.
     pub fn set_pump(&self, pump: Box<dyn Pump>) {
         let _ = self.pump.set(pump);
     }
 
-    /// Gives the context its deferred requests. Later calls change nothing.
+    /// Sets the list of deferred requests. Later calls change nothing.
     pub fn set_deferred(&self, deferred: Box<dyn Deferred>) {
         let _ = self.deferred.set(deferred);
     }
@@ -179,7 +176,7 @@ impl IoContext {
         let _ = self.on_event.set(on_event);
     }
 
-    /// Returns the ring, for its address and its reader's position.
+    /// Returns the event ring.
     pub fn ring(&self) -> &EventRing {
         &self.ring
     }
@@ -406,7 +403,6 @@ impl IoContext {
         let _leaving = Leaving(self);
         let mut taken = 0;
         let mut slept = false;
-        // The error that ended the wait, if any.
         let mut end = None;
         if !self.collects_in_sleep(wanted) {
             self.poll_pump();
@@ -477,12 +473,11 @@ impl IoContext {
         self.waiters.remove(&waiter);
     }
 
-    /// Returns the deferred requests, if there are any.
+    /// Returns the list of deferred requests, if it is not empty.
     fn deferred(&self) -> Option<&dyn Deferred> {
         self.deferred.get().map(AsRef::as_ref).filter(|deferred| !deferred.is_empty())
     }
 
-    /// Retries the deferred requests, without blocking.
     fn retry_deferred(&self) {
         self.deferred().into_iter().for_each(Deferred::retry);
     }
@@ -572,7 +567,6 @@ impl IoContext {
         outcome
     }
 
-    /// Sleeps until woken, unless `is_over`.
     fn sleep_until_woken(
         &self,
         need: usize,

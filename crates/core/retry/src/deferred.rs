@@ -35,13 +35,13 @@ pub fn may_block(deadline: Deadline) -> bool {
 /// only if no thread runs the list.
 pub struct DeferredList<T> {
     items: Mutex<Items<T>>,
-    /// The length of the list, for a look without the lock.
+    /// The length of the list, readable without the lock.
     count: AtomicUsize,
     /// Threads that run the list.
     runners: AtomicUsize,
 }
 
-/// A value that was taken off the list, and its place there.
+/// A value taken off the list, and its number.
 pub struct Item<T> {
     number: u64,
     /// The value.
@@ -99,7 +99,7 @@ impl<T> DeferredList<T> {
         Running(&self.runners)
     }
 
-    /// Returns `true` if nothing is on the list.
+    /// Returns `true` if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.count.load(Acquire) == 0
     }

@@ -18,7 +18,6 @@ pub struct EventRing {
     taken_to: AtomicU32,
 }
 
-/// No event was taken yet.
 const NONE_TAKEN: u32 = u32::MAX;
 
 /// Returns the slot for a position in a ring of `nr` slots. Only an application that writes wrong

@@ -23,8 +23,7 @@ pub enum Step {
 /// last.
 /// Source: `ki_retry`, fs/aio.c, Linux 2.6.11; OLS 2003 paper, section 3.
 pub trait Operation: Send + Sized + 'static {
-    /// The resources of an iteration: backends, and the list of bios to queue after it has
-    /// returned.
+    /// The resources of an iteration: backends, and bios to queue after it has returned.
     type Plug;
 
     /// Runs an iteration, one at a time. May block only where a caller runs a deferred request.
@@ -39,8 +38,8 @@ pub trait Operation: Send + Sized + 'static {
         result: Result<u32, Errno>,
     ) -> Step;
 
-    /// Delivers the final result and releases everything the operation held. It is called last
-    /// (rule R5) and once. Only if it has handed the request to another thread instead, it is
-    /// called once more: that thread gives the request back as if a bio had ended.
+    /// Delivers the final result and releases everything the operation held. Called last (rule R5),
+    /// and once. Only if it has handed the request to another thread instead, it is called once
+    /// more: that thread gives the request back as if a bio had ended.
     fn finish(&mut self, plug: &mut Self::Plug, wait: &Wait<'_, Self>, result: Result<u32, Errno>);
 }

@@ -19,7 +19,7 @@ unsafe impl<O: Operation> Sync for Request<O> {}
 unsafe impl<O: Operation> Send for Request<O> {}
 
 impl<O: Operation> Request<O> {
-    /// Makes a request; the caller holds the right to run it. Kicks put it on `home`.
+    /// Makes a request that the caller may run. Kicks put it on `home`.
     pub fn new(operation: O, home: Arc<RunList<O>>) -> Arc<Request<O>> {
         Arc::new(Request { kick: Kick::new_active(), operation: UnsafeCell::new(operation), home })
     }
@@ -109,7 +109,7 @@ mod loom_tests {
     use crate::primitives::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
     use loom::thread;
 
-    /// An operation that waits until `ready` is set, and then is done.
+    /// An operation that waits until `ready` is set.
     struct Waits {
         shared: Arc<Shared>,
     }
@@ -151,8 +151,7 @@ mod loom_tests {
         }
     }
 
-    /// A submitter, a device that makes the operation ready, and a third thread that calls
-    /// `cancel`.
+    /// A third thread calls `cancel`.
     fn storm(cancel: fn(&Arc<Request<Waits>>, &RunList<Waits>)) {
         loom::model(move || {
             let shared = Arc::new(Shared {

@@ -20,7 +20,7 @@ mod real {
     }
 
     impl RingMemory {
-        /// Maps a ring for at least `nr_min` slots; as in the kernel, the ring fills whole pages.
+        /// Maps a ring for at least `nr_min` slots; as in the kernel, it fills whole pages.
         ///
         /// # Errors
         /// `ENOMEM`: no memory or too many mappings.
@@ -135,7 +135,7 @@ mod model {
             0
         }
 
-        /// Does nothing here: there is no application's view.
+        /// Does nothing: there is no application's view.
         pub fn unmap_theirs(&self, _: usize) {}
 
         /// Returns the index of the next event to consume.

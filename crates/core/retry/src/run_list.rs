@@ -167,7 +167,6 @@ mod loom_tests {
             }
         }
 
-        /// Serves the list as the driver does.
         fn serve(&self, may_sleep: fn(&RunList<Nothing>) -> bool) {
             let (mut batch, mut heard) = (Vec::new(), false);
             while batch.is_empty() || !heard {

@@ -44,7 +44,7 @@ counters! {
     requests,
     /// Runs of an operation, the first one included.
     iterations,
-    /// Iterations that ended in a wait for another request, a page or room.
+    /// Iterations that ended in a wait.
     retries,
     /// Requests that went on after waiting for an earlier, overlapping request.
     kicks,
@@ -109,7 +109,7 @@ pub enum Server {
     Submit,
     /// The kernel, in the context's own queue.
     Kernel,
-    /// A thread that came for events.
+    /// A thread that came for events, and ran the deferred request.
     Caller,
     /// The engine's driver.
     Driver,
@@ -122,10 +122,8 @@ pub enum Server {
 pub struct Served([[Counter; Served::BY.len()]; Served::WORK.len()]);
 
 impl Served {
-    /// The names of the kinds of requests.
     const WORK: [&'static str; 6] =
         ["read", "write", "direct_read", "direct_write", "sync", "stream"];
-    /// The names of the parties.
     const BY: [&'static str; 5] = ["submit", "kernel", "caller", "driver", "worker"];
 
     /// Returns the names of all kinds and of all parties.
@@ -154,7 +152,7 @@ pub struct Stats {
 impl Stats {
     /// Makes counters that count if `enabled`.
     pub fn new(enabled: bool) -> Stats {
-        // Three digits up to a minute; the parameters are constants that the crate accepts.
+        // Three digits up to a minute.
         let histogram = || Histogram::new_with_bounds(1, 60_000_000_000, 3).ok();
         Stats {
             counters: enabled.then(Counters::default),

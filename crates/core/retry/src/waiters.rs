@@ -24,7 +24,7 @@ pub struct Waiter {
 
 /// A signal mask that ppoll(2) swaps in atomically while a thread sleeps.
 pub struct Mask {
-    /// The mask, as the kernel's 8 bytes.
+    /// The mask in the kernel's layout.
     pub signals: u64,
     /// The notifier that ends the ppoll early. Without one the thread checks again every
     /// millisecond.
@@ -42,8 +42,8 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Makes a notifier from the eventfd to poll and from a function that signals it from any
-    /// thread and descriptor table.
+    /// Makes a notifier of an eventfd and a function that signals it from any thread and descriptor
+    /// table.
     pub fn new(eventfd: EventFd, signal: Box<dyn Fn() + Send + Sync>) -> Notifier {
         Notifier { eventfd, signal, signalled: AtomicU64::new(0), drained: AtomicU64::new(0) }
     }
@@ -142,7 +142,7 @@ impl Waiters {
         self.poller.swap(false, SeqCst);
     }
 
-    /// Returns `true` if a thread polls the own queue.
+    /// Returns `true` if there is a poller.
     pub fn has_poller(&self) -> bool {
         self.poller.load(SeqCst)
     }
@@ -223,12 +223,12 @@ impl Waiters {
         self.count.load(SeqCst) == 0
     }
 
-    /// Returns `true` if a poller waits for several completions; it may already have some of them.
+    /// Returns `true` if a poller waits for several completions, some of which may have come.
     pub fn poller_may_hold_back(&self) -> bool {
         self.list.lock().iter().any(|waiter| waiter.polls && waiter.need > 1)
     }
 
-    /// Wakes all waiters, to check again.
+    /// Wakes all waiters.
     pub fn wake_all(&self, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {

@@ -42,7 +42,7 @@ pub struct Iocb {
     pub resfd: u32,
 }
 
-/// A completion, as in `<linux/aio_abi.h>`.
+/// A completion (`<linux/aio_abi.h>`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoEvent {
@@ -82,7 +82,7 @@ pub struct RingHeader {
 pub const RING_MAGIC: u32 = 0xa10a_10a1;
 /// Compatible features of the ring.
 pub const RING_COMPAT: u32 = 1;
-/// `resfd` names an eventfd.
+/// `resfd` is an eventfd.
 pub const FLAG_RESFD: u32 = 1;
 /// `reqprio` holds an I/O priority.
 pub const FLAG_IOPRIO: u32 = 2;
@@ -196,7 +196,7 @@ impl AioContext {
         if min == 0 { call() } else { inside::sleep(word.cast(), 0, call) }
     }
 
-    /// Returns `true` if events wait in the user-mapped ring. Makes no system call.
+    /// Returns `true` if the user-mapped ring has events. Makes no system call.
     pub fn has_events(&self) -> bool {
         let (head, tail) = self.ends();
         head != tail
@@ -259,8 +259,8 @@ impl AioContext {
         if next < slots { next } else { next % slots.max(1) }
     }
 
-    /// Returns the ring's header. The kernel keeps the ring mapped at the context's address until
-    /// io_destroy, which only `drop` calls.
+    /// The kernel keeps the ring mapped at the context's address until io_destroy, which only
+    /// `drop` calls.
     fn header(&self) -> *mut RingHeader {
         self.address as *mut RingHeader
     }

@@ -36,8 +36,7 @@ pub struct Allocator;
 
 /// Bytes of a unit. A piece's number, of 32 bits, counts the units before it in all chunks.
 const UNIT: usize = 16;
-/// Bytes of a chunk, the memory taken from the kernel at a time, aligned to its size. The chunk's
-/// first page holds its number.
+/// Bytes of a chunk, aligned to its size. The chunk's first page holds its number.
 const CHUNK: usize = 128 << 10;
 const UNITS: usize = CHUNK / UNIT;
 /// The largest number of chunks: 2 GiB in all.
@@ -45,8 +44,7 @@ const CHUNKS: usize = 1 << 14;
 /// Bytes of a run: memory that is cut into pieces of one size at once. A piece of more than 16 KiB
 /// is a run of its own.
 const RUN: usize = 16 << 10;
-/// The largest size of pieces whose run is a single page. Cutting a run writes to all of its pages,
-/// and most programs need few small pieces.
+/// The largest size of pieces whose run is a single page. Cutting a run writes to all of its pages.
 const SMALL: usize = 512;
 /// Bytes of the largest piece.
 const PIECE_MAX: usize = 64 << 10;
@@ -62,7 +60,6 @@ static FREE: [Free; SIZES] = [const { Free(AtomicU64::new(0)) }; SIZES];
 /// Addresses of the chunks, by their numbers. Pages of this table without a chunk use no memory.
 static CHUNK_AT: [AtomicUsize; CHUNKS] = [const { AtomicUsize::new(0) }; CHUNKS];
 static CHUNK_COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The memory that contains the first chunk.
 static FIRST: First = First(UnsafeCell::new([0; 2 * CHUNK]));
 static IS_FIRST_TAKEN: AtomicBool = AtomicBool::new(false);
 /// The address of the next run in the newest chunk. The chunk's end, or 0, means that there is no
@@ -104,7 +101,6 @@ fn size_of(layout: Layout) -> Option<(usize, usize)> {
     }
 }
 
-/// Returns the address of the piece with this number.
 #[inline]
 fn piece(number: u32) -> *mut u8 {
     let (chunk, unit) = (number as usize / UNITS % CHUNKS, number as usize % UNITS);
@@ -157,7 +153,7 @@ fn push(index: usize, first: *mut u8, last: *mut u8) {
     }
 }
 
-/// Makes new pieces of a size, and returns one of them; null when there is no memory.
+/// Makes pieces of a size, and returns one; null when there is no memory.
 #[cold]
 fn make(index: usize, size: usize) -> *mut u8 {
     let usual = if size <= SMALL { PAGE } else { RUN };
@@ -333,7 +329,6 @@ mod tests {
         }
     }
 
-    /// Threads pass pieces to each other and find the contents unchanged.
     #[test]
     #[cfg_attr(miri, ignore = "no mappings")]
     fn no_piece_has_two_users() {

@@ -124,7 +124,7 @@ impl Credentials {
         set_effective(self.effective)
     }
 
-    /// Restores `self`, the credentials that this thread had before it took others.
+    /// Restores `self`, the credentials that this thread had before.
     fn restore(&self) {
         let _ = self.take();
     }

@@ -41,7 +41,7 @@ errnos! {
         DQUOT = EDQUOT, OVERFLOW = EOVERFLOW, NXIO = ENXIO, NODEV = ENODEV, EXIST = EEXIST,
         TXTBSY = ETXTBSY, NODATA = ENODATA,
     }
-    // Hidden in the documentation of the crate `nowait`.
+    // Hidden in the documentation.
     internal {
         INTR = EINTR, FAULT = EFAULT, INPROGRESS = EINPROGRESS, TIME = ETIME, ALREADY = EALREADY,
         MSGSIZE = EMSGSIZE, SHUTDOWN = ESHUTDOWN, NOTTY = ENOTTY, SRCH = ESRCH, NOTCONN = ENOTCONN,
@@ -88,7 +88,7 @@ impl From<std::io::Error> for Errno {
     }
 }
 
-/// Runs `f` and leaves the C library's `errno` as it was: libaio's callers rely on that.
+/// Runs `f` and restores the C library's `errno`: libaio's callers rely on that.
 pub fn preserved<T>(f: impl FnOnce() -> T) -> T {
     // SAFETY: __errno_location returns this thread's errno, valid for the thread's life.
     let location = unsafe { libc::__errno_location() };

@@ -31,7 +31,7 @@ impl EventFd {
         self.0.raw()
     }
 
-    /// Adds one and wakes the threads that wait.
+    /// Adds one and wakes waiting threads.
     pub fn signal(&self) {
         signal(self.0.raw());
     }

@@ -72,8 +72,8 @@ pub fn duplicate(fd: i32, floor: i32) -> Result<Fd, Errno> {
 /// longer, and fork(2) copies it.
 const FLOOR_MAX: u64 = 4096;
 
-/// The lowest number that a descriptor of the library has had in the program's table. It is
-/// recorded because the limit may change afterwards.
+/// The lowest number that a descriptor of the library has had in the program's table: the limit may
+/// change afterwards.
 static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
 
 /// Records the number of a descriptor of the library, unless the calling thread has a private
@@ -119,7 +119,7 @@ pub fn nofile_limit() -> u64 {
     rlimit(libc::RLIMIT_NOFILE).0
 }
 
-/// Raises the soft limit of open descriptors to the hard one. Returns the soft limit then in force.
+/// Raises the soft limit of open descriptors to the hard one. Returns the soft limit.
 pub fn raise_nofile_limit() -> u64 {
     let (soft, hard) = rlimit(libc::RLIMIT_NOFILE);
     let limit = libc::rlimit { rlim_cur: hard, rlim_max: hard };

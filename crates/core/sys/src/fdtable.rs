@@ -249,7 +249,6 @@ mod tests {
         assert_eq!(receive(far.raw()).unwrap_err(), Errno::AGAIN);
     }
 
-    /// Sends a message with four files.
     fn send_many(socket: i32, fds: [i32; 4]) {
         #[repr(C)]
         struct Many {

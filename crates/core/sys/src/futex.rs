@@ -40,7 +40,6 @@ mod tests {
     use crate::thread::thread_id;
     use std::sync::mpsc;
 
-    /// Waits until a thread of this process sleeps.
     fn until_asleep(thread: i32) {
         let file = format!("/proc/self/task/{thread}/stat");
         while !std::fs::read_to_string(&file).unwrap().contains(") S ") {

@@ -83,7 +83,7 @@ thread_local! {
 pub struct Inside(PhantomData<*const ()>);
 
 impl Inside {
-    /// Begins a call. Calls may nest.
+    /// Begins a call; calls nest.
     #[inline]
     pub fn enter() -> Inside {
         HERE.with(|here| {
@@ -240,7 +240,7 @@ pub(crate) fn sleep<T>(
     })
 }
 
-/// How the library treats a signal that has arrived.
+/// The treatment of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// The signal arrives again at the end of the call.
@@ -317,7 +317,6 @@ mod tests {
 
     static HANDLED: AtomicUsize = AtomicUsize::new(0);
 
-    /// The handler, as the preload library installs it.
     extern "C" fn arrives(signal: i32, info: *const i32, context: *mut libc::ucontext_t) {
         // SAFETY: the context is the kernel's.
         let mask = unsafe { (&raw mut (*context).uc_sigmask).cast() };

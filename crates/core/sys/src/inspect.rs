@@ -50,7 +50,7 @@ pub fn unlink(path: &CStr) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), 0) }.map(drop)
 }
 
-/// Reads `path` to its end, lossily as text. Made for files of /proc.
+/// Reads `path` to its end, lossily as text.
 pub fn read_text(path: &CStr) -> Result<String, Errno> {
     let fd = open(path, libc::O_RDONLY, 0)?;
     let (mut bytes, mut len) = (Vec::new(), 0);
@@ -109,7 +109,7 @@ impl Attribute {
     }
 }
 
-/// Returns the names in the folder `path`, without `.` and `..`. Made for folders of /proc.
+/// Returns the names in the folder `path`, without `.` and `..`.
 ///
 /// # Errors
 /// As for open(2) and getdents64(2).

@@ -1,6 +1,6 @@
 //! Locks on single bytes of an open file. The open file owns the lock, not a process or thread.
 //!
-//! The kernel releases a lock with the last descriptor of its open file, however the process ends.
+//! The kernel releases a lock with its open file's last descriptor.
 //! Source: fcntl(2), "Open file description locks".
 
 use crate::{Errno, sys};
@@ -27,7 +27,7 @@ pub fn share(fd: i32, byte: u64) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_OFD_SETLK, core::ptr::from_ref(&lock)) }.map(drop)
 }
 
-/// Unlocks `byte`, if it is locked.
+/// Unlocks `byte`.
 ///
 /// # Errors
 /// `EBADF`: not open. `ENOLCK`, `EOPNOTSUPP`: no locks on this file system.

@@ -275,7 +275,7 @@ pub fn check_writable(address: usize) -> Result<(), Errno> {
     })
 }
 
-/// Makes the kernel populate a page, as a write of the program would.
+/// Makes the kernel populate a page, as a write would.
 fn populate(page: usize) -> Result<usize, Errno> {
     confined::check(Extra::Populate)?;
     // SAFETY: the call populates only what the program has mapped there, and changes nothing.
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(unsafe { last.replace(7) }, 0);
     }
 
-    /// Maps pages, each with its own protection.
+    /// Maps pages with these protections.
     fn pages(protections: &[i32]) -> usize {
         let start = map(protections.len() * PAGE_SIZE, libc::MAP_PRIVATE).unwrap();
         for (index, protection) in protections.iter().enumerate() {

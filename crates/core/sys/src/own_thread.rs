@@ -36,8 +36,8 @@ impl OwnThread {
         OwnThread::standing_by()
     }
 
-    /// Starts a thread of the library that runs `body`. No handler of the application runs on it,
-    /// from its first instruction on.
+    /// Starts a thread of the library for `body`. No handler of the application runs on it, from
+    /// its first instruction on.
     ///
     /// # Errors
     /// As for [`start`].
@@ -82,7 +82,7 @@ pub fn forget_own_threads() {
 /// program, and because no thread began or ended during the check.
 ///
 /// # Errors
-/// As for open(2) and getdents64(2): there is no /proc, or no free descriptor.
+/// There is no /proc, or no free descriptor.
 pub fn lives_for_itself() -> Result<bool, Errno> {
     let own = OWN.load(SeqCst);
     let mut others = 0;
@@ -131,7 +131,7 @@ pub struct AtThreadEnd {
 }
 
 impl AtThreadEnd {
-    /// Makes a value for the function, which must not unwind.
+    /// Makes a value for `runs`, which must not unwind.
     pub const fn new(runs: extern "C" fn(*mut c_void)) -> AtThreadEnd {
         AtThreadEnd { runs, key: OnceLock::new() }
     }
@@ -160,7 +160,7 @@ impl AtThreadEnd {
     }
 }
 
-/// The C library's functions for threads return the error number instead of setting `errno`.
+/// The C library's functions for threads return the error number.
 fn check(err: i32) -> Result<(), Errno> {
     if err == 0 { Ok(()) } else { Err(Errno::new(err)) }
 }

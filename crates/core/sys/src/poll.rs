@@ -2,7 +2,7 @@
 
 use crate::{Errno, sys, time::Deadline};
 
-/// Waits until `fd` is ready for `events` or the deadline, with `sigmask` in force meanwhile.
+/// Waits until `fd` is ready for `events` or the deadline, under `sigmask`.
 ///
 /// Returns the ready events, zero at the deadline.
 /// # Errors
@@ -23,7 +23,7 @@ pub fn ppoll(
     Ok(pollfd.revents)
 }
 
-/// Returns the events for which `fd` is ready now.
+/// Returns the events that are ready now.
 pub fn ready(fd: i32, events: i16) -> Result<i16, Errno> {
     loop {
         match ppoll(fd, events, Deadline::NOW, None) {

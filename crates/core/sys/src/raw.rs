@@ -15,14 +15,14 @@ pub use simulated::{Answer, answered_by, pause, syscall6};
 mod simulated {
     use std::sync::OnceLock;
 
-    /// A function that answers system calls: number and arguments as for the kernel.
+    /// Answers system calls: number and arguments as for the kernel.
     pub type Answer = unsafe fn(i64, [usize; 6]) -> isize;
 
     static ANSWER: OnceLock<(Answer, fn())> = OnceLock::new();
 
-    /// Makes `answer` answer the system calls that this process makes by [`syscall6`], for good: a
-    /// second call changes nothing. `answer` may call the kernel by [`super::kernel6`]. Locks of
-    /// [`crate::mutex`] call `pause` before they are taken.
+    /// Makes `answer` answer the system calls that this process makes by [`syscall6`], for good.
+    /// `answer` may call the kernel by [`super::kernel6`]. Locks of [`crate::mutex`] call `pause`
+    /// before they are taken.
     pub fn answered_by(answer: Answer, pause: fn()) {
         ANSWER.get_or_init(|| (answer, pause));
     }

@@ -2,8 +2,8 @@
 //!
 //! Miri cannot run the system call instruction. Miri implements some calls as functions of the C
 //! library, and this module maps system calls to these. Calls that Miri lacks fail with `ENOSYS`,
-//! as under a filter that forbids them, and the callers use their fallbacks: workers instead of
-//! rings, descriptors in the application's table.
+//! and the callers use their fallbacks: workers instead of rings, descriptors in the application's
+//! table.
 
 use crate::Errno;
 use core::ptr::{from_mut, null, with_exposed_provenance, with_exposed_provenance_mut};
@@ -167,7 +167,7 @@ unsafe fn epoll_ctl(set: i32, op: i32, fd: i32, event: *const libc::epoll_event)
     unsafe { libc::epoll_ctl(set, op, fd, from_mut(&mut event)) as isize }
 }
 
-/// Polls one descriptor, by an epoll set made for the call.
+/// Polls one descriptor, by an epoll set.
 unsafe fn ppoll(asked: *mut libc::pollfd, timeout: *const libc::timespec) -> isize {
     // SAFETY: promised by the caller.
     let (fd, events) = unsafe { ((*asked).fd, (*asked).events) };

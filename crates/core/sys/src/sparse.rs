@@ -2,7 +2,7 @@
 
 use crate::{Errno, sys};
 
-/// The result of zeroing a range.
+/// The way to zero a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeroing {
     /// A hole: the file system frees the space.
@@ -11,7 +11,7 @@ pub enum Zeroing {
     Allocated,
 }
 
-/// Makes a range read as zeroes; the size stays as it is. May block.
+/// Zeroes a range and keeps the size. May block.
 ///
 /// # Errors
 /// `EOPNOTSUPP`: not on this file system or device. `EPERM`: sealed or append only. `EBADF`: not
@@ -32,7 +32,7 @@ pub fn zero(fd: i32, offset: u64, len: u64, zeroing: Zeroing) -> Result<(), Errn
     }
 }
 
-/// Allocates the first `len` bytes of a file, which then has this size at least. May block.
+/// Allocates the first `len` bytes of a file, and lengthens a shorter file. May block.
 ///
 /// # Errors
 /// `EOPNOTSUPP`: not on this file system. `ENOSPC`, `EFBIG`, `EIO`. `EBADF`: not open for writing.

@@ -27,7 +27,6 @@ struct Own {
     state: Mutex<State>,
     /// Changes when a request ended, and when the poller is interrupted.
     word: AtomicU32,
-    /// The function to run once a thread polls.
     at_wait: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -53,13 +52,11 @@ impl Own {
         self.state.lock().in_flight += 1;
     }
 
-    /// The device ends requests.
     fn end(&self, count: usize) {
         self.state.lock().ended += count;
         self.rouse();
     }
 
-    /// The device completes a transfer that belongs to no request.
     fn end_page(&self) {
         self.state.lock().pages += 1;
         self.rouse();

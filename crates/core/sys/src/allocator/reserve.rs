@@ -38,8 +38,7 @@ pub fn is_there() -> bool {
 }
 
 /// Returns `true` if the whole reserve is available; if not, renews it first. A call needs the
-/// whole reserve to begin work that takes much memory at once, such as starting an engine and a
-/// context.
+/// whole reserve to start an engine or a context.
 pub fn is_whole() -> bool {
     split(RESERVE.load(Relaxed)).1 >= 2 * ENOUGH.load(Relaxed) || renew()
 }
@@ -50,7 +49,7 @@ pub fn holds(bytes: usize) -> bool {
     split(RESERVE.load(Relaxed)).1 >= pages || renew_with(pages.max(2 * ENOUGH.load(Relaxed)))
 }
 
-/// Maps a whole reserve, and unmaps the rest of the previous one.
+/// Replaces the reserve by a whole one.
 #[cold]
 fn renew() -> bool {
     renew_with(2 * ENOUGH.load(Relaxed))

@@ -30,7 +30,7 @@ unsafe impl Send for OwnHandle {}
 unsafe impl Sync for OwnHandle {}
 
 impl OwnHandle {
-    /// Waits for the end of the thread.
+    /// Waits until the thread has ended.
     pub fn join(self) {
         // SAFETY: a thread that was neither joined nor detached.
         unsafe { libc::pthread_join(self.0, null_mut()) };
@@ -78,7 +78,7 @@ pub fn start(
     })
 }
 
-/// The kernel's TASK_COMM_LEN, with the zero.
+/// TASK_COMM_LEN.
 const NAME_MAX: usize = 16;
 
 fn created(stack_bytes: usize, body: *mut Body) -> Result<libc::pthread_t, i32> {

@@ -23,7 +23,7 @@ std::thread_local! {
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// Makes an unlocked mutex.
+    /// Makes a mutex.
     pub fn new(value: T) -> Mutex<T> {
         Mutex(loom::sync::Mutex::new(value))
     }
@@ -44,9 +44,8 @@ impl<T> Mutex<T> {
 /// # Errors
 /// `EAGAIN`: the word has another value.
 pub fn futex_wait(word: &AtomicU32, expected: u32, _: Deadline) -> Result<(), Errno> {
-    // Check and registration are one step, as in the kernel: loom switches threads before an
-    // access, not after it. A read-modify-write that changes no bit reads the newest value, and
-    // orders nothing else.
+    // Check and registration are one step: loom switches threads before an access, not after it. A
+    // read-modify-write reads the newest value.
     if word.fetch_or(0, Relaxed) != expected {
         return Err(Errno::AGAIN);
     }
