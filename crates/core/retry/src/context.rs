@@ -40,8 +40,8 @@ pub struct Sink {
     pub face: &'static str,
     /// The most requests outstanding.
     pub limit: usize,
-    /// Called once for each request, on the thread that ended it. Must not wait and must not
-    /// submit.
+    /// The function called once for each request, on the thread that ended it. Must not wait and
+    /// must not submit.
     pub deliver: Box<dyn Fn(IoEvent) + Send + Sync>,
 }
 
@@ -102,7 +102,7 @@ pub struct WaitOptions<'a> {
     pub deadline: Deadline,
     /// With `min` = 0: wait for one event while kernel-synchronous requests are in flight.
     pub patient: bool,
-    /// Makes the signal mask in force while the caller sleeps.
+    /// The function that makes the signal mask in force while the caller sleeps.
     pub mask: Option<&'a dyn Fn() -> Mask>,
     /// Wait in the own queue also while nothing is in flight there: a thread that does nothing else
     /// need not be woken when a request starts there.

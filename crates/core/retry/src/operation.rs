@@ -26,8 +26,8 @@ pub trait Operation: Send + Sized + 'static {
     /// The resources of an iteration: backends, and bios to queue after it has returned.
     type Plug;
 
-    /// Runs an iteration, one at a time. May block only where a caller runs a deferred request.
-    /// Bios are put on the plug and reach their backend after this has returned.
+    /// Runs an iteration, one at a time. Must not block, except where a caller runs a deferred
+    /// request. Bios on the plug reach their backend afterwards.
     fn iterate(&mut self, plug: &mut Self::Plug, wait: &Wait<'_, Self>) -> Step;
 
     /// Continues after the operation's bio ended with `result`.
@@ -38,8 +38,8 @@ pub trait Operation: Send + Sized + 'static {
         result: Result<u32, Errno>,
     ) -> Step;
 
-    /// Delivers the final result and releases everything the operation held. Called last (rule R5),
-    /// and once. Only if it has handed the request to another thread instead, it is called once
-    /// more: that thread gives the request back as if a bio had ended.
+    /// Delivers the final result and releases everything the operation held. It is called last
+    /// (rule R5) and once. Only if it has handed the request to another thread instead, it is
+    /// called once more: that thread gives the request back as if a bio had ended.
     fn finish(&mut self, plug: &mut Self::Plug, wait: &Wait<'_, Self>, result: Result<u32, Errno>);
 }

@@ -76,7 +76,7 @@ counters! {
     punt_extend,
     /// Requests fsync and fdatasync, which cannot end inside submit.
     punt_fsync,
-    /// Requests that waited for an earlier one, because they overlap or are linked.
+    /// Requests that waited for an earlier one that overlaps or is linked.
     punt_order,
     /// Requests that submit did not try, because its mode is `offload` or earlier attempts failed.
     punt_offload,

@@ -119,7 +119,7 @@ pub fn nofile_limit() -> u64 {
     rlimit(libc::RLIMIT_NOFILE).0
 }
 
-/// Raises the soft limit of open descriptors to the hard one. Returns the soft limit.
+/// Raises the soft limit of open descriptors to the hard one. Returns the resulting soft limit.
 pub fn raise_nofile_limit() -> u64 {
     let (soft, hard) = rlimit(libc::RLIMIT_NOFILE);
     let limit = libc::rlimit { rlim_cur: hard, rlim_max: hard };

@@ -355,7 +355,7 @@ pub fn stat(fd: i32) -> Result<Stat, Errno> {
 }
 
 /// Describes the file behind `fd` from the kernel's caches: a network or FUSE file system does not
-/// ask its server if it has cached them.
+/// ask its server if it has cached the attributes.
 ///
 /// # Errors
 /// As for statx(2).

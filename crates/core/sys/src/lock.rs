@@ -15,8 +15,7 @@ fn of_byte(kind: libc::c_int, byte: u64) -> libc::flock {
     lock
 }
 
-/// Takes a shared lock on `byte` for the open file, until [`release`] or its last close. Never
-/// waits.
+/// Takes a shared lock on `byte`, until [`release`] or the open file's last close. Never waits.
 ///
 /// # Errors
 /// `EAGAIN`, `EACCES`: another open file has an exclusive lock on it. `EBADF`: not open for

@@ -23,7 +23,7 @@ pub fn ppoll(
     Ok(pollfd.revents)
 }
 
-/// Returns the events that are ready now.
+/// Returns the events for which `fd` is ready now.
 pub fn ready(fd: i32, events: i16) -> Result<i16, Errno> {
     loop {
         match ppoll(fd, events, Deadline::NOW, None) {
@@ -39,8 +39,8 @@ pub fn has_hung_up(fd: i32) -> bool {
     ready(fd, libc::POLLRDHUP) != Ok(0)
 }
 
-/// Returns `true` if a write to `fd` (a socket or an eventfd) does not wait now: it has room, or
-/// the write fails.
+/// Returns `true` if a write to `fd` (a socket or eventfd) does not wait now: it has room, or the
+/// write fails.
 pub fn has_room(fd: i32) -> bool {
     ready(fd, libc::POLLOUT) != Ok(0)
 }

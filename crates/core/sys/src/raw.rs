@@ -10,12 +10,12 @@ pub use kernel6 as syscall6;
 #[cfg(simulated)]
 pub use simulated::{Answer, answered_by, pause, syscall6};
 
-/// The function that answers system calls in a simulation, in place of the kernel.
+/// System calls in a simulation, in place of the kernel's.
 #[cfg(simulated)]
 mod simulated {
     use std::sync::OnceLock;
 
-    /// Answers system calls: number and arguments as for the kernel.
+    /// A function that answers system calls: number and arguments as for the kernel.
     pub type Answer = unsafe fn(i64, [usize; 6]) -> isize;
 
     static ANSWER: OnceLock<(Answer, fn())> = OnceLock::new();
