@@ -1,5 +1,5 @@
-//! The closes of a process: how often each descriptor was closed, and which threads are in a system
-//! call on it.
+//! The closes of a process: counts of closed descriptors, and the numbers that threads are about to
+//! use.
 
 use crate::primitives::{
     AtomicU32,
@@ -14,7 +14,7 @@ use nowait_sys::{
 
 /// The number of counters of closes. Descriptor numbers that are equal modulo this share a counter.
 pub const SLOTS: usize = if cfg!(loom) { 1 } else { 64 };
-/// The most threads that may use a descriptor at a time.
+/// The most threads that may use descriptors at a time.
 const USERS: usize = if cfg!(loom) { 1 } else { 64 };
 /// The longest time that a close waits for a thread that uses the number. The thread needs a moment
 /// to enter its system call; a call that was entered keeps its file.
@@ -42,7 +42,8 @@ impl Default for Closes {
     }
 }
 
-/// A descriptor number that a thread uses. A close of the number waits until this is dropped.
+/// A descriptor number that a thread uses. A close of the number waits until this is dropped, for a
+/// second at most.
 #[must_use]
 pub struct InUse<'a> {
     closes: &'a Closes,
@@ -105,7 +106,6 @@ impl Closes {
         self.counts[fd as usize % SLOTS].fetch_add(1, SeqCst);
     }
 
-    /// Makes the calling thread's use of `fd` visible to closes.
     fn show_use(&self, fd: i32) -> Option<InUse<'_>> {
         let free = |user: &&AtomicU32| {
             user.load(Relaxed) == 0 && user.compare_exchange(0, number(fd), SeqCst, Relaxed).is_ok()

@@ -28,12 +28,10 @@ pub trait Pump: Send + Sync {
     fn interrupt(&self);
 }
 
-/// A bit of `outstanding`: the context is destroyed and refuses new requests.
+/// A bit of `outstanding`: the context refuses new requests.
 const DEAD: usize = 1 << (usize::BITS - 1);
-/// The unit in which `outstanding` counts endless requests: these wait for another party and may
-/// never end by themselves.
+/// The unit in which `outstanding` counts endless requests, which may never end by themselves.
 const ENDLESS: usize = 1 << (usize::BITS / 2);
-/// The bits of `outstanding` that count all requests.
 const COUNT: usize = ENDLESS - 1;
 
 /// The receiver of a context's completions, in place of its ring.
@@ -42,8 +40,8 @@ pub struct Sink {
     pub face: &'static str,
     /// The most requests outstanding.
     pub limit: usize,
-    /// The function called once for each request, on the thread that ended it. The function must
-    /// not wait and must not submit.
+    /// The function called once for each request, on the thread that ended it. Must not wait and
+    /// must not submit.
     pub deliver: Box<dyn Fn(IoEvent) + Send + Sync>,
 }
 
@@ -71,8 +69,9 @@ impl Drop for Leaving<'_> {
 
 /// A context: accepts requests, takes their completions, and lets callers wait for them.
 ///
-/// Every request accepted by [`IoContext::reserve`] ends in one `complete…` function; its
-/// slot is free again when its event has been read, or when its sink has returned.
+/// A slot of [`IoContext::reserve`] is freed by [`IoContext::release`], or by the `complete…`
+/// function that delivers its request's event: when the event has been read, or the sink has
+/// returned.
 pub struct IoContext {
     ring: EventRing,
     sink: Option<Sink>,
@@ -80,7 +79,7 @@ pub struct IoContext {
     /// Requests accepted and not completed, how many of them are [`ENDLESS`], and [`DEAD`]. The
     /// three share one word, so that no thread sees one without the others.
     outstanding: AtomicUsize,
-    /// Requests in flight that callers may already regard as completed.
+    /// The number of kernel-synchronous requests in flight.
     synchronous: AtomicUsize,
     pump: OnceLock<Box<dyn Pump>>,
     deferred: OnceLock<Box<dyn Deferred>>,
@@ -89,7 +88,6 @@ pub struct IoContext {
     lingers: Hint,
     /// The threads that collect events and do not wait for them.
     passers: Presence,
-    /// The function called when events were added, for an event loop.
     on_event: OnceLock<Box<dyn Fn() + Send + Sync>>,
     stats: Stats,
 }
@@ -127,7 +125,8 @@ impl IoContext {
         IoContext::make(id, nr_min, stats, None)
     }
 
-    /// Makes a context that gives its completions to `sink`: no thread waits for them here.
+    /// Makes a context that gives its completions to `sink`: no thread waits for them in the
+    /// context.
     ///
     /// # Errors
     /// As for [`IoContext::new`].
@@ -151,12 +150,12 @@ impl IoContext {
         })
     }
 
-    /// Gives the context its own queue. Later calls change nothing.
+    /// Sets the context's own queue. Later calls change nothing.
     pub fn set_pump(&self, pump: Box<dyn Pump>) {
         let _ = self.pump.set(pump);
     }
 
-    /// Gives the context its deferred requests. Later calls change nothing.
+    /// Sets the list of deferred requests. Later calls change nothing.
     pub fn set_deferred(&self, deferred: Box<dyn Deferred>) {
         let _ = self.deferred.set(deferred);
     }
@@ -171,13 +170,13 @@ impl IoContext {
         self.pump.take()
     }
 
-    /// Calls `on_event` whenever events have been added, besides the wake-up of a waiter. Later
-    /// calls change nothing.
+    /// Makes [`IoContext::notify`] call `on_event` if the ring has events. Later calls change
+    /// nothing.
     pub fn set_on_event(&self, on_event: Box<dyn Fn() + Send + Sync>) {
         let _ = self.on_event.set(on_event);
     }
 
-    /// Returns the ring, for its address and its reader's position.
+    /// Returns the event ring.
     pub fn ring(&self) -> &EventRing {
         &self.ring
     }
@@ -244,7 +243,7 @@ impl IoContext {
         if free == 0 { Err(Errno::AGAIN) } else { Ok(free) }
     }
 
-    /// Frees the slots of requests that were not started.
+    /// Frees `count` slots: of requests that were not started, or whose events were delivered.
     pub fn release(&self, count: usize) {
         if self.outstanding.fetch_sub(count, SeqCst) == count | DEAD {
             self.wake_all(); // the thread in `destroy` waits for that
@@ -293,7 +292,8 @@ impl IoContext {
         }
     }
 
-    /// Wakes a waiter that the events in the ring satisfy.
+    /// Wakes a waiter that the events in the ring satisfy, or interrupts the poller. Then calls
+    /// `on_event` if the ring has events.
     pub fn notify(&self) {
         self.wake_a_waiter();
         if let Some(on_event) = self.on_event.get()
@@ -319,7 +319,8 @@ impl IoContext {
         }
     }
 
-    /// Makes sure that a poller serves the context's own queue, after requests were started there.
+    /// Wakes a waiter to poll the context's own queue, unless it has a poller, after requests were
+    /// started there.
     pub fn pump_started(&self) {
         if self.waiters.call_for_poller() {
             self.lingers.set(true);
@@ -389,11 +390,11 @@ impl IoContext {
         self.waiters.wake_all(|| self.interrupt_pump());
     }
 
-    /// Takes the events that `wanted` describes and gives each to `sink`. Waits for them until the
-    /// deadline, and then returns even if fewer events than the minimum have come.
+    /// Takes the events that `wanted` describes and gives each to `sink`. Waits for the minimum
+    /// until the deadline, and then takes fewer.
     /// # Errors
-    /// `EINTR`: a signal handler ran and nothing was taken. `EINVAL`: the context was destroyed
-    /// meanwhile. The error that `sink` returns for the first event.
+    /// `EINTR`: a signal handler ran, or has to run. `EINVAL`: the context was destroyed. In both
+    /// cases nothing was taken. The error that `sink` returns for the first event.
     pub fn wait_events(
         &self,
         wanted: &WaitOptions<'_>,
@@ -402,7 +403,6 @@ impl IoContext {
         let _leaving = Leaving(self);
         let mut taken = 0;
         let mut slept = false;
-        // The error that ended the wait, if any.
         let mut end = None;
         if !self.collects_in_sleep(wanted) {
             self.poll_pump();
@@ -414,9 +414,9 @@ impl IoContext {
             // Read before the ring: a synchronous request ends after its event is in the ring.
             let expected = wanted.patient && self.synchronous.load(SeqCst) > 0;
             let min = wanted.min.max(usize::from(expected));
-            // After a sleep the thread takes its minimum or nothing, because fewer events may be
-            // enough for another thread. The kernel's AIO does the same. A minimum above the ring's
-            // capacity is met in parts.
+            // After a sleep the thread takes fewer events than its minimum only at the end of its
+            // wait, because they may be enough for another thread. The kernel's AIO does the same.
+            // A minimum above the ring's capacity is met in parts.
             let need = |taken| min.saturating_sub(taken).min(self.ring.capacity());
             let is_enough = self.ring.unread() >= need(taken);
             if is_enough || !slept || end.is_some() || self.is_dead() {
@@ -460,8 +460,9 @@ impl IoContext {
     }
 
     /// Lets the caller sleep in `sleep`, unless an event is in the ring. `notifier` is signalled
-    /// when another thread delivers an event. The caller counts as the poller meanwhile, so `sleep`
-    /// must end too when the own queue has completions; [`IoContext::wait_events`] then takes them.
+    /// when another thread delivers an event. The caller counts as the poller meanwhile, if no
+    /// other thread does, so `sleep` must end too when the own queue has completions;
+    /// [`IoContext::wait_events`] then takes them.
     pub fn sleep_outside(&self, notifier: &Arc<Notifier>, sleep: impl FnOnce()) {
         let _polls = self.waiters.try_become_poller().then(|| Polling(self));
         let mask = Mask { signals: 0, notifier: Some(notifier.clone()) };
@@ -472,17 +473,17 @@ impl IoContext {
         self.waiters.remove(&waiter);
     }
 
-    /// Returns the deferred requests, if there are any.
+    /// Returns the list of deferred requests, if it is not empty.
     fn deferred(&self) -> Option<&dyn Deferred> {
         self.deferred.get().map(AsRef::as_ref).filter(|deferred| !deferred.is_empty())
     }
 
-    /// Retries the deferred requests, without blocking.
     fn retry_deferred(&self) {
         self.deferred().into_iter().for_each(Deferred::retry);
     }
 
-    /// Runs a deferred request. Sleeps if there is none, or if the caller cannot block for one.
+    /// Runs a deferred request. Sleeps if there is none. If the caller may not block, hands all of
+    /// them to the engine's threads, and sleeps.
     ///
     /// # Errors
     /// `EINTR`: a signal handler has to run.
@@ -566,7 +567,6 @@ impl IoContext {
         outcome
     }
 
-    /// Sleeps until woken, unless `is_over`.
     fn sleep_until_woken(
         &self,
         need: usize,
@@ -580,7 +580,7 @@ impl IoContext {
         slept
     }
 
-    /// Returns `true` if the context has been destroyed.
+    /// Returns `true` if [`IoContext::destroy`] was called.
     pub fn is_dead(&self) -> bool {
         self.outstanding.load(SeqCst) & DEAD != 0
     }
@@ -610,9 +610,9 @@ impl IoContext {
         self.drain_until(|| !self.pump_is_busy());
     }
 
-    /// Waits until `is_over`. The thread that makes it true wakes all waiters. Polls the own queue
-    /// meanwhile, unless another thread does: a request may start there, continue elsewhere and
-    /// come back.
+    /// Waits until `is_over`; the thread that makes it true must wake all waiters. Polls the own
+    /// queue meanwhile, unless another thread does: a request may start there, continue elsewhere
+    /// and come back.
     fn drain_until(&self, is_over: impl Fn() -> bool) {
         while !is_over() {
             if let Some(deferred) = self.deferred() {

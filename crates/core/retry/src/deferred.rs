@@ -21,8 +21,8 @@ pub trait Deferred: Send + Sync {
     fn hand_over(&self);
 }
 
-/// Returns `true` if a thread that waits until `deadline` may block in a deferred request: it is
-/// more than 10 ms away.
+/// Returns `true` if a thread that waits until `deadline` may block in a deferred request: the
+/// deadline is more than 10 ms away.
 pub fn may_block(deadline: Deadline) -> bool {
     const LEAST_NS: u64 = 10_000_000;
     deadline == Deadline::NEVER || deadline > Deadline::after_ns(LEAST_NS)
@@ -35,13 +35,13 @@ pub fn may_block(deadline: Deadline) -> bool {
 /// only if no thread runs the list.
 pub struct DeferredList<T> {
     items: Mutex<Items<T>>,
-    /// The length of the list, for a look without the lock.
+    /// The length of the list, readable without the lock.
     count: AtomicUsize,
     /// Threads that run the list.
     runners: AtomicUsize,
 }
 
-/// A value that was taken off the list, and its place there.
+/// A value taken off the list, and its number.
 pub struct Item<T> {
     number: u64,
     /// The value.
@@ -99,7 +99,7 @@ impl<T> DeferredList<T> {
         Running(&self.runners)
     }
 
-    /// Returns `true` if nothing is on the list.
+    /// Returns `true` if the list is empty.
     pub fn is_empty(&self) -> bool {
         self.count.load(Acquire) == 0
     }
@@ -138,7 +138,7 @@ impl<T> DeferredList<T> {
         self.count.store(items.waiting.len(), Release);
     }
 
-    /// Takes the first value off the list that `is` accepts.
+    /// Takes the first value that `is` accepts off the list.
     pub fn take(&self, is: impl Fn(&T) -> bool) -> Option<T> {
         if self.is_empty() {
             return None;

@@ -14,11 +14,10 @@ pub struct EventRing {
     memory: RingMemory,
     tail: Mutex<u32>,
     consumers: Mutex<()>,
-    /// The reader's position after the last [`EventRing::consume`] that took events.
+    /// The reader's position after the last [`EventRing::consume`] that found events.
     taken_to: AtomicU32,
 }
 
-/// No event was taken yet.
 const NONE_TAKEN: u32 = u32::MAX;
 
 /// Returns the slot for a position in a ring of `nr` slots. Only an application that writes wrong
@@ -74,8 +73,8 @@ impl EventRing {
         }
     }
 
-    /// Returns `true` if the last events were taken by [`EventRing::consume`]: the application does
-    /// not read the ring itself.
+    /// Returns `true` if [`EventRing::consume`] took the last events: the application does not read
+    /// the ring itself.
     pub fn is_read_by_calls(&self) -> bool {
         self.taken_to.load(Relaxed) == self.memory.head().load(Relaxed)
     }
@@ -95,7 +94,8 @@ impl EventRing {
     /// Takes up to `max` events, oldest first, giving each to `sink`; returns how many.
     ///
     /// # Errors
-    /// The error that `sink` returned; the event it refused and those after it stay in the ring.
+    /// The error of `sink` for the first event. An event that `sink` refuses and those after it
+    /// stay in the ring.
     pub fn consume(
         &self,
         max: usize,

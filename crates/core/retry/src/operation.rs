@@ -7,8 +7,8 @@ use nowait_sys::Errno;
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The operation is over, with the bytes transferred (or a value) or the error. The result goes
-    /// to the event ring, once.
+    /// The operation is over, with the bytes transferred (or a value) or the error.
+    /// [`Operation::finish`] delivers the result.
     Done(Result<u32, Errno>),
     /// Another party owns the operation and promises to run it once more: a backend with the
     /// result of a bio, or the run list it was handed to. (`-EIOCBQUEUED`)
@@ -23,12 +23,11 @@ pub enum Step {
 /// last.
 /// Source: `ki_retry`, fs/aio.c, Linux 2.6.11; OLS 2003 paper, section 3.
 pub trait Operation: Send + Sized + 'static {
-    /// The resources of an iteration: backends, and the list of bios to queue after it has
-    /// returned.
+    /// The resources of an iteration: backends, and bios to queue after it has returned.
     type Plug;
 
-    /// Runs an iteration. Never blocks; never runs twice at a time. Bios are put on the plug
-    /// and reach their backend after this has returned.
+    /// Runs an iteration, one at a time. Must not block, except where a caller runs a deferred
+    /// request. Bios on the plug reach their backend afterwards.
     fn iterate(&mut self, plug: &mut Self::Plug, wait: &Wait<'_, Self>) -> Step;
 
     /// Continues after the operation's bio ended with `result`.

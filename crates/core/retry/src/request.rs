@@ -19,7 +19,7 @@ unsafe impl<O: Operation> Sync for Request<O> {}
 unsafe impl<O: Operation> Send for Request<O> {}
 
 impl<O: Operation> Request<O> {
-    /// Makes a request; the caller holds the right to run it. Kicks put it on `home`.
+    /// Makes a request that the caller may run. Kicks put it on `home`.
     pub fn new(operation: O, home: Arc<RunList<O>>) -> Arc<Request<O>> {
         Arc::new(Request { kick: Kick::new_active(), operation: UnsafeCell::new(operation), home })
     }
@@ -35,7 +35,7 @@ impl<O: Operation> Request<O> {
 
     /// Gives `change` access to the operation between runs, with the entry that it can leave in
     /// wait queues. The caller holds the right to run it: it has just made the request (an early
-    /// kick is then remembered), or took it from a run list.
+    /// kick is then remembered), or took it from a list.
     pub fn prepare<T>(self: &Arc<Self>, change: impl FnOnce(&mut O, &Wait<'_, O>) -> T) -> T {
         // SAFETY: the caller holds the right to run, and has neither run nor handed on the request.
         change(unsafe { &mut *self.operation.get() }, &Wait(self))
@@ -53,8 +53,9 @@ impl<O: Operation> Request<O> {
 
     /// Runs iterations until the operation is done, queued or waits.
     ///
-    /// Only these callers may run a request: the one that made it, the one that took it from a run
-    /// list, and the one that got its token with the `result` of its bio.
+    /// These callers may run a request: the one that made it, the one that took it from a run list
+    /// or a [`DeferredList`](crate::DeferredList), and the one that got its token with the `result`
+    /// of its bio.
     pub fn run(self: &Arc<Self>, plug: &mut O::Plug, mut result: Option<Result<u32, Errno>>) {
         let wait = Wait(self);
         loop {
@@ -93,7 +94,7 @@ impl<O: Operation> Request<O> {
 }
 
 impl<O: Operation> Wake for Request<O> {
-    /// Kicks the request. Cheap; never blocks.
+    /// Kicks the request: puts it on its run list, unless another party holds the right to run it.
     fn wake(self: Arc<Self>) {
         if self.kick.kick() {
             let home = self.home.clone();
@@ -108,7 +109,7 @@ mod loom_tests {
     use crate::primitives::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
     use loom::thread;
 
-    /// An operation that waits until `ready` is set, and then is done.
+    /// An operation that waits until `ready` is set.
     struct Waits {
         shared: Arc<Shared>,
     }
@@ -150,8 +151,7 @@ mod loom_tests {
         }
     }
 
-    /// A submitter, a device that makes the operation ready, and a third thread that calls
-    /// `cancel`.
+    /// A third thread calls `cancel`.
     fn storm(cancel: fn(&Arc<Request<Waits>>, &RunList<Waits>)) {
         loom::model(move || {
             let shared = Arc::new(Shared {

@@ -20,7 +20,7 @@ mod real {
     }
 
     impl RingMemory {
-        /// Maps a ring for at least `nr_min` slots; as in the kernel, the ring fills whole pages.
+        /// Maps a ring for at least `nr_min` slots; as in the kernel, it fills whole pages.
         ///
         /// # Errors
         /// `ENOMEM`: no memory or too many mappings.
@@ -106,7 +106,7 @@ mod model {
     use crate::primitives::AtomicU32;
     use nowait_sys::{Errno, aio::IoEvent};
 
-    /// The ring in loom's memory, where loom finds every unsynchronized access.
+    /// The ring in loom's memory, where loom finds unsynchronized accesses to a slot.
     pub struct RingMemory {
         head: AtomicU32,
         tail: AtomicU32,
@@ -135,7 +135,7 @@ mod model {
             0
         }
 
-        /// Does nothing here: there is no application's view.
+        /// Does nothing: there is no application's view.
         pub fn unmap_theirs(&self, _: usize) {}
 
         /// Returns the index of the next event to consume.

@@ -18,7 +18,7 @@ pub struct RunList<O: Operation> {
     count: AtomicUsize,
     /// The thread that serves the list sleeps or is about to: it must be woken.
     sleeping: AtomicBool,
-    /// The function called after any thread added a request.
+    /// The function that [`RunList::push`] calls after it has added a request.
     wake: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -85,7 +85,7 @@ impl<O: Operation> RunList<O> {
     }
 
     /// Returns the first request that `is` accepts; it stays on the list. The list is locked
-    /// meanwhile, so no thread runs its requests.
+    /// meanwhile, so no thread takes requests off it.
     pub fn find(&self, is: impl Fn(&Arc<Request<O>>) -> bool) -> Option<Arc<Request<O>>> {
         self.requests.lock().iter().find(|request| is(request)).cloned()
     }
@@ -95,8 +95,8 @@ impl<O: Operation> RunList<O> {
         self.count.load(Acquire) == 0
     }
 
-    /// Announces that the serving thread will sleep. Returns `false` if there is work: the thread
-    /// must not sleep.
+    /// Announces that the serving thread will sleep. Returns `false` if the list is not empty: the
+    /// thread must not sleep.
     #[must_use]
     pub fn may_sleep(&self) -> bool {
         self.sleeping.store(true, SeqCst);
@@ -167,7 +167,6 @@ mod loom_tests {
             }
         }
 
-        /// Serves the list as the driver does.
         fn serve(&self, may_sleep: fn(&RunList<Nothing>) -> bool) {
             let (mut batch, mut heard) = (Vec::new(), false);
             while batch.is_empty() || !heard {

@@ -1,6 +1,6 @@
 //! Counters of a context and the histogram of the time inside submit.
 //!
-//! Counting is off unless a report was requested. An addition then costs only a branch.
+//! Counting is off unless a report was requested. While it is off, an addition costs a branch.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hdrhistogram::Histogram;
@@ -38,7 +38,7 @@ impl Counter {
 }
 
 counters! {
-    /// Calls of io_submit.
+    /// Calls of submit.
     submits,
     /// Requests accepted.
     requests,
@@ -46,21 +46,23 @@ counters! {
     iterations,
     /// Iterations that ended in a wait.
     retries,
-    /// Wake-ups of waiting operations.
+    /// Requests that went on after waiting for an earlier, overlapping request.
     kicks,
-    /// Wake-ups after which the operation had to wait for the same condition again.
+    /// Iterations that found an earlier, overlapping request still unfinished, after waiting for
+    /// it.
     spurious,
-    /// Requests that ended inside io_submit.
+    /// Requests that ended inside submit.
     completed_inline,
     /// Requests that ended.
     completions,
-    /// Deferred requests run by a thread that waited for events.
+    /// Deferred requests run by a thread that came for events.
     by_caller,
-    /// Deferred requests run by the engine's threads.
+    /// Deferred requests handed to the engine's threads.
     taken_over,
     /// Requests that could not end inside submit because the data was not in the page cache.
     punt_miss,
-    /// Requests that could not end inside submit because they exceed the bytes it may copy.
+    /// Requests that could not end inside submit because they exceed the bytes that submit may
+    /// copy.
     punt_large,
     /// Requests that could not end inside submit because the file system cannot try them without
     /// waiting.
@@ -74,12 +76,12 @@ counters! {
     punt_extend,
     /// Requests fsync and fdatasync, which cannot end inside submit.
     punt_fsync,
-    /// Requests that waited because an earlier request on the same bytes was not over.
+    /// Requests that waited for an earlier one that overlaps or is linked.
     punt_order,
     /// Requests that submit did not try, because its mode is `offload` or earlier attempts failed.
     punt_offload,
-    /// Requests that the driver carries because no caller waits for them: the program learns of
-    /// their end from an eventfd, or reads the ring itself.
+    /// Polls, transfers of streams, and direct requests that the context's own queue does not
+    /// carry.
     punt_driver,
 }
 
@@ -105,9 +107,9 @@ pub enum Work {
 pub enum Server {
     /// The thread that submitted it, inside submit.
     Submit,
-    /// The context's own queue, whose completions the program fetches.
+    /// The kernel, in the context's own queue.
     Kernel,
-    /// A thread that waited for events.
+    /// A thread that came for events, and ran the deferred request.
     Caller,
     /// The engine's driver.
     Driver,
@@ -120,10 +122,8 @@ pub enum Server {
 pub struct Served([[Counter; Served::BY.len()]; Served::WORK.len()]);
 
 impl Served {
-    /// The names of the kinds of requests.
     const WORK: [&'static str; 6] =
         ["read", "write", "direct_read", "direct_write", "sync", "stream"];
-    /// The names of the parties.
     const BY: [&'static str; 5] = ["submit", "kernel", "caller", "driver", "worker"];
 
     /// Returns the names of all kinds and of all parties.
@@ -152,7 +152,7 @@ pub struct Stats {
 impl Stats {
     /// Makes counters that count if `enabled`.
     pub fn new(enabled: bool) -> Stats {
-        // Three digits up to a minute; the parameters are constants that the crate accepts.
+        // Three digits up to a minute.
         let histogram = || Histogram::new_with_bounds(1, 60_000_000_000, 3).ok();
         Stats {
             counters: enabled.then(Counters::default),

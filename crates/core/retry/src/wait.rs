@@ -1,4 +1,4 @@
-//! Wait entries: how a dormant operation is kicked.
+//! Wait entries, which kick a waiting operation.
 
 use crate::{Operation, Request, primitives::Arc};
 use std::task::Waker;

@@ -2,7 +2,8 @@
 //!
 //! At most one of them is the *poller*: it waits in the context's own queue and runs the requests
 //! that complete there. The others sleep on a word of memory. A completion from elsewhere (a
-//! worker, the engine's driver) interrupts the poller through its queue.
+//! worker, the engine's driver) wakes one of the others, or interrupts the poller through its
+//! queue.
 
 use crate::primitives::{
     Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex,
@@ -21,9 +22,9 @@ pub struct Waiter {
     mask: Option<Mask>,
 }
 
-/// A signal mask that is swapped in atomically while a thread sleeps, as only ppoll(2) does.
+/// A signal mask that ppoll(2) swaps in atomically while a thread sleeps.
 pub struct Mask {
-    /// The mask, as the kernel's 8 bytes.
+    /// The mask in the kernel's layout.
     pub signals: u64,
     /// The notifier that ends the ppoll early. Without one the thread checks again every
     /// millisecond.
@@ -41,8 +42,8 @@ pub struct Notifier {
 }
 
 impl Notifier {
-    /// Makes a notifier from the eventfd to poll and from a function that signals it from any
-    /// thread and descriptor table.
+    /// Makes a notifier of an eventfd and a function that signals it from any thread and descriptor
+    /// table.
     pub fn new(eventfd: EventFd, signal: Box<dyn Fn() + Send + Sync>) -> Notifier {
         Notifier { eventfd, signal, signalled: AtomicU64::new(0), drained: AtomicU64::new(0) }
     }
@@ -97,7 +98,7 @@ impl Waiter {
     /// Sleeps until signalled or until the deadline, with the waiter's mask in force.
     ///
     /// # Errors
-    /// `EINTR`: a signal handler ran, or has to run.
+    /// `EINTR`: a signal handler ran, or has to run, and no thread has signalled the waiter.
     pub fn sleep(&self, deadline: Deadline) -> Result<(), Errno> {
         let slept = match &self.mask {
             Some(mask) => mask.sleep(deadline),
@@ -141,7 +142,7 @@ impl Waiters {
         self.poller.swap(false, SeqCst);
     }
 
-    /// Returns `true` if a thread polls the own queue.
+    /// Returns `true` if there is a poller.
     pub fn has_poller(&self) -> bool {
         self.poller.load(SeqCst)
     }
@@ -176,7 +177,7 @@ impl Waiters {
         list.push(waiter.clone());
         self.count.store(list.len(), Relaxed);
         drop(list);
-        // Pairs with the fence in `notify`: either the pusher sees this waiter, or this waiter sees
+        // Pairs with the fence in `notify`: either `notify` sees this waiter, or this waiter sees
         // the event when it checks again.
         fence(SeqCst);
         waiter
@@ -222,12 +223,12 @@ impl Waiters {
         self.count.load(SeqCst) == 0
     }
 
-    /// Returns `true` if a poller waits for several completions; it may already have some of them.
+    /// Returns `true` if a poller waits for several completions, some of which may have come.
     pub fn poller_may_hold_back(&self) -> bool {
         self.list.lock().iter().any(|waiter| waiter.polls && waiter.need > 1)
     }
 
-    /// Wakes all waiters, to check again.
+    /// Wakes all waiters.
     pub fn wake_all(&self, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {

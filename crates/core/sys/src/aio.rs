@@ -18,7 +18,7 @@ use core::sync::atomic::{
 pub struct Iocb {
     /// A value that the event returns.
     pub data: u64,
-    /// The kernel stores zero here on submission.
+    /// The kernel stores zero in this field on submission.
     pub key: u32,
     /// `RWF_*` flags of the request.
     pub rw_flags: u32,
@@ -42,7 +42,7 @@ pub struct Iocb {
     pub resfd: u32,
 }
 
-/// A completion, as in `<linux/aio_abi.h>`.
+/// A completion (`<linux/aio_abi.h>`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoEvent {
@@ -82,7 +82,7 @@ pub struct RingHeader {
 pub const RING_MAGIC: u32 = 0xa10a_10a1;
 /// Compatible features of the ring.
 pub const RING_COMPAT: u32 = 1;
-/// `resfd` names an eventfd.
+/// `resfd` is an eventfd.
 pub const FLAG_RESFD: u32 = 1;
 /// `reqprio` holds an I/O priority.
 pub const FLAG_IOPRIO: u32 = 2;
@@ -196,7 +196,7 @@ impl AioContext {
         if min == 0 { call() } else { inside::sleep(word.cast(), 0, call) }
     }
 
-    /// Returns `true` if events wait in the user-mapped ring. Makes no system call.
+    /// Returns `true` if the user-mapped ring has events. Makes no system call.
     pub fn has_events(&self) -> bool {
         let (head, tail) = self.ends();
         head != tail
@@ -259,8 +259,8 @@ impl AioContext {
         if next < slots { next } else { next % slots.max(1) }
     }
 
-    /// Returns the ring's header. The kernel keeps the ring mapped at the context's address until
-    /// io_destroy, which only `drop` calls.
+    /// The kernel keeps the ring mapped at the context's address until io_destroy, which only
+    /// `drop` calls.
     fn header(&self) -> *mut RingHeader {
         self.address as *mut RingHeader
     }
@@ -276,8 +276,8 @@ impl AioContext {
         }
     }
 
-    /// Returns the event in slot `index`; `None` if that is `tail`, the slot that the kernel has
-    /// not filled yet.
+    /// Returns the event in slot `index`; `None` if `index` is `tail`, the slot that the kernel has
+    /// not filled yet, or no slot.
     fn event(&self, index: u32, tail: u32) -> Option<IoEvent> {
         let header = self.header();
         // SAFETY: mapped, see `header`; the kernel has written these two in io_setup.

@@ -7,9 +7,9 @@
 //!
 //! The libraries therefore take their memory from the kernel, in chunks of 128 KiB that are cut
 //! into pieces of 44 sizes. Each size has a list of free pieces, which threads take and return
-//! without a lock. Each larger allocation is a mapping of its own. Chunks are never returned to the
-//! kernel. The first chunk is a static variable, so that loading the library never fails for want
-//! of memory.
+//! without a lock. Each allocation above 64 KiB, or aligned to more than a page, is a mapping of
+//! its own. Chunks are never returned to the kernel. The first chunk is a static variable, so that
+//! the first allocations need no mapping.
 //!
 //! Most code cannot go on without the memory that it asks for. Where the kernel has none
 //! (RLIMIT_AS, RLIMIT_DATA, locked memory), the allocator takes it from a [`reserve`]. Each call
@@ -36,17 +36,15 @@ pub struct Allocator;
 
 /// Bytes of a unit. A piece's number, of 32 bits, counts the units before it in all chunks.
 const UNIT: usize = 16;
-/// Bytes of a chunk, the memory taken from the kernel at a time, aligned to its size. The chunk's
-/// first page holds its number.
+/// Bytes of a chunk, aligned to its size. The chunk's first page holds its number.
 const CHUNK: usize = 128 << 10;
 const UNITS: usize = CHUNK / UNIT;
 /// The largest number of chunks: 2 GiB in all.
 const CHUNKS: usize = 1 << 14;
-/// Bytes of a run: memory that is cut into pieces of one size at once. Larger pieces have larger
-/// runs.
+/// Bytes of a run: memory that is cut into pieces of one size at once. A piece of more than 16 KiB
+/// is a run of its own.
 const RUN: usize = 16 << 10;
-/// The largest size of pieces whose run is a single page. Cutting a run writes to all of its pages,
-/// and most programs need few small pieces.
+/// The largest size of pieces whose run is a single page. Cutting a run writes to all of its pages.
 const SMALL: usize = 512;
 /// Bytes of the largest piece.
 const PIECE_MAX: usize = 64 << 10;
@@ -62,7 +60,6 @@ static FREE: [Free; SIZES] = [const { Free(AtomicU64::new(0)) }; SIZES];
 /// Addresses of the chunks, by their numbers. Pages of this table without a chunk use no memory.
 static CHUNK_AT: [AtomicUsize; CHUNKS] = [const { AtomicUsize::new(0) }; CHUNKS];
 static CHUNK_COUNT: AtomicUsize = AtomicUsize::new(0);
-/// The memory that contains the first chunk.
 static FIRST: First = First(UnsafeCell::new([0; 2 * CHUNK]));
 static IS_FIRST_TAKEN: AtomicBool = AtomicBool::new(false);
 /// The address of the next run in the newest chunk. The chunk's end, or 0, means that there is no
@@ -104,7 +101,6 @@ fn size_of(layout: Layout) -> Option<(usize, usize)> {
     }
 }
 
-/// Returns the address of the piece with this number.
 #[inline]
 fn piece(number: u32) -> *mut u8 {
     let (chunk, unit) = (number as usize / UNITS % CHUNKS, number as usize % UNITS);
@@ -118,7 +114,7 @@ fn number(piece: *mut u8) -> u32 {
     unsafe { (*(chunk as *const AtomicU32)).load(Relaxed) * UNITS as u32 + (offset / UNIT) as u32 }
 }
 
-/// Takes a free piece.
+/// Takes the first piece off the free list of a size; `None`: the list is empty.
 #[inline]
 fn pop(index: usize) -> Option<*mut u8> {
     let free = &FREE[index].0;
@@ -140,7 +136,7 @@ fn pop(index: usize) -> Option<*mut u8> {
     }
 }
 
-/// Returns a chain of pieces, linked from `first` to `last`, to the list of free pieces.
+/// Adds a chain of pieces, linked from `first` to `last`, to the free list of a size.
 #[inline]
 fn push(index: usize, first: *mut u8, last: *mut u8) {
     let free = &FREE[index].0;
@@ -157,7 +153,7 @@ fn push(index: usize, first: *mut u8, last: *mut u8) {
     }
 }
 
-/// Makes new pieces of a size, and returns one of them; null when there is no memory.
+/// Makes pieces of a size, and returns one; null when there is no memory.
 #[cold]
 fn make(index: usize, size: usize) -> *mut u8 {
     let usual = if size <= SMALL { PAGE } else { RUN };
@@ -192,7 +188,7 @@ fn run(len: usize) -> Option<(usize, usize)> {
     }
 }
 
-/// Finds memory for a chunk and gives it a number.
+/// Returns the address of a new chunk, which has its number; `None`: no memory, or no number left.
 fn new_chunk() -> Option<usize> {
     let start = match IS_FIRST_TAKEN.swap(true, Relaxed) {
         false => FIRST.0.get().expose_provenance().next_multiple_of(CHUNK),
@@ -242,7 +238,7 @@ fn unmap_if_any(start: usize, len: usize) {
     }
 }
 
-/// Returns a mapping for a layout that is too large for a piece.
+/// Returns a mapping for a layout that no piece serves; null when there is no memory.
 #[cold]
 fn large(layout: Layout) -> *mut u8 {
     let len = layout.size().next_multiple_of(PAGE);
@@ -333,7 +329,6 @@ mod tests {
         }
     }
 
-    /// Threads pass pieces to each other and find the contents unchanged.
     #[test]
     #[cfg_attr(miri, ignore = "no mappings")]
     fn no_piece_has_two_users() {

@@ -25,7 +25,7 @@ pub fn has_page(fd: i32, offset: u64) -> Result<bool, Errno> {
     Ok(counts[0] > 0)
 }
 
-/// Announces a read of `len` bytes from `offset`. Waits as [`file::advise`] does.
+/// Announces a read of `len` bytes from `offset`. May block, see [`file::advise`].
 pub fn announce(fd: i32, offset: u64, len: u64) {
     if !confined::forbids(Extra::Announce) {
         // Only advice: if it fails, the read starts later.

@@ -47,7 +47,8 @@ pub fn is_called(extra: Extra) {
     CALLED.fetch_or(extra as u32, Relaxed);
 }
 
-/// Returns `true` if the call may end the thread or the process, as far as the library knows.
+/// Returns `true` if a call of `extra` may end the thread or the process, as far as the library
+/// knows.
 pub fn forbids(extra: Extra) -> bool {
     FORBIDDEN.load(Relaxed) & extra as u32 != 0
 }
@@ -57,7 +58,7 @@ pub(crate) fn check(extra: Extra) -> Result<(), Errno> {
     if forbids(extra) { Err(Errno::PERM) } else { Ok(()) }
 }
 
-/// Forbids the calls of these bits; returns those that were allowed before.
+/// Forbids these calls; returns those that were allowed before.
 pub(crate) fn forbid(calls: u32) -> u32 {
     calls & !FORBIDDEN.fetch_or(calls, Relaxed)
 }
@@ -67,7 +68,7 @@ pub(crate) fn forbid_all() {
     forbid(ALL & !CALLED.load(Relaxed));
 }
 
-/// Allows the calls of these bits again.
+/// Allows these calls again.
 pub(crate) fn allow(calls: u32) {
     FORBIDDEN.fetch_and(!calls, Relaxed);
 }

@@ -77,7 +77,7 @@ impl Credentials {
     ///
     /// `work` runs without capabilities that the process has given up. If the process may not
     /// change its identity any more, a thread whose own credentials permit no more than `self` runs
-    /// `work` with these. A thread that calls setuid(2) or one of its kin meanwhile waits until
+    /// `work` with its own. A thread that calls setuid(2) or one of its kin meanwhile waits until
     /// `work` is over.
     /// # Errors
     /// `EPERM`: this thread may not take on `self`, and its own credentials might permit more.
@@ -124,7 +124,7 @@ impl Credentials {
         set_effective(self.effective)
     }
 
-    /// Restores `self`, the credentials that this thread had before it took others.
+    /// Restores `self`, the credentials that this thread had before.
     fn restore(&self) {
         let _ = self.take();
     }

@@ -28,8 +28,7 @@ pub struct Ready {
 /// A set of descriptors. Each is reported as long as it is ready, unless it was added with [`ONCE`]
 /// or [`EDGE`].
 ///
-/// All functions may be called while another thread waits, and take effect on its wait. Source:
-/// epoll(7).
+/// Changes of the set take effect on a wait of another thread, too. Source: epoll(7).
 #[derive(Debug)]
 pub struct Epoll(Fd);
 

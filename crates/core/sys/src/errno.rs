@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A kernel error number, always positive.
+/// A kernel error number, without the minus sign.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(i32);
 
@@ -18,7 +18,8 @@ macro_rules! errnos {
             $(#[doc(hidden)]
             pub const $internal: Errno = Errno(libc::$number);)*
 
-            /// Returns the symbolic name, or `"errno"` for a number without one here.
+            /// Returns the symbolic name, or `"errno"` for a number that is no constant of this
+            /// type.
             pub fn name(self) -> &'static str {
                 match self.0 {
                     $(libc::$libc => stringify!($libc),)*
@@ -40,7 +41,7 @@ errnos! {
         DQUOT = EDQUOT, OVERFLOW = EOVERFLOW, NXIO = ENXIO, NODEV = ENODEV, EXIST = EEXIST,
         TXTBSY = ETXTBSY, NODATA = ENODATA,
     }
-    // Errors that only the engine and the servers handle.
+    // Hidden in the documentation.
     internal {
         INTR = EINTR, FAULT = EFAULT, INPROGRESS = EINPROGRESS, TIME = ETIME, ALREADY = EALREADY,
         MSGSIZE = EMSGSIZE, SHUTDOWN = ESHUTDOWN, NOTTY = ENOTTY, SRCH = ESRCH, NOTCONN = ENOTCONN,
@@ -87,7 +88,7 @@ impl From<std::io::Error> for Errno {
     }
 }
 
-/// Runs `f` and leaves the C library's `errno` as it was: libaio's callers rely on that.
+/// Runs `f` and restores the C library's `errno`: libaio's callers rely on that.
 pub fn preserved<T>(f: impl FnOnce() -> T) -> T {
     // SAFETY: __errno_location returns this thread's errno, valid for the thread's life.
     let location = unsafe { libc::__errno_location() };

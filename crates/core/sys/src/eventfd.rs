@@ -31,7 +31,7 @@ impl EventFd {
         self.0.raw()
     }
 
-    /// Adds one and wakes the threads that wait.
+    /// Adds one and wakes waiting threads.
     pub fn signal(&self) {
         signal(self.0.raw());
     }
@@ -82,7 +82,7 @@ pub fn rouse(fd: i32) {
 }
 
 /// Returns `true` if the anonymous file behind `fd` accepts writes as an eventfd does; timers,
-/// epoll sets and most other files do not. Tries a write from memory that is not mapped.
+/// epoll sets and most other anonymous files do not. Tries a write from memory that is not mapped.
 pub fn looks_like_eventfd(fd: i32) -> bool {
     const COUNTER_BYTES: usize = 8;
     // SAFETY: the address is no memory of the program: the kernel reads nothing and says so.

@@ -28,8 +28,8 @@ impl Fd {
     }
 
     /// Moves the descriptor to a high number, so that the application's own `open` returns the same
-    /// small numbers as without the library. The descriptor keeps its number if the limit leaves no
-    /// room.
+    /// small numbers as without the library. The descriptor keeps its number if no high number is
+    /// free.
     #[must_use]
     pub fn moved_high(self) -> Fd {
         duplicate_high(self.0).unwrap_or_else(|_| {
@@ -60,7 +60,7 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<(), Errno> {
 /// Duplicates `fd` to the lowest free number at or above `floor`, close-on-exec.
 ///
 /// # Errors
-/// `EBADF`: not open. `EMFILE`: no free number. `EINVAL`: `floor` above RLIMIT_NOFILE.
+/// `EBADF`: not open. `EMFILE`: no free number. `EINVAL`: `floor` is not below RLIMIT_NOFILE.
 /// Source: fcntl(2), F_DUPFD_CLOEXEC.
 pub fn duplicate(fd: i32, floor: i32) -> Result<Fd, Errno> {
     // SAFETY: fcntl with F_DUPFD_CLOEXEC takes no pointer.
@@ -72,11 +72,12 @@ pub fn duplicate(fd: i32, floor: i32) -> Result<Fd, Errno> {
 /// longer, and fork(2) copies it.
 const FLOOR_MAX: u64 = 4096;
 
-/// The lowest number that a descriptor of the library has had in the program's table. It is
-/// recorded because the limit may change afterwards.
+/// The lowest number that a descriptor of the library has had in the program's table: the limit may
+/// change afterwards.
 static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
 
-/// Records the number of a descriptor of the library, if it is in the program's table.
+/// Records the number of a descriptor of the library, unless the calling thread has a private
+/// table.
 pub(crate) fn is_ours(fd: i32) {
     if !fdtable::is_private() {
         LOWEST.fetch_min(fd, Relaxed);
@@ -88,8 +89,8 @@ pub fn may_be_ours(fd: i32) -> bool {
     fd >= LOWEST.load(Relaxed)
 }
 
-/// Duplicates `fd` to a number for the library's descriptors: in the top quarter of the limit, or
-/// from `FLOOR_MAX` on if that is lower.
+/// Duplicates `fd` to a number for the library's descriptors: in the top quarter of the soft limit,
+/// or from `FLOOR_MAX` on if that is lower.
 ///
 /// # Errors
 /// As for [`duplicate`].
@@ -118,7 +119,7 @@ pub fn nofile_limit() -> u64 {
     rlimit(libc::RLIMIT_NOFILE).0
 }
 
-/// Raises the soft limit of open descriptors to the hard one. Returns the soft limit then in force.
+/// Raises the soft limit of open descriptors to the hard one. Returns the resulting soft limit.
 pub fn raise_nofile_limit() -> u64 {
     let (soft, hard) = rlimit(libc::RLIMIT_NOFILE);
     let limit = libc::rlimit { rlim_cur: hard, rlim_max: hard };

@@ -77,7 +77,8 @@ fn occupy_standard_streams() {
     }
 }
 
-/// Closes each descriptor from `from` on, for kernels before 5.9, which have no close_range.
+/// Closes the descriptors from `from` up to the soft limit, 2^20 at most: kernels before 5.9 have
+/// no close_range.
 fn close_one_by_one(from: i32) {
     let end = crate::fd::nofile_limit().min(1 << 20) as i32;
     for fd in from..end {
@@ -123,8 +124,8 @@ fn message(tag: &mut u64, iov: &mut libc::iovec, control: &mut Control) -> libc:
 /// Sends the open file behind `fd` under `tag`; never waits.
 ///
 /// # Errors
-/// `EBADF`: `fd` is not open. `EAGAIN`: too many files are in flight. `ETOOMANYREFS`: too many
-/// files of this user are in flight.
+/// `EBADF`: `fd` is not open. `EAGAIN`: the channel is full. `ETOOMANYREFS`: too many files of this
+/// user are in flight.
 /// Source: unix(7), SCM_RIGHTS.
 pub fn send(channel: i32, fd: i32, mut tag: u64) -> Result<(), Errno> {
     let mut control = Control {
@@ -248,7 +249,6 @@ mod tests {
         assert_eq!(receive(far.raw()).unwrap_err(), Errno::AGAIN);
     }
 
-    /// Sends a message with four files.
     fn send_many(socket: i32, fds: [i32; 4]) {
         #[repr(C)]
         struct Many {

@@ -42,7 +42,7 @@ pub mod rwf {
     pub const DONTCACHE: u32 = 0x80;
     /// All flags of this list.
     pub const KNOWN: u32 = 0xff;
-    /// Every flag that all supported kernels know.
+    /// The flags that all supported kernels know.
     pub const OLD: u32 = 0x1f;
 }
 
@@ -62,7 +62,7 @@ pub struct Stat {
     /// Allocated space in units of 512 bytes.
     pub blocks: i64,
     /// The id of the mount through which the file was opened. The kernel never reuses an id;
-    /// kernels before 6.8 report none.
+    /// kernels before 6.8 and [`version`] report none.
     pub mount: Option<u64>,
 }
 
@@ -145,8 +145,8 @@ pub struct Version {
 
 impl Version {
     /// Returns `true` if the file's contents may have changed between this version and `later`.
-    /// That is so, too, if this version was read less than 20 ms after a change: another change may
-    /// have got the same time.
+    /// Also returns `true` if this version was read less than 20 ms after a change: a second change
+    /// may have the same time.
     pub fn has_changed(&self, later: &Version) -> bool {
         const TICKS_NS: i64 = 20_000_000;
         let of = |version: &Version| (version.stat.size, version.mtime_ns, version.ctime_ns);
@@ -157,7 +157,7 @@ impl Version {
 
 /// Reads into `iov` from `offset`, or from the stream's position for `offset` = -1.
 ///
-/// Blocks unless `flags` has [`rwf::NOWAIT`].
+/// May block unless `flags` has [`rwf::NOWAIT`].
 /// # Safety
 /// Every segment must be writable for its length during the call.
 /// Source: preadv2(2).
@@ -179,7 +179,7 @@ pub unsafe fn preadv2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Result
 
 /// Writes `iov` at `offset`, or at the stream's position for `offset` = -1.
 ///
-/// Blocks unless `flags` has [`rwf::NOWAIT`].
+/// May block unless `flags` has [`rwf::NOWAIT`].
 /// # Safety
 /// Every segment must be readable for its length during the call.
 /// Source: pwritev2(2).
@@ -253,9 +253,9 @@ pub fn lacks_iterator(fd: i32, writes: bool) -> bool {
     }
 }
 
-/// Asks for a transfer with `flags` and with the two flags for and against appending. The kernel
-/// refuses it with `EOPNOTSUPP` if it does not know one of the flags, or if the file's driver takes
-/// no flags at all; otherwise with `EINVAL`, because the two flags exclude each other.
+/// Asks for a transfer with `flags` and with the two flags for and against appending. `EOPNOTSUPP`:
+/// the kernel does not know one of the flags, or the file's driver takes no flags at all. `EINVAL`:
+/// the kernel knows all of them, and the two exclude each other.
 fn ask_impossible(fd: i32, writes: bool, offset: i64, flags: u32) -> Result<usize, Errno> {
     let mut byte = 0u8;
     let part = [IoVec { base: &raw mut byte, len: 1 }];
@@ -354,8 +354,8 @@ pub fn stat(fd: i32) -> Result<Stat, Errno> {
     }
 }
 
-/// Describes the file behind `fd` from the kernel's caches: the kernel asks neither another machine
-/// nor a process that serves the file system.
+/// Describes the file behind `fd` from the kernel's caches: a network or FUSE file system does not
+/// ask its server if it has cached the attributes.
 ///
 /// # Errors
 /// As for statx(2).
@@ -418,7 +418,7 @@ impl From<&libc::statx> for Stat {
 
 /// Describes the file behind `fd` with its times. [`stat`] explains the cost. Source: fstat(2).
 pub fn version(fd: i32) -> Result<Version, Errno> {
-    // The clock is read before fstat: a change after fstat has a later time, or this one.
+    // The clock is read before fstat: a change after fstat has a later time, or the same.
     let looked_ns = file_time_ns();
     let mut st = core::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `st` is a live local of the type the call fills.
@@ -523,7 +523,7 @@ pub const O_APPEND: i32 = libc::O_APPEND;
 pub const O_DIRECT: i32 = libc::O_DIRECT;
 /// Writes are durable when they end (`O_SYNC` includes this bit).
 pub const O_DSYNC: i32 = libc::O_DSYNC;
-/// Writes and the metadata of the file are durable when they end.
+/// Data and metadata are durable when a write ends.
 pub const O_SYNC: i32 = libc::O_SYNC;
 /// Calls on a stream fail with EAGAIN rather than wait.
 pub const O_NONBLOCK: i32 = libc::O_NONBLOCK;

@@ -7,7 +7,7 @@ use core::sync::atomic::AtomicU32;
 ///
 /// Wake-ups may be spurious: the caller checks again.
 /// # Errors
-/// `EAGAIN`: the word had another value. `EINTR`: a signal handler ran. `ETIMEDOUT`.
+/// `EAGAIN`: the word had another value. `EINTR`: a signal handler ran, or has to run. `ETIMEDOUT`.
 /// Source: futex(2), FUTEX_WAIT_BITSET (absolute CLOCK_MONOTONIC time).
 pub fn wait(word: &AtomicU32, expected: u32, deadline: Deadline) -> Result<(), Errno> {
     let op = libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG;
@@ -40,7 +40,6 @@ mod tests {
     use crate::thread::thread_id;
     use std::sync::mpsc;
 
-    /// Waits until a thread of this process sleeps.
     fn until_asleep(thread: i32) {
         let file = format!("/proc/self/task/{thread}/stat");
         while !std::fs::read_to_string(&file).unwrap().contains(") S ") {

@@ -1,25 +1,25 @@
 //! Signal handlers of the program run between calls of the library, not inside one, except for
 //! faults.
 //!
-//! A call of the library behaves like a system call: a handler must never run while the interrupted
+//! A call of the library behaves like a system call: a handler must not run while the interrupted
 //! call holds a lock. A handler may call exit(3), which waits for the requests in flight. It may
 //! also wait for a request itself.
 //!
 //! So a thread counts the calls it is in ([`Inside`]). The library sends a signal that arrives
-//! during a call to the same thread again, and keeps it and all other signals but faults blocked
+//! during a call to the same thread again, and keeps it and [`thread::ALL_BUT_FAULTS`] blocked
 //! until the call is over ([`defer`]). The handler then runs as if it had interrupted the program's
-//! own code. A deferred signal interrupts a call that sleeps, as a signal interrupts a system call
-//! ([`interruptible`]). If the signal arrives just before the sleep, it writes to a word that
-//! `sleep` names, which makes the system call return at once. A wait with its own signal mask lets
-//! signals in only where it sleeps ([`masked`]). Their handlers, too, run when the call is over,
-//! under that mask.
+//! own code. A deferred signal ends the sleep of an [`interruptible`] part, as a signal ends a
+//! system call. If the signal arrives just before the sleep, `defer` writes to a word that `sleep`
+//! names, which makes the system call return at once. A wait with its own signal mask lets signals
+//! in where it sleeps, and once at its end ([`masked`]). Their handlers, too, run when the call is
+//! over, under that mask.
 //!
 //! A handler may leave by longjmp(3) or end its thread. A deferred handler may do so, because no
 //! call is below it on the stack. If a handler of a fault does so, the call below it never ends and
 //! keeps its locks and memory.
 //!
-//! All state here belongs to one thread and its signal handlers: relaxed atomics and compiler
-//! fences are enough.
+//! The state of this module belongs to one thread and its signal handlers: relaxed atomics and
+//! compiler fences are enough.
 
 use crate::{
     Errno,
@@ -83,7 +83,7 @@ thread_local! {
 pub struct Inside(PhantomData<*const ()>);
 
 impl Inside {
-    /// Begins a call. Calls may nest.
+    /// Begins a call; calls nest.
     #[inline]
     pub fn enter() -> Inside {
         HERE.with(|here| {
@@ -103,8 +103,9 @@ impl Inside {
 }
 
 impl Drop for Inside {
-    /// Ends the call and runs the deferred handlers, which may end the thread. So the function that
-    /// began the call has nothing else left to drop, and is `extern "C-unwind"` if C calls it.
+    /// Ends the call. The end of the outermost call runs the deferred handlers, which may end the
+    /// thread. So the function that began the call must have nothing else to drop, and is `extern
+    /// "C-unwind"` if C calls it.
     #[inline]
     fn drop(&mut self) {
         compiler_fence(SeqCst);
@@ -134,7 +135,7 @@ fn let_handlers_run(here: &Here) {
 }
 
 /// Returns `true` if the calling thread is in a call of the library, or in a handler on top of one:
-/// a handler of a fault, or one that was not installed by the C library.
+/// a handler of a fault, or one that was not installed through the C library.
 pub fn is_interrupted() -> bool {
     HERE.with(|here| here.depth.load(Relaxed) + here.frozen.load(Relaxed) > 0)
 }
@@ -162,8 +163,8 @@ fn is_handler_running(here: &Here) -> bool {
     runs
 }
 
-/// Runs a part of a call that ends with `EINTR` when a handler has to run. The part must hold no
-/// resource that it cannot release.
+/// Runs a part of a call whose sleeps end with `EINTR` when a handler has to run. The part must
+/// hold no resource that it cannot release.
 pub fn interruptible<T>(part: impl FnOnce() -> T) -> T {
     HERE.with(|here| here.is_interruptible.store(true, Relaxed));
     let value = part();
@@ -171,10 +172,10 @@ pub fn interruptible<T>(part: impl FnOnce() -> T) -> T {
     value
 }
 
-/// Runs a part of a call that returns a number of taken items. While the part runs, all signals are
-/// blocked, except where it sleeps under `mask`. Signals that `mask` permits are let in at least
-/// once, even if the part did not sleep, as in pselect(2) and its kin. Their handlers run at the
-/// end of the call.
+/// Runs a part of a call that returns a number of taken items. While the part runs,
+/// [`thread::ALL_BUT_FAULTS`] are blocked, except where it sleeps under `mask`. If the part
+/// succeeds, signals that `mask` permits are let in at least once, even if it did not sleep, as in
+/// pselect(2). Their handlers run at the end of the call.
 ///
 /// # Errors
 /// `EINTR`: a handler has to run, and `part` took nothing. The errors of `part`.
@@ -239,7 +240,7 @@ pub(crate) fn sleep<T>(
     })
 }
 
-/// How the library treats a signal that has arrived.
+/// The treatment of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival {
     /// The signal arrives again at the end of the call.
@@ -302,8 +303,8 @@ const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// Returns `true` if an instruction of the thread itself, or abort(3), has raised the signal. Such
-/// a signal cannot wait.
+/// Returns `true` if an instruction of the thread itself has raised the signal, or if it is
+/// SIGABRT. Such a signal cannot wait.
 fn is_fault(signal: i32, code: i32) -> bool {
     signal == libc::SIGABRT || (thread::ALL_BUT_FAULTS & bit(signal) == 0 && code > 0)
 }
@@ -316,7 +317,6 @@ mod tests {
 
     static HANDLED: AtomicUsize = AtomicUsize::new(0);
 
-    /// The handler, as the preload library installs it.
     extern "C" fn arrives(signal: i32, info: *const i32, context: *mut libc::ucontext_t) {
         // SAFETY: the context is the kernel's.
         let mask = unsafe { (&raw mut (*context).uc_sigmask).cast() };

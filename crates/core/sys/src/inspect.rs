@@ -1,5 +1,5 @@
-//! Finds out which operations this system allows. It reads small files of /proc, tries operations
-//! on files, and makes calls only to see how the kernel refuses them.
+//! Finds out which operations this system allows. It reads small files of /proc and /sys, tries
+//! operations on files, and makes calls only to see how the kernel refuses them.
 
 use crate::{
     Errno, Fd,
@@ -50,7 +50,7 @@ pub fn unlink(path: &CStr) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_unlinkat, libc::AT_FDCWD, path.as_ptr(), 0) }.map(drop)
 }
 
-/// Reads `path` to its end, lossily as text. Made for files of /proc.
+/// Reads `path` to its end, lossily as text.
 pub fn read_text(path: &CStr) -> Result<String, Errno> {
     let fd = open(path, libc::O_RDONLY, 0)?;
     let (mut bytes, mut len) = (Vec::new(), 0);
@@ -67,7 +67,7 @@ pub fn read_text(path: &CStr) -> Result<String, Errno> {
 
 /// Returns the device number of the whole disk to which `dev` belongs, and the number of requests
 /// that the disk accepts: the tags of all its hardware queues. `None`: it has no tags, as a device
-/// that is made of others; or it is no block device; or there is no /sys.
+/// that is made of others; or it is no block device; or /sys cannot be read.
 ///
 /// Source: Documentation/ABI/stable/sysfs-block, nr_requests; block/blk-mq-sysfs.c.
 pub fn disk_of(dev: u64) -> Option<(u64, usize)> {
@@ -109,7 +109,7 @@ impl Attribute {
     }
 }
 
-/// Returns the names in the folder `path`, without `.` and `..`. Made for folders of /proc.
+/// Returns the names in the folder `path`, without `.` and `..`.
 ///
 /// # Errors
 /// As for open(2) and getdents64(2).
@@ -176,8 +176,8 @@ pub struct DirectAlignment {
     pub offset: u32,
 }
 
-/// Asks the file system for the alignment of direct requests; `None` when it does not say
-/// (kernels before 6.1, some file systems). Source: statx(2), STATX_DIOALIGN.
+/// Asks the file system for the alignment of direct requests; `None` when it does not say (kernels
+/// before 6.1, some file systems), or the file has no direct I/O. Source: statx(2), STATX_DIOALIGN.
 pub fn direct_alignment(fd: i32) -> Result<Option<DirectAlignment>, Errno> {
     let mut st = core::mem::MaybeUninit::<libc::statx>::zeroed();
     let (empty, mask) = (c"", libc::STATX_DIOALIGN);

@@ -1,4 +1,4 @@
-//! The system calls of the engine and the servers, and the `unsafe` code they need.
+//! System calls of the engine and the servers, and the `unsafe` code they need.
 //!
 //! | module | contents |
 //! |---|---|
@@ -18,12 +18,12 @@
 //! | `primitives`, `mutex` | atomics and locks that loom models or simulations replace |
 //! | `environment`, `inspect`, `time` | variables, abilities of the system, clocks |
 //! | `lazy` | values that are made at their first use |
-//! | `fuse`, `ublk` | numbers in FUSE requests; block devices that a process serves |
+//! | `fuse`, `ublk` | FUSE requests, unmounting; block devices that a process serves |
 //! | `mistake` | deliberate bugs that simulations must find |
 //!
 //! Most system calls are issued by the instruction itself, not through the C library: a preloaded
-//! library interposes some of the C library's wrappers, the wrappers are cancellation points, and
-//! callers of libaio expect `errno` to stay as it was.
+//! library interposes some of the C library's wrappers, many are cancellation points, and callers
+//! of libaio expect `errno` to stay as it was.
 
 pub mod aio;
 pub mod aligned;

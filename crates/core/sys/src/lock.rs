@@ -1,6 +1,6 @@
 //! Locks on single bytes of an open file. The open file owns the lock, not a process or thread.
 //!
-//! The kernel releases a lock with the last descriptor of its open file, however the process ends.
+//! The kernel releases a lock with its open file's last descriptor.
 //! Source: fcntl(2), "Open file description locks".
 
 use crate::{Errno, sys};
@@ -15,7 +15,7 @@ fn of_byte(kind: libc::c_int, byte: u64) -> libc::flock {
     lock
 }
 
-/// Takes a shared lock on `byte` of the file for as long as it is open.
+/// Takes a shared lock on `byte`, until [`release`] or the open file's last close. Never waits.
 ///
 /// # Errors
 /// `EAGAIN`, `EACCES`: another open file has an exclusive lock on it. `EBADF`: not open for
@@ -26,10 +26,10 @@ pub fn share(fd: i32, byte: u64) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_OFD_SETLK, core::ptr::from_ref(&lock)) }.map(drop)
 }
 
-/// Unlocks `byte`, if it is locked.
+/// Unlocks `byte`.
 ///
 /// # Errors
-/// As for [`share`], without `EAGAIN` and `EACCES`.
+/// `EBADF`: not open. `ENOLCK`, `EOPNOTSUPP`: no locks on this file system.
 pub fn release(fd: i32, byte: u64) -> Result<(), Errno> {
     let lock = of_byte(libc::F_UNLCK, byte);
     // SAFETY: `lock` is a live local of the type the call reads.
@@ -39,7 +39,7 @@ pub fn release(fd: i32, byte: u64) -> Result<(), Errno> {
 /// Returns `true` if another open file, or a process, has a lock of any kind on `byte`.
 ///
 /// # Errors
-/// As for [`share`].
+/// As for [`release`].
 pub fn is_locked_by_others(fd: i32, byte: u64) -> Result<bool, Errno> {
     let mut lock = of_byte(libc::F_WRLCK, byte);
     // SAFETY: `lock` is a live local of the type the call reads and fills.

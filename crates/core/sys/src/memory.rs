@@ -67,7 +67,7 @@ impl TwoViews {
         self.theirs
     }
 
-    /// Unmaps the application's view at `address`, because the application may have moved it there.
+    /// Unmaps the application's view, which the application may have moved to `address`.
     pub fn unmap_theirs(&self, address: usize) {
         unmap(address, self.len);
     }
@@ -187,7 +187,7 @@ pub fn huge_vec<T>(count: usize) -> Vec<T> {
     vec
 }
 
-/// Prefetches the cache line of `address`. Any address is allowed.
+/// Prefetches the cache line of `address`, on x86-64 only. Any address is allowed.
 #[inline]
 pub fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -247,8 +247,8 @@ pub(crate) const COMPARE: i32 = libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FL
 pub(crate) const TOUCH: i32 = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
 
 /// Returns `true` if the word at `address`, which may be any number, holds `value`. Returns `false`
-/// if the word cannot be read or is not aligned. The kernel does the check, so the memory may be
-/// unmapped meanwhile.
+/// if the word cannot be read or checked, or is not aligned. The kernel does the check, so the
+/// memory may be unmapped meanwhile.
 pub fn holds(address: usize, value: u32) -> bool {
     address == word_of(address) && compare(address, value).is_ok()
 }
@@ -275,7 +275,7 @@ pub fn check_writable(address: usize) -> Result<(), Errno> {
     })
 }
 
-/// Makes the kernel populate a page, as a write of the program would.
+/// Makes the kernel populate a page, as a write would.
 fn populate(page: usize) -> Result<usize, Errno> {
     confined::check(Extra::Populate)?;
     // SAFETY: the call populates only what the program has mapped there, and changes nothing.
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(unsafe { last.replace(7) }, 0);
     }
 
-    /// Maps pages, each with its own protection.
+    /// Maps pages with these protections.
     fn pages(protections: &[i32]) -> usize {
         let start = map(protections.len() * PAGE_SIZE, libc::MAP_PRIVATE).unwrap();
         for (index, protection) in protections.iter().enumerate() {

@@ -3,7 +3,7 @@
 //! The mistakes exist in builds with `--cfg simulated` only. Shipped builds make none and check
 //! nothing.
 
-/// A mistake. Each was made once by accident, or leaves out a step on which another thread relies.
+/// A mistake. Most were made once by accident, or leave out a step on which another thread relies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mistake {

@@ -77,7 +77,7 @@ impl<T> RwLock<T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks it for reading if no thread has it for writing.
+    /// Locks it for reading if that is possible without waiting.
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         match self.0.try_read() {

@@ -17,7 +17,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// Looks for the file at `path`.
+    /// Finds the file at `path`.
     ///
     /// # Errors
     /// `EAGAIN`: finding it would wait. `EINVAL`: it is no regular file, or the kernel is older

@@ -36,8 +36,8 @@ impl OwnThread {
         OwnThread::standing_by()
     }
 
-    /// Starts a thread of the library that runs `body`. No handler of the application runs on it,
-    /// from its first instruction on.
+    /// Starts a thread of the library for `body`. No handler of the application runs on it, from
+    /// its first instruction on.
     ///
     /// # Errors
     /// As for [`start`].
@@ -55,7 +55,8 @@ impl OwnThread {
         spawned
     }
 
-    /// Counts the calling thread as the library's while it runs no function of the program.
+    /// Counts the calling thread as the library's until the result is dropped. Meanwhile the thread
+    /// must run no function of the program.
     pub fn standing_by() -> OwnThread {
         OWN.fetch_add(CHANGE + 1, SeqCst);
         OwnThread(())
@@ -81,7 +82,7 @@ pub fn forget_own_threads() {
 /// program, and because no thread began or ended during the check.
 ///
 /// # Errors
-/// As for open(2) and getdents64(2): there is no /proc, or no free descriptor.
+/// There is no /proc, or no free descriptor.
 pub fn lives_for_itself() -> Result<bool, Errno> {
     let own = OWN.load(SeqCst);
     let mut others = 0;
@@ -108,8 +109,8 @@ fn thread_count(stat: &str) -> Option<usize> {
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(AFTER_NAME)?.parse().ok()
 }
 
-/// Returns `true` if `stat` (proc_pid_stat(5)) describes a running thread, except one that io_uring
-/// has made in the process (iou-wrk, iou-sqp).
+/// Returns `true` if `stat` (proc_pid_stat(5)) describes a thread that has not ended, except one
+/// that io_uring has made in the process (iou-wrk, iou-sqp).
 fn is_a_thread_of_the_c_library(stat: &str) -> bool {
     let Some((before, after)) = stat.rsplit_once(')') else { return true };
     let name = before.split_once('(').map_or("", |(_, name)| name);
@@ -130,7 +131,7 @@ pub struct AtThreadEnd {
 }
 
 impl AtThreadEnd {
-    /// Makes a value for the function, which must not unwind.
+    /// Makes a value for `runs`, which must not unwind.
     pub const fn new(runs: extern "C" fn(*mut c_void)) -> AtThreadEnd {
         AtThreadEnd { runs, key: OnceLock::new() }
     }
@@ -159,7 +160,7 @@ impl AtThreadEnd {
     }
 }
 
-/// The C library's functions for threads return the error number instead of setting `errno`.
+/// The C library's functions for threads return the error number.
 fn check(err: i32) -> Result<(), Errno> {
     if err == 0 { Ok(()) } else { Err(Errno::new(err)) }
 }

@@ -2,7 +2,7 @@
 
 use crate::{Errno, sys, time::Deadline};
 
-/// Waits until `fd` is ready for `events` or the deadline, with `sigmask` in force meanwhile.
+/// Waits until `fd` is ready for `events` or the deadline, under `sigmask`.
 ///
 /// Returns the ready events, zero at the deadline.
 /// # Errors
@@ -34,13 +34,13 @@ pub fn ready(fd: i32, events: i16) -> Result<i16, Errno> {
 }
 
 /// Returns `true` if the peer of a socket has closed it or will send nothing more. Also returns
-/// `true` if `fd` is not open.
+/// `true` if `fd` has an error or is not open.
 pub fn has_hung_up(fd: i32) -> bool {
     ready(fd, libc::POLLRDHUP) != Ok(0)
 }
 
-/// Returns `true` if a write to `fd` (a socket or an eventfd) does not wait now: it has room, or
-/// the write fails.
+/// Returns `true` if a write to `fd` (a socket or eventfd) does not wait now: it has room, or the
+/// write fails.
 pub fn has_room(fd: i32) -> bool {
     ready(fd, libc::POLLOUT) != Ok(0)
 }

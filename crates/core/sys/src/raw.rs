@@ -10,7 +10,7 @@ pub use kernel6 as syscall6;
 #[cfg(simulated)]
 pub use simulated::{Answer, answered_by, pause, syscall6};
 
-/// The function that answers system calls in a simulation, in place of the kernel.
+/// System calls in a simulation, in place of the kernel's.
 #[cfg(simulated)]
 mod simulated {
     use std::sync::OnceLock;
@@ -21,8 +21,8 @@ mod simulated {
     static ANSWER: OnceLock<(Answer, fn())> = OnceLock::new();
 
     /// Makes `answer` answer the system calls that this process makes by [`syscall6`], for good.
-    /// `answer` may call the kernel by [`super::kernel6`]. The library calls `pause` before it
-    /// takes a lock.
+    /// `answer` may call the kernel by [`super::kernel6`]. Locks of [`crate::mutex`] call `pause`
+    /// before they are taken.
     pub fn answered_by(answer: Answer, pause: fn()) {
         ANSWER.get_or_init(|| (answer, pause));
     }

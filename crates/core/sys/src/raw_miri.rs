@@ -2,13 +2,14 @@
 //!
 //! Miri cannot run the system call instruction. Miri implements some calls as functions of the C
 //! library, and this module maps system calls to these. Calls that Miri lacks fail with `ENOSYS`,
-//! as under a filter that forbids them, and the callers use their fallbacks: workers instead of
-//! rings, descriptors in the application's table.
+//! and the callers use their fallbacks: workers instead of rings, descriptors in the application's
+//! table.
 
 use crate::Errno;
 use core::ptr::{from_mut, null, with_exposed_provenance, with_exposed_provenance_mut};
 
-/// Issues system call `nr`; the result is the kernel's, negative errno included.
+/// Runs system call `nr` by Miri's functions; the result is as the kernel's, negative errno
+/// included.
 ///
 /// # Safety
 /// The arguments must be what the call expects; memory is read and written through them.
@@ -121,7 +122,8 @@ fn of_threads(nr: i64) -> Option<isize> {
     })
 }
 
-/// Miri does not return the flags of a file: the files of tests are open for reading and writing.
+/// Miri does not return the flags of a file, so regular files count as open for reading and
+/// writing.
 unsafe fn fcntl(fd: i32, command: i32, argument: i32) -> i32 {
     let mut found = core::mem::MaybeUninit::uninit();
     // SAFETY: the local is of the type that is filled.
@@ -165,7 +167,7 @@ unsafe fn epoll_ctl(set: i32, op: i32, fd: i32, event: *const libc::epoll_event)
     unsafe { libc::epoll_ctl(set, op, fd, from_mut(&mut event)) as isize }
 }
 
-/// Polls one descriptor, by an epoll set made for the call.
+/// Polls one descriptor, by an epoll set.
 unsafe fn ppoll(asked: *mut libc::pollfd, timeout: *const libc::timespec) -> isize {
     // SAFETY: promised by the caller.
     let (fd, events) = unsafe { ((*asked).fd, (*asked).events) };

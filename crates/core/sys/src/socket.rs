@@ -62,7 +62,7 @@ pub fn peek(fd: i32, bytes: &mut [u8]) -> Result<usize, Errno> {
 /// Returns the number of unread bytes.
 ///
 /// # Errors
-/// `EINVAL`: the socket is no connected stream.
+/// `EINVAL`: the socket listens.
 /// Source: unix(7), SIOCINQ.
 pub fn unread_bytes(fd: i32) -> Result<usize, Errno> {
     let mut count = 0i32;
@@ -71,10 +71,11 @@ pub fn unread_bytes(fd: i32) -> Result<usize, Errno> {
     Ok(count as usize)
 }
 
-/// Returns the user id of the peer of a connected Unix socket, as it was when the peer connected.
+/// Returns the user id of the peer of a connected Unix socket, as it was when the peer connected;
+/// `u32::MAX` for another socket.
 ///
 /// # Errors
-/// `ENOPROTOOPT`: the socket is no Unix socket.
+/// `ENOTSOCK`: not a socket.
 /// Source: unix(7), SO_PEERCRED.
 pub fn peer_user(socket: i32) -> Result<u32, Errno> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };

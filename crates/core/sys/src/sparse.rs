@@ -2,7 +2,7 @@
 
 use crate::{Errno, sys};
 
-/// The result of zeroing a range.
+/// The way to zero a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zeroing {
     /// A hole: the file system frees the space.
@@ -11,7 +11,7 @@ pub enum Zeroing {
     Allocated,
 }
 
-/// Makes a range read as zeroes; the size stays as it is. May block.
+/// Zeroes a range and keeps the size. May block.
 ///
 /// # Errors
 /// `EOPNOTSUPP`: not on this file system or device. `EPERM`: sealed or append only. `EBADF`: not
@@ -32,7 +32,7 @@ pub fn zero(fd: i32, offset: u64, len: u64, zeroing: Zeroing) -> Result<(), Errn
     }
 }
 
-/// Allocates the first `len` bytes of a file, which then has this size at least. May block.
+/// Allocates the first `len` bytes of a file, and lengthens a shorter file. May block.
 ///
 /// # Errors
 /// `EOPNOTSUPP`: not on this file system. `ENOSPC`, `EFBIG`, `EIO`. `EBADF`: not open for writing.
@@ -47,11 +47,11 @@ pub fn allocate(fd: i32, len: u64) -> Result<(), Errno> {
     }
 }
 
-/// Returns the offset of the first data at or after `offset`; `None`: there are none up to the end.
-/// Moves the file's position. Source: lseek(2), SEEK_DATA.
+/// Returns the offset of the first data at or after `offset`; `None`: no data up to the end. Moves
+/// the file's position. Source: lseek(2), SEEK_DATA.
 ///
 /// # Errors
-/// `EINVAL`: not on this file.
+/// `EINVAL`: the file does not support the search.
 pub fn next_data(fd: i32, offset: u64) -> Result<Option<u64>, Errno> {
     seek(fd, offset, libc::SEEK_DATA)
 }
@@ -60,7 +60,7 @@ pub fn next_data(fd: i32, offset: u64) -> Result<Option<u64>, Errno> {
 /// `None`: `offset` is beyond the end. Moves the file's position. Source: lseek(2), SEEK_HOLE.
 ///
 /// # Errors
-/// `EINVAL`: not on this file.
+/// `EINVAL`: the file does not support the search.
 pub fn next_hole(fd: i32, offset: u64) -> Result<Option<u64>, Errno> {
     seek(fd, offset, libc::SEEK_HOLE)
 }

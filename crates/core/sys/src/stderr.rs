@@ -5,9 +5,9 @@ use crate::{Errno, signal, sys, thread};
 /// The signals that a failed write raises.
 const OF_WRITES: u64 = 1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1);
 
-/// Writes `text` to the standard error. If that is closed, full or without a reader, the rest of
-/// the text is lost and the program gets no signal. Takes no lock. Waits while a pipe is full,
-/// unless the pipe is non-blocking.
+/// Writes `text` to the standard error. If a write fails, the rest of the text is lost and the
+/// program gets no signal. Takes no lock. Waits while a pipe is full, unless the pipe is
+/// non-blocking.
 pub fn say(text: &str) {
     let before = thread::block_signals(OF_WRITES);
     // If this thread did not block the signals, none of them can be pending. The call that looks

@@ -14,22 +14,23 @@ const fn bit(signal: i32) -> u64 {
 /// or one of its kin waits until each thread has done so.
 const SETXID: u64 = bit(if cfg!(target_env = "musl") { 34 } else { 33 });
 
-/// The signals that the C library reserves: to cancel a thread, and [`SETXID`].
+/// The signals that the C library reserves, [`SETXID`] among them.
 const OF_THE_C_LIBRARY: u64 = bit(32) | bit(33) | SETXID;
 
-/// All signals but those that the C library reserves: a thread may block these.
+/// All signals that a thread may block: those that the C library does not reserve.
 pub const ALL_SIGNALS: u64 = !OF_THE_C_LIBRARY;
 
-/// [`ALL_SIGNALS`] without the signals that an instruction of the thread itself raises: the kernel
-/// ends a process that blocks one of these when it is raised, even if there is a handler.
+/// [`ALL_SIGNALS`] without SIGABRT and the signals that an instruction of the thread itself raises:
+/// the kernel ends a process whose thread blocks such a signal when it raises it, even if there is
+/// a handler.
 pub const ALL_BUT_FAULTS: u64 = ALL_SIGNALS
     & !(bit(libc::SIGSEGV) | bit(libc::SIGBUS) | bit(libc::SIGFPE) | bit(libc::SIGILL))
     & !(bit(libc::SIGTRAP) | bit(libc::SIGSYS) | bit(libc::SIGABRT));
 
-/// Runs `work` while this thread's user, groups and capabilities do not change: a thread that calls
-/// setuid(2) or one of its kin meanwhile waits until `work` is over.
+/// Runs `work` and keeps setuid(2) and its kin from changing this thread's identity: a thread that
+/// calls one of them meanwhile waits until `work` is over.
 ///
-/// `work` must not wait for a thread that makes such a call, and must start no thread.
+/// `work` must not wait for a thread in such a call, and must start no thread.
 pub fn with_steady_identity<T>(work: impl FnOnce() -> T) -> T {
     let before = change_signal_mask(libc::SIG_BLOCK, SETXID);
     let done = work();
@@ -61,7 +62,7 @@ pub fn swap_signal_mask(mask: u64) -> u64 {
 /// Restores this thread's signal mask. Handlers of pending signals run before it returns.
 ///
 /// A handler may end the thread (pthread_exit), which unwinds the stack from here. So this calls
-/// the C library's function, whose frame may be unwound, and callers have nothing to drop.
+/// the C library's function, whose frame may be unwound, and callers must have nothing to drop.
 pub(crate) fn let_handlers_run(mask: u64) {
     unsafe extern "C-unwind" {
         fn pthread_sigmask(how: i32, set: *const SignalSet, before: *mut SignalSet) -> i32;
@@ -207,9 +208,9 @@ pub fn yield_to_wakers() {
     }
 }
 
-/// Makes every child that the C library forks from now on run `child`, also while the process
-/// exits: the calling library must never be unmapped. Children that the C library has not made do
-/// not run it (`crate::fork`).
+/// Makes every child that fork(3) makes from now on run `child`, also while the process exits: the
+/// calling library must never be unmapped. Children of `_Fork` and clone(2) do not run it
+/// (`crate::fork`).
 /// Source: pthread_atfork(3).
 pub fn at_fork(child: extern "C" fn()) {
     // SAFETY: the handler is a plain function that lives as long as the library.

@@ -29,11 +29,10 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// The most requests of a queue.
 pub const DEPTH_MAX: u16 = 4096;
 
-/// Opens the server's end of device `id`. Only one process can have it open.
+/// Opens the server's end of device `id`. A second open fails.
 ///
 /// # Errors
-/// `EBUSY`: another process has it open. `EACCES`: this user may not. `ENOENT`: there is no such
-/// device.
+/// `EBUSY`: it is open already. `EACCES`: this user may not. `ENOENT`: there is no such device.
 pub fn open_device(id: u32) -> Result<OwnedFd, Errno> {
     let path = format!("/dev/ublkc{id}\0");
     let path = CStr::from_bytes_with_nul(path.as_bytes()).map_err(|_| Errno::INVAL)?;

@@ -103,7 +103,7 @@ impl Ring {
     }
 
     /// Returns the number of completions that the completion queue holds. The kernel keeps further
-    /// ones until a thread calls [`Ring::enter`] with a `submit` of 0.
+    /// ones until a thread calls [`Ring::enter`] with `submit` = 0 or `min` > 0.
     pub fn completions_max(&self) -> usize {
         self.inner.params().cq_entries() as usize
     }
@@ -167,7 +167,7 @@ impl Ring {
 
     /// Hands `submit` entries to the kernel and waits for `min` completions or the deadline.
     ///
-    /// With `min` = 0 and `submit` > 0 it does not wait for completions.
+    /// With `min` = 0 it does not wait.
     /// # Errors
     /// `EINTR`: a signal handler ran. `ETIME`: the deadline passed. `EBUSY`/`EAGAIN`: the
     /// kernel is short of resources; nothing was submitted.

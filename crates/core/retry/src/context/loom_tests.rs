@@ -1,6 +1,6 @@
 //! Completions, callers that wait for them, pollers, synchronous requests and destruction in all
-//! interleavings. A thread that is not woken sleeps for ever: loom calls that a deadlock. The
-//! canaries forget one wake-up each.
+//! interleavings. A thread that is not woken sleeps for ever: loom calls that a deadlock. Most
+//! canaries forget one wake-up.
 
 mod deferred;
 
@@ -27,7 +27,6 @@ struct Own {
     state: Mutex<State>,
     /// Changes when a request ended, and when the poller is interrupted.
     word: AtomicU32,
-    /// The function to run once a thread polls.
     at_wait: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
@@ -53,13 +52,11 @@ impl Own {
         self.state.lock().in_flight += 1;
     }
 
-    /// The device ends requests.
     fn end(&self, count: usize) {
         self.state.lock().ended += count;
         self.rouse();
     }
 
-    /// The device completes a transfer that belongs to no request.
     fn end_page(&self) {
         self.state.lock().pages += 1;
         self.rouse();
@@ -204,7 +201,8 @@ fn loom_a_thread_that_waits_for_fewer_than_the_poller_gets_them() {
     });
 }
 
-/// As above, but the first event comes from outside the queue, while both threads wait.
+/// The poller waits for two events, another thread for one. The first event comes from outside the
+/// queue, while both wait.
 #[test]
 fn loom_an_event_from_elsewhere_goes_to_the_thread_for_which_it_is_enough() {
     loom::model(|| {
@@ -280,8 +278,8 @@ fn loom_canary_a_start_that_wakes_no_thread() {
     a_start_in_the_own_queue(|context| forgetting_wakes(|| context.pump_started()));
 }
 
-/// A caller waits in the own queue, in which nothing is in flight, for two events. One is of a
-/// request that starts in the queue meanwhile, the other comes from elsewhere.
+/// A caller takes two events, one by one, and waits in the own queue, in which nothing is in
+/// flight. One is of a request that starts in the queue meanwhile, the other comes from elsewhere.
 fn one_that_lingers(complete: fn(&IoContext)) {
     loom::model(move || {
         let context = context();

@@ -30,26 +30,26 @@ fn joined(start: usize, pages: usize) -> u64 {
     ((start / PAGE) as u64) << COUNT_BITS | pages as u64
 }
 
-/// Returns `true` if a call may begin a request. If the reserve is low, tries to renew it.
+/// Returns `true` if a call may begin a request. If the reserve is low, renews it first; `false`:
+/// the kernel has no memory for that.
 #[inline]
 pub fn is_there() -> bool {
     split(RESERVE.load(Relaxed)).1 >= ENOUGH.load(Relaxed) || renew()
 }
 
-/// Returns `true` if the whole reserve is available; if not, tries to renew it. A call needs the
-/// whole reserve to begin work that takes much memory at once, such as starting an engine and a
-/// context.
+/// Returns `true` if the whole reserve is available; if not, renews it first. A call needs the
+/// whole reserve to start an engine or a context.
 pub fn is_whole() -> bool {
     split(RESERVE.load(Relaxed)).1 >= 2 * ENOUGH.load(Relaxed) || renew()
 }
 
-/// Returns `true` if the reserve holds `bytes`. Tries to renew it if not.
+/// Returns `true` if the reserve holds `bytes`. If not, renews it first.
 pub fn holds(bytes: usize) -> bool {
     let pages = bytes.div_ceil(PAGE);
     split(RESERVE.load(Relaxed)).1 >= pages || renew_with(pages.max(2 * ENOUGH.load(Relaxed)))
 }
 
-/// Maps a whole reserve, and replaces the rest of the previous one.
+/// Replaces the reserve by a whole one.
 #[cold]
 fn renew() -> bool {
     renew_with(2 * ENOUGH.load(Relaxed))
@@ -65,7 +65,7 @@ fn renew_with(pages: usize) -> bool {
     true
 }
 
-/// Takes `len` bytes at a multiple of `align`.
+/// Takes `len` bytes at a multiple of `align` from the reserve; `None`: it has too few.
 #[cold]
 pub(super) fn take(len: usize, align: usize) -> Option<usize> {
     let mut seen = RESERVE.load(Acquire);

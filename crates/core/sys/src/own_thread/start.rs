@@ -1,9 +1,9 @@
 //! Threads made by pthread_create(3) itself.
 //!
 //! std's threads call malloc as they begin, for their thread-local destructors. glibc ends the
-//! process if that fails. It also reserves 64 MiB of addresses for each thread that calls malloc,
-//! which a program under RLIMIT_AS would lack. A thread that is started here calls malloc only if
-//! its body does.
+//! process if that fails. glibc also reserves 64 MiB of addresses for the arena of a thread that
+//! calls malloc, which a program under RLIMIT_AS would lack. A thread that [`start`] makes calls
+//! malloc only if its body does.
 
 use crate::{Errno, futex, memory, thread, time::Deadline};
 use core::{
@@ -30,7 +30,7 @@ unsafe impl Send for OwnHandle {}
 unsafe impl Sync for OwnHandle {}
 
 impl OwnHandle {
-    /// Waits for the end of the thread.
+    /// Waits until the thread has ended.
     pub fn join(self) {
         // SAFETY: a thread that was neither joined nor detached.
         unsafe { libc::pthread_join(self.0, null_mut()) };
@@ -78,7 +78,7 @@ pub fn start(
     })
 }
 
-/// The kernel's TASK_COMM_LEN, with the zero.
+/// TASK_COMM_LEN.
 const NAME_MAX: usize = 16;
 
 fn created(stack_bytes: usize, body: *mut Body) -> Result<libc::pthread_t, i32> {
@@ -114,7 +114,7 @@ fn created(stack_bytes: usize, body: *mut Body) -> Result<libc::pthread_t, i32> 
 }
 
 /// The id of the process in which a thread is being started; 0: none is. A forked child may find
-/// its parent's id here, and ignores it.
+/// its parent's id in this word, and ignores it.
 static STARTING: AtomicU32 = AtomicU32::new(0);
 
 /// The right of one thread of the process to start another.
@@ -191,8 +191,8 @@ extern "C" fn run(body: *mut c_void) -> *mut c_void {
     null_mut()
 }
 
-/// Leaves stacks for `count` threads in glibc's cache of stacks of ended threads. A thread that
-/// starts on such a stack needs no malloc for its thread-local memory.
+/// Leaves stacks for up to `count` threads in glibc's cache of stacks of ended threads. A thread
+/// that starts on such a stack needs no malloc for its thread-local memory.
 pub fn leave_stacks(count: usize) {
     if !cfg!(target_env = "gnu") {
         return;

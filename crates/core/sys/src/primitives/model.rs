@@ -11,8 +11,8 @@ use loom::thread::{self, Thread, ThreadId};
 pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 
 std::thread_local! {
-    /// The word's address and the thread of each sleeper, in order. loom runs all threads of a
-    /// model on one real thread.
+    /// The word's address and the thread of each sleeper, in the order of arrival. loom runs all
+    /// threads of a model on one real thread.
     static ASLEEP: RefCell<Vec<(usize, Thread)>> = const { RefCell::new(Vec::new()) };
     /// The threads whose wake-ups wake no thread.
     static FORGETFUL: RefCell<Vec<ThreadId>> = const { RefCell::new(Vec::new()) };
@@ -23,7 +23,7 @@ std::thread_local! {
 pub struct Mutex<T>(loom::sync::Mutex<T>);
 
 impl<T> Mutex<T> {
-    /// Makes an unlocked mutex.
+    /// Makes a mutex.
     pub fn new(value: T) -> Mutex<T> {
         Mutex(loom::sync::Mutex::new(value))
     }
@@ -44,15 +44,15 @@ impl<T> Mutex<T> {
 /// # Errors
 /// `EAGAIN`: the word has another value.
 pub fn futex_wait(word: &AtomicU32, expected: u32, _: Deadline) -> Result<(), Errno> {
-    // One step, as in the kernel: loom changes threads before an access, not after it. A
-    // read-modify-write that changes no bit reads the newest value, and orders nothing else.
+    // Check and registration are one step: loom switches threads before an access, not after it. A
+    // read-modify-write reads the newest value.
     if word.fetch_or(0, Relaxed) != expected {
         return Err(Errno::AGAIN);
     }
     let me = thread::current();
     let id = me.id();
     ASLEEP.with_borrow_mut(|asleep| asleep.push((address(word), me)));
-    // loom's own wake-ups (of a thread that joins another) may be left over.
+    // `park` may return at once: a wake-up that loom sent for a join may be left over.
     while ASLEEP.with_borrow(|asleep| asleep.iter().any(|(_, thread)| thread.id() == id)) {
         thread::park();
     }
@@ -64,7 +64,7 @@ pub fn futex_wake(word: &AtomicU32, count: u32) {
     if FORGETFUL.with_borrow(|forgetful| forgetful.contains(&thread::current().id())) {
         return;
     }
-    // Makes loom try both orders of this and a `futex_wait`.
+    // Makes loom try both orders of a `futex_wake` and a `futex_wait`.
     word.fetch_or(0, Relaxed);
     let woken: Vec<Thread> = ASLEEP.with_borrow_mut(|asleep| {
         let on_word = asleep.extract_if(.., |(other, _)| *other == address(word));

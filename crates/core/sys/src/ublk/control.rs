@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 pub struct Control {
     device: OwnedFd,
     ring: IoUring<Entry128, cqueue::Entry>,
-    /// The number that identifies the last command.
+    /// The `user_data` of the last command.
     last: u64,
 }
 
@@ -56,7 +56,7 @@ impl Control {
         self.exchange(wire::control::ADD, wanted.id, wanted, size_of::<DeviceInfo>())
     }
 
-    /// Sets the disk's parameters, before it is started.
+    /// Sets the parameters of a disk that was not started yet.
     ///
     /// # Errors
     /// `EINVAL`: the parameters are invalid. `EACCES`: the disk was started.
@@ -79,7 +79,7 @@ impl Control {
     /// and until the kernel has read the partition table, by requests that the queues must answer.
     ///
     /// # Errors
-    /// `ETIME`: that has not happened by the deadline. `EINVAL`: it has no parameters.
+    /// `ETIME`: the deadline passed. `EINVAL`: the disk has no parameters.
     pub fn start(&mut self, id: u32, process: u32, deadline: Deadline) -> Result<(), Errno> {
         self.plain(wire::control::START, id, u64::from(process), deadline)
     }
@@ -87,7 +87,7 @@ impl Control {
     /// Makes the disk disappear. Waits until the requests in flight have been answered.
     ///
     /// # Errors
-    /// `ETIME`: that has not happened by the deadline. `ENODEV`: there is no such device.
+    /// `ETIME`: the deadline passed. `ENODEV`: there is no such device.
     pub fn stop(&mut self, id: u32, deadline: Deadline) -> Result<(), Errno> {
         self.plain(wire::control::STOP, id, 0, deadline)
     }
@@ -112,7 +112,7 @@ impl Control {
     /// Resumes a device that was taken over. Waits until all queues take requests.
     ///
     /// # Errors
-    /// `ETIME`: that has not happened by the deadline.
+    /// `ETIME`: the deadline passed.
     pub fn end_recovery(&mut self, id: u32, process: u32, deadline: Deadline) -> Result<(), Errno> {
         self.plain(wire::control::END_RECOVERY, id, u64::from(process), deadline)
     }
@@ -162,7 +162,7 @@ impl Control {
         loop {
             match uring::enter(self.ring.as_raw_fd(), submit, 1, deadline) {
                 Ok(submitted) => submit -= (submitted as u32).min(submit),
-                // The wait was interrupted, perhaps after the command was taken.
+                // A signal interrupted the wait, perhaps after the kernel had taken the command.
                 Err(Errno::INTR) => submit = self.ring.submission().len() as u32,
                 Err(errno) => return Err(errno),
             }

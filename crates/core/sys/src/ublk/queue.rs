@@ -42,9 +42,9 @@ pub struct Queue {
     depth: u16,
     descriptors: Mapping,
     buffers: Arc<Buffers>,
-    /// The number of tags that wait in the kernel for requests.
+    /// The number of tags with a command that has not completed.
     held: u16,
-    /// The number of commands that were not submitted to the kernel yet.
+    /// The number of commands that were pushed and not submitted.
     unsent: u32,
     _one_thread: PhantomData<*const ()>,
 }
@@ -159,7 +159,8 @@ impl Queue {
         self.unsent > 0
     }
 
-    /// Submits the results to the kernel. Does not wait, but copies the data of reads.
+    /// Submits the results to the kernel. Does not wait; the kernel copies the data of reads
+    /// meanwhile.
     ///
     /// # Errors
     /// `EAGAIN`, `EBUSY`, `ENOMEM`: the kernel is short of memory; try again.
@@ -186,7 +187,7 @@ impl Drop for Queue {
     }
 }
 
-/// Returns the bytes of a table of descriptors, rounded up to whole pages.
+/// Returns the bytes of a table of descriptors, in whole pages.
 fn pages(depth: u16) -> usize {
     (usize::from(depth) * size_of::<Descriptor>()).next_multiple_of(PAGE_SIZE)
 }

@@ -74,7 +74,7 @@ pub struct DeviceInfo {
     pub depth: u16,
     /// One of [`state`].
     pub state: u16,
-    /// Nothing.
+    /// Padding.
     pub pad0: u16,
     /// The most bytes of a request, in whole pages.
     pub buffer_bytes: u32,
@@ -82,7 +82,7 @@ pub struct DeviceInfo {
     pub id: u32,
     /// The server's process id; -1: none.
     pub process: i32,
-    /// Nothing.
+    /// Padding.
     pub pad1: u32,
     /// Some of [`feature`]; the kernel adds the features that it always has.
     pub features: u64,
@@ -92,7 +92,7 @@ pub struct DeviceInfo {
     pub user: u32,
     /// The group id of the device's maker.
     pub group: u32,
-    /// Nothing.
+    /// Padding.
     pub reserved: [u64; 2],
 }
 
@@ -149,7 +149,7 @@ pub struct Discard {
     pub zero_sectors_max: u32,
     /// The number of ranges of a discard; the kernel supports only 1.
     pub segments_max: u16,
-    /// Nothing.
+    /// Padding.
     pub reserved: u16,
 }
 
@@ -242,7 +242,7 @@ impl QueueCommand {
     }
 }
 
-/// Commands to a device, sent by [`super::Control`].
+/// Commands about a device, sent by [`super::Control`].
 pub(super) mod control {
     use super::encoded;
 
@@ -262,7 +262,7 @@ pub(super) mod control {
     const WRITE: u32 = 1;
 }
 
-/// Commands to a request, sent by [`super::Queue`].
+/// Commands about a request, sent by [`super::Queue`].
 pub(super) mod io {
     use super::encoded;
 
