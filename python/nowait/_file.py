@@ -23,12 +23,11 @@ class File(Stream):
     """An open file of bytes, made by `open`: positional requests, and a stream.
 
     **Positional requests** (``read_at``, ``write_at``, ``sync`` and similar) ignore the stream's
-    position, and several may be in flight at once. Requests that overlap on one file, at least one
-    of them a write, take effect in the order in which they were made, except with the cache
-    ``direct``; a sync covers the writes made before it. A call returns a request that has begun, or
-    waits behind a limit: await it, or pass it to `asyncio.gather`, for example. If it is
-    cancelled, the engine keeps its memory until it has ended; a write may have happened, in part
-    or whole.
+    position, and several may be in flight at once. If two requests of one event loop overlap on a
+    file and one is a write, they take effect in the order of the calls, except with the cache
+    ``direct``; a sync covers the loop's earlier writes. A call returns a request that has begun, or
+    waits behind a limit: await it, or pass it to `asyncio.gather`, for example. If it is cancelled,
+    the engine keeps its memory until it has ended; a write may have happened, in part or whole.
 
     **The stream** (``read``, ``readline``, ``write``, ``seek`` and similar, and ``async for``) has
     a position, reads ahead, and buffers written data: positional requests see these data after

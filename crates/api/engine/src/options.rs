@@ -129,8 +129,7 @@ fn complaint(name: &str, value: &str, expected: &str) -> String {
     }
 }
 
-/// Sizes that a page cache can have: at least room for the requests of one context, and below the
-/// cache's own limit of 16 TiB.
+/// Sizes that `NOWAIT_CACHE_SIZE` accepts.
 const CACHE_BYTES: core::ops::RangeInclusive<u64> = 8 << 20..=8 << 40;
 
 /// Reads a size in bytes, with an optional K, M or G at its end.

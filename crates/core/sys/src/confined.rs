@@ -32,10 +32,12 @@ pub enum Extra {
     Announce = 256,
     /// Counting how often a thread has slept: getrusage(2).
     Sleeps = 512,
+    /// Reading the type of a descriptor in /proc: readlinkat(2).
+    DescriptorTypes = 1024,
 }
 
 /// The bits of all optional calls.
-pub(crate) const ALL: u32 = 2 * Extra::Sleeps as u32 - 1;
+pub(crate) const ALL: u32 = 2 * Extra::DescriptorTypes as u32 - 1;
 
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);
 /// Optional calls that the program makes itself, so that its own filters must allow them.

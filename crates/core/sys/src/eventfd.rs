@@ -1,6 +1,10 @@
 //! Eventfds, on which a thread, a ring or an application's event loop can wait.
 
-use crate::{Errno, Fd, poll, sys};
+use crate::{
+    Errno, Fd,
+    confined::{self, Extra},
+    poll, sys,
+};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// An owned, non-blocking eventfd. Source: eventfd(2).
@@ -90,7 +94,8 @@ pub fn looks_like_eventfd(fd: i32) -> bool {
     written == Err(Errno::FAULT)
 }
 
-/// Returns `true` if `fd` is an eventfd, or if /proc cannot show what it is. Takes one readlink(2)
+/// Returns `true` if `fd` is an eventfd, or if /proc cannot show what it is, or
+/// a filter of the program forbids the look. Takes one readlink(2)
 /// in /proc, some microseconds.
 ///
 /// # Errors
@@ -102,7 +107,9 @@ pub fn is_eventfd(fd: i32) -> Result<bool, Errno> {
     let mut link = [0u8; NAME.len() + 1];
     let (at, len) = (libc::AT_FDCWD, link.len());
     // SAFETY: the path ends with a zero byte; `link` is a live local of the length given.
-    let read = unsafe { sys!(libc::SYS_readlinkat, at, path.as_ptr(), link.as_mut_ptr(), len) };
+    let mut look =
+        || unsafe { sys!(libc::SYS_readlinkat, at, path.as_ptr(), link.as_mut_ptr(), len) };
+    let read = confined::check(Extra::DescriptorTypes).and_then(|()| look());
     match read {
         Ok(bytes) if &link[..bytes] == NAME => Ok(true),
         // Without /proc the type is unknown, and `fd` counts as an eventfd.

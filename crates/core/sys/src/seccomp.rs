@@ -166,6 +166,7 @@ const CALLS: &[(Extra, &[Call])] = &[
             (libc::SYS_fadvise64, [0; 3]),
         ],
     ),
+    (Extra::DescriptorTypes, &[(libc::SYS_readlinkat, [libc::AT_FDCWD as u64, 0, 0])]),
     (Extra::Sleeps, &[(libc::SYS_getrusage, [libc::RUSAGE_THREAD as u64, 0, 0])]),
     (Extra::Devices, &[(libc::SYS_openat, [libc::AT_FDCWD as u64, 0, libc::O_CLOEXEC as u64])]),
 ];
@@ -292,6 +293,7 @@ mod tests {
             assert_eq!(by(libc::SYS_openat), Extra::Devices as u32);
             assert_eq!(by(libc::SYS_fadvise64), Extra::Announce as u32);
             assert_eq!(by(libc::SYS_getrusage), Extra::Sleeps as u32);
+            assert_eq!(by(libc::SYS_readlinkat), Extra::DescriptorTypes as u32);
             assert_eq!(by(libc::SYS_read), 0);
         }
         for action in [ERRNO | 1, ALLOW, 0x7ffc_0000] {

@@ -271,7 +271,7 @@ pub(crate) fn one_that_never_reads_its_counter_is_told(path: &Path) {
     }
 }
 
-/// A program that waits for one of two counters, by turns.
+/// A program that waits for one counter, then for another.
 pub(crate) fn each_of_two_counters_is_signalled(path: &Path) {
     let (mut one, direct) = counter_and_direct_file(path);
     // SAFETY: plain numbers; the new descriptor is owned here alone.
