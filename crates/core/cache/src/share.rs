@@ -1,4 +1,4 @@
-//! Limits on the frames of a pool that hold data to be written, for each device and file.
+//! Limits on the frames of a pool that hold data to be written, or that reads are filling.
 //!
 //! The limits keep a device that fails, is full or hangs from stopping the files of other devices.
 //! Data that the device cannot write occupies a part of the pool, and the rest works as a smaller
@@ -11,8 +11,8 @@
 //!   than a quarter of what the other devices leave of the pool.
 //! * If more than seven eighths of all frames are dirty, a writer waits while its device has a
 //!   dirty frame that has not failed. So devices that hang leave frames for reads.
-//! * If a file has failed frames, a write to it fails while the file has more dirty frames than
-//!   half of what the failures of other devices leave.
+//! * A write to a file with failed frames fails instead of waiting. It also fails while the file
+//!   has more dirty frames than half of what the failures of other devices leave.
 //! * If more than three quarters of all frames have failed, the cache drops pages that fail for the
 //!   first time. The kernel's page cache drops failed pages, too.
 //! * If reads fill more than a quarter of all frames, a reader waits while the reads of its device
