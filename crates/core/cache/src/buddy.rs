@@ -6,10 +6,10 @@
 //! list    blocks whose largest free run has the same order; one list for each order, 0 to 6
 //! ```
 //!
-//! A run is free if all of its bits are set. Freeing a run needs no merge: it sets the run's bits,
-//! and two free neighbours already form a larger free run. `allocate` takes a block whose largest
-//! free run is no larger than necessary, and in that block the smallest run that fits, so that
-//! large runs last. So the allocator keeps no records of splits and merges.
+//! A run is free if all of its bits are set. Freeing a run sets the run's bits and needs no merge,
+//! because two free neighbours already form a larger free run. `allocate` takes a block whose
+//! largest free run is no larger than necessary, and in that block the smallest run that fits, so
+//! that large runs last.
 
 use nowait_sys::memory::PAGE_SIZE;
 
@@ -43,7 +43,8 @@ pub(crate) struct Buddy {
     free: u64,
 }
 
-/// The free frames of a block of 64, and its links in the list of blocks with an equally large run.
+/// The free frames of a block, and its links in the list of blocks whose largest free run has the
+/// same order.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     free: u64,

@@ -57,7 +57,8 @@ impl Change {
         Change::new(file, Kind::Cut(size), size / FRAME_BYTES as u64)
     }
 
-    /// Makes a change of any kind, anywhere in the file, which the caller makes past the cache.
+    /// Makes a change of any kind, anywhere in the file. The caller carries the change out past the
+    /// cache.
     pub fn outside(file: &Arc<CachedFile>) -> Change {
         Change::new(file, Kind::Outside, 0)
     }
@@ -82,8 +83,8 @@ impl Change {
         }
     }
 
-    /// Closes the gate, if other changes have left it open. Otherwise leaves a wait entry for the
-    /// end of the other change, and returns `false`.
+    /// Closes the gate and returns `true`, unless another change has closed it. In that case leaves
+    /// a wait entry for the end of the other change, and returns `false`.
     fn close(&mut self, mapping: &Mapping, wait: &dyn Fn() -> WaitEntry) -> bool {
         while !self.closed {
             self.closed = mapping.close(self.at);

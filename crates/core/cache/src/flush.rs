@@ -116,9 +116,9 @@ impl Flush {
 
     /// Records that a write failed whose bios were to be `durable`.
     ///
-    /// If a bio includes a flush, the flush may have failed. The pages of the bio stay dirty, and
-    /// the cache can write them again. But data that other writes had left in the device's cache
-    /// may be lost.
+    /// If a bio includes a flush, the flush may have failed. The pages of the bio normally stay
+    /// dirty, and the cache can write them again. But data that other writes had left in the
+    /// device's cache may be lost.
     pub(crate) fn write_failed(&self, durable: SyncLevel, errno: Errno) {
         let mut book = self.0.lock();
         book.failures += 1;

@@ -251,8 +251,8 @@ impl Folio {
         Errno::new(self.errno.load(Relaxed) as i32)
     }
 
-    /// Returns the count of ended writebacks. If two calls differ, a writeback has ended between
-    /// them.
+    /// Returns the count of ended writebacks. If the results of two calls differ, a writeback has
+    /// ended in the meantime.
     pub fn written(&self) -> u32 {
         self.written.load(Acquire)
     }
@@ -324,12 +324,12 @@ impl Folio {
     }
 
     /// Pins the folio for an access to page `index`, and returns the state before. Returns `None`
-    /// if the folio is frozen or detached, or has the most pins.
+    /// if the folio is frozen or detached, or if its count of pins is full.
     ///
     /// Counts the access if the folio is uptodate and `index` is its first page. If accesses to all
     /// pages counted, each folio of a file that is read in order by small requests would look hot
-    /// (docs/eviction.md). The caller then compares the identity, because the header may belong to
-    /// another folio by now.
+    /// (docs/eviction.md). After the call, the caller compares the identity, because the header may
+    /// belong to another folio by now.
     #[inline]
     pub(crate) fn try_pin(&self, index: u64) -> Option<State> {
         self.pin(self.warmer(index), 0, 0)
@@ -432,8 +432,8 @@ impl Folio {
     }
 
     /// Pins the folio, and returns the state before. Returns `None` if the folio is frozen or
-    /// detached, or has the most pins. If none of `unless` is set, also sets `bits`, and adds
-    /// `warmer` to the counter of accesses of an uptodate folio.
+    /// detached, or if its count of pins is full. If none of `unless` is set, also sets `bits`, and
+    /// adds `warmer` to the counter of accesses of an uptodate folio.
     #[inline]
     fn pin(&self, warmer: u64, bits: u64, unless: u64) -> Option<State> {
         let mut old = self.state.load(Relaxed);

@@ -189,8 +189,9 @@ impl Frames {
         prefetch(self.folios.as_ptr().wrapping_add(place).cast());
     }
 
-    /// Prefetches the first of the `len` bytes at byte `offset` of the file, for [`Ahead::Look`]
-    /// also the last one. Takes them to be in the folio with this number; any number is allowed.
+    /// Prefetches the first of the `len` bytes from byte `offset` of the file on; for
+    /// [`Ahead::Look`] also the last one. Assumes that the folio with this number holds them; any
+    /// number is allowed.
     #[inline]
     pub(crate) fn prefetch_data(&self, number: u32, offset: u64, len: usize, what: Ahead) {
         let Some((id, folio)) = self.candidate(number) else { return };

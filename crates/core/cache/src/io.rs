@@ -38,7 +38,7 @@ pub(crate) struct CacheIo {
     pieces: Vec<Piece>,
     /// The memory of the pieces.
     segments: Segments,
-    /// The first byte in the file.
+    /// The offset of the I/O in the file.
     offset: u64,
     /// Bytes to transfer by direct bios, a multiple of the block size, and bytes of the tail after
     /// these. (A flush has 1 and 0.)
@@ -95,8 +95,8 @@ impl Kind {
 }
 
 impl CacheIo {
-    /// Makes the I/O of adjoining pieces. It ends at byte `end` of the file; a fill, at the end of
-    /// the block of that byte.
+    /// Makes the I/O of adjoining pieces. It transfers no byte from byte `end` of the file on,
+    /// except that a fill has a length of whole blocks.
     fn new(file: &Arc<CachedFile>, kind: Kind, pieces: Vec<Piece>, end: u64) -> CacheIo {
         let frames = file.cache().frames();
         let first = pieces[0];
@@ -158,7 +158,8 @@ impl CacheIo {
         self.file.mapping().device()
     }
 
-    /// Counts the frames of a fill as being read when it begins, and no longer when it ends.
+    /// If this I/O is a fill, counts its frames as being read when it begins, and no longer when it
+    /// ends.
     fn count(&self, begins: bool) {
         if self.is_fill() {
             let frames = self.segments.len() as u64 / FRAME_BYTES as u64;
@@ -235,7 +236,7 @@ impl CacheIo {
         (self.stalls >= STALLS_MAX).then_some(Err(Errno::IO))
     }
 
-    /// Unlocks the folios of a fill.
+    /// Zeroes the bytes behind the end of the file, and unlocks the folios of a fill.
     fn end_fill(&mut self, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         // Bytes behind the end of the file on disk are not valid: a device or a hole may return
         // any.
@@ -417,9 +418,9 @@ impl Cache {
     }
 
     /// Processes the completion of a bio that the cache had put on a plug list; the token of such a
-    /// bio is odd. Puts the next bio of the I/O on `plug`. Or, if the I/O has ended, kicks the
-    /// entries that waited for it, and puts the first bio of an I/O that waited for its turn on
-    /// `plug`.
+    /// bio is odd. Puts the next bio of the I/O on `plug`. Or, if the I/O has ended, puts the first
+    /// bio of an I/O that waited for its turn on `plug`, and kicks the entries that waited for the
+    /// ended I/O, for frames, or until fewer frames are dirty.
     ///
     /// # Panics
     /// If no bio in flight has the token. Or if the code that ends the I/O panics: the I/O then
@@ -477,9 +478,10 @@ impl Cache {
     }
 }
 
-/// The I/Os in flight, and those that wait for their turn. A token is `generation << 32 | slot << 1
-/// | 1`. It is odd, so that a backend can be shared with requests whose tokens are addresses; bit
-/// 63 is clear.
+/// The I/Os in flight, and those that wait for their turn.
+///
+/// A token is `generation << 32 | slot << 1 | 1`. It is odd, so that a backend can be shared with
+/// requests whose tokens are addresses; bit 63 is clear.
 #[derive(Debug)]
 pub(crate) struct IoTable {
     slots: Vec<(u32, Option<CacheIo>)>,

@@ -50,7 +50,7 @@ impl CachedFile {
         let mut range = PinnedRange { mapping, folios, offset, len };
         let mut at = offset;
         while at < end {
-            // If a page is missing, dropping `range` gives back the folios taken before.
+            // If this returns `None`, dropping `range` gives back the folios taken before.
             let pin = self.mapping().find_guarded(page(at))?;
             let folio = pin.folio();
             at = (folio.index() + folio.pages()) * FRAME_BYTES as u64;

@@ -27,8 +27,8 @@
 //! the book of `nodes`, of the policy or of a shard of `page_wait`. A thread that holds one of
 //! these four takes no other lock. Under the lock of the I/Os of `cache` a thread may take the lock
 //! of `writes` of a file. A thread that takes the lock of a list of `room`, of the list of the
-//! gate, of the book of `flush`, of the registry or of the files of `cache` holds no other lock of
-//! these, and takes none. No thread kicks an entry while it holds a lock.
+//! gate, of the book of `flush`, of the registry or of the files of `cache` holds no other of these
+//! locks, and takes none. No thread kicks an entry while it holds one of these locks.
 //!
 //! **Floors.** A module imports only modules of lower floors (`cargo x tidy`), with one exception:
 //! `cache`, `file`, `io` and `mapping` import each other. The cache owns its files, each file has a

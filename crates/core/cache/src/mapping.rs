@@ -43,8 +43,8 @@ pub struct Mapping {
     number: u32,
     tree: Tree,
     lock: Mutex<TreeLock>,
-    /// Frames of the file that are dirty, failed or under writeback. A sync looks for failed folios
-    /// only if the count of failed frames is not 0.
+    /// Counts of the file's frames that are dirty, failed or under writeback. A sync looks for
+    /// failed folios only if the count of failed frames is not 0.
     dirt: Dirt,
     device: Arc<Device>,
     gate: Gate,
@@ -89,7 +89,8 @@ impl Mapping {
         self.device.dirt.writing() == 0
     }
 
-    /// Returns `true` if a writer of the file must wait until fewer frames are dirty (`share.rs`).
+    /// Returns `true` if a writer of the file must not go on, because too many frames are dirty
+    /// (`share.rs`).
     #[inline]
     pub(crate) fn must_wait(&self) -> bool {
         self.counts().must_wait(self.cache.frames.total())
@@ -262,9 +263,9 @@ impl Mapping {
     /// Creates locked folios in the gaps from page `from` to before `end`, and locks existing
     /// folios there that are neither locked nor uptodate, because their fill failed. Adds both to
     /// `created`, in ascending order. The caller fills them, and ends each fill by
-    /// [`Mapping::filled`]. Other operations find these folios and wait, so each page is read once.
-    /// Behind a closed gate this call creates nothing; an operation that needs such a page waits by
-    /// `Mapping::wait_open`.
+    /// [`Mapping::filled`]. Other operations find these folios and wait, so operations that need
+    /// the same page share one read. Behind a closed gate this call creates nothing; an operation
+    /// that needs such a page waits by `Mapping::wait_open`.
     ///
     /// # Errors
     /// No frame is free for the next folio; `created` has the folios made before. The caller
@@ -386,7 +387,8 @@ impl Mapping {
 
     /// Locks all folios with pages from `at` on, ascending, and adds them to `locked`. Moves `at`
     /// to the page after the last one. The caller has closed the gate. A folio that begins before
-    /// byte `size` is not locked while its bytes are lent, because the caller will zero its end.
+    /// byte `size` is not locked while its bytes are lent, because the caller will zero the folio's
+    /// end.
     ///
     /// # Errors
     /// A folio is locked, under writeback, or lent as above: the caller waits for it and calls
@@ -470,8 +472,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     /// Forgets all pages, dirty ones too: a caller that wanted them on disk has synced before. No
-    /// folio is locked or under writeback, because each operation and I/O in flight keeps the
-    /// mapping.
+    /// folio is locked or under writeback, because each operation and I/O in flight has a reference
+    /// to the mapping.
     fn drop(&mut self) {
         let removed = self.truncate(0).is_ok();
         debug_assert!(removed, "a folio in use after its file");

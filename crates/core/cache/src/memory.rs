@@ -9,7 +9,7 @@ use nowait_block::Bio;
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
 
-/// The dirty pages for which an operation starts writeback when it finds no frame.
+/// About how many dirty pages an operation starts to write when it finds no frame.
 const CLEAN_PAGES: u64 = 1024;
 
 /// How an iteration goes on after a step that did not fail.

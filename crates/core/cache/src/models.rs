@@ -314,7 +314,7 @@ fn loom_freeze_and_pin_exclude_each_other() {
     });
 }
 
-/// A sync looks at a folio while another thread ends its failed writeback by `end`.
+/// A sync looks at a folio while another thread ends the folio's failed writeback by `end`.
 fn failed_writeback(end: fn(&Mapping, FolioId)) {
     loom::model(move || {
         let cache = Cache::with_frames(1);

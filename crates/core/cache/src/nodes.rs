@@ -2,8 +2,8 @@
 //! while the cache lives.
 //!
 //! A look-up holds no lock, so it may read a node that has left its tree and serves another tree by
-//! now. The memory of that node still holds a node. At the end the look-up compares the identity of
-//! the folio that it has found ([`crate::folio`]), so a wrong way does no harm.
+//! now. The memory of that node still holds a node. At its end the look-up compares the identity of
+//! the folio that it has found ([`crate::folio`]), and so notices that it was misled.
 
 use crate::primitives::{Acquire, AtomicU32, AtomicU64, Mutex, Relaxed, Release};
 use core::sync::atomic::AtomicPtr;

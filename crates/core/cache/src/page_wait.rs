@@ -1,10 +1,10 @@
 //! Waiting for a folio: until it is unlocked, its writeback is over, or its bytes are not lent any
 //! more.
 //!
-//! An entry names the folio *and* the condition for which it waits. Only that event, or the removal
-//! of the folio by a cut, kicks the entry. A kick that finds nothing new ("spurious") costs an
-//! iteration, and in the hashed queues of the kernel of 2003 two operations could kick each other
-//! for ever.
+//! An entry names the folio *and* the condition for which it waits. A thread kicks the entry only
+//! when the thread has made this condition true, or has removed the folio by a cut. A kick that
+//! finds nothing new ("spurious") costs an iteration, and in the hashed queues of the kernel of
+//! 2003 two operations could kick each other for ever.
 //!
 //! ```text
 //!   arm:      lock shard ─ set WAITERS, if the bit waited for is still set ─ add entry ─ unlock

@@ -20,10 +20,10 @@ const UPFRONT_SHARE: u64 = 4;
 /// A read: copies cached pages, starts reading the missing ones, and waits for these page by page.
 ///
 /// The first iteration that misses creates *all* missing pages of the request, up to 2048 and up to
-/// a quarter of the pool, and puts their bios on the plug list. Later iterations find these pages
-/// in flight and continue where the last iteration stopped. A hit is copied without a lock, an
-/// allocation or a wait entry. If the read belongs to an open file, [`crate::readahead`] limits the
-/// pages created at once to a window, and decides what is read ahead besides.
+/// a quarter of the pool, and puts their bios on the plug list. Later iterations normally find
+/// these pages in flight, and continue where the last iteration stopped. Copying a hit normally
+/// takes no lock. If the read belongs to an open file, [`crate::readahead`] limits the pages
+/// created at once to a window, and decides what is read ahead besides.
 #[derive(Debug)]
 pub struct ReadOperation {
     file: Arc<CachedFile>,
@@ -72,10 +72,10 @@ impl ReadOperation {
         self.retries
     }
 
-    /// Runs an iteration, which never waits for I/O. `Retry`: it has left a wait entry. The caller
-    /// then queues the bios on `plug`, also when the read is over. The result is the number of
-    /// bytes copied. If there are none because of an error, it is `EIO`, or `ENOMEM`: all frames
-    /// hold pages that could not be written.
+    /// Runs an iteration, which never waits for I/O. `Retry`: the read has left a wait entry. After
+    /// each iteration the caller queues the bios on `plug`, also when the read is over. The result
+    /// is the number of bytes copied. If there are none because of an error, it is `EIO`, or
+    /// `ENOMEM`: all frames hold pages that could not be written.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         // The size at the begin of the iteration: a read that overlaps a growing write may take the
         // old size as the end.

@@ -32,7 +32,7 @@ use core::ops::Range;
 /// The least value of the limits on a window, however little memory there is.
 const WINDOW_PAGES_MIN: u64 = 4;
 /// A stream's window of at least twice this length ends on a multiple of it, or at the end of the
-/// file: so it consists of whole 64 KiB folios.
+/// file. So the next window begins with a whole 64 KiB folio.
 const FOLIO_PAGES: u64 = 16;
 const STREAMS: usize = 8;
 const CANDIDATES: usize = 16;
@@ -249,9 +249,10 @@ impl Readahead {
         Plan { read: start..end, marker: (end < wanted).then_some(start.midpoint(end)) }
     }
 
-    /// Finds the stream that a request continues. The request begins where the stream's last
-    /// request ended (both may touch the same page). Or `index` is the page after the window. Or
-    /// `index` is in the unread part of the window: the page was evicted.
+    /// Returns the slot of a stream that a request continues. There are three cases: the request
+    /// begins where the stream's last request ended (both may touch the same page); or `index` is
+    /// the page after the stream's window; or `index` is an evicted page in the unread part of this
+    /// window.
     fn stream_of(&self, request: &Request, index: u64) -> Option<usize> {
         self.streams.iter().position(|slot| {
             slot.is_some_and(|stream| {
@@ -311,7 +312,7 @@ impl Readahead {
         self.set(slot, Stream { start, end, next: request.pages.end, marker, used: 0 })
     }
 
-    /// Opens the window that follows the window of a stream, whose marker a request has reached.
+    /// Opens the next window of a stream, because a request has reached the stream's marker.
     fn advance(&mut self, slot: usize, request: &Request, bounds: Bounds) -> Plan {
         let Some(old) = self.streams[slot] else { return Plan::NONE };
         let next = request.pages.end;

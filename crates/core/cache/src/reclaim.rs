@@ -24,11 +24,11 @@ const DIRTY_SHARE: usize = 4;
 #[derive(Debug, Default)]
 struct Search {
     looks: u64,
-    /// Looks at folios that are locked, dirty or under writeback. An operation can wait until a
-    /// folio leaves such a state.
+    /// The number of looks that found a folio locked, dirty or under writeback. An operation can
+    /// wait until a folio leaves such a state.
     busy: u64,
     evicted: usize,
-    /// Mapping and first page of dirty folios that the policy looked at.
+    /// Mapping and first page of folios that were dirty, but neither locked nor failed.
     dirty: Vec<(u32, u64)>,
 }
 

@@ -17,12 +17,13 @@ use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::Errno;
 
-/// The dirty pages for which a writer starts writeback at a time, when there are too many.
+/// About how many dirty pages a writer starts to write at a time, when there are too many.
 const CLEAN_PAGES: u64 = 1024;
 const PAGE: u64 = FRAME_BYTES as u64;
 
 /// A write: copies into folios, which become dirty. A durable write then waits until these are
-/// durable. If the write does not cover all of a page's bytes in the file, the page is read first.
+/// durable. The write reads a missing page first, unless it covers all bytes that the file has in
+/// this page.
 ///
 /// The write locks a folio while it changes it. It waits for a folio that is under writeback,
 /// because bytes that the device reads must not change (checksums). It keeps no folio locked while

@@ -119,8 +119,8 @@ impl SyncOperation {
         }
     }
 
-    /// Starts the writeback of the marked folios, and checks whether all writebacks are over. If
-    /// not, leaves a wait entry and returns `true`.
+    /// Starts the writeback of the marked folios, and checks whether all writebacks of the range
+    /// are over. If not, leaves a wait entry and returns `true`.
     fn write_all(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> bool {
         let file = self.file.clone();
         let mapping = file.mapping();

@@ -103,7 +103,8 @@ impl Mapping {
     }
 
     /// Removes the folio of `pin`, frees it and returns `true`, if no other pin is on it and it is
-    /// neither locked nor dirty nor under writeback. Otherwise gives the folio back to the policy.
+    /// neither locked nor dirty nor under writeback. Otherwise returns `false`, and gives the folio
+    /// back to the policy if the folio is still in the tree.
     pub(crate) fn evict(&self, pin: Pin<'_>) -> bool {
         let (id, folio) = (pin.id(), pin.folio());
         let mut lock = self.lock.lock();

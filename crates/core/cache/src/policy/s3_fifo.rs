@@ -1,4 +1,5 @@
-//! S3-FIFO: a small queue for new folios, and a main queue for folios that were hit again.
+//! S3-FIFO: new folios enter a small queue. Folios that are hit there, or come back soon after
+//! their eviction, enter a main queue.
 //!
 //! Source: "FIFO queues are all you need for cache eviction" (Yang et al., SOSP 2023), section 4.
 //! Added here: folios of different sizes, folios that cannot be evicted now, a limit on the work of
@@ -55,7 +56,7 @@ impl S3Fifo {
     }
 
     /// Removes a folio from its queue, for example because a truncation removes the folio's pages.
-    /// The ghost queue does not get its hash. Returns `false` if the folio is in no queue.
+    /// The ghost queue does not get the folio's hash. Returns `false` if the folio is in no queue.
     pub fn remove(&mut self, id: u32) -> bool {
         self.queues.remove(id)
     }
