@@ -99,7 +99,6 @@ impl Buddy {
         self.link(number);
     }
 
-    /// Returns how many frames are free.
     pub(crate) fn free_frames(&self) -> u64 {
         self.free
     }

@@ -26,7 +26,6 @@ pub struct Cache {
     mappings: Mutex<Registry>,
     /// Operations that wait until fewer frames are dirty.
     pub(crate) progress: Room,
-    /// I/Os in flight.
     pub(crate) ios: Mutex<IoTable>,
     /// The files of the cache, in which writeback looks for dirty pages.
     pub(crate) files: Mutex<Vec<Weak<CachedFile>>>,

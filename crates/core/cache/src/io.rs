@@ -84,7 +84,6 @@ enum Kind {
 }
 
 impl Kind {
-    /// Returns the flags of the bios (`RWF_*`).
     fn rw_flags(self) -> u32 {
         match self {
             Kind::Write(SyncLevel::Data) => rwf::DSYNC,

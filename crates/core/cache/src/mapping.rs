@@ -79,7 +79,6 @@ impl Mapping {
         Counts([&self.dirt, &self.device.dirt, &self.cache.dirt])
     }
 
-    /// Returns the device of the file.
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
     }

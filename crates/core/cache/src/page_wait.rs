@@ -77,7 +77,6 @@ pub struct WaitCounts {
 }
 
 impl PageWaits {
-    /// Makes empty queues.
     pub(crate) fn new() -> PageWaits {
         let zero = || AtomicU64::new(0);
         let shards = (0..SHARDS).map(|_| Shard(Mutex::new(Vec::new()))).collect();
@@ -168,7 +167,6 @@ impl PageWaits {
         queue.iter().any(|waiting| waiting.folio == id)
     }
 
-    /// Returns how many entries operations have left, and how many were kicked.
     pub(crate) fn counts(&self) -> WaitCounts {
         WaitCounts { armed: self.armed.load(Relaxed), kicked: self.kicked.load(Relaxed) }
     }

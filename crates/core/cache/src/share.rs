@@ -122,7 +122,6 @@ impl Device {
     }
 }
 
-/// The devices of a cache.
 #[derive(Debug)]
 pub(crate) struct Devices(Mutex<Vec<Weak<Device>>>);
 

@@ -63,7 +63,6 @@ struct Path<'a> {
 }
 
 impl Tree {
-    /// Makes an empty tree.
     pub(crate) fn new() -> Tree {
         Tree { root: AtomicU64::new(0) }
     }

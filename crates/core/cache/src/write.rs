@@ -39,7 +39,7 @@ pub struct WriteOperation {
     begun: bool,
     /// `true`: the first iteration will set the offset to the size of the file.
     appends: bool,
-    /// The position of the last call of [`WriteOperation::tell_progress`].
+    /// The position of the write at the last call of [`WriteOperation::tell_progress`].
     told: u64,
     /// The count of `Mapping::changes` at the last check.
     changes: u64,

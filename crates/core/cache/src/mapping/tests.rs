@@ -7,7 +7,6 @@ use crate::primitives::AtomicU32;
 use crate::primitives::SeqCst;
 use std::task::{Wake, Waker};
 
-/// Counts the kicks of an operation.
 struct Kicks(AtomicU32);
 
 impl Default for Kicks {

@@ -22,7 +22,6 @@ impl Random {
     }
 }
 
-/// An operation on a file.
 #[derive(Clone, Debug)]
 pub(super) enum Do {
     Read { offset: u64, len: usize },
@@ -173,7 +172,6 @@ impl<B: BlockBackend> Rig<B> {
         list.into_iter().map(|what| Task::new(&self.file, what, &mut self.random)).collect()
     }
 
-    /// Runs tasks together until all of them are over.
     pub(super) fn finish(&mut self, tasks: &mut [Task]) {
         let mut plug = Vec::new();
         while tasks.iter().any(|task| task.result.is_none()) {

@@ -20,7 +20,6 @@ impl Wake for Kicks {
     }
 }
 
-/// The behaviour of a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Device {
     Well,

@@ -4,7 +4,6 @@ use super::traces::Access;
 use nowait_cache::policy::{self, s3_fifo::Take};
 use std::collections::HashMap;
 
-/// The interface of all policies.
 pub(crate) trait Policy {
     fn insert(&mut self, id: u32, hash: u32, frames: u16);
     fn evict(&mut self, look: &mut dyn FnMut(u32, Take) -> Option<u8>) -> Option<u32>;

@@ -31,7 +31,6 @@ pub(crate) struct Made {
     pub(crate) flags: u32,
 }
 
-/// Counts the kicks of one operation.
 #[derive(Default)]
 pub(crate) struct Kicks(AtomicU32);
 
