@@ -12,7 +12,7 @@
 //! | 35 | WRITEBACK | the cache writes the folio to the file: its memory must not change |
 //! | 36 | ERROR | the last writeback failed and left the folio dirty, or the fill failed |
 //! | 37 | WAITERS | entries that wait for the folio may lie in the wait queues |
-//! | 38 | MARKER | a read that finds this bit starts the next readahead |
+//! | 38 | MARKER | a read of an open file that finds this bit plans the next readahead |
 //! | 39 | DETACHED | the folio left its tree while pinned; the drop of the last pin frees it |
 //! | 40 | FROZEN | the folio is free, about to be freed, or new; it cannot be pinned |
 //! | 41..57 | GUARDS | number of loans; while it is not zero, the memory must not change |

@@ -41,8 +41,9 @@ pub struct PinnedRange {
 
 impl CachedFile {
     /// Lends the `len` bytes from byte `offset` on, up to the end of the file. Never blocks and
-    /// reads nothing from the device. `None`: a page is missing, an operation has locked one of the
-    /// folios, or one waits for such a folio. The caller then has to copy the bytes by a read.
+    /// reads nothing from the device. `None`: a page is missing or not uptodate, or an operation
+    /// has locked one of the folios or waits for it. The caller then has to copy the bytes by a
+    /// read.
     pub fn pin_range(&self, offset: u64, len: usize) -> Option<PinnedRange> {
         let end = offset.saturating_add(len as u64).min(self.size());
         let len = end.saturating_sub(offset) as usize;

@@ -120,9 +120,9 @@ impl Mapping {
         self.number
     }
 
-    /// Pins and returns the folio that holds page `index`, and counts an access; takes no lock.
-    /// `None`: the page is missing, or the tree changed during the look-up. [`Mapping::look_up`]
-    /// tells which.
+    /// Pins and returns the folio that holds page `index`; takes no lock. Counts an access if this
+    /// is the first page of an uptodate folio. `None`: the page is missing, or the tree changed
+    /// during the look-up; [`Mapping::look_up`] tells which.
     #[inline]
     pub fn find(&self, index: u64) -> Option<Pin<'_>> {
         self.pin(self.tree.find(&self.cache.nodes, index), index)

@@ -9,7 +9,7 @@ use nowait_sys::{aligned::AlignedBuffer, file::IoVec, memory::HugeMemory, time::
 use std::sync::Arc;
 
 const BATCH: usize = 32;
-/// So many copies before the copy of a page, the benchmark prefetches the page's data.
+/// The benchmark prefetches the data of a page so many copies before it copies the page.
 const AHEAD: usize = 4;
 
 /// Draws page numbers (xorshift64, Marsaglia 2003).

@@ -127,8 +127,8 @@ impl Rig {
         (Task { operation, buffer, kicks: Arc::default(), iterations: 0 }, begun.bytes)
     }
 
-    /// Runs an iteration of a read, and puts its bios in flight. Returns the bytes read; `None`:
-    /// the read waits.
+    /// Runs an iteration of a read, and puts its bios in flight. Returns the number of bytes read;
+    /// `None`: the read waits.
     pub(crate) fn iterate(&mut self, read: &mut Task<ReadOperation>) -> Option<u32> {
         let mut plug = Vec::new();
         read.iterations += 1;
@@ -244,7 +244,7 @@ impl Rig {
         self.in_flight.iter().map(|(_, made)| made.len).sum()
     }
 
-    /// Returns how many pages the cache has read from the device, and how many different ones.
+    /// Returns how many pages all bios that read have covered so far, and how many different pages.
     pub(crate) fn pages_read(&self) -> (u64, u64) {
         let reads = self.made.iter().filter(|made| made.op == BioOp::Read);
         let page = |made: &Made| made.offset / PAGE..(made.offset + made.len).div_ceil(PAGE);
