@@ -173,7 +173,7 @@ impl Tree {
     }
 
     /// Sets [`Tag::Towrite`] on all pages from `from` to `last`, inclusive, that have
-    /// [`Tag::Dirty`]. Of a folio that lies partly in this range, only the pages inside are marked.
+    /// [`Tag::Dirty`]. If a folio lies partly in this range, marks only its pages inside.
     pub(crate) fn mark_dirty_to_write(
         &self,
         nodes: &Nodes,
