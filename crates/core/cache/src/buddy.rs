@@ -3,17 +3,17 @@
 //! ```text
 //! block   64 frames (256 KiB), one bit each: set = free
 //!         0b…1111_0011   frames 0, 1 and 4 to 7 are free: one run of order 1, one of order 2
-//! list    of the blocks whose largest free run has the same order, 0 to 6
+//! list    blocks whose largest free run has the same order; one list for each order, 0 to 6
 //! ```
 //!
-//! A run is free if all of its bits are set. Freeing a run only sets its bits: two free neighbours
-//! are a larger free run without being merged. A request takes a block whose largest free run is
-//! just large enough, and in that block the smallest run that fits, so that large runs last. This
-//! is a buddy allocator without the bookkeeping of splits and merges.
+//! A run is free if all of its bits are set. Freeing a run sets the run's bits and needs no merge,
+//! because two free neighbours already form a larger free run. `allocate` takes a block whose
+//! largest free run is no larger than necessary, and in that block the smallest run that fits, so
+//! that large runs last.
 
 use nowait_sys::memory::PAGE_SIZE;
 
-/// Bytes of a frame: as many as of a page.
+/// Bytes of a frame, equal to the page size.
 pub const FRAME_BYTES: usize = PAGE_SIZE;
 
 /// The largest order: 2^6 frames, 256 KiB.
@@ -23,7 +23,7 @@ const FRAMES: u32 = 1 << ORDER_MAX;
 const ORDERS: usize = ORDER_MAX as usize + 1;
 const NONE: u32 = u32::MAX;
 
-/// The frames of a block at which a run of each order can begin, a bit each.
+/// For each order, a mask of the frames of a block at which a run of that order may begin.
 const ALIGNED: [u64; ORDERS] = [
     u64::MAX,
     0x5555_5555_5555_5555,
@@ -34,7 +34,7 @@ const ALIGNED: [u64; ORDERS] = [
     1,
 ];
 
-/// The free frames of a pool, by number.
+/// The allocator of the frames of a pool. Frames are numbered from 0.
 #[derive(Debug)]
 pub(crate) struct Buddy {
     blocks: Vec<Block>,
@@ -43,7 +43,8 @@ pub(crate) struct Buddy {
     free: u64,
 }
 
-/// 64 frames, and the block's place in the list of its largest free run.
+/// The free frames of a block, and its links in the list of blocks whose largest free run has the
+/// same order.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     free: u64,
@@ -64,14 +65,16 @@ impl Buddy {
             let free = lowest_bits((frames - number * FRAMES).min(FRAMES));
             buddy.blocks.push(Block { free, next: NONE, previous: NONE });
         }
-        // Lists are stacks: the first block is to be used first.
+        // `link` puts a block at the front of its list: after this loop the first block is in
+        // front.
         for number in (0..blocks).rev() {
             buddy.link(number);
         }
         buddy
     }
 
-    /// Takes a run of 2^`order` frames and returns its first; `None`: no run is large enough.
+    /// Takes a free run of 2^`order` frames, and returns the number of its first frame. `None`: no
+    /// free run is large enough.
     pub(crate) fn allocate(&mut self, order: u32) -> Option<u32> {
         let mut lists = self.heads[order as usize..].iter();
         let number = *lists.find(|head| **head != NONE)?;
@@ -84,7 +87,7 @@ impl Buddy {
         Some(number * FRAMES + start)
     }
 
-    /// Gives back a run that `allocate` returned.
+    /// Frees a run that `allocate` returned for the same `order`.
     pub(crate) fn free(&mut self, first: u32, order: u32) {
         let (number, start) = (first / FRAMES, first % FRAMES);
         let run = lowest_bits(1 << order) << start;
@@ -96,7 +99,6 @@ impl Buddy {
         self.link(number);
     }
 
-    /// Returns how many frames are free.
     pub(crate) fn free_frames(&self) -> u64 {
         self.free
     }
@@ -136,17 +138,18 @@ fn lowest_bits(count: u32) -> u64 {
     u64::MAX >> (64 - count)
 }
 
-/// Returns a bit for each free run of `order`, at its first frame.
+/// Returns a mask with a bit for each aligned free run of `order`, at its first frame.
 fn runs(free: u64, order: u32) -> u64 {
     (0..order).fold(free, |runs, half| runs & (runs >> (1 << half))) & ALIGNED[order as usize]
 }
 
-/// Returns the order of the largest free run.
+/// Returns the order of the largest free run; `None` if no frame is free.
 fn largest(free: u64) -> Option<usize> {
     (0..=ORDER_MAX).rev().find(|order| runs(free, *order) != 0).map(|order| order as usize)
 }
 
-/// Returns the first frame of the smallest free run that holds a run of `order`; there must be one.
+/// Returns the first frame of the smallest free run that contains a run of `order`. The caller
+/// makes sure that there is one.
 fn tightest(free: u64, order: u32) -> u32 {
     for larger in order..ORDER_MAX {
         let parents = runs(free, larger + 1);
@@ -194,7 +197,7 @@ mod tests {
         buddy.free(run, 0);
     }
 
-    /// Miri takes a second for what a processor does in a millisecond.
+    /// Smaller under Miri, which runs about a thousand times slower.
     const FRAMES_MAX: u32 = if cfg!(miri) { 130 } else { 300 };
     const STEPS_MAX: usize = if cfg!(miri) { 30 } else { 200 };
 

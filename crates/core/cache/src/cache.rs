@@ -26,13 +26,12 @@ pub struct Cache {
     mappings: Mutex<Registry>,
     /// Operations that wait until fewer frames are dirty.
     pub(crate) progress: Room,
-    /// I/Os in flight.
     pub(crate) ios: Mutex<IoTable>,
     /// The files of the cache, in which writeback looks for dirty pages.
     pub(crate) files: Mutex<Vec<Weak<CachedFile>>>,
-    /// The eviction policy, which chooses the folio that leaves next. It has the folios that are in
-    /// a tree, by the numbers of their first frames, except those that a thread is just adding or
-    /// trying to evict.
+    /// The eviction policy, which chooses the next folio to evict. It knows the folios that are in
+    /// a tree, by the numbers of their first frames, except while a thread adds, removes or evicts
+    /// a folio.
     pub(crate) policy: Mutex<S3Fifo>,
     pub(crate) pages_read: AtomicU64,
     pub(crate) pages_written: AtomicU64,
@@ -41,14 +40,14 @@ pub struct Cache {
     reads_missed: AtomicU64,
 }
 
-/// Counts of the requests to a cache, and of its requests to devices.
+/// Counts of the requests to a cache, and of the cache's requests to devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoCounts {
     /// Pages that the cache asked devices to read, readahead included.
     pub pages_read: u64,
-    /// Pages written.
+    /// Pages that devices have written.
     pub pages_written: u64,
-    /// Flushes started.
+    /// Flushes that the cache has started.
     pub flushes: u64,
     /// Reads that found all of their pages in the cache.
     pub reads_cached: u64,
@@ -56,7 +55,7 @@ pub struct IoCounts {
     pub reads_missed: u64,
 }
 
-/// The mappings by number, counted from one.
+/// The mappings of a cache by number, counted from one.
 #[derive(Debug, Default)]
 struct Registry {
     mappings: Vec<Option<Weak<Mapping>>>,
@@ -64,8 +63,8 @@ struct Registry {
 }
 
 impl Cache {
-    /// Makes a cache of `bytes`, rounded up to a multiple of 2 MiB. Memory is taken from the
-    /// system as it is used.
+    /// Makes a cache of `bytes`, rounded up to a multiple of 2 MiB. The system provides the memory
+    /// when the cache first touches it.
     ///
     /// # Errors
     /// `ENOMEM`: no memory or address space. `EINVAL`: zero, or 16 TiB and more.
@@ -73,8 +72,8 @@ impl Cache {
         Ok(Cache::over(Frames::new(bytes)?))
     }
 
-    /// Makes a cache of `frames` frames, for tests and simulations: a small cache soon runs out of
-    /// frames.
+    /// Makes a cache of `frames` frames, for tests and simulations, which need small caches that
+    /// soon run out of frames.
     ///
     /// # Panics
     /// The system has no memory for it.
@@ -102,8 +101,8 @@ impl Cache {
         })
     }
 
-    /// Limits how many bios are in flight on each device; the others wait for the end of one. The
-    /// maker of the cache calls it.
+    /// Limits how many bios of each kind are in flight on each device; further ones wait until one
+    /// of the same kind ends. The maker of the cache calls it.
     pub fn limit_in_flight(&self, most: InFlightMax) {
         self.ios.lock().most = most;
     }
@@ -113,12 +112,12 @@ impl Cache {
         &self.frames
     }
 
-    /// Returns how often operations waited for folios, and were kicked.
+    /// Returns how many wait entries operations left for folios, and how many of these were kicked.
     pub fn wait_counts(&self) -> WaitCounts {
         self.waits.counts()
     }
 
-    /// Returns the counts of pages read and written, flushes, and reads so far.
+    /// Returns the counts of pages read and written, of flushes, and of reads so far.
     pub fn io_counts(&self) -> IoCounts {
         IoCounts {
             pages_read: self.pages_read.load(Relaxed),
@@ -130,13 +129,13 @@ impl Cache {
     }
 
     /// Adds to the counts of reads that found all of their pages cached, and of reads that missed a
-    /// page. A caller with many reads adds several at once, because all threads share the counters.
+    /// page. The caller should add several reads at once, because all threads share the counters.
     pub fn count_reads(&self, cached: u64, missed: u64) {
         self.reads_cached.fetch_add(cached, Relaxed);
         self.reads_missed.fetch_add(missed, Relaxed);
     }
 
-    /// Returns how many nodes the trees of all mappings have: 64 slots each.
+    /// Returns how many nodes the trees of all mappings have. A node has 64 slots.
     pub fn tree_nodes(&self) -> usize {
         self.nodes.in_use()
     }
@@ -146,8 +145,8 @@ impl Cache {
         self.dirt.dirty()
     }
 
-    /// Returns how many frames are dirty, without frames whose writeback is in flight or has
-    /// failed.
+    /// Returns how many frames are dirty, less those whose writeback is in flight, and less those
+    /// whose writeback has failed. A frame of both kinds is subtracted twice.
     pub fn unwritten_frames(&self) -> u64 {
         let under_way = self.dirt.writing() + self.dirt.failed();
         self.dirt.dirty().saturating_sub(under_way)
@@ -159,7 +158,7 @@ impl Cache {
         self.mappings.lock().mappings.get(at)?.as_ref()?.upgrade()
     }
 
-    /// Makes a mapping with a number above zero that no other mapping has.
+    /// Makes a mapping with a number above zero that no other living mapping has.
     pub(crate) fn register(&self, make: impl FnOnce(u32) -> Arc<Mapping>) -> Arc<Mapping> {
         let mut registry = self.mappings.lock();
         let number = registry.vacant.pop().unwrap_or_else(|| {
@@ -178,9 +177,9 @@ impl Cache {
         registry.vacant.push(number);
     }
 
-    /// Evicts a folio and frees it. Returns `false` if it is pinned, locked, dirty, being written
-    /// or in no tree. `id` may be any number of the pool. Takes the lock of the folio's mapping,
-    /// and then the lock of the policy.
+    /// Evicts a folio and frees it. Returns `false` if the folio is pinned, locked, dirty, under
+    /// writeback or in no tree. `id` may be any number of the pool. The caller holds no lock of the
+    /// cache.
     pub fn evict(&self, id: FolioId) -> bool {
         if self.frames.folio(id).try_hold().is_none() {
             return false;

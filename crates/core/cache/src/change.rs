@@ -2,19 +2,20 @@
 //!
 //! The steps of a change:
 //!
-//! 1. close the gate, so that no page of the changed part is read into the cache
-//! 2. a cut locks all folios from the new end on; another change writes the dirty pages and removes
-//!    all pages
-//! 3. the caller changes the file
-//! 4. `finish`: a cut removes the locked folios; open the gate
+//! 1. The change closes the gate, so that no operation reads a page of the changed part into the
+//!    cache.
+//! 2. A cut locks all folios from the new end on. Another change writes all dirty pages and removes
+//!    all folios.
+//! 3. The caller changes the file.
+//! 4. `finish` removes the folios that a cut has locked, and opens the gate.
 //!
 //! Meanwhile no request changes a page of the changed part, so no write is lost. The pages beyond a
 //! cut stay in the cache, dirty and locked, until the file itself is shorter. Otherwise a sync
-//! could succeed without having written them, and a crash before the cut would lose them. If a cut
-//! fails, everything stays as it was.
+//! could succeed without having written them, and a crash before the cut would lose them. If the
+//! caller cannot cut the file, these pages stay as they were.
 //!
-//! A write that has copied a part when a change begins starts again after the change, so that the
-//! whole write takes place after it.
+//! If a write has copied only a part when a change begins, it copies all of its bytes again after
+//! the change, so that the whole write takes place after the change.
 
 use crate::FRAME_BYTES;
 use crate::copy;
@@ -30,17 +31,17 @@ use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
 
 /// A change in progress. Dropping it before [`Change::finish`] unlocks its folios and opens the
-/// gate, and leaves the file as it was.
+/// gate, and leaves the size as it was.
 #[derive(Debug)]
 pub struct Change {
     file: Arc<CachedFile>,
     kind: Kind,
-    /// `true`: this change has closed the gate.
+    /// `true`: this change has closed the gate, and not opened it yet.
     closed: bool,
-    /// The folios that this change has locked, and the page up to which it has locked all.
+    /// The folios that this change has locked, and the page before which it has locked all.
     locked: Vec<FolioId>,
     at: u64,
-    /// The operation that writes the dirty folios of the range.
+    /// The operation that writes the dirty pages of the file.
     sync: Option<SyncOperation>,
 }
 
@@ -56,7 +57,8 @@ impl Change {
         Change::new(file, Kind::Cut(size), size / FRAME_BYTES as u64)
     }
 
-    /// Makes a change of any kind, anywhere in the file.
+    /// Makes a change of any kind, anywhere in the file. The caller carries the change out past the
+    /// cache.
     pub fn outside(file: &Arc<CachedFile>) -> Change {
         Change::new(file, Kind::Outside, 0)
     }
@@ -68,8 +70,7 @@ impl Change {
     /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. When it returns
     /// `Done(Ok(0))`, the caller may change the file.
     ///
-    /// A change of any kind ([`Change::outside`]) ends with an error if a page could not be
-    /// written.
+    /// [`Change::outside`] ends with an error if a page could not be written; a cut does not fail.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         let file = self.file.clone();
         let mapping = file.mapping();
@@ -82,8 +83,8 @@ impl Change {
         }
     }
 
-    /// Closes the gate, after other changes have opened it. Returns `false` if it has to wait for
-    /// them: a wait entry was left.
+    /// Closes the gate and returns `true`, unless another change has closed it. In that case leaves
+    /// a wait entry for the end of the other change, and returns `false`.
     fn close(&mut self, mapping: &Mapping, wait: &dyn Fn() -> WaitEntry) -> bool {
         while !self.closed {
             self.closed = mapping.close(self.at);
@@ -101,7 +102,7 @@ impl Change {
                 Err(busy) => busy,
             };
             // The bytes of this folio are lent. A loan may last, and its holder may read the file
-            // meanwhile, so the change unlocks its folios until the loan ends.
+            // meanwhile. So the change unlocks its folios and opens the gate until the loan ends.
             if busy.reason == Reason::Returned {
                 self.release();
                 self.at = size / FRAME_BYTES as u64;
@@ -143,7 +144,7 @@ impl Change {
         }
     }
 
-    /// Ends the change: the file has been changed, and is `size` bytes long now.
+    /// Ends the change. The caller has changed the file, which is `size` bytes long now.
     pub fn finish(mut self, size: u64) {
         self.file.set_size(size);
         let mut woken = Vec::new();
@@ -154,7 +155,8 @@ impl Change {
         if let Some(id) = first {
             let pin = self.file.mapping().pin_own(id);
             let (memory, len) = pin.at(size);
-            // SAFETY: the folio's memory, locked by this change, from byte `size` on.
+            // SAFETY: the memory from byte `size` on belongs to the folio, which this change has
+            // locked.
             unsafe { copy::zero(memory, len) };
             let kept =
                 Pages::of_bytes(0, (size - pin.folio().index() * FRAME_BYTES as u64) as usize);
@@ -166,8 +168,8 @@ impl Change {
         // `drop` opens the gate.
     }
 
-    /// Returns `true` if the folio begins before the new end: it stays, and `finish` zeroes its
-    /// bytes after the end.
+    /// Returns `true` if the folio begins before the new end. Such a folio stays, and `finish`
+    /// zeroes its bytes after the end.
     fn begins_before(&self, id: FolioId, size: u64) -> bool {
         let folio = self.file.cache().frames().folio(id);
         folio.index() * (FRAME_BYTES as u64) < size

@@ -1,23 +1,24 @@
-//! The one place where the library copies bytes between the cache and memory of the application.
+//! The functions by which the cache copies bytes from and to memory of the application.
 //!
-//! The application may change its buffer while the library reads it, and other threads may change a
-//! page while it is copied out. read(2) and write(2) allow both: the result is a mix of old and new
-//! bytes, not undefined behaviour. The copies are therefore `memcpy`, whole or in pieces, on raw
-//! addresses, and no reference to such memory exists. Only lent bytes, which do not change, have
-//! references (`lend.rs`).
+//! The application may change its buffer while the cache reads it, and other threads may change a
+//! page while the cache copies from it. read(2) and write(2) allow both: the result is a mix of old
+//! and new bytes, not undefined behaviour. The copies are therefore `memcpy`, whole or in pieces,
+//! on raw addresses, and the cache makes no reference to such memory. Only lent bytes, which do not
+//! change, have references (`lend.rs`).
 
 use crate::primitives::{SeqCst, compiler_fence};
 use nowait_block::Segments;
 
-/// Some processors compare only the low twelve bits of addresses: a load seems to depend on a store
-/// made 4 KiB away just before, and waits (4K aliasing). A copy upwards meets that in each step if
-/// its target is a few bytes above its source, modulo 4096. Large blocks of glibc's malloc begin 16
-/// bytes past a page boundary, folios on one.
+/// Some processors compare only the low twelve bits of addresses. If a store was made 4 KiB away
+/// just before, a load seems to depend on that store, and waits (4K aliasing). An upward copy meets
+/// this in each step if its target is a few bytes above its source, modulo 4096. Large blocks of
+/// glibc's malloc begin 16 bytes past a page boundary, folios begin on one.
 const ALIAS_BYTES: usize = 4096;
-/// Distances upwards, in bytes, that make a copy slow (docs/decisions/0050-copies-downwards.md).
+/// Distances of target minus source, in bytes modulo 4096, at which a copy is slow
+/// (docs/decisions/0050-copies-downwards.md).
 const ALIASED: core::ops::Range<usize> = 1..32;
-/// From here on glibc's memcpy uses `rep movsb`, upwards; below it copies downwards itself where
-/// the addresses alias.
+/// The length from which on glibc's memcpy uses `rep movsb`, which copies upwards. Shorter copies
+/// go downwards in glibc itself if the addresses alias.
 const STRING_BYTES: usize = 2112;
 /// The bytes that glibc's memcpy loads before it stores any of them.
 const PIECE_BYTES: usize = 256;
@@ -29,21 +30,21 @@ const PIECE_BYTES: usize = 256;
 /// until the call returns; they do not overlap.
 #[inline]
 pub unsafe fn to_user(folio: *const u8, user: *mut u8, len: usize) {
-    // SAFETY: promised above.
+    // SAFETY: the caller promises this.
     unsafe { copy(folio, user, len) };
 }
 
 /// Copies `len` bytes from the application to a folio.
 ///
 /// # Safety
-/// As for [`to_user`]; the folio is locked by the caller.
+/// As for [`to_user`]; also, the caller has locked the folio.
 #[inline]
 pub unsafe fn from_user(folio: *mut u8, user: *const u8, len: usize) {
-    // SAFETY: promised above.
+    // SAFETY: the caller promises this.
     unsafe { copy(user, folio, len) };
 }
 
-/// Copies by `memcpy`, whole or in pieces, the last piece first: then each load is below all
+/// Copies by `memcpy`, whole or in pieces. The last piece comes first: then each load is below all
 /// earlier stores.
 ///
 /// # Safety
@@ -54,9 +55,10 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     if goes_in_pieces(from.addr(), to.addr(), len) {
         while left > PIECE_BYTES {
             left -= PIECE_BYTES;
-            // SAFETY: `left + PIECE_BYTES <= len`: both parts lie inside what the caller promised.
+            // SAFETY: `left + PIECE_BYTES <= len`, so both parts lie inside the memory that the
+            // caller promised.
             unsafe { core::ptr::copy_nonoverlapping(from.add(left), to.add(left), PIECE_BYTES) };
-            // Keeps the compiler from making one copy of all; only speed depends on that.
+            // Keeps the compiler from making one copy of all pieces. Only speed depends on that.
             compiler_fence(SeqCst);
         }
     }
@@ -64,7 +66,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     unsafe { core::ptr::copy_nonoverlapping(from, to, left) };
 }
 
-/// Returns `true` if memcpy would wait for its own stores. Other C libraries were not measured.
+/// Returns `true` if one memcpy would wait for its own stores. Only glibc on x86-64 was measured.
 #[inline]
 fn goes_in_pieces(from: usize, to: usize, len: usize) -> bool {
     cfg!(all(target_arch = "x86_64", target_env = "gnu"))
@@ -75,9 +77,9 @@ fn goes_in_pieces(from: usize, to: usize, len: usize) -> bool {
 /// Fills `len` bytes of a folio with zeroes.
 ///
 /// # Safety
-/// The memory is valid for `len` bytes, and the folio locked by the caller.
+/// The memory is valid for `len` bytes, and the caller has locked the folio.
 pub unsafe fn zero(folio: *mut u8, len: usize) {
-    // SAFETY: promised above.
+    // SAFETY: the caller promises this.
     unsafe { folio.write_bytes(0, len) };
 }
 
@@ -93,43 +95,45 @@ impl User {
     /// Makes the value from the segments of a request.
     ///
     /// # Safety
-    /// The segments are valid until the value is dropped; for writing if [`User::copy_to_user`] is
-    /// called.
+    /// The segments are valid for reads until the value is dropped; also for writes if
+    /// [`User::copy_to_user`] is called.
     pub unsafe fn new(segments: Segments) -> User {
         User { segments, segment: 0, inside: 0 }
     }
 
-    /// Returns the length of all segments, in bytes.
+    /// Returns the length of all segments together, in bytes.
     pub fn len(&self) -> usize {
         self.segments.len()
     }
 
-    /// Returns `true` if there are no bytes.
+    /// Returns `true` if the segments have no bytes.
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    /// Begins again with the first byte.
+    /// Makes the next copy begin again with the first byte of the first segment.
     pub(crate) fn rewind(&mut self) {
         (self.segment, self.inside) = (0, 0);
     }
 
-    /// Copies the next `len` bytes from a folio.
+    /// Copies the next `len` bytes of the application from a folio.
     ///
     /// # Safety
-    /// `folio` is pinned memory, valid for `len` bytes.
+    /// `folio` is pinned memory, valid for `len` bytes. At least `len` bytes are left in the
+    /// segments.
     pub unsafe fn copy_to_user(&mut self, folio: *const u8, len: usize) {
         self.pieces(len, |user, done, len| {
-            // SAFETY: promised by the caller here, and to `new`; a folio is no memory of the
-            // application.
+            // SAFETY: the callers of this function and of `new` promise this. A folio is no memory
+            // of the application, so the two do not overlap.
             unsafe { to_user(folio.add(done), user, len) };
         });
     }
 
-    /// Copies the next `len` bytes to a folio.
+    /// Copies the next `len` bytes of the application to a folio.
     ///
     /// # Safety
-    /// `folio` is memory locked by the caller, valid for `len` bytes.
+    /// The caller has locked the folio, whose memory `folio` is valid for `len` bytes. At least
+    /// `len` bytes are left in the segments.
     pub unsafe fn copy_from_user(&mut self, folio: *mut u8, len: usize) {
         self.pieces(len, |user, done, len| {
             // SAFETY: as above.
@@ -137,7 +141,8 @@ impl User {
         });
     }
 
-    /// Calls `copy` for each piece of the next `len` bytes that lies in one segment.
+    /// Cuts the next `len` bytes into pieces that each lie in one segment, and calls `copy` for
+    /// each piece.
     fn pieces(&mut self, len: usize, mut copy: impl FnMut(*mut u8, usize, usize)) {
         let mut done = 0;
         while done < len {

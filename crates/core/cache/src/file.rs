@@ -1,4 +1,4 @@
-//! A cached file: its mapping, its sizes, and the way of bios to it.
+//! A cached file: its mapping, its sizes, and the open files through which bios reach it.
 
 use crate::cache::Cache;
 use crate::flush::{Flush, SyncLevel};
@@ -12,43 +12,44 @@ use nowait_sys::Errno;
 /// An open file as a bio names it.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The number, in the table of the thread that commits.
+    /// The descriptor's number, valid in the descriptor table of the thread that commits the bio.
     pub fd: i32,
-    /// Set if only the thread that does the work knows the number; overrides `fd`.
+    /// Overrides `fd`; set if only the thread that carries out the bio knows the descriptor's
+    /// number.
     pub file: Option<Arc<dyn Descriptor>>,
 }
 
 /// How a cache reaches a file.
 #[derive(Clone, Debug)]
 pub struct Backing {
-    /// The file that reads and flushes use, opened with O_DIRECT if it takes direct requests of a
-    /// single frame.
+    /// The open file that reads and flushes use. It has O_DIRECT if the file takes direct requests
+    /// of a single frame.
     pub reads: Target,
-    /// The file that writes use; `None`: [`CachedFile::write_by`] will set it.
+    /// The open files that writes use; `None`: the owner will set them by [`CachedFile::write_by`].
     pub writes: Option<Writes>,
     /// The number that identifies the file's device.
     pub device: u64,
-    /// Alignment that direct requests need, in bytes; a power of two, at most 4096.
+    /// The alignment that direct requests need, in bytes: a power of two, at most 4096.
     pub block_bytes: u32,
 }
 
 /// The open files through which a cache writes a file.
 ///
 /// Whole blocks bypass the kernel's page cache if the file takes direct requests of a single frame.
-/// A last block that is not whole is written through the other open file with its exact length, so
-/// that the file is never longer than its logical size, also after a crash. (Writing the whole
-/// block and then truncating the file would show a longer file in between.) The kernel keeps both
-/// coherent, and a sync of either covers all writes.
+/// The cache writes a last block that is not whole through the other open file, with its exact
+/// length. So the file is never longer than its logical size, even after a crash. (Writing the
+/// whole block and then truncating the file would show a longer file in between.) The kernel keeps
+/// both open files coherent, and a sync of either covers all writes.
 #[derive(Clone, Debug)]
 pub struct Writes {
-    /// For whole blocks, opened with O_DIRECT if the file takes such requests.
+    /// For whole blocks; opened with O_DIRECT if the file takes such requests.
     pub direct: Target,
-    /// Opened without O_DIRECT, for the tail; the same as `direct` if that can write any length.
+    /// For the tail, opened without O_DIRECT; the same as `direct` if that can write any length.
     pub tail: Target,
 }
 
 impl Backing {
-    /// Makes a backing that reads, writes and flushes through `target`, of a file on device 0.
+    /// Makes a backing for a file on device 0, which reads, writes and flushes through `target`.
     pub fn of(target: &Target) -> Backing {
         let writes = Some(Writes { direct: target.clone(), tail: target.clone() });
         let block_bytes = crate::FRAME_BYTES as u32;
@@ -63,16 +64,16 @@ pub struct CachedFile {
     reads: Target,
     writes: Mutex<Option<Writes>>,
     block_bytes: u32,
-    /// The logical size in bytes. It includes bytes that are not on disk yet.
+    /// The logical size in bytes. It may include bytes that are not on disk yet.
     size: AtomicU64,
-    /// The bytes that the file on disk is known to have: its size at open, or the end of later
-    /// writes.
+    /// The number of bytes that the file on disk is known to have: its size when the cache opened
+    /// it, raised by later writes and set by changes that bypass the cache.
     disk_size: AtomicU64,
     pub(crate) flush: Flush,
 }
 
 impl CachedFile {
-    /// Makes a cached file of `size` bytes.
+    /// Makes a cached file of `size` bytes, and adds it to the files of the cache.
     pub fn new(cache: &Arc<Cache>, backing: Backing, size: u64) -> Arc<CachedFile> {
         let Backing { reads, writes, device, block_bytes } = backing;
         let file = Arc::new(CachedFile {
@@ -103,13 +104,13 @@ impl CachedFile {
         &self.reads
     }
 
-    /// Returns the open files for writes.
+    /// Returns the open files for writes; `None` if the owner has not set them.
     pub fn writes(&self) -> Option<Writes> {
         self.writes.lock().clone()
     }
 
-    /// Sets the open files for writes, before any page of the file is dirty; `None` only when no
-    /// page is dirty. Returns the previous ones.
+    /// Sets or removes the open files for writes; returns the previous ones. The owner sets them
+    /// before any page of the file is dirty, and removes them only while no page is dirty.
     pub fn write_by(&self, writes: Option<Writes>) -> Option<Writes> {
         core::mem::replace(&mut *self.writes.lock(), writes)
     }
@@ -125,42 +126,44 @@ impl CachedFile {
         self.size.load(Acquire)
     }
 
-    /// Returns how many bytes the file on disk is known to have; the bytes after them are zeroes.
+    /// Returns how many bytes the file on disk is known to have. The cache takes bytes after them
+    /// as zeroes.
     pub fn disk_size(&self) -> u64 {
         self.disk_size.load(Acquire)
     }
 
-    /// Makes the file at least `size` bytes long. Reads there return zeroes.
+    /// Raises the logical size to `size` bytes if it is smaller. Bytes that no write has set are
+    /// zeroes.
     pub(crate) fn grow(&self, size: u64) {
-        // Mostly the file is as long already. A plain load leaves the cache line shared with other
-        // processors, and does not wait until the bytes just copied are stored, as an atomic change
-        // would.
+        // Usually the file is as long already. A plain load leaves the cache line shared with other
+        // processors. An atomic change would also wait until the bytes just copied are stored.
         if self.size.load(Acquire) < size {
             self.size.fetch_max(size, AcqRel);
         }
     }
 
-    /// Records that the file on disk has been written up to byte `end`.
+    /// Records that the file on disk has at least `end` bytes.
     pub(crate) fn grown_on_disk(&self, end: u64) {
         self.disk_size.fetch_max(end, AcqRel);
     }
 
-    /// Reads folios that the caller has locked, in ascending order, with one bio for each run of
-    /// adjoining folios. Bytes behind the end of the file need no bio: they are zero.
+    /// Starts reading folios that the caller has locked, in ascending order, with one I/O for each
+    /// run of adjoining folios, and puts the bios on `plug`. A run behind the end of the file on
+    /// disk needs no bio: it is zeroed at once.
     pub fn fill(self: &Arc<Self>, ids: &[FolioId], plug: &mut Vec<Bio>) {
         let mut woken = Vec::new();
         self.cache().runs(ids, |run| self.cache().start_fill(self, run, plug, &mut woken));
         woken.into_iter().for_each(WaitEntry::wake);
     }
 
-    /// Writes the dirty pages of `run`, a run of adjoining folios whose writeback the caller has
-    /// started.
+    /// Starts writing the dirty pages of `run`, and puts the bios on `plug`. The folios of `run`
+    /// adjoin, and the caller has started their writeback.
     pub fn write_back(self: &Arc<Self>, run: &[FolioId], plug: &mut Vec<Bio>) {
         self.write_back_to(SyncLevel::WriteOnly, run, plug);
     }
 
-    /// Like [`CachedFile::write_back`]; `durable` is how durable the data must be when the
-    /// writeback ends.
+    /// Like [`CachedFile::write_back`]. When the writeback ends, its data are as durable as
+    /// `durable` says.
     pub(crate) fn write_back_to(
         self: &Arc<Self>,
         durable: SyncLevel,
@@ -171,13 +174,14 @@ impl CachedFile {
     }
 
     /// Records that a write which bypassed the cache has written up to byte `end`: the file is at
-    /// least so long. A direct write calls it before it unlocks its range.
+    /// least that long. The caller still keeps other requests out of the write's range.
     pub fn written_past(&self, end: u64) {
         self.grown_on_disk(end);
         self.grow(end);
     }
 
-    /// Sets the logical size and the size on disk. Nothing else changes them meanwhile.
+    /// Sets the logical size and the size on disk. The caller makes sure that no operation changes
+    /// them meanwhile.
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Release);
         self.disk_size.store(size, Release);
@@ -188,15 +192,16 @@ impl CachedFile {
         self.mapping.has_dirt()
     }
 
-    /// Returns the error by which written data may be lost, or is lost: a flush of the device
-    /// failed, or the cache dropped data that it could not write. Each sync returns this error.
+    /// Returns the error because of which written data may be lost: a flush of the device or a
+    /// durable write failed, or the cache dropped data that it could not write. Each sync that
+    /// needs a flush returns this error.
     pub fn lost(&self) -> Option<Errno> {
         self.flush.lost_by()
     }
 
-    /// Forgets the error that [`CachedFile::lost`] returns. Until then each sync fails, because
-    /// data may be lost. The owner of the file calls it after it has written the file anew, or has
-    /// given it up.
+    /// Forgets the error that [`CachedFile::lost`] returns. Until then each sync that needs a flush
+    /// fails, because data may be lost. The owner of the file calls it after it has written the
+    /// file anew, or has given the file up.
     pub fn forgive(&self) {
         self.flush.forgive();
     }

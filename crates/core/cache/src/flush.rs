@@ -1,7 +1,7 @@
 //! Group commit: one flush of the device serves all syncs of a file that wait for it.
 //!
-//! A sync needs a flush that *starts* after its data was written. A sync that finds a flush running
-//! waits for the next one; the first sync that is kicked starts it for all.
+//! A sync needs a flush that *starts* after the sync's data was written. A sync that finds a flush
+//! running waits for its end. The first of the kicked syncs then starts the next flush for all.
 
 use crate::mistake::{Mistake, makes};
 use crate::primitives::Mutex;
@@ -12,14 +12,14 @@ use nowait_sys::{
     mistake::{self as planted, Mistake as Planted},
 };
 
-/// The data that a sync makes durable besides the pages of its range.
+/// The guarantee that a sync gives when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SyncLevel {
-    /// Nothing: the pages are written, the device may still cache them (sync_file_range(2)).
+    /// The pages of its range are written; the device may still cache them (sync_file_range(2)).
     WriteOnly,
-    /// The data (fdatasync(2), O_DSYNC).
+    /// The data are durable (fdatasync(2), O_DSYNC).
     Data,
-    /// Data and metadata (fsync(2), O_SYNC).
+    /// Data and metadata are durable (fsync(2), O_SYNC).
     All,
 }
 
@@ -30,20 +30,20 @@ pub(crate) struct Flush(Mutex<Book>);
 #[derive(Debug, Default)]
 struct Book {
     running: bool,
-    /// Flushes started so far; the number of the last one.
+    /// The number of flushes started so far, which is also the number of the last one.
     started: u64,
-    /// The number of the last flush that ended, of any kind, and of the last one that covered
-    /// metadata, too.
+    /// `ended_data` is the number of the last flush that ended, `ended_all` the number of the last
+    /// one that covered metadata, too.
     ended_data: u64,
     ended_all: u64,
-    /// A sync waits for a flush of metadata.
+    /// `true`: the next flush to start must cover metadata, because a sync waits for that.
     wants_all: bool,
-    /// The error of a flush that failed, after which any data written before may be lost, or of
-    /// data that was dropped.
+    /// The first error because of which written data may be lost: of a flush, of a durable write,
+    /// or of data that the cache dropped.
     error: Option<Errno>,
     /// `true`: since the last flush began, a bio has written data without making it durable itself.
     unflushed: bool,
-    /// The number of failed writes.
+    /// The number of writes of the file that have failed.
     failures: u64,
     waiting: Vec<WaitEntry>,
 }
@@ -57,16 +57,17 @@ impl Default for Flush {
 /// The next step of a sync.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// The sync is over: the data are durable, or never will be.
+    /// The sync is over: the data are durable or, if there is an error, may be lost.
     Over(Result<(), Errno>),
-    /// The flush has the caller's wait entry.
+    /// A flush is running, whose end kicks the caller's wait entry.
     Wait,
-    /// The flush has the caller's wait entry; the caller starts this flush.
+    /// The caller starts this flush, whose end kicks the caller's wait entry.
     Start(BioOp),
 }
 
 impl Flush {
-    /// Joins the flush with number `ticket`. `None`: joins the next flush, and sets `ticket`.
+    /// Joins the flush with number `ticket`. If `ticket` is `None`, first sets it to the number of
+    /// the next flush to start.
     pub(crate) fn join(
         &self,
         ticket: &mut Option<u64>,
@@ -93,7 +94,7 @@ impl Flush {
         Turn::Start(if all { BioOp::Fsync } else { BioOp::Fdatasync })
     }
 
-    /// Ends the running flush. Adds the entries that wait for a flush to `woken`.
+    /// Ends the running flush. Adds all entries that wait for a flush to `woken`.
     pub(crate) fn end(&self, op: BioOp, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         let mut book = self.0.lock();
         book.running = false;
@@ -101,21 +102,23 @@ impl Flush {
         if op == BioOp::Fsync {
             book.ended_all = book.started;
         }
-        // The error stays: a later flush that succeeds does not bring back the data that this one
+        // The error stays: a later flush that succeeds does not bring back the data that this flush
         // lost.
         book.error = book.error.or(result.err().filter(|_| !planted::makes(Planted::ForgetError)));
         woken.append(&mut book.waiting);
     }
 
-    /// Records that a bio wrote data which the device may still have in its cache.
+    /// Records that a bio wrote data without a flush, so the device may still have them in its
+    /// cache.
     pub(crate) fn written(&self) {
         self.0.lock().unflushed = true;
     }
 
-    /// Records that a write failed which should have made its data `durable`.
+    /// Records that a write failed whose bios were to be `durable`.
     ///
-    /// If the bio includes a flush, the flush may have failed. The cache writes the bio's pages
-    /// again, but data that other writes had left in the device's cache may be lost.
+    /// If a bio includes a flush, the flush may have failed. The pages of the bio normally stay
+    /// dirty, and the cache can write them again. But data that other writes had left in the
+    /// device's cache may be lost.
     pub(crate) fn write_failed(&self, durable: SyncLevel, errno: Errno) {
         let mut book = self.0.lock();
         book.failures += 1;
@@ -132,17 +135,17 @@ impl Flush {
         book.error = book.error.or(Some(errno));
     }
 
-    /// Returns the error by which data may be lost, or is lost.
+    /// Returns the error because of which written data may be lost.
     pub(crate) fn lost_by(&self) -> Option<Errno> {
         self.0.lock().error
     }
 
-    /// Returns how many writes have failed so far.
+    /// Returns how many writes of the file have failed so far.
     pub(crate) fn failures(&self) -> u64 {
         self.0.lock().failures
     }
 
-    /// Forgets the error of [`Flush::lost_by`]: the data was written again, or given up on purpose.
+    /// Forgets the error that [`Flush::lost_by`] returns.
     pub(crate) fn forgive(&self) {
         self.0.lock().error = None;
     }

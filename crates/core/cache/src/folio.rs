@@ -1,26 +1,26 @@
 //! The header of a folio: a run of frames that holds consecutive pages of one file.
 //!
-//! One word of state holds everything that may change while other threads look at the folio:
+//! One word of 64 bits holds the state of the folio:
 //!
 //! | bits | name | meaning |
 //! |---|---|---|
-//! | 0..24 | PINS | threads that use the memory now; above zero, the folio stays |
-//! | 24..26 | FREQUENCY | accesses since the eviction policy last looked, 0 to 3 |
-//! | 32 | LOCKED | an operation fills or changes the folio: a read in flight, a copy |
+//! | 0..24 | PINS | number of pins; while it is not zero, the memory is not reused |
+//! | 24..26 | FREQUENCY | counted accesses, 0 to 3; the eviction policy lowers the count |
+//! | 32 | LOCKED | an operation has locked the folio, to fill, change or cut it |
 //! | 33 | UPTODATE | the memory holds the file's bytes |
-//! | 34 | DIRTY | the memory is newer than the file |
-//! | 35 | WRITEBACK | the folio is being written to the file: its memory must not change |
+//! | 34 | DIRTY | a page is newer than the file, and no writeback is in progress |
+//! | 35 | WRITEBACK | the cache writes the folio to the file: its memory must not change |
 //! | 36 | ERROR | the last writeback failed and left the folio dirty, or the fill failed |
 //! | 37 | WAITERS | entries that wait for the folio may lie in the wait queues |
-//! | 38 | MARKER | the access that finds this bit starts the next readahead |
-//! | 39 | DETACHED | the folio is out of its tree; the thread that drops the last pin frees it |
-//! | 40 | FROZEN | the folio is free or about to be, and cannot be pinned |
-//! | 41..57 | GUARDS | loans of the memory: it must not change meanwhile |
+//! | 38 | MARKER | a read of an open file that finds this bit plans the next readahead |
+//! | 39 | DETACHED | the folio left its tree while pinned; the drop of the last pin frees it |
+//! | 40 | FROZEN | the folio is free, about to be freed, or new; it cannot be pinned |
+//! | 41..57 | GUARDS | number of loans; while it is not zero, the memory must not change |
 //!
-//! Headers are never freed while the pool lives. So a look-up without a lock may read the header of
-//! a folio that is free, or that holds other pages by now. To notice that, the look-up first pins
-//! the folio and then compares its identity (mapping, index): the identity changes only while
-//! FROZEN is set, and a pinned folio cannot freeze.
+//! The pool frees no header while it lives. So a look-up without a lock may read the header of a
+//! folio that is free, or that holds other pages by now. To notice that, the look-up first pins the
+//! folio and then compares its identity (mapping, index). The identity changes only while FROZEN is
+//! set, and no thread freezes a folio that another thread has pinned.
 
 use crate::pages::Pages;
 use crate::primitives::{AcqRel, Acquire, AtomicU32, AtomicU64, Relaxed, Release, SeqCst};
@@ -43,7 +43,8 @@ const FROZEN: u64 = 1 << 40;
 const GUARD_ONE: u64 = 1 << 41;
 pub(crate) const GUARDS: u64 = ((1 << 16) - 1) << 41;
 
-/// The number of a folio: that of its first frame, counted from one; zero is "none" in the tree.
+/// The number of a folio: the number of its first frame, counted from one. A zero in a leaf of the
+/// tree means "no folio".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FolioId(NonZeroU32);
 
@@ -59,7 +60,7 @@ impl FolioId {
         NonZeroU32::new(number).map(FolioId)
     }
 
-    /// Returns the number, above zero, as the tree holds it.
+    /// Returns the number, which is above zero.
     #[inline]
     pub fn get(self) -> u32 {
         self.0.get()
@@ -83,7 +84,7 @@ impl State {
         self.0 & bits != 0
     }
 
-    /// Returns `true` if an operation fills or changes the folio.
+    /// Returns `true` if an operation has locked the folio.
     pub fn is_locked(self) -> bool {
         self.has(LOCKED)
     }
@@ -93,12 +94,13 @@ impl State {
         self.has(UPTODATE)
     }
 
-    /// Returns `true` if the folio is newer than the file.
+    /// Returns `true` if a page of the folio is newer than the file, and the folio is not under
+    /// writeback.
     pub fn is_dirty(self) -> bool {
         self.has(DIRTY)
     }
 
-    /// Returns `true` if the folio is being written to the file.
+    /// Returns `true` if the folio is under writeback.
     pub fn is_writeback(self) -> bool {
         self.has(WRITEBACK)
     }
@@ -113,12 +115,12 @@ impl State {
         self.has(MARKER)
     }
 
-    /// Returns `true` if the folio is not in a tree any more.
+    /// Returns `true` if the folio has left its tree while it was pinned.
     pub(crate) fn is_detached(self) -> bool {
         self.has(DETACHED)
     }
 
-    /// Returns `true` if the folio's memory is free, or about to be.
+    /// Returns `true` if the folio is free, about to be freed, or new and not yet in a tree.
     pub fn is_frozen(self) -> bool {
         self.has(FROZEN)
     }
@@ -128,12 +130,12 @@ impl State {
         (self.0 & PINS) as u32
     }
 
-    /// Returns `true` if the folio's bytes are lent out, and must not change.
+    /// Returns `true` if bytes of the folio are lent, and must not change.
     pub fn is_guarded(self) -> bool {
         self.has(GUARDS)
     }
 
-    /// Returns the accesses since the policy last looked, 0 to 3.
+    /// Returns the counter of accesses, 0 to 3.
     pub fn frequency(self) -> u32 {
         ((self.0 & FREQUENCY) / FREQUENCY_ONE) as u32
     }
@@ -159,8 +161,8 @@ impl core::fmt::Debug for State {
     }
 }
 
-/// The header of a folio: that of its first frame. Each frame has a header, as long as the pool
-/// lives.
+/// The header of a frame, which exists as long as the pool. The header of the first frame of a
+/// folio is the header of the folio.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(64)))]
 pub struct Folio {
@@ -168,14 +170,14 @@ pub struct Folio {
     index: AtomicU64,
     mapping: AtomicU32,
     order: AtomicU32,
-    /// Pages that are newer than the file, a bit for each: changed under LOCKED, or by the end of a
-    /// writeback under the lock of the mapping.
+    /// A bit for each page that is newer than the file. An operation that has locked the folio sets
+    /// bits. The end of a writeback, and the end of a cut, clear bits under the mapping's lock.
     dirty: AtomicU64,
     /// Runs of dirty pages whose writeback has not ended.
     runs: AtomicU32,
     /// The error of the last writeback that failed.
     errno: AtomicU32,
-    /// The number of ended writebacks of all folios that had this header.
+    /// The number of ended writebacks of all folios so far that had this header.
     written: AtomicU32,
     /// The folio's memory in models.
     #[cfg(loom)]
@@ -203,54 +205,60 @@ impl Folio {
         }
     }
 
-    /// Returns the state at this moment.
+    /// Returns the state of the folio at this moment.
     #[inline]
     pub fn state(&self) -> State {
         State(self.state.load(Acquire))
     }
 
-    /// Returns the index of its first page. Valid while pinned, or locked by the caller.
+    /// Returns the index of the folio's first page. Valid while the caller has pinned or locked the
+    /// folio.
     #[inline]
     pub fn index(&self) -> u64 {
         self.index.load(Relaxed)
     }
 
-    /// Returns the number of its mapping, 0: none. Valid while pinned.
+    /// Returns the number of the folio's mapping, 0: none. Valid while the caller has pinned the
+    /// folio.
     #[inline]
     pub fn mapping(&self) -> u32 {
         self.mapping.load(Relaxed)
     }
 
-    /// Returns its order: it has 2^order pages. Valid while the folio is pinned, or for its owner.
+    /// Returns the order of the folio, which has 2^order pages. Valid while the caller has pinned
+    /// or locked the folio, or owns it.
     #[inline]
     pub fn order(&self) -> u32 {
         self.order.load(Relaxed)
     }
 
-    /// Returns its number of pages.
+    /// Returns how many pages the folio has.
     #[inline]
     pub fn pages(&self) -> u64 {
         1 << self.order()
     }
 
-    /// Returns `true` if the folio holds page `index` of `mapping`. If it is `true` while the folio
-    /// is pinned, it stays so.
+    /// Returns `true` if the folio holds page `index` of `mapping`. While the folio is pinned, the
+    /// result does not change.
     #[inline]
     pub(crate) fn holds(&self, mapping: u32, index: u64) -> bool {
         self.mapping() == mapping && index >> self.order() == self.index() >> self.order()
     }
 
-    /// Returns why its last writeback failed.
+    /// Returns the error of the last writeback that failed. Valid if a page of the folio is newer
+    /// than the file and [`State::is_error`] is `true`.
     pub fn errno(&self) -> Errno {
         Errno::new(self.errno.load(Relaxed) as i32)
     }
 
-    /// Returns the count of ended writebacks: if it has changed, a writeback has ended meanwhile.
+    /// Returns the count of ended writebacks. If the results of two calls differ, a writeback has
+    /// ended in the meantime.
     pub fn written(&self) -> u32 {
         self.written.load(Acquire)
     }
 
-    /// Returns the pages that are newer than the file. Valid under LOCKED or WRITEBACK.
+    /// Returns the pages that are newer than the file. Valid while the folio is locked or under
+    /// writeback.
     pub fn dirty_pages(&self) -> Pages {
         Pages(self.dirty.load(Relaxed))
     }
@@ -259,68 +267,69 @@ impl Folio {
         Pages::range(0, self.pages() as u32)
     }
 
-    /// Adds dirty pages. The caller has locked the folio.
+    /// Adds pages to the dirty ones. The caller has locked the folio.
     #[inline]
     pub(crate) fn add_dirty(&self, pages: Pages) {
         self.dirty.store(self.dirty.load(Relaxed) | pages.0, Relaxed);
     }
 
-    /// Marks pages as clean; returns the pages that are still dirty. The caller holds the mapping's
-    /// lock.
+    /// Removes pages from the dirty ones; returns the pages that are still dirty. The caller holds
+    /// the mapping's lock.
     pub(crate) fn clean(&self, pages: Pages) -> Pages {
         let left = self.dirty_pages().without(pages);
         self.dirty.store(left.0, Relaxed);
         left
     }
 
-    /// Stores the number of runs of dirty pages in the writeback that begins. The caller holds the
-    /// mapping's lock.
+    /// Stores the number of runs of dirty pages that the new writeback has to write. The caller
+    /// holds the mapping's lock.
     pub(crate) fn begin_runs(&self) {
         let count = self.dirty_pages().runs_count();
         debug_assert!(count > 0, "a dirty folio has dirty pages");
         self.runs.store(count, Relaxed);
     }
 
-    /// Counts the end of a run of the writeback. Returns `true` if it was the last one. The caller
-    /// holds the mapping's lock.
+    /// Counts the end of a run of dirty pages. Returns `true` if it was the last run of the
+    /// writeback. The caller holds the mapping's lock.
     pub(crate) fn end_run(&self) -> bool {
         let left = self.runs.load(Relaxed) - 1;
         self.runs.store(left, Relaxed);
         left == 0
     }
 
-    /// Records the error of a failed writeback, before ERROR is set.
+    /// Stores the error of a failed writeback. The caller then sets ERROR.
     pub(crate) fn note_error(&self, errno: Errno) {
         self.errno.store(errno.raw() as u32, Relaxed);
     }
 
-    /// Counts the end of a writeback: after its outcome was stored, and before WRITEBACK is
-    /// cleared. So a thread that sees the new count also sees the outcome.
+    /// Counts the end of a writeback. The caller has stored the outcome before, and clears
+    /// WRITEBACK afterwards. So a thread that sees the new count also sees the outcome.
     pub(crate) fn note_written(&self) {
         self.written.fetch_add(1, Release);
     }
 
-    /// Sets the order of a folio that was just allocated: it is frozen, and belongs to the caller.
+    /// Sets the order of a frozen folio that the caller has just allocated.
     pub(crate) fn set_order(&self, order: u32) {
         self.order.store(order, Relaxed);
     }
 
-    /// Makes a frozen folio page `index` of `mapping`, with `bits` as its state. The folio belongs
-    /// to the caller, which has not put it into a tree yet.
+    /// Makes a frozen folio hold page `index` of `mapping`, and sets its state to `bits`. The folio
+    /// belongs to the caller, which has not put it into a tree yet.
     pub(crate) fn publish(&self, mapping: u32, index: u64, bits: u64) {
         self.mapping.store(mapping, Relaxed);
         self.index.store(index, Relaxed);
         self.dirty.store(0, Relaxed);
-        // Release: a thread that pins it sees the identity above.
+        // Release: a thread that pins the folio sees the identity stored above.
         self.state.store(bits, Release);
     }
 
-    /// Pins the folio for a hit on page `index`, unless it is free. Returns the state before.
+    /// Pins the folio for an access to page `index`, and returns the state before. Returns `None`
+    /// if the folio is frozen or detached, or if its count of pins is full.
     ///
-    /// Counts an access if the folio is uptodate and `index` is its first page. If accesses to all
+    /// Counts the access if the folio is uptodate and `index` is its first page. If accesses to all
     /// pages counted, each folio of a file that is read in order by small requests would look hot
-    /// (docs/eviction.md). The caller then compares the identity, because the header may belong to
-    /// another folio by now.
+    /// (docs/eviction.md). After the call, the caller compares the identity, because the header may
+    /// belong to another folio by now.
     #[inline]
     pub(crate) fn try_pin(&self, index: u64) -> Option<State> {
         self.pin(self.warmer(index), 0, 0)
@@ -333,23 +342,23 @@ impl Folio {
         if self.index() == index { FREQUENCY_ONE } else { 0 }
     }
 
-    /// Pins the folio unless it is free, and counts no access: for maintenance that does not read
-    /// it.
+    /// Pins the folio as [`Folio::try_pin`] does, but counts no access.
     pub(crate) fn try_hold(&self) -> Option<State> {
         self.pin(0, 0, 0)
     }
 
-    /// Like [`Folio::try_pin`], and also locks the folio unless it is locked, written back or lent
-    /// out. Returns the state before. If that was none of these, the caller has locked the folio.
+    /// Like [`Folio::try_pin`], and also locks the folio unless it is locked, under writeback or
+    /// lent. Returns the state before. If that state is none of the three, this call has locked the
+    /// folio.
     #[inline]
     pub(crate) fn try_pin_locked(&self, index: u64) -> Option<State> {
         self.pin(self.warmer(index), LOCKED, LOCKED | WRITEBACK | GUARDS)
     }
 
-    /// Pins the folio for a hit on page `index`, and guards its bytes against changes. Returns
-    /// `false` if the folio is free, if its bytes are missing or being changed, or if an entry
-    /// waits for it: with ever new guards a waiting writer would never get the folio. The caller
-    /// then compares the identity.
+    /// Pins the folio for an access to page `index`, and guards its bytes against changes. Returns
+    /// `false` if the folio is free or detached, is not uptodate, is locked, or an entry may wait
+    /// for it. (If readers got new guards all the time, a waiting writer would never get the
+    /// folio.) After `true` the caller compares the identity.
     #[inline]
     pub(crate) fn try_pin_guarded(&self, index: u64) -> bool {
         let warmer = self.warmer(index);
@@ -361,8 +370,8 @@ impl Folio {
             }
             let warmer = if old & FREQUENCY == FREQUENCY { 0 } else { warmer };
             let new = old + 1 + GUARD_ONE + warmer;
-            // Acquire: sees the identity and the bytes written before the folio was published or
-            // unlocked.
+            // Acquire: this thread sees the identity and the bytes that were written before another
+            // thread published or unlocked the folio.
             match self.state.compare_exchange_weak(old, new, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => old = now,
@@ -370,8 +379,8 @@ impl Folio {
         }
     }
 
-    /// Takes off a guard and the pin under it, if no entry waits for the folio and it is in its
-    /// tree. Otherwise does nothing and returns `false`.
+    /// Takes off a guard and a pin, and returns `true`, unless an entry may wait for the folio or
+    /// the folio is detached. In these two cases changes nothing and returns `false`.
     #[inline]
     pub(crate) fn try_unpin_guarded(&self) -> bool {
         let mut old = self.state.load(Relaxed);
@@ -381,8 +390,8 @@ impl Folio {
                 return false;
             }
             let new = old - GUARD_ONE - 1;
-            // Release: what was read through the guard was read before it is changed or reused.
-            // SeqCst: comes before the check for operations that wait for frames
+            // Release: reads through the guard come before any later change or reuse of the bytes.
+            // SeqCst: this change comes before the check for operations that wait for frames
             // (`Frames::notice_room`).
             match self.state.compare_exchange_weak(old, new, SeqCst, Relaxed) {
                 Ok(_) => return true,
@@ -391,8 +400,8 @@ impl Folio {
         }
     }
 
-    /// Takes off a guard. Returns `Err` and changes nothing if an entry waits for the folio and
-    /// `waited_for` is `false`.
+    /// Takes off a guard, and returns the new state. If an entry may wait for the folio and
+    /// `waited_for` is `false`, changes nothing and returns the state as `Err`.
     #[inline]
     pub(crate) fn try_unguard(&self, waited_for: bool) -> Result<State, State> {
         let mut old = self.state.load(Relaxed);
@@ -402,7 +411,7 @@ impl Folio {
                 return Err(State(old));
             }
             let new = old - GUARD_ONE;
-            // Release: what was read through the guard was read before it is changed.
+            // Release: reads through the guard come before any later change of the bytes.
             match self.state.compare_exchange_weak(old, new, AcqRel, Relaxed) {
                 Ok(_) => return Ok(State(new)),
                 Err(now) => old = now,
@@ -410,7 +419,7 @@ impl Folio {
         }
     }
 
-    /// Sets WAITERS if any of `bits` is set. Returns `false` if none is.
+    /// Sets WAITERS and returns `true` if any of `bits` is set. Otherwise changes nothing.
     pub(crate) fn expect_waiter(&self, bits: u64) -> bool {
         let mut old = self.state.load(Acquire);
         while old & bits != 0 {
@@ -422,25 +431,26 @@ impl Folio {
         false
     }
 
-    /// Pins the folio unless it is free, and also sets `bits` if none of `unless` is set. Returns
-    /// the state before.
+    /// Pins the folio, and returns the state before. Returns `None` if the folio is frozen or
+    /// detached, or if its count of pins is full. If none of `unless` is set, also sets `bits`, and
+    /// adds `warmer` to the counter of accesses of an uptodate folio.
     #[inline]
     fn pin(&self, warmer: u64, bits: u64, unless: u64) -> Option<State> {
         let mut old = self.state.load(Relaxed);
         loop {
-            // The pins are full only if 16 million guards were leaked.
+            // The number of pins is at its limit only if the program has leaked 16 million loans.
             if old & (FROZEN | DETACHED) != 0 || old & PINS == PINS {
                 return None;
             }
             let free = old & unless == 0;
             let set = if free { bits } else { 0 };
-            // An operation that could not set its bits waits, and counts when it accesses the folio
+            // An operation that cannot set its bits waits, and its access counts when it comes
             // again. A full counter stays as it is.
             let counts = free && old & UPTODATE != 0 && old & FREQUENCY != FREQUENCY;
             let warmer = if counts { warmer } else { 0 };
             let new = (old + 1 + warmer) | set;
-            // Acquire: sees the identity and the bytes written before the folio was published or
-            // unlocked.
+            // Acquire: this thread sees the identity and the bytes that were written before another
+            // thread published or unlocked the folio.
             match self.state.compare_exchange_weak(old, new, Acquire, Relaxed) {
                 Ok(_) => return Some(State(old)),
                 Err(now) => old = now,
@@ -448,25 +458,25 @@ impl Folio {
         }
     }
 
-    /// Takes off a pin. Returns `true` if this was the last pin of a detached folio: the caller
-    /// must then free the folio.
+    /// Takes off a pin. If this was the last pin of a detached folio, freezes the folio and returns
+    /// `true`: the caller must then free it.
     #[inline]
     #[must_use]
     pub(crate) fn unpin(&self) -> bool {
-        // Release: accesses through the pin are over before the folio is reused. SeqCst: comes
-        // before the check for operations that wait for frames (`Frames::unpin`).
+        // Release: accesses through the pin are over before the memory is reused. SeqCst: this
+        // change comes before the check for operations that wait for frames (`Frames::unpin`).
         let old = self.state.fetch_sub(1, SeqCst);
         debug_assert!(old & PINS != 0, "unpinned too often");
         if old & DETACHED == 0 || old & PINS != 1 {
             return false;
         }
-        // No thread can pin a detached folio: it is ours alone.
+        // No thread can pin a detached folio: the calling thread alone owns it.
         self.state.store(FROZEN, Relaxed);
         true
     }
 
-    /// Sets `set` and clears `clear`, if all of `if_set` and none of `if_clear` is set.
-    /// Returns the state before: `Err` if nothing was changed.
+    /// Sets `set` and clears `clear` if all bits of `if_set` and no bits of `if_clear` are set.
+    /// Returns the state before as `Ok`; or, if it changed nothing, as `Err`.
     pub(crate) fn change_if(
         &self,
         if_set: u64,
@@ -496,7 +506,7 @@ impl Folio {
         State(self.state.fetch_and(!bits, AcqRel))
     }
 
-    /// Forgets one access, for the policy; returns how many were counted before.
+    /// Lowers the counter of accesses by one, for the policy; returns the counter before.
     pub fn cool(&self) -> u32 {
         let mut old = self.state.load(Relaxed);
         while old & FREQUENCY != 0 {
@@ -509,7 +519,7 @@ impl Folio {
         State(old).frequency()
     }
 
-    /// Forgets all accesses, for the policy; returns how many were counted before.
+    /// Sets the counter of accesses to zero, for the policy; returns the counter before.
     pub fn cool_down(&self) -> u32 {
         if self.state().frequency() == 0 {
             return 0;
@@ -517,14 +527,15 @@ impl Folio {
         State(self.state.fetch_and(!FREQUENCY, Relaxed)).frequency()
     }
 
-    /// Freezes the folio if it has `pins` pins, all of the caller, and none of the bits of `busy`.
+    /// Freezes the folio and returns `true`, if it has exactly `pins` pins and no bit of `busy`,
+    /// and is neither frozen nor detached. All these pins belong to the caller.
     pub(crate) fn freeze(&self, pins: u64, busy: u64) -> bool {
         let mut old = self.state.load(Relaxed);
         loop {
             if old & PINS != pins || old & (busy | FROZEN | DETACHED) != 0 {
                 return false;
             }
-            // Acquire: the accesses of the threads that unpinned it are over.
+            // Acquire: accesses by threads that took off their pins are over.
             match self.state.compare_exchange_weak(old, FROZEN, AcqRel, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => old = now,
@@ -532,8 +543,8 @@ impl Folio {
         }
     }
 
-    /// Takes a folio that the caller has locked out of circulation, as [`Folio::take`], and
-    /// unlocks it. No thread waits for it: the caller holds the lock of its wait queue.
+    /// Unlocks the folio and takes it out of use, as [`Folio::take`] does. The caller has locked
+    /// the folio, holds the lock of its wait queue, and has removed all entries that waited for it.
     pub(crate) fn retire(&self) -> State {
         let mut old = self.state.load(Relaxed);
         loop {
@@ -546,11 +557,11 @@ impl Folio {
         }
     }
 
-    /// Takes the folio out of circulation, pinned or not, unless a bit of `busy` is set. Returns
-    /// the state before. Without pins the folio is frozen now, and the caller frees it. With pins
-    /// it is detached, and the thread that takes off the last pin frees it.
+    /// Takes the folio out of use, and returns the state before. If a bit of `busy` is set, changes
+    /// nothing and returns `None`. A folio without pins becomes frozen, and the caller frees it. A
+    /// folio with pins becomes detached, and the thread that takes off the last pin frees it.
     ///
-    /// The caller holds the lock of its mapping and removes it from the tree.
+    /// The caller holds the lock of the folio's mapping, and then removes the folio from the tree.
     pub(crate) fn take(&self, busy: u64) -> Option<State> {
         let mut old = self.state.load(Relaxed);
         loop {
@@ -568,7 +579,8 @@ impl Folio {
 
 #[cfg(all(test, loom))]
 impl Folio {
-    /// The mistake that `try_pin_guarded` avoids: it checks the state, and then counts the guard.
+    /// A mistake that `try_pin_guarded` avoids: this function checks the state first, and then
+    /// counts the guard in a second step.
     pub(crate) fn guard_unchecked(&self) -> bool {
         let state = self.state();
         let free = state.is_uptodate() && !state.has(LOCKED | WAITERS);

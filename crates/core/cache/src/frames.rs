@@ -1,4 +1,5 @@
-//! The memory of a cache: frames of 4 KiB in huge pages, handed out in runs, and their headers.
+//! The memory of a cache: a pool of frames of 4 KiB, in huge pages if the kernel has them, and the
+//! headers of the frames.
 
 use crate::buddy::{Buddy, FRAME_BYTES, ORDER_MAX};
 use crate::folio::{Folio, FolioId};
@@ -10,15 +11,14 @@ use nowait_sys::{
     memory::{HUGE_PAGE_SIZE, HugeMemory, huge_vec, prefetch},
 };
 
-/// The way in which the caller will read a page's bytes, which decides how many of them are
-/// prefetched.
+/// How the caller will read the bytes of a page; this decides which of them the pool prefetches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
-    /// The caller copies all of them in order. The pool prefetches the first lines, because the
-    /// processor's own prefetcher follows a stream only after those have missed.
+    /// The caller copies all bytes in order. The pool prefetches the first 512 bytes, because the
+    /// processor's own prefetcher follows a stream only after the first cache lines have missed.
     Copy,
-    /// The caller reads them in place, in any order. The pool prefetches the first two lines and
-    /// the last one, which often hold a header and a trailer.
+    /// The caller reads the bytes in place, in any order. The pool prefetches the first two cache
+    /// lines and the last one, which often hold a header and a trailer.
     Look,
 }
 
@@ -30,31 +30,31 @@ const CACHE_LINE: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoFrames;
 
-/// Counts of the frames and requests of a pool.
+/// Counts of the frames of a pool, and of requests for frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameCounts {
-    /// All frames.
+    /// All frames of the pool.
     pub total: u64,
     /// Frames that belong to no folio.
     pub free: u64,
-    /// How many 256 KiB blocks have a largest free run of 2^i frames: fragmentation.
+    /// Element i: how many 256 KiB blocks have a largest free run of 2^i frames (fragmentation).
     pub blocks_by_largest: [u32; ORDER_MAX as usize + 1],
-    /// Requests that got a smaller run than they asked for.
+    /// Requests that got a smaller run than they asked for, because no run of that size was free.
     pub smaller: u64,
     /// Requests for which no frame was free.
     pub failed: u64,
 }
 
-/// A pool of frames, fixed in size, with a header for each.
+/// A pool of frames, fixed in size, with a header for each frame.
 ///
-/// The pool's lock is taken to allocate and to free, never on a hit. The memory behind a folio
-/// belongs to the operation that pinned or locked it, by the rules of [`crate::folio`]; the pool
-/// only knows addresses.
+/// A thread takes the pool's lock to allocate, to free and to count frames. The operation that has
+/// pinned or locked a folio may access the folio's memory, by the rules of [`crate::folio`]; the
+/// pool computes addresses only.
 #[derive(Debug)]
 pub struct Frames {
     memory: HugeMemory,
     total: u32,
-    /// The folios; [`Frames::place`] gives the place of each, which is not the order of the frames.
+    /// The headers. [`Frames::place`] returns the place of a frame's header here.
     folios: Box<[Folio]>,
     buddy: Mutex<Buddy>,
     room: Room,
@@ -75,7 +75,7 @@ impl Frames {
         }
     }
 
-    /// Maps a pool of `frames` frames: tests use small ones.
+    /// Maps a pool of exactly `frames` frames. Tests use small pools.
     pub(crate) fn with_frames(frames: u32) -> Result<Frames, Errno> {
         let bytes = frames as usize * FRAME_BYTES;
         let headers = frames.next_multiple_of(1 << ORDER_MAX) as usize;
@@ -97,8 +97,8 @@ impl Frames {
         self.total
     }
 
-    /// Takes a run of 2^`order` frames or, if there is none, the largest smaller one. The folio is
-    /// frozen and belongs to the caller.
+    /// Takes a free run of 2^`order` frames or, if there is none, the largest smaller one. Returns
+    /// it as a frozen folio, which belongs to the caller.
     ///
     /// # Errors
     /// No frame is free.
@@ -118,15 +118,16 @@ impl Frames {
         Ok(id)
     }
 
-    /// Frees a frozen folio that belongs to the caller. The caller then calls
-    /// [`Frames::notice_room`], without holding a lock.
+    /// Frees the memory of a frozen folio that belongs to the caller. The caller then calls
+    /// [`Frames::notice_room`] at a point where it holds no lock.
     pub(crate) fn free(&self, id: FolioId) {
         let folio = self.folio(id);
         debug_assert!(folio.state().is_frozen(), "freed while in use");
         self.buddy.lock().free(id.frame(), folio.order());
     }
 
-    /// Takes off a pin, and frees the folio if that was the last pin of a detached one.
+    /// Takes off a pin. If this was the last pin of a detached folio, frees the folio. Kicks the
+    /// operations that wait in `room`.
     #[inline]
     pub(crate) fn unpin(&self, id: FolioId) {
         if self.folio(id).unpin() {
@@ -135,13 +136,14 @@ impl Frames {
         self.room.notice();
     }
 
-    /// Leaves an entry, which is kicked when a frame is freed or can be reclaimed. The caller then
-    /// tries once more, because a frame may have become free before.
+    /// Leaves an entry, which the next call of `notice_room` or `unpin` kicks. The caller then
+    /// tries once more, because a frame may have become free before the entry was left.
     pub fn wait_for_room(&self, entry: WaitEntry) {
         self.room.arm(entry);
     }
 
-    /// Kicks the operations that wait for frames, because a folio can be reclaimed now.
+    /// Kicks the operations that wait in `room`. The caller has freed frames, ended a read, or made
+    /// a folio reclaimable.
     pub(crate) fn notice_room(&self) {
         self.room.notice();
     }
@@ -152,8 +154,8 @@ impl Frames {
         &self.folios[self.place(id.frame() as usize)]
     }
 
-    /// Returns the folio with this number; `None` if the pool has no such frame. A look-up without
-    /// a lock may find any number.
+    /// Returns the folio with this number; `None` if the pool has no such frame. Any number is
+    /// allowed, because a look-up without a lock may read a stale one.
     #[inline]
     pub(crate) fn candidate(&self, number: u32) -> Option<(FolioId, &Folio)> {
         let id = FolioId::new(number)?;
@@ -164,9 +166,10 @@ impl Frames {
     /// Returns the place of a frame's header. The headers of the first frames of all 256 KiB blocks
     /// come first, then the headers of their second frames, and so on.
     ///
-    /// Large folios use one header in 64. In the order of the frames, each used header would be
-    /// alone on its page, and all would lie in the same few sets of the processor's caches: a
-    /// look-up in a 2 GiB pool would miss the TLB and two levels of cache on every header.
+    /// A folio of 64 frames uses one header in 64. If headers lay in the order of the frames, each
+    /// used header would be alone on its page, and all used headers would lie in the same few sets
+    /// of the processor's caches. Most look-ups in a 2 GiB pool would then miss the TLB and two
+    /// levels of cache.
     #[inline]
     fn place(&self, frame: usize) -> usize {
         let rows = self.folios.len() >> ORDER_MAX;
@@ -186,8 +189,9 @@ impl Frames {
         prefetch(self.folios.as_ptr().wrapping_add(place).cast());
     }
 
-    /// Prefetches the bytes that the caller will read first of the `len` bytes from byte `offset`
-    /// of the file on. The folio with this number holds a page of them. Any numbers are allowed.
+    /// Prefetches the first of the `len` bytes from byte `offset` of the file on; for
+    /// [`Ahead::Look`] also the last one. Assumes that the folio with this number holds them; any
+    /// number is allowed.
     #[inline]
     pub(crate) fn prefetch_data(&self, number: u32, offset: u64, len: usize, what: Ahead) {
         let Some((id, folio)) = self.candidate(number) else { return };
@@ -206,7 +210,7 @@ impl Frames {
         }
     }
 
-    /// Returns the whole memory, for registering it with a backend.
+    /// Returns the whole memory of the pool, which the owner may register with a backend.
     pub fn memory(&self) -> &HugeMemory {
         &self.memory
     }

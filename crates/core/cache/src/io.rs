@@ -1,11 +1,11 @@
 //! Bios of the cache, from their issue to their end.
 //!
 //! An I/O is a flush, or contiguous in the file: the fill of a run of locked folios, or the
-//! writeback of a run of dirty pages, within a folio or across several. It has at most one bio in
-//! flight at a time. After a short transfer the next bio continues where that one ended; the
-//! unaligned tail of a file follows in a bio after its whole blocks. When the I/O has ended, it
-//! releases all of its folios, and only then kicks the entries that waited: a reader of several
-//! folios is not kicked once for each.
+//! writeback of a run of dirty pages, within a folio or across several. An I/O has at most one bio
+//! in flight at a time. After a short transfer the next bio continues at the last whole block. A
+//! write transfers the unaligned tail of a file in a bio after the whole blocks. When the I/O has
+//! ended, it releases all of its folios and then kicks the entries that waited, so that a reader of
+//! several folios is not kicked once for each.
 
 use crate::FRAME_BYTES;
 use crate::cache::Cache;
@@ -24,10 +24,10 @@ use nowait_sys::{Errno, file::IoVec, file::rwf};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Most pages in one bio: beyond 1 MiB, devices gain nothing.
+/// No folio is added to a bio that has so many pages: beyond 1 MiB, devices gain nothing.
 pub(crate) const BIO_PAGES_MAX: u64 = 256;
 
-/// How often a transfer may end without a whole block before it fails.
+/// After so many bios in succession without a whole block, a transfer fails with EIO.
 const STALLS_MAX: u32 = 4;
 
 /// An I/O in flight.
@@ -38,19 +38,19 @@ pub(crate) struct CacheIo {
     pieces: Vec<Piece>,
     /// The memory of the pieces.
     segments: Segments,
-    /// First byte in the file.
+    /// The offset of the I/O in the file.
     offset: u64,
     /// Bytes to transfer by direct bios, a multiple of the block size, and bytes of the tail after
-    /// them.
+    /// these. (A flush has 1 and 0.)
     direct: u64,
     tail: u64,
     done: u64,
     stalls: u32,
-    /// The number of pieces that the end of the I/O has released.
+    /// The number of pieces that the end of the I/O has released so far.
     released: usize,
 }
 
-/// Adjoining pages of a folio: all for a fill, a run of dirty ones for a writeback.
+/// Adjoining pages of a folio: all pages for a fill, a run of dirty pages for a writeback.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     id: FolioId,
@@ -69,7 +69,7 @@ impl Piece {
 
     fn segment(self, frames: &Frames) -> IoVec {
         let skipped = self.from as usize * FRAME_BYTES;
-        // SAFETY: the pages are the folio's.
+        // SAFETY: the pages of the piece lie in the folio's memory.
         let base = unsafe { frames.data(self.id).add(skipped) };
         IoVec { base, len: self.count as usize * FRAME_BYTES }
     }
@@ -84,7 +84,6 @@ enum Kind {
 }
 
 impl Kind {
-    /// Returns the flags of its bios (`RWF_*`).
     fn rw_flags(self) -> u32 {
         match self {
             Kind::Write(SyncLevel::Data) => rwf::DSYNC,
@@ -95,7 +94,8 @@ impl Kind {
 }
 
 impl CacheIo {
-    /// Makes the I/O of adjoining pieces, which ends before byte `end` of the file.
+    /// Makes the I/O of adjoining pieces. It transfers no byte from byte `end` of the file on,
+    /// except that a fill has a length of whole blocks.
     fn new(file: &Arc<CachedFile>, kind: Kind, pieces: Vec<Piece>, end: u64) -> CacheIo {
         let frames = file.cache().frames();
         let first = pieces[0];
@@ -107,7 +107,7 @@ impl CacheIo {
         let len = end.saturating_sub(offset).min(segments.len() as u64);
         let block = u64::from(file.block_bytes());
         let (direct, tail) = match kind {
-            // A read stops at the end of the file by itself, so it may ask for whole blocks.
+            // A read stops at the end of the file by itself, so a fill may ask for whole blocks.
             Kind::Fill => (len.next_multiple_of(block), 0),
             _ => (len & !(block - 1), len & (block - 1)),
         };
@@ -130,8 +130,8 @@ impl CacheIo {
         self.done >= self.direct + self.tail
     }
 
-    /// Returns `true` if the bio of this I/O, which is not queued yet, can also write `next`: the
-    /// two adjoin and are to be equally durable.
+    /// Returns `true` if the bio of this I/O, which is not queued yet, can also write `next`: both
+    /// are writes of one file, adjoin, fit into one bio, and are to be equally durable.
     fn can_grow_by(&self, next: &CacheIo) -> bool {
         let pages = |io: &CacheIo| io.segments.len() / FRAME_BYTES;
         matches!(self.kind, Kind::Write(_))
@@ -157,7 +157,8 @@ impl CacheIo {
         self.file.mapping().device()
     }
 
-    /// Counts the frames of a fill as being read, from its beginning to its end.
+    /// If this I/O is a fill, counts its frames as being read when it begins, and no longer when it
+    /// ends.
     fn count(&self, begins: bool) {
         if self.is_fill() {
             let frames = self.segments.len() as u64 / FRAME_BYTES as u64;
@@ -178,15 +179,16 @@ impl CacheIo {
             Kind::Fill => (BioOp::Read, self.part(end), self.offset + self.done),
             Kind::Write(_) => (BioOp::Write, self.part(end), self.offset + self.done),
         };
-        // SAFETY: the segments are frames of folios that are locked (fill) or under writeback
-        // until the completion, and so neither freed nor, for a fill, read by any thread.
+        // SAFETY: until the completion, the folios of a fill are locked and those of a write under
+        // writeback, so their frames are not freed. No thread reads the frames of a fill, or
+        // changes those of a write.
         let mut bio = unsafe { Bio::new(op, target.fd, segments, offset as i64, token) };
         bio.file = target.file;
         bio.rw_flags = self.kind.rw_flags();
         bio
     }
 
-    /// Returns the open file that writes whole blocks, or the one that writes the tail.
+    /// Returns the open file for whole blocks, or the open file for the tail.
     fn write_target(&self, is_whole: bool) -> Target {
         match self.file.writes() {
             Some(writes) => {
@@ -196,20 +198,20 @@ impl CacheIo {
                     writes.tail
                 }
             }
-            // The owner sets the open files before the first page is dirty. If it has not, the
-            // write fails with EBADF instead of panicking.
+            // The owner sets the open files before the first page is dirty. If it has not set them,
+            // the write fails with EBADF instead of panicking.
             None => Target { fd: -1, file: None },
         }
     }
 
-    /// Returns the memory of this I/O from byte `done` to before byte `end`.
+    /// Returns the memory of this I/O from the first byte not transferred to before byte `end`.
     fn part(&self, end: u64) -> Segments {
         let rest = self.segments.after(self.done as usize);
         let len = (end - self.done) as usize;
         if rest.len() == len { rest } else { rest.first(len) }
     }
 
-    /// Processes the end of a bio. `None`: another bio follows.
+    /// Processes the end of a bio. Returns the result of the I/O, or `None` if another bio follows.
     fn advance(&mut self, result: Result<u32, Errno>) -> Option<Result<(), Errno>> {
         let bytes = match result {
             Ok(bytes) => u64::from(bytes),
@@ -233,9 +235,10 @@ impl CacheIo {
         (self.stalls >= STALLS_MAX).then_some(Err(Errno::IO))
     }
 
-    /// Releases the folios of a fill.
+    /// Zeroes the bytes behind the end of the file, and unlocks the folios of a fill.
     fn end_fill(&mut self, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
-        // Behind the end of the file, devices and holes may return any bytes.
+        // Bytes behind the end of the file on disk are not valid: a device or a hole may return
+        // any.
         let valid =
             (self.offset + self.done).min(self.file.disk_size().max(self.offset)) - self.offset;
         let mut from = 0;
@@ -245,10 +248,10 @@ impl CacheIo {
             let end = from + segment.len as u64;
             if result.is_ok() && end > valid && !makes(Mistake::KeepTail) {
                 let kept = valid.saturating_sub(from) as usize;
-                // SAFETY: the folio's memory, which is locked by this I/O.
+                // SAFETY: the bytes lie in the folio's memory, and this I/O has locked the folio.
                 unsafe { copy::zero(segment.base.add(kept), segment.len - kept) };
             }
-            // The pages before the error are filled.
+            // Pieces that end before the error are filled.
             let filled = if end <= valid { Ok(()) } else { result };
             self.file.mapping().filled(piece.id, filled, woken);
             self.released += 1;
@@ -256,7 +259,7 @@ impl CacheIo {
         }
     }
 
-    /// Releases the pieces of a writeback.
+    /// Ends the writeback of the pieces of a write.
     fn end_write(
         &mut self,
         durable: SyncLevel,
@@ -283,8 +286,8 @@ impl CacheIo {
         }
     }
 
-    /// Ends the I/O after a panic: no folio stays locked, and the operations that wait get an
-    /// error.
+    /// Ends the I/O with EIO after a panic, so that no folio stays locked or under writeback. The
+    /// operations that wait find the error.
     fn give_up(&self, woken: &mut Vec<WaitEntry>) {
         let (file, failed) = (&self.file, Err(Errno::IO));
         match self.kind {
@@ -303,7 +306,8 @@ impl CacheIo {
 }
 
 impl Cache {
-    /// Cuts ascending folios into runs of adjoining folios, each short enough for a bio.
+    /// Cuts ascending folios into runs of adjoining folios. A run ends with the folio that reaches
+    /// [`BIO_PAGES_MAX`] pages.
     pub(crate) fn runs(&self, mut ids: &[FolioId], mut each: impl FnMut(&[FolioId])) {
         while !ids.is_empty() {
             let (mut count, mut pages, mut next) = (0, 0, None);
@@ -321,8 +325,8 @@ impl Cache {
         }
     }
 
-    /// Returns `true` if bios of the cache are in flight. Each bio has a reference to its file, and
-    /// so to the cache: an engine that ends completes them first.
+    /// Returns `true` if I/Os of the cache are in flight or wait for their turn. Each of them
+    /// references its file, and so the cache: an engine that ends completes them first.
     pub fn has_ios(&self) -> bool {
         let table = self.ios.lock();
         table.free.len() < table.slots.len() || !table.parked.is_empty()
@@ -344,8 +348,8 @@ impl Cache {
         self.issue(io, plug);
     }
 
-    /// Writes the dirty pages of adjoining folios whose writeback the caller has started, with one
-    /// I/O for each run of dirty pages.
+    /// Writes the dirty pages of adjoining folios, with one I/O for each run of dirty pages. The
+    /// caller has started the writeback of these folios.
     pub(crate) fn start_write(
         &self,
         file: &Arc<CachedFile>,
@@ -355,11 +359,11 @@ impl Cache {
     ) {
         let mut woken = Vec::new();
         self.dirty_runs(run, |pieces| {
-            // The size is enough for these pages: a write that lengthens the file later makes
-            // another folio dirty, or waits for this writeback.
+            // The present size covers all of these pages: a write that lengthens the file later
+            // makes another folio dirty, or waits for this writeback.
             let mut io = CacheIo::new(file, Kind::Write(durable), pieces, file.size());
             match io.is_done() {
-                // All of it lies behind the end of a file that was cut meanwhile.
+                // All pages lie behind the end of the file, which a truncation has cut meanwhile.
                 true => self.end(&mut io, Ok(()), &mut woken),
                 false => self.issue(io, plug),
             }
@@ -367,7 +371,7 @@ impl Cache {
         woken.into_iter().for_each(WaitEntry::wake);
     }
 
-    /// Cuts adjoining folios into runs of adjoining dirty pages.
+    /// Cuts adjoining folios into runs of adjoining dirty pages, also across folios.
     fn dirty_runs(&self, folios: &[FolioId], mut each: impl FnMut(Vec<Piece>)) {
         let (mut pieces, mut behind) = (Vec::new(), 0);
         for id in folios {
@@ -392,7 +396,7 @@ impl Cache {
 
     fn issue(&self, io: CacheIo, plug: &mut Vec<Bio>) {
         let mut table = self.ios.lock();
-        // Adjoining writes of one submission become one bio.
+        // A write that adjoins the last bio of the plug joins this bio.
         if let Some(last) = plug.last_mut()
             && let Some(before) = table.slot(last.token)
             && before.can_grow_by(&io)
@@ -405,19 +409,21 @@ impl Cache {
         if io.device().begin(io.is_fill(), table.most) {
             return table.begin(io, plug);
         }
-        // The bio begins when another bio of its device has ended.
+        // The I/O begins when another I/O of the same kind on its device has ended.
         match table.parked.back_mut() {
             Some(before) if before.can_grow_by(&io) => before.grow_by(io),
             _ => table.parked.push_back(io),
         }
     }
 
-    /// Processes the completion of a bio that the cache had put on a plug list: its token is odd.
-    /// Ends the I/O and kicks the entries that waited, or puts the next bio of the I/O on `plug`.
+    /// Processes the completion of a bio that the cache had put on a plug list; the token of such a
+    /// bio is odd. Puts the next bio of the I/O on `plug`. Or, if the I/O has ended, puts the first
+    /// bio of an I/O that waited for its turn on `plug`, and kicks the entries that waited for the
+    /// ended I/O, for frames, or until fewer frames are dirty.
     ///
     /// # Panics
-    /// No bio in flight has the token. The code that ends the I/O panicked: the I/O has then ended
-    /// with `EIO`.
+    /// If no bio in flight has the token. Or if the code that ends the I/O panics: the I/O then
+    /// ends with `EIO` before this panic goes on.
     pub fn complete(&self, token: u64, result: Result<u32, Errno>, plug: &mut Vec<Bio>) {
         let (mut io, mut woken) = (self.ios.lock().take(token), Vec::new());
         let step = || match io.advance(result) {
@@ -448,11 +454,11 @@ impl Cache {
         }
     }
 
-    /// Makes the bio in flight with this token once more, because its queue gave it up without
-    /// moving a byte, and not because of the file.
+    /// Makes the bio in flight with this token once more. The caller does this if a queue gave the
+    /// bio up without moving a byte, and not because of the file.
     ///
     /// # Panics
-    /// No bio in flight has the token.
+    /// If no bio in flight has the token.
     pub fn bio_again(&self, token: u64) -> Bio {
         let mut table = self.ios.lock();
         table.slot(token).as_ref().expect("a completion comes once").bio(token)
@@ -471,13 +477,15 @@ impl Cache {
     }
 }
 
-/// The I/Os in flight. A token is `generation << 32 | slot << 1 | 1`: odd, so that a backend can
-/// be shared with requests whose tokens are addresses; bit 63 is clear.
+/// The I/Os in flight, and those that wait for their turn.
+///
+/// A token is `generation << 32 | slot << 1 | 1`. It is odd, so that a backend can be shared with
+/// requests whose tokens are addresses; bit 63 is clear.
 #[derive(Debug)]
 pub(crate) struct IoTable {
     slots: Vec<(u32, Option<CacheIo>)>,
     free: Vec<u32>,
-    /// I/Os that wait because their device has the most bios in flight, the oldest first.
+    /// I/Os that wait because their device has the most bios of their kind in flight, oldest first.
     parked: VecDeque<CacheIo>,
     pub(crate) most: InFlightMax,
 }
@@ -488,14 +496,15 @@ impl IoTable {
         IoTable { slots, free, parked, most: InFlightMax::NONE }
     }
 
-    /// Puts the first bio of an I/O on `plug`.
+    /// Gives an I/O a token, and puts its first bio on `plug`.
     fn begin(&mut self, io: CacheIo, plug: &mut Vec<Bio>) {
         let token = self.reserve();
         plug.push(io.bio(token));
         self.put(token, io);
     }
 
-    /// Counts the end of an I/O, and begins another one of its device.
+    /// Counts the end of an I/O, and begins the oldest parked I/O of the same kind on the same
+    /// device.
     fn end(&mut self, io: &CacheIo, plug: &mut Vec<Bio>) {
         let (device, is_fill) = (io.device(), io.is_fill());
         device.end(is_fill);

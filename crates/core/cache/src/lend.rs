@@ -1,15 +1,15 @@
 //! Bytes of a cached file, lent without a copy.
 //!
 //! A shared slice must not change while it lives: in Rust that is undefined behaviour, not merely
-//! mixed bytes. So a folio that is lent out is *stable*, like a folio under writeback: a count of
-//! guards in its state word keeps writers from locking it. Writers wait in the usual queues until
-//! the last guard is dropped. The alternatives were raw pointers, from which every caller would
-//! have to copy, or a second folio for each write to a lent page.
+//! mixed bytes. So a lent folio is *stable*, like a folio under writeback: a count of guards in its
+//! state word keeps writers from locking it. Writers wait in the usual queues until the last guard
+//! is dropped. The alternatives were raw pointers, from which every caller would have to copy, or a
+//! second folio for each write to a lent page.
 //!
 //! While an operation waits for a folio, the folio gets no new guards: otherwise readers that take
 //! turns would keep a writer out for ever. Truncation and invalidation do not wait for guards: they
-//! take the folio out, and the guard keeps the old bytes. Only a truncation that ends inside a lent
-//! folio waits, because it zeroes the rest of the folio.
+//! take the folio out of the tree, and the guard keeps the old bytes. Only a truncation that ends
+//! inside a lent folio waits, because it zeroes the rest of the folio.
 
 use crate::FRAME_BYTES;
 use crate::file::CachedFile;
@@ -20,16 +20,18 @@ use crate::primitives::Arc;
 use crate::read::page;
 use smallvec::SmallVec;
 
-/// The number of folios of a range that need no allocation: most ranges lie in one or two folios.
+/// Ranges of up to so many folios need no allocation. Most ranges lie in one or two folios.
 const FOLIOS_INLINE: usize = 2;
 
-/// Bytes of a cached file that stay as they are, in the cache, until this is dropped.
+/// Bytes of a cached file that stay as they are, in the memory of the cache, until this value is
+/// dropped.
 ///
-/// Hold it for as long as a reply takes to send, not longer: frames cannot be reclaimed, and writes
-/// to these pages wait. An operation that the holder waits for must not write to these pages.
+/// Hold it for as long as a reply takes to send, not longer: the cache cannot reclaim its frames,
+/// and writes to its folios wait. The holder must not wait for an operation that writes to these
+/// folios.
 #[derive(Debug)]
 pub struct PinnedRange {
-    /// The mapping, without the file: the file's descriptors may be closed meanwhile.
+    /// The mapping, without the file: the owner may close the file's descriptors meanwhile.
     mapping: Arc<Mapping>,
     /// The folios of the range, each pinned and guarded once.
     folios: SmallVec<[FolioId; FOLIOS_INLINE]>,
@@ -38,9 +40,10 @@ pub struct PinnedRange {
 }
 
 impl CachedFile {
-    /// Lends the `len` bytes from byte `offset` on, up to the end of the file, if all of them are
-    /// in the cache and no operation changes one of the folios or waits for it. Never blocks and
-    /// reads nothing from the device. `None`: the caller has to copy the bytes by a read.
+    /// Lends the `len` bytes from byte `offset` on, up to the end of the file. Never blocks and
+    /// reads nothing from the device. `None`: a page is missing or not uptodate, or an operation
+    /// has locked one of the folios or waits for it. The caller then has to copy the bytes by a
+    /// read.
     pub fn pin_range(&self, offset: u64, len: usize) -> Option<PinnedRange> {
         let end = offset.saturating_add(len as u64).min(self.size());
         let len = end.saturating_sub(offset) as usize;
@@ -48,7 +51,7 @@ impl CachedFile {
         let mut range = PinnedRange { mapping, folios, offset, len };
         let mut at = offset;
         while at < end {
-            // Dropping the range releases the folios taken before.
+            // If this returns `None`, dropping `range` gives back the folios taken before.
             let pin = self.mapping().find_guarded(page(at))?;
             let folio = pin.folio();
             at = (folio.index() + folio.pages()) * FRAME_BYTES as u64;
@@ -60,17 +63,18 @@ impl CachedFile {
 }
 
 impl PinnedRange {
-    /// Returns the number of bytes.
+    /// Returns the number of lent bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns `true` if the range is empty: it lies behind the end of the file.
+    /// Returns `true` if the range has no bytes, for example because it lies behind the end of the
+    /// file.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the bytes in order, a slice for each folio: 4 to 256 KiB, less at the ends.
+    /// Returns the bytes in order, one slice for each folio: 4 to 256 KiB, less at the ends.
     pub fn chunks(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         let frames = self.mapping.cache().frames();
         let end = self.offset + self.len as u64;
@@ -81,9 +85,9 @@ impl PinnedRange {
             let inside = (from - first) as usize;
             let bytes = (FRAME_BYTES << folio.order()) - inside;
             let len = bytes.min((end - from) as usize);
-            // SAFETY: the folio's memory, from `inside` to at most its end; pinned, so it stays,
-            // and guarded, so no operation locks it to write to it, until self is dropped.
-            // Uptodate, so no read of the device writes to it either.
+            // SAFETY: the slice lies in the folio's memory. The folio is pinned, so its memory
+            // stays. It is guarded until `self` is dropped, so no operation locks it to write to
+            // it. It is uptodate, so no read from the device writes to it either.
             unsafe { core::slice::from_raw_parts(frames.data(*id).add(inside), len) }
         })
     }

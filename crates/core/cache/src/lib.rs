@@ -1,34 +1,37 @@
-//! A page cache in user space: no system call, lock or allocation on a hit.
+//! A page cache in user space. Reading cached pages normally needs no system call, lock or
+//! allocation.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `mapping` | the pages of one file: look-up, fill, change, writeback, removal |
 //! | `tree`, `nodes` | from page index to folio, with tags; look-ups without a lock |
-//! | `folio`, `pages` | the header of a run of frames: state and identity; a set of its pages |
-//! | `pin`, `page_wait` | a guard that keeps a folio in place; operations that wait for a folio |
-//! | `frames`, `buddy` | the memory, in huge pages; its free runs |
+//! | `folio`, `pages` | the header of a run of frames (state, identity); a set of its pages |
+//! | `pin`, `page_wait` | keeps the memory of a folio; operations that wait for a folio |
+//! | `frames`, `buddy` | the memory of the cache; the allocator of its frames |
 //! | `room`, `memory` | operations that wait for a frame; allocation of frames for operations |
 //! | `file` | a cached file: mapping, sizes, how bios reach it |
-//! | `read`, `write`, `writeback` | operations: iterations that never wait |
+//! | `read`, `write`, `writeback` | operations, whose iterations do not wait for I/O |
 //! | `io`, `flush` | bios from issue to completion; group commit |
 //! | `reclaim`, `policy` | makes frames free; chooses the folio to evict |
-//! | `share` | limits on the dirty frames of each device and file |
+//! | `share` | limits on frames that are dirty or being read, for each device and file |
 //! | `lend`, `copy` | lends bytes without a copy; copies to and from the application |
 //! | `open_file`, `readahead` | the readahead of one open file; decides what to read ahead |
-//! | `change`, `gate` | changes that bypass the cache; keep pages out meanwhile |
+//! | `change`, `gate` | changes of a file that bypass the cache; keeps pages out meanwhile |
 //! | `mistake` | deliberate bugs that tests must find |
 //!
 //! The owner of an operation calls `iterate` with a plug list and a function that makes a wait
-//! entry. It then queues the bios of the list to a backend, and passes their completions to
-//! [`Cache::complete`], which kicks the operations that wait.
+//! entry. The owner then queues the bios of the list to a backend, and passes their completions to
+//! [`Cache::complete`], which kicks the waiting operations when an I/O has ended.
 //!
 //! **Lock order.** Under a mapping's lock a thread may take the lock of the buddy of `frames`, of
 //! the book of `nodes`, of the policy or of a shard of `page_wait`. A thread that holds one of
-//! these takes no other lock. The lists of `room` and of the gate, the book of `flush`, and the
-//! registry, the files and the I/Os of `cache` are taken alone. No entry is kicked under a lock.
+//! these four takes no other lock. Under the lock of the I/Os of `cache` a thread may take the lock
+//! of `writes` of a file. A thread that takes the lock of a list of `room`, of the list of the
+//! gate, of the book of `flush`, of the registry or of the files of `cache` holds no other of these
+//! locks, and takes none. No thread kicks an entry while it holds one of these locks.
 //!
-//! **Floors.** A module imports only modules of lower floors (`cargo x tidy`). `cache`, `file`,
-//! `io` and `mapping` form the only import cycle: the cache owns its files, each file has a
+//! **Floors.** A module imports only modules of lower floors (`cargo x tidy`), with one exception:
+//! `cache`, `file`, `io` and `mapping` import each other. The cache owns its files, each file has a
 //! mapping, a mapping takes frames from the cache, and I/O completes through all of them.
 
 mod buddy;

@@ -12,10 +12,10 @@
 //!                                                          written(failed): with ERROR
 //! ```
 //!
-//! A hit is `find`: no lock, no allocation. Every change of the tree and its tags is made under
-//! the mapping's lock, held for a few instructions a folio, and
-//! never across a wait. LOCKED and WRITEBACK belong to the operation that set them;
-//! a folio with either stays in the tree.
+//! A hit is `find`, which takes no lock and allocates nothing. A thread changes the tree and its
+//! tags only under the mapping's lock, which it does not hold while it waits for I/O. LOCKED
+//! belongs to the operation that set it, WRITEBACK to the I/O; no other operation removes such a
+//! folio from the tree.
 
 use crate::FRAME_BYTES;
 use crate::buddy::ORDER_MAX;
@@ -43,14 +43,14 @@ pub struct Mapping {
     number: u32,
     tree: Tree,
     lock: Mutex<TreeLock>,
-    /// Counts of dirty folios and of failed ones: a sync looks for failed folios only if the count
-    /// is not 0.
+    /// Counts of the file's frames that are dirty, failed or under writeback. A sync looks for
+    /// failed folios only if the count of failed frames is not 0.
     dirt: Dirt,
     device: Arc<Device>,
     gate: Gate,
 }
 
-/// A folio for which the caller has to wait, and the condition to wait for.
+/// A folio that the caller has to wait for, and the condition to wait for.
 #[derive(Debug)]
 pub struct Busy<'a> {
     /// The folio.
@@ -60,12 +60,12 @@ pub struct Busy<'a> {
 }
 
 impl Mapping {
-    /// Makes a mapping without pages, of a file on the device with number 0.
+    /// Makes a mapping without pages, for a file on the device with number 0.
     pub fn new(cache: &Arc<Cache>) -> Arc<Mapping> {
         Mapping::on_device(cache, 0)
     }
 
-    /// Makes a mapping without pages, of a file on this device.
+    /// Makes a mapping without pages, for a file on the device with this number.
     pub(crate) fn on_device(cache: &Arc<Cache>, device: u64) -> Arc<Mapping> {
         let device = cache.devices.with_number(device);
         cache.register(|number| {
@@ -79,24 +79,24 @@ impl Mapping {
         Counts([&self.dirt, &self.device.dirt, &self.cache.dirt])
     }
 
-    /// Returns the device of the file.
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
     }
 
-    /// Returns `true` if no page is being written to the file's device.
+    /// Returns `true` if the cache is writing no page to the file's device.
     pub(crate) fn has_idle_device(&self) -> bool {
         self.device.dirt.writing() == 0
     }
 
-    /// Returns `true` if a writer must wait until fewer frames are dirty (`share.rs`).
+    /// Returns `true` if a writer of the file must not go on, because too many frames are dirty
+    /// (`share.rs`).
     #[inline]
     pub(crate) fn must_wait(&self) -> bool {
         self.counts().must_wait(self.cache.frames.total())
     }
 
-    /// Returns `true` if a reader must wait until fewer frames are being read from the device
-    /// (`share.rs`).
+    /// Returns `true` if a reader of the file must wait until fewer frames are being read from the
+    /// file's device (`share.rs`).
     #[inline]
     pub(crate) fn must_wait_to_read(&self) -> bool {
         self.counts().must_wait_to_read(self.cache.frames.total())
@@ -115,20 +115,20 @@ impl Mapping {
         &self.cache
     }
 
-    /// Returns its number, above zero, which no other living mapping of the cache has.
+    /// Returns the mapping's number, above zero, which no other living mapping of the cache has.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Returns the folio that holds page `index`, pinned, without a lock. `None`: the page is
-    /// missing, or its folio was moved this very moment; [`Mapping::look_up`] decides.
+    /// Pins and returns the folio that holds page `index`; takes no lock. Counts an access if this
+    /// is the first page of an uptodate folio. `None`: the page is missing, or the tree changed
+    /// during the look-up; [`Mapping::look_up`] tells which.
     #[inline]
     pub fn find(&self, index: u64) -> Option<Pin<'_>> {
         self.pin(self.tree.find(&self.cache.nodes, index), index)
     }
 
-    /// Like [`Mapping::find`], but counts no access: used for pages that were read for this
-    /// request.
+    /// Like [`Mapping::find`], but counts no access.
     #[inline]
     pub fn find_cold(&self, index: u64) -> Option<Pin<'_>> {
         let number = self.tree.find(&self.cache.nodes, index);
@@ -137,18 +137,20 @@ impl Mapping {
         self.identified(id, index)
     }
 
-    /// Returns the folio that holds page `index`, pinned; counts no access. `None`: it is missing.
+    /// Pins and returns the folio that holds page `index`; counts no access. `None`: the page is
+    /// missing.
     pub fn look_up(&self, index: u64) -> Option<Pin<'_>> {
         self.find_cold(index).or_else(|| {
-            // Nothing leaves the tree while the lock is held: a folio in it can be pinned.
+            // No folio leaves the tree while this thread holds the lock, so each folio in it can be
+            // pinned.
             let _lock = self.lock.lock();
             self.find_cold(index)
         })
     }
 
-    /// Like [`Mapping::find`], and also locks the folio for a change, unless the folio is locked,
-    /// written back or lent out. The result is `Ok` if this call locked the folio; else the caller
-    /// waits with the pin.
+    /// Like [`Mapping::find`], and also locks the folio for a change, unless it is locked, under
+    /// writeback or lent. The second part of the result is `Ok` if this call locked the folio. If
+    /// not, it is the condition that the caller has to wait for, with the pin.
     #[inline]
     pub fn find_to_write(&self, index: u64) -> Option<(Pin<'_>, Result<(), Reason>)> {
         let number = self.tree.find(&self.cache.nodes, index);
@@ -176,12 +178,14 @@ impl Mapping {
         Some((pin, outcome))
     }
 
-    /// Unlocks a folio that the caller has locked and left as it was.
+    /// Unlocks a folio that the caller has locked; its other state bits stay. Adds the entries that
+    /// waited for the lock to `woken`, which the caller kicks.
     pub fn unlock(&self, id: FolioId, woken: &mut Vec<WaitEntry>) {
         self.release(id, 0, LOCKED, woken);
     }
 
-    /// Unlocks a folio that turned out to be another file's: an operation may wait for it by now.
+    /// Unlocks a folio that turned out to hold another page, and kicks operations that wait for it
+    /// by now.
     #[cold]
     fn unlock_strange(&self, id: FolioId) {
         let mut woken = Vec::new();
@@ -189,8 +193,9 @@ impl Mapping {
         woken.into_iter().for_each(WaitEntry::wake);
     }
 
-    /// Like [`Mapping::find`], with a guard on the folio: its bytes do not change until the guard
-    /// is dropped.
+    /// Like [`Mapping::find`], with a guard on the folio: its bytes do not change until the caller
+    /// gives the guard back. Also returns `None` if the folio is locked or not uptodate, or an
+    /// entry may wait for it.
     #[inline]
     pub(crate) fn find_guarded(&self, index: u64) -> Option<Pin<'_>> {
         let number = self.tree.find(&self.cache.nodes, index);
@@ -206,7 +211,8 @@ impl Mapping {
         Some(pin)
     }
 
-    /// Takes off a guard and the pin under it. Kicks the operations that waited for the guard.
+    /// Takes off the guard and the pin of [`Mapping::find_guarded`]. If this was the last guard of
+    /// the folio, kicks the operations that waited for that.
     #[inline]
     pub(crate) fn give_back_guard(&self, pin: Pin<'_>) {
         if pin.folio().try_unpin_guarded() {
@@ -220,8 +226,8 @@ impl Mapping {
         woken.into_iter().for_each(WaitEntry::wake);
     }
 
-    /// First step of a batch of look-ups: returns the number of the folio that `find` may find, and
-    /// prefetches its header.
+    /// First step of a batch of look-ups: returns the number of the folio that `find` may find (0:
+    /// none), and prefetches the folio's header.
     #[inline]
     pub fn prefetch(&self, index: u64) -> u32 {
         let number = self.tree.find(&self.cache.nodes, index);
@@ -229,15 +235,15 @@ impl Mapping {
         number
     }
 
-    /// Second step: prefetches the bytes that the caller will read first, of the `len` bytes from
-    /// byte `offset` of the file on. They are in the folio with this number, whose header should be
-    /// in the processor's cache by now.
+    /// Second step: prefetches the bytes that the caller will read first, of the `len` bytes at
+    /// byte `offset` of the file. The folio with this number should hold them, and its header
+    /// should be in the processor's cache by now.
     #[inline]
     pub fn prefetch_data(&self, number: u32, offset: u64, len: usize, what: Ahead) {
         self.cache.frames.prefetch_data(number, offset, len, what);
     }
 
-    /// Last step, as [`Mapping::find`]: pins the folio with this number if it holds page `index`.
+    /// Last step, like [`Mapping::find`]: pins the folio with this number if it holds page `index`.
     #[inline]
     pub fn pin(&self, number: u32, index: u64) -> Option<Pin<'_>> {
         let (id, folio) = self.cache.frames.candidate(number)?;
@@ -245,23 +251,24 @@ impl Mapping {
         self.identified(id, index)
     }
 
-    /// Takes over a pin that was counted. Returns `None` and takes it off if the folio does not
-    /// hold page `index`.
+    /// Takes over a pin that the caller has counted. If the folio does not hold page `index`, takes
+    /// the pin off and returns `None`.
     #[inline]
     fn identified(&self, id: FolioId, index: u64) -> Option<Pin<'_>> {
         let pin = Pin::adopt(&self.cache.frames, id);
         pin.folio().holds(self.number, index).then_some(pin)
     }
 
-    /// Puts locked folios into the gaps from page `from` to before `end`, and locks folios whose
-    /// fill had failed. Adds both to `created`, in ascending order. The caller has them filled, and
-    /// ends each by [`Mapping::filled`]. Other operations find these folios and wait, so that each
-    /// page is read once. Nothing is created behind a closed gate; an operation that needs such a
-    /// page waits by `Mapping::wait_open`.
+    /// Creates locked folios in the gaps from page `from` to before `end`, and locks existing
+    /// folios there that are neither locked nor uptodate, because their fill failed. Adds both to
+    /// `created`, in ascending order. The caller fills them, and ends each fill by
+    /// [`Mapping::filled`]. Other operations find these folios and wait, so operations that need
+    /// the same page share one read. Behind a closed gate this call creates nothing; an operation
+    /// that needs such a page waits by `Mapping::wait_open`.
     ///
     /// # Errors
-    /// No more frames are free; `created` has the folios made before. The caller reclaims frames
-    /// and calls again.
+    /// No frame is free for the next folio; `created` has the folios made before. The caller
+    /// reclaims frames and calls again.
     pub fn create_missing(
         &self,
         from: u64,
@@ -288,9 +295,9 @@ impl Mapping {
         Ok(())
     }
 
-    /// Puts one locked folio at the missing page `at`, as large as `end` and the next folio allow;
-    /// the caller fills it and unlocks it. `None`: the page is not missing any more, or is behind a
-    /// closed gate.
+    /// Creates one locked folio at the missing page `at`, as large as alignment, `end`, the next
+    /// folio and free frames allow. The caller fills and unlocks the folio. `None`: the page is not
+    /// missing any more, or it is behind a closed gate.
     ///
     /// # Errors
     /// As for [`Mapping::create_missing`].
@@ -310,7 +317,8 @@ impl Mapping {
         Ok(created.pop())
     }
 
-    /// Puts a locked folio at page `at`, as large as alignment and `end` allow; returns its end.
+    /// Creates a locked folio at page `at`, as large as alignment, `end` and free frames allow.
+    /// Returns the page after the folio.
     fn create(
         &self,
         lock: &mut TreeLock,
@@ -322,7 +330,7 @@ impl Mapping {
         let order = at.trailing_zeros().min((end - at).ilog2()).min(largest);
         let id = self.cache.frames.allocate(order)?;
         let folio = self.cache.frames.folio(id);
-        // Published before it is in the tree: a thread that finds the folio there sees its
+        // Published before the tree has the folio: a thread that finds the folio there sees its
         // identity.
         folio.publish(self.number, at, LOCKED);
         self.tree.insert(&self.cache.nodes, lock, at, folio.order(), id.get());
@@ -331,8 +339,9 @@ impl Mapping {
         Ok(end_of(folio))
     }
 
-    /// Unlocks a folio after its fill, which may have failed. Adds the entries that waited to
-    /// `woken`; the caller kicks them when all folios of the read are unlocked.
+    /// Unlocks a folio after its fill, which failed if `result` is an error. Adds the entries that
+    /// waited for the folio to `woken`; the caller kicks them when it has unlocked all folios of
+    /// the read.
     pub fn filled(&self, id: FolioId, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         match result {
             Ok(()) => self.release(id, UPTODATE, LOCKED | ERROR, woken),
@@ -340,21 +349,21 @@ impl Mapping {
         }
     }
 
-    /// Returns how often a change that bypasses the cache has begun or ended: odd while one is in
-    /// progress.
+    /// Returns how often changes that bypass the cache have closed or opened the gate: odd while it
+    /// is closed.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.gate.changes()
     }
 
-    /// Closes the gate: no pages from `from` on are read into the cache. Returns `false` if it is
-    /// closed already.
+    /// Closes the gate: until it opens, no operation creates a folio for pages from `from` on.
+    /// Returns `false` if the gate is closed already.
     pub(crate) fn close(&self, from: u64) -> bool {
         let _lock = self.lock.lock();
         self.gate.close(if planted::makes(Planted::LeaveOpen) { u64::MAX - 1 } else { from })
     }
 
-    /// Opens the gate. Returns the entries that waited for that, for the caller to kick.
+    /// Opens the gate. Returns the entries that waited for it, which the caller kicks.
     pub(crate) fn open(&self) -> Vec<WaitEntry> {
         let lock = self.lock.lock();
         self.gate.open();
@@ -362,25 +371,27 @@ impl Mapping {
         self.gate.take_waiting()
     }
 
-    /// Leaves an entry, which is kicked once when page `index` may be read into the cache. Returns
-    /// `false` and leaves nothing if it may be read now.
+    /// If the gate is closed for page `index`, leaves an entry, which is kicked once when the gate
+    /// opens, and returns `true`. Otherwise leaves nothing and returns `false`.
     #[must_use]
     pub(crate) fn wait_open(&self, index: u64, make: impl FnOnce() -> WaitEntry) -> bool {
         self.gate.wait(index, make)
     }
 
-    /// Like [`Mapping::wait_open`], but for all pages.
+    /// Like [`Mapping::wait_open`], but waits if the gate is closed for any page.
     #[must_use]
     pub(crate) fn wait_any_open(&self, make: impl FnOnce() -> WaitEntry) -> bool {
         self.gate.wait(u64::MAX - 1, make)
     }
 
-    /// Locks all folios with pages from `at` on, behind the closed gate, and moves `at` on. Does
-    /// not lock the folio around byte `size` while its bytes are lent, because the caller will zero
-    /// a part of it.
+    /// Locks all folios with pages from `at` on, ascending, and adds them to `locked`. Moves `at`
+    /// to the page after the last one. The caller has closed the gate. A folio that begins before
+    /// byte `size` is not locked while its bytes are lent, because the caller will zero the folio's
+    /// end.
     ///
     /// # Errors
-    /// A folio is in use: the caller waits for it and calls again.
+    /// A folio is locked, under writeback, or lent as above: the caller waits for it and calls
+    /// again.
     pub(crate) fn lock_from(
         &self,
         at: &mut u64,
@@ -406,18 +417,20 @@ impl Mapping {
         Ok(())
     }
 
-    /// Pins a folio that the caller has locked.
+    /// Pins a folio that the caller has locked; counts no access.
     pub(crate) fn pin_own(&self, id: FolioId) -> Pin<'_> {
         self.hold(id.get())
     }
 
-    /// Returns the first page of a run that is locked or under writeback.
+    /// Returns the index of the first page of `run`. The folios of `run` are locked or under
+    /// writeback.
     pub(crate) fn first_of(&self, run: &[FolioId]) -> u64 {
         self.cache.frames.folio(run[0]).index()
     }
 
-    /// Leaves an entry, which is kicked once when `reason` comes true. Returns `false` and leaves
-    /// nothing if it is true already: the caller looks again.
+    /// Leaves an entry, which is kicked once when `reason` comes true or a cut removes the folio,
+    /// and returns `true`. If `reason` is true already, leaves nothing and returns `false`: the
+    /// caller looks again.
     #[must_use]
     pub fn wait(&self, pin: &Pin<'_>, reason: Reason, make: impl FnOnce() -> WaitEntry) -> bool {
         self.cache.waits.arm(pin, reason, make)
@@ -432,12 +445,13 @@ impl Mapping {
         self.tree.tag(&self.cache.nodes, lock, folio, tag, on);
     }
 
-    /// Returns a folio that the tree holds. The caller holds the lock.
+    /// Returns the folio with a number that the tree holds. The caller holds the mapping's lock, or
+    /// has locked the folio.
     fn folio(&self, number: u32) -> (FolioId, &Folio) {
         self.cache.frames.candidate(number).expect("a folio of the tree")
     }
 
-    /// Pins a folio that cannot leave the tree, without counting an access.
+    /// Pins a folio that cannot leave the tree now; counts no access.
     fn hold(&self, number: u32) -> Pin<'_> {
         let (id, folio) = self.folio(number);
         folio.try_hold().expect("fewer than 16 million pins");
@@ -456,8 +470,9 @@ impl Mapping {
 }
 
 impl Drop for Mapping {
-    /// Forgets all pages, dirty ones too: a caller that wanted them on disk has synced before.
-    /// Nothing is locked or being written, because a read or write in flight keeps the mapping.
+    /// Forgets all pages, dirty ones too: a caller that wanted them on disk has synced before. No
+    /// folio is locked or under writeback, because each operation and I/O in flight has a reference
+    /// to the mapping.
     fn drop(&mut self) {
         let removed = self.truncate(0).is_ok();
         debug_assert!(removed, "a folio in use after its file");
@@ -467,8 +482,8 @@ impl Drop for Mapping {
 
 #[cfg(all(test, loom))]
 impl Mapping {
-    /// The mistake that `written` avoids: it counts the end of a writeback before it stores the
-    /// outcome.
+    /// A mistake that `written` avoids: this function counts the end of a writeback before it
+    /// stores the outcome.
     pub(crate) fn written_early(&self, id: FolioId, result: Result<(), Errno>) {
         self.cache.frames.folio(id).note_written();
         self.written(id, crate::pages::Pages::ALL, result, &mut Vec::new());
@@ -480,7 +495,7 @@ mod removal;
 #[cfg(test)]
 mod tests;
 
-/// Returns the index behind a folio; 0 behind the very last page.
+/// Returns the index of the page after a folio; 0 after the very last page.
 fn end_of(folio: &Folio) -> u64 {
     folio.index().wrapping_add(folio.pages())
 }

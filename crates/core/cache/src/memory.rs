@@ -1,4 +1,4 @@
-//! The allocation of frames for operations, which waits by a retry.
+//! The allocation of frames for operations. If none is free, the operation leaves a wait entry.
 
 use crate::buddy::ORDER_MAX;
 use crate::file::CachedFile;
@@ -9,24 +9,26 @@ use nowait_block::Bio;
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
 
-/// Dirty pages to write at a time, when memory is short.
+/// About how many dirty pages an operation starts to write when it finds no frame.
 const CLEAN_PAGES: u64 = 1024;
 
-/// The state of an attempt to get frames, over the iterations of an operation.
+/// How an iteration goes on after a step that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// The caller looks again, because the cache has changed.
+    /// The caller looks at the cache again, because it may have changed.
     Again,
-    /// A wait entry was left.
+    /// The step left a wait entry: the iteration ends.
     Wait,
 }
 
-/// Runs `attempt` until it succeeds. Reclaims frames in between; when there is nothing to reclaim,
-/// puts the writeback of dirty pages on `plug`, and leaves a wait entry.
+/// Runs `attempt` until it succeeds, and reclaims frames after each failure. If no frame can be
+/// reclaimed, puts the writeback of dirty pages on `plug`, leaves a wait entry, and goes on until
+/// no frame can be reclaimed again; then returns [`Attempt::Wait`].
 ///
 /// # Errors
-/// `ENOMEM`: all frames hold pages that could not be written, and nothing is in flight that would
-/// free a frame. Their writeback is tried once more, for later operations.
+/// `ENOMEM`: the last writeback of every folio in the pool failed, and no folio is being written or
+/// locked, so no frame will become free. This call starts the writeback of some of them once more,
+/// for later operations.
 pub(crate) fn with_frames(
     file: &Arc<CachedFile>,
     plug: &mut Vec<Bio>,
@@ -45,20 +47,23 @@ pub(crate) fn with_frames(
         if armed {
             return Ok(Attempt::Wait);
         }
-        // Operations that need a frame do not each retry failed folios: they would kick each other.
+        // A waiting operation does not start the writeback of failed folios again (`clean_unless`
+        // below): when that fails too, its end would kick all waiting operations, and each would
+        // start it again.
         if cache.is_stuck() {
             cache.clean(CLEAN_PAGES, plug);
             return Err(Errno::NOMEM);
         }
         cache.clean_unless(ERROR, CLEAN_PAGES, plug);
-        // Then tries once more: an I/O that ended before this kicks no entry.
+        // The loop then tries once more: an I/O that ended before the entry was left does not kick
+        // it.
         cache.frames().wait_for_room(make());
         armed = true;
     }
 }
 
-/// Creates the missing pages from `from` to before `end`, as far as frames are free, and starts
-/// reading them. Waits if no frame is free, or while too many frames are being read from the
+/// Creates the missing pages from `from` to before `end`, as many as get frames, and starts reading
+/// them. Leaves a wait entry if no page gets a frame, or if too many frames are being read from the
 /// device. Fails as [`with_frames`].
 pub(crate) fn read_missing(
     file: &Arc<CachedFile>,
@@ -69,19 +74,20 @@ pub(crate) fn read_missing(
 ) -> Result<Attempt, Errno> {
     let (cache, mapping) = (file.cache(), file.mapping());
     if mapping.must_wait_to_read() {
-        // Then checks once more, as for a frame.
+        // Checks once more, because reads may have ended before the entry was left.
         cache.frames().wait_for_room(make());
         return Ok(if mapping.must_wait_to_read() { Attempt::Wait } else { Attempt::Again });
     }
     with_frames(file, plug, make, |plug| {
         let (created, result) = create_now(file, from, end, plug);
         file.fill(&created, plug);
-        // A part is better than nothing: the operation goes on with it.
+        // If some pages were created, the operation goes on with these.
         if created.is_empty() { result } else { Ok(()) }
     })
 }
 
-/// Creates the missing pages from `from` to before `end`, with all frames that can be had now.
+/// Creates the missing pages from `from` to before `end`, until no frame is free and none can be
+/// reclaimed. Returns the new folios, locked, also if frames ran out.
 pub(crate) fn create_now(
     file: &CachedFile,
     from: u64,
@@ -89,7 +95,7 @@ pub(crate) fn create_now(
     plug: &mut Vec<Bio>,
 ) -> (Vec<FolioId>, Result<(), NoFrames>) {
     let cache = file.cache();
-    // The last free frames are scattered: reclaims a block of them, so that there are long runs.
+    // If few frames are free, they are scattered. Reclaiming a block of frames gives longer runs.
     let block = (end - from).min(1 << ORDER_MAX);
     if cache.frames().free_frames() < block {
         cache.reclaim(block, plug);

@@ -1,26 +1,26 @@
 //! Mistakes that the cache makes on purpose, for tests that must find them.
 //!
-//! The mistakes exist with the feature `mistakes` or with `--cfg simulated` only, which simulations
-//! ask for; shipped builds have neither, and check nothing.
+//! Caches make a mistake only in builds with the feature `mistakes` or with `--cfg simulated`,
+//! which tests and simulations use. Shipped builds have neither.
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
-    /// A write does not wait for the end of a writeback.
+    /// A write does not wait for the end of a writeback of the same folio.
     WriteIntoWriteback,
-    /// A page that was written to is not marked: nothing will write it back.
+    /// A write does not mark a clean folio as dirty, so no writeback finds the folio.
     ForgetDirty,
-    /// A page that was written to makes all pages of its folio dirty.
+    /// A write makes all pages of a folio dirty, also those that it did not change.
     DirtyAround,
     /// Pages that a failing device has not written count against the writers of all other devices.
     ShareWithSick,
-    /// A sync uses the last flush, although that began before the sync's pages were written.
+    /// A sync relies on the last flush, although this began before the sync's pages were written.
     OldFlush,
     /// The end of a writeback kicks no entry.
     LoseKicks,
-    /// The last page of a sync's range is left out.
+    /// A sync of a part of a file leaves out the last page of its range.
     SyncShort,
-    /// The bytes after the end of the file are not zeroed when its last page is read.
+    /// A read from the device does not zero the bytes after the end of the file.
     KeepTail,
 }
 
@@ -43,7 +43,7 @@ std::thread_local! {
     static MADE: core::cell::Cell<Option<Mistake>> = const { core::cell::Cell::new(None) };
 }
 
-/// The number of the mistake, from 1 on, for all threads of the simulated machine.
+/// The number of the mistake, from 1 on, for all threads of the simulated machine; 0: none.
 #[cfg(simulated)]
 static MADE: nowait_sys::primitives::AtomicU32 = nowait_sys::primitives::AtomicU32::new(0);
 
@@ -60,7 +60,7 @@ pub fn make(mistake: Option<Mistake>) {
     MADE.store(number, nowait_sys::primitives::Ordering::SeqCst);
 }
 
-/// Returns `true` if the cache makes this mistake.
+/// Returns `true` if the cache makes this mistake now.
 #[inline]
 pub(crate) fn makes(mistake: Mistake) -> bool {
     #[cfg(simulated)]

@@ -1,8 +1,9 @@
-//! The memory of the nodes of all trees of a cache: recycled, and not freed while the cache lives.
+//! The memory of the nodes of all trees of a cache. A node can be recycled; its memory is not freed
+//! while the cache lives.
 //!
 //! A look-up holds no lock, so it may read a node that has left its tree and serves another tree by
-//! now. That memory still holds a node, and at its end the look-up compares the identity of the
-//! folio that it finds ([`crate::folio`]). Hence nodes have numbers, and their memory stays.
+//! now. The memory of that node still holds a node. At its end the look-up compares the identity of
+//! the folio that it has found ([`crate::folio`]), and so notices that it was misled.
 
 use crate::primitives::{Acquire, AtomicU32, AtomicU64, Mutex, Relaxed, Release};
 use core::sync::atomic::AtomicPtr;
@@ -11,7 +12,7 @@ use core::sync::atomic::AtomicPtr;
 pub(crate) const BITS: u32 = if cfg!(loom) { 1 } else { 6 };
 /// Slots of a node.
 pub(crate) const SLOTS: usize = 1 << BITS;
-/// Levels that indices of 64 bits need.
+/// Levels of a tree that holds all 64-bit indices.
 pub(crate) const LEVELS_MAX: usize = 64usize.div_ceil(BITS as usize);
 
 const CHUNK_BITS: u32 = match (cfg!(loom), cfg!(miri)) {
@@ -23,10 +24,10 @@ const CHUNK: usize = 1 << CHUNK_BITS;
 
 /// A node: slots, and for each tag a bit per slot.
 ///
-/// The slots of a leaf hold numbers of folios, the slots of other nodes numbers of nodes. All pages
-/// of a large folio hold its number, so that a look-up is one walk. A slot's bit is set if the slot
-/// is used, or if a page below it has the tag. Look-ups read slots only; the lock of the mapping
-/// guards the rest.
+/// The slots of a leaf hold numbers of folios, the slots of other nodes numbers of nodes. The slots
+/// of all pages of a large folio hold its number, so that a look-up is one walk. In a leaf the tag
+/// bit of a slot says that the page has the tag; in other nodes, that a page below the slot has it.
+/// Look-ups without a lock read slots only; the mapping's lock guards the tags.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Node {
@@ -46,8 +47,8 @@ impl Node {
 /// The nodes of all trees of a cache.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    /// Chunks of nodes, made as needed. The pointers are std's atomics, not loom's, because they
-    /// guard only memory.
+    /// Chunks of nodes, each made when it is needed. The pointers are atomics of std, not of loom,
+    /// because they only publish memory.
     chunks: Box<[AtomicPtr<Node>]>,
     book: Mutex<Book>,
 }
@@ -59,17 +60,18 @@ struct Book {
 }
 
 impl Nodes {
-    /// Makes room for the trees over `frames` frames: each folio needs at most one node a level.
+    /// Makes a table with room for the nodes of trees over `frames` frames: a folio needs at most
+    /// one node of each level. Makes no node yet.
     pub(crate) fn new(frames: u32) -> Nodes {
         let chunks = (frames as usize * LEVELS_MAX).div_ceil(CHUNK) + 1;
         let chunks = (0..chunks).map(|_| AtomicPtr::default()).collect();
         Nodes { chunks, book: Mutex::new(Book { made: 0, recycled: Vec::new() }) }
     }
 
-    /// Returns a node by its number; `None`: no memory was made for a node with this number.
+    /// Returns a node by its number; `None` if no memory was made for this number.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<&Node> {
-        // Numbers count from one; for zero this is far beyond the table.
+        // Numbers count from one. Zero becomes an index far beyond the table.
         let at = number.wrapping_sub(1) as usize;
         let chunk = self.chunks.get(at >> CHUNK_BITS)?.load(Acquire);
         if chunk.is_null() {
@@ -79,7 +81,7 @@ impl Nodes {
         Some(unsafe { &*chunk.add(at & (CHUNK - 1)) })
     }
 
-    /// Returns the number of an empty node, which belongs to the caller until it is linked.
+    /// Returns the number of an empty node, which belongs to the caller until the caller links it.
     pub(crate) fn allocate(&self) -> u32 {
         let mut book = self.book.lock();
         if let Some(number) = book.recycled.pop() {
@@ -95,7 +97,7 @@ impl Nodes {
         book.made
     }
 
-    /// Takes back a node that is empty and no longer linked.
+    /// Takes back a node that is empty and that no slot links any more.
     pub(crate) fn recycle(&self, number: u32) {
         debug_assert!(self.get(number).is_some_and(|node| {
             node.tags.iter().all(|tag| tag.load(Relaxed) == 0)
@@ -104,7 +106,7 @@ impl Nodes {
         self.book.lock().recycled.push(number);
     }
 
-    /// Returns how many nodes are in trees.
+    /// Returns how many nodes are allocated and not recycled.
     pub(crate) fn in_use(&self) -> usize {
         let book = self.book.lock();
         book.made as usize - book.recycled.len()
@@ -116,7 +118,8 @@ impl Drop for Nodes {
         for chunk in &mut self.chunks {
             let first = *chunk.get_mut();
             if !first.is_null() {
-                // SAFETY: made by `allocate` as a box of CHUNK nodes; no walk reads any more.
+                // SAFETY: made by `allocate` as a box of CHUNK nodes; no look-up runs, because
+                // `self` is dropped.
                 drop(unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(first, CHUNK)) });
             }
         }

@@ -1,8 +1,8 @@
 //! One open of a cached file, with its readahead state.
 //!
-//! Reads come here only when a page is missing, or when they find a mark. Pages that are read ahead
-//! are created and read like a request's own pages, but the operation that has them read does not
-//! wait for them. If no frames are free for them, they are not read.
+//! A read comes here only when a page is missing, or when it finds a mark. It creates the pages to
+//! read ahead and starts reading them like its own pages, but does not wait for them. Pages for
+//! which no frames can be had are not read ahead.
 
 use crate::FRAME_BYTES;
 use crate::file::CachedFile;
@@ -14,19 +14,20 @@ use crate::readahead::{Advice, Bounds, Plan, Readahead, Request};
 use core::ops::Range;
 use nowait_block::Bio;
 
-/// The share of the clean part of the pool that one window may take: a quarter.
+/// One window takes at most a quarter of the frames that are not dirty, or four if that is more.
 const WINDOW_SHARE: u64 = 4;
 
-/// The state of one open of a cached file, shared by its reads.
+/// The state of one open of a cached file. All reads of this open share it.
 ///
-/// The lock is taken on a miss and at a mark, alone, for the bookkeeping only.
+/// A read takes the lock on a miss and at a mark, holds no other lock, and does no I/O under it.
 #[derive(Debug)]
 pub struct OpenFile {
     readahead: Mutex<Readahead>,
 }
 
 impl OpenFile {
-    /// Makes the state of a file just opened; no window is longer than `pages_max`.
+    /// Makes the state of a file just opened. Windows have at most `pages_max` pages, or twice as
+    /// many after [`Advice::Sequential`]; a `pages_max` below 4 counts as 4.
     pub fn new(pages_max: u32) -> OpenFile {
         OpenFile { readahead: Mutex::new(Readahead::new(pages_max)) }
     }
@@ -36,8 +37,9 @@ impl OpenFile {
         self.readahead.lock().advise(advice);
     }
 
-    /// Starts reading the bytes of `range`, a window at a time, as far as the pool has a share
-    /// for it (WILLNEED). No operation waits; the bios are on `plug`.
+    /// Starts reading the missing pages of the byte range `range`, a window at a time (WILLNEED).
+    /// Stops at a quarter of the frames that are not dirty, and reads nothing while too many frames
+    /// are being read. Does not wait; puts the bios on `plug`.
     pub fn will_need(&self, file: &Arc<CachedFile>, range: Range<u64>, plug: &mut Vec<Bio>) {
         let bounds = bounds(file);
         let mut pages = range.start / PAGE..range.end.div_ceil(PAGE);
@@ -52,8 +54,9 @@ impl OpenFile {
         }
     }
 
-    /// Drops the clean pages that lie in `range`, in bytes, and are not in use (DONTNEED). A later
-    /// miss of these pages does not shorten the window. Also called before a truncation.
+    /// Drops the clean folios that have whole pages in `range`, in bytes, except folios that are
+    /// locked or under writeback (DONTNEED). A later miss of these pages does not shorten the
+    /// window.
     pub fn forget(&self, file: &CachedFile, range: Range<u64>) {
         let pages = range.start.div_ceil(PAGE)..range.end / PAGE;
         if pages.is_empty() {
@@ -68,13 +71,13 @@ impl OpenFile {
         }
     }
 
-    /// Returns the pages to read when page `index` of a request is missing.
+    /// Returns the pages to read, because page `index` of a request is missing.
     pub(crate) fn miss(&self, file: &CachedFile, request: &mut Request, index: u64) -> Plan {
         self.readahead.lock().miss(request, index, bounds(file))
     }
 
     /// Clears the mark of a folio that a request has reached at page `index`. Returns the pages to
-    /// read ahead.
+    /// read ahead; [`Plan::NONE`] if the folio had no mark.
     pub(crate) fn take_mark(
         &self,
         file: &CachedFile,
@@ -94,19 +97,19 @@ impl OpenFile {
 
 const PAGE: u64 = FRAME_BYTES as u64;
 
-/// Starts reading the missing pages of a plan, and marks its page. The page to mark may also be one
-/// that the caller has created before.
+/// Starts reading the missing pages of a plan, unless too many frames are being read. Marks the
+/// folio with the plan's marker page, which may have been in the cache before.
 pub(crate) fn read_ahead(file: &Arc<CachedFile>, plan: &Plan, plug: &mut Vec<Bio>) {
     let mut created = Vec::new();
     if !plan.read.is_empty() && !file.mapping().must_wait_to_read() {
-        // If frames run out, fewer pages are created; the next miss shows that.
+        // If frames run out, fewer pages are created; a later read misses the others.
         (created, _) = create_now(file, plan.read.start, plan.read.end, plug);
     }
     mark(file, plan);
     file.fill(&created, plug);
 }
 
-/// Marks the folio with the page that a plan names, if it is there.
+/// Marks the folio that holds the marker page of a plan, if the cache has this page.
 fn mark(file: &CachedFile, plan: &Plan) {
     if let Some(pin) = plan.marker.and_then(|marker| file.mapping().look_up(marker)) {
         pin.folio().set(MARKER);

@@ -1,9 +1,10 @@
 //! Waiting for a folio: until it is unlocked, its writeback is over, or its bytes are not lent any
 //! more.
 //!
-//! An entry names the folio *and* the reason for which it waits, and only that event, or the
-//! removal of the folio, kicks it. A kick that finds nothing new ("spurious") costs an iteration,
-//! and in the hashed queues of the kernel of 2003 two operations could kick each other for ever.
+//! An entry names the folio *and* the condition for which it waits. A thread kicks the entry only
+//! when the thread has made this condition true, or has removed the folio by a cut. A kick that
+//! finds nothing new ("spurious") costs an iteration, and in the hashed queues of the kernel of
+//! 2003 two operations could kick each other for ever.
 //!
 //! ```text
 //!   arm:      lock shard ─ set WAITERS, if the bit waited for is still set ─ add entry ─ unlock
@@ -11,9 +12,10 @@
 //!             WAITERS set:   lock shard ─ change the state ─ take entries out ─ unlock ─ kick
 //! ```
 //!
-//! Both change the state word, so one comes first: either `arm` sees the bit cleared and leaves
-//! nothing, or `release` sees WAITERS and finds the entry behind the shard's lock. Hence an entry
-//! exists only while its bit is set, and the release that clears the bit takes all of them.
+//! `arm` and `release` both change the state word, so one of them comes first: either `arm` sees
+//! the bit cleared and leaves nothing, or `release` sees WAITERS and finds the entry behind the
+//! shard's lock. So an entry exists only while the bit that it waits for is set, and the release
+//! that clears the bit takes out all entries that wait for it.
 
 use crate::folio::{FolioId, GUARDS, LOCKED, State, WAITERS, WRITEBACK};
 use crate::frames::Frames;
@@ -24,16 +26,16 @@ use nowait_retry::WaitEntry;
 /// The condition that an operation waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// The operation that fills or changes the folio has unlocked it.
+    /// The folio is unlocked.
     Unlocked,
-    /// The folio has been written, or could not be.
+    /// The folio's writeback has ended, with or without an error.
     Written,
-    /// The folio's bytes are no longer lent out.
+    /// No bytes of the folio are lent any more.
     Returned,
 }
 
 impl Reason {
-    /// Returns the bits of the state that must be cleared.
+    /// Returns the bits of the state that are clear once the condition is true.
     pub(crate) fn bits(self) -> u64 {
         match self {
             Reason::Unlocked => LOCKED,
@@ -53,7 +55,7 @@ pub(crate) struct PageWaits {
     kicked: AtomicU64,
 }
 
-/// The queue of those folios whose numbers have the same hash.
+/// The queue of the folios whose numbers have the same hash.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Shard(Mutex<Vec<Waiter>>);
@@ -65,25 +67,25 @@ struct Waiter {
     entry: WaitEntry,
 }
 
-/// How often operations waited for folios, and were kicked.
+/// Counts of the entries that operations left to wait for folios.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitCounts {
-    /// Entries left in queues.
+    /// Entries that operations have left.
     pub armed: u64,
-    /// Entries kicked.
+    /// Entries that were taken out to be kicked.
     pub kicked: u64,
 }
 
 impl PageWaits {
-    /// Makes empty queues.
     pub(crate) fn new() -> PageWaits {
         let zero = || AtomicU64::new(0);
         let shards = (0..SHARDS).map(|_| Shard(Mutex::new(Vec::new()))).collect();
         PageWaits { shards, armed: zero(), kicked: zero() }
     }
 
-    /// Leaves an entry, which is kicked once when the reason comes true. Returns `false` and leaves
-    /// nothing if it is true already: the caller looks again.
+    /// Leaves an entry, which is kicked once when the reason comes true or a cut removes the folio,
+    /// and returns `true`. If the reason is true already, leaves nothing and returns `false`: the
+    /// caller looks again.
     #[must_use]
     pub(crate) fn arm(
         &self,
@@ -102,9 +104,10 @@ impl PageWaits {
         true
     }
 
-    /// Changes the state of a folio that the caller has locked, or writes back. Adds the entries
-    /// that waited for a bit of `clear` to `woken`, in the order of arming; the caller kicks them
-    /// when it has released all of its folios. Returns the state before.
+    /// Sets the bits `set` and clears the bits `clear` of a folio that the caller has locked or is
+    /// writing back. Adds the entries that waited for a bit of `clear` to `woken`, in the order of
+    /// arming; the caller kicks them when it has released all of its folios. Returns the state
+    /// before.
     pub(crate) fn release(
         &self,
         frames: &Frames,
@@ -123,15 +126,17 @@ impl PageWaits {
         folio.change_if(0, 0, set, clear).unwrap_or_else(|state| state)
     }
 
-    /// Takes a folio that the caller has locked out of circulation. Adds the entries that waited
-    /// for it to `woken`; their operations find the folio gone. Returns the state before.
+    /// Unlocks a folio that the caller has locked, and takes it out of use (`Folio::retire`). Adds
+    /// all entries that waited for it to `woken`; their operations will find the folio gone.
+    /// Returns the state before.
     pub(crate) fn retire(&self, frames: &Frames, id: FolioId, woken: &mut Vec<WaitEntry>) -> State {
         let mut queue = self.shard(id).lock();
         self.take_out(&mut queue, id, LOCKED | WRITEBACK | GUARDS, woken);
         frames.folio(id).retire()
     }
 
-    /// Takes a guard off a folio. Adds the entries that waited for the last guard to `woken`.
+    /// Takes a guard off a folio. If it was the last one, adds the entries that waited for that to
+    /// `woken`.
     #[inline]
     pub(crate) fn unguard(&self, frames: &Frames, id: FolioId, woken: &mut Vec<WaitEntry>) {
         let folio = frames.folio(id);
@@ -145,7 +150,7 @@ impl PageWaits {
         }
     }
 
-    /// Takes out the entries that wait for one of `bits` of a folio. Returns `true` if other
+    /// Moves the entries that wait for one of `bits` of a folio to `woken`. Returns `true` if other
     /// entries wait for the folio.
     fn take_out(
         &self,
@@ -162,13 +167,13 @@ impl PageWaits {
         queue.iter().any(|waiting| waiting.folio == id)
     }
 
-    /// Returns how often operations waited and were kicked.
     pub(crate) fn counts(&self) -> WaitCounts {
         WaitCounts { armed: self.armed.load(Relaxed), kicked: self.kicked.load(Relaxed) }
     }
 
     fn shard(&self, id: FolioId) -> &Mutex<Vec<Waiter>> {
-        // Neighbours in memory are often waited for together: spread them.
+        // Operations often wait for neighbours in memory together: the hash spreads these over the
+        // shards.
         let hash = id.get().wrapping_mul(0x9e37_79b9) >> 16;
         &self.shards[hash as usize % SHARDS].0
     }
@@ -176,7 +181,8 @@ impl PageWaits {
 
 #[cfg(all(test, loom))]
 impl PageWaits {
-    /// The mistake that `arm` avoids: it checks the bit, and then sets WAITERS.
+    /// A mistake that `arm` avoids: this function checks the bit first, and sets WAITERS in a
+    /// second step.
     pub(crate) fn arm_late(&self, pin: &Pin<'_>, reason: Reason, entry: WaitEntry) -> bool {
         if !pin.state().has(reason.bits()) {
             return false;

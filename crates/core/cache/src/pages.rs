@@ -5,40 +5,40 @@ use crate::buddy::ORDER_MAX;
 
 const _: () = assert!(1u64 << ORDER_MAX <= u64::BITS as u64, "a bit for each page of a folio");
 
-/// A set of pages of one folio, counted from its first.
+/// A set of pages of one folio. Page 0 is the folio's first page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pages(pub(crate) u64);
 
 impl Pages {
-    /// No page.
+    /// The empty set.
     pub const NONE: Pages = Pages(0);
-    /// All pages, of a folio of any size.
+    /// The pages of a folio of the largest size; includes all pages of any folio.
     pub const ALL: Pages = Pages(u64::MAX);
 
-    /// Returns `count` pages from page `from` on.
+    /// Returns the set of `count` pages from page `from` on.
     pub(crate) fn range(from: u32, count: u32) -> Pages {
         let low = u64::MAX.checked_shr(u64::BITS - count).unwrap_or(0);
         Pages(low.checked_shl(from).unwrap_or(0))
     }
 
-    /// Returns the pages that have a byte from byte `from` to before `end` of the folio.
+    /// Returns the pages that contain a byte from byte `from` to before byte `end` of the folio.
     #[inline]
     pub(crate) fn of_bytes(from: usize, end: usize) -> Pages {
         let (first, behind) = (from / FRAME_BYTES, end.div_ceil(FRAME_BYTES));
         Pages::range(first as u32, behind.saturating_sub(first) as u32)
     }
 
-    /// Returns `true` if it has no page.
+    /// Returns `true` if the set is empty.
     pub fn is_empty(self) -> bool {
         self == Pages::NONE
     }
 
-    /// Returns `true` if it has this page.
+    /// Returns `true` if the set has this page.
     pub fn has(self, page: u32) -> bool {
         self.0 & 1 << page != 0
     }
 
-    /// Returns how many pages it has.
+    /// Returns how many pages the set has.
     pub fn count(self) -> u32 {
         self.0.count_ones()
     }
@@ -52,12 +52,13 @@ impl Pages {
         Pages(self.0 & !other.0)
     }
 
-    /// Returns how many runs of adjoining pages it has.
+    /// Returns how many runs of adjoining pages the set has.
     pub(crate) fn runs_count(self) -> u32 {
         (self.0 & !(self.0 << 1)).count_ones()
     }
 
-    /// Returns its runs of adjoining pages, ascending: the first page of each and how many.
+    /// Returns the runs of adjoining pages, ascending, each as its first page and its number of
+    /// pages.
     pub(crate) fn runs(self) -> impl Iterator<Item = (u32, u32)> {
         let mut rest = self.0;
         core::iter::from_fn(move || {

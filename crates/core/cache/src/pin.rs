@@ -3,10 +3,11 @@
 use crate::folio::{Folio, FolioId, State};
 use crate::frames::Frames;
 
-/// Keeps a folio where it is, in memory and in identity, until dropped.
+/// Keeps the memory and the identity of a folio until dropped. The folio may leave its tree
+/// meanwhile.
 ///
-/// The bytes may still change while it is held, by the operation that has locked the folio: as with
-/// the kernel's page cache, a read that overlaps a write may see a part of it.
+/// An operation that locks the folio may still change the bytes. As with the kernel's page cache, a
+/// read that overlaps a write may see a part of the write.
 #[derive(Debug)]
 pub struct Pin<'a> {
     frames: &'a Frames,
@@ -14,7 +15,7 @@ pub struct Pin<'a> {
 }
 
 impl<'a> Pin<'a> {
-    /// Takes over a pin that was counted in the folio's state.
+    /// Takes over a pin that the caller has counted in the folio's state.
     #[inline]
     pub(crate) fn adopt(frames: &'a Frames, id: FolioId) -> Pin<'a> {
         Pin { frames, id }
@@ -32,20 +33,20 @@ impl<'a> Pin<'a> {
         self.id
     }
 
-    /// Returns the header.
+    /// Returns the header of the folio.
     #[inline]
     pub fn folio(&self) -> &'a Folio {
         self.frames.folio(self.id)
     }
 
-    /// Returns the state at this moment.
+    /// Returns the state of the folio at this moment.
     #[inline]
     pub fn state(&self) -> State {
         self.folio().state()
     }
 
-    /// Returns the address of byte `offset` of the file, which the folio covers, and how many
-    /// bytes of the folio follow from there.
+    /// Returns the address of byte `offset` of the file, and how many bytes of the folio follow
+    /// from there. The folio must cover that byte.
     #[inline]
     pub fn at(&self, offset: u64) -> (*mut u8, usize) {
         let folio = self.folio();

@@ -1,4 +1,4 @@
-//! The primitives that models replace by loom's, under one name for this crate.
+//! Re-exports the synchronization primitives that loom replaces in models.
 
 pub(crate) use nowait_retry::primitives::{
     Arc, AtomicU32, AtomicU64, Mutex,

@@ -13,18 +13,17 @@ use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::Errno;
 
-/// The most pages that one request reads at once, and the part of the pool that it may take: a
-/// quarter.
+/// The most pages that one request reads at once are 2048, and a quarter of the pool.
 const UPFRONT_PAGES_MAX: u64 = 2048;
 const UPFRONT_SHARE: u64 = 4;
 
 /// A read: copies cached pages, starts reading the missing ones, and waits for these page by page.
 ///
-/// The first iteration that misses creates *all* missing pages of the request, up to a quarter of
-/// the pool, and puts their bios on the plug list; later iterations find them in flight and
-/// continue where the last one stopped. A hit is copied without a lock, an allocation or a wait
-/// entry. If the read belongs to an open file, [`crate::readahead`] decides what is read ahead
-/// besides.
+/// The first iteration that misses creates *all* missing pages of the request, up to 2048 and up to
+/// a quarter of the pool, and puts their bios on the plug list. Later iterations normally find
+/// these pages in flight, and continue where the last iteration stopped. Copying a hit normally
+/// takes no lock. If the read belongs to an open file, [`crate::readahead`] limits the pages
+/// created at once to a window, and decides what is read ahead besides.
 #[derive(Debug)]
 pub struct ReadOperation {
     file: Arc<CachedFile>,
@@ -33,12 +32,12 @@ pub struct ReadOperation {
     /// The next byte to copy.
     pos: u64,
     end: u64,
-    /// `true`: a page was missing. The pages after it were read for this request, or read ahead, so
-    /// they count no access.
+    /// `true`: the read met a page that was missing, marked or not uptodate. From then on it counts
+    /// no accesses, because later pages were read for this request, or read ahead.
     missed: bool,
-    /// The page that was waited for last: if it is not uptodate now, its read failed.
+    /// The page that this read waited for last. If it is not uptodate now, its fill has failed.
     waited: Option<u64>,
-    /// Iterations that ended by waiting.
+    /// The number of iterations that ended by waiting.
     retries: u32,
     open: Option<(Arc<OpenFile>, Request)>,
 }
@@ -51,16 +50,16 @@ impl ReadOperation {
         ReadOperation { file, user, start, pos, end, missed, waited, retries, open }
     }
 
-    /// Makes a read of which the first `done` bytes were copied by [`CachedFile::read_cached`],
-    /// to the same `user`.
+    /// Makes a read whose first `done` bytes [`CachedFile::read_cached`] has copied to the same
+    /// `user`.
     pub fn resume(file: Arc<CachedFile>, offset: u64, done: usize, user: User) -> ReadOperation {
         let mut read = ReadOperation::new(file, offset, user);
         read.pos += done as u64;
         read
     }
 
-    /// Lets the read use the readahead state of an open file. `asynchronous`: the submitter does
-    /// not wait for this read.
+    /// Lets the read use the readahead state of an open file. `asynchronous` means that the
+    /// submitter does not wait for this read.
     #[must_use]
     pub fn with_readahead(mut self, open: Arc<OpenFile>, asynchronous: bool) -> ReadOperation {
         let pages = page(self.start)..self.end.div_ceil(FRAME_BYTES as u64);
@@ -68,17 +67,18 @@ impl ReadOperation {
         self
     }
 
-    /// Returns how many iterations ended by waiting.
+    /// Returns how many iterations of the read ended by waiting.
     pub fn retries(&self) -> u32 {
         self.retries
     }
 
-    /// Runs an iteration. Never blocks. The caller then queues the bios on `plug`, also when the
-    /// read is over. The result is the number of bytes, `EIO`, or `ENOMEM`: all frames hold pages
-    /// that could not be written.
+    /// Runs an iteration, which never waits for I/O. `Retry`: the read has left a wait entry. After
+    /// each iteration the caller queues the bios on `plug`, also when the read is over. The result
+    /// is the number of bytes copied. If there are none because of an error, it is `EIO`, or
+    /// `ENOMEM`: all frames hold pages that could not be written.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
-        // The size at the begin of the iteration: a read that overlaps a growing write may see
-        // the old end.
+        // The size at the begin of the iteration: a read that overlaps a growing write may take the
+        // old size as the end.
         let end = self.end.min(self.file.size());
         while !self.copy_present(end) {
             match self.handle_miss(end, plug, wait) {
@@ -93,8 +93,8 @@ impl ReadOperation {
         self.done()
     }
 
-    /// Copies up to byte `end`, or to a page that is missing, not uptodate, or marked for the
-    /// readahead of this open. Returns `true` if it copied up to `end`.
+    /// Copies up to byte `end`, or to the first page that is missing, not uptodate or, if the read
+    /// has an open file, marked for readahead. Returns `true` if it copied up to `end`.
     #[inline]
     fn copy_present(&mut self, end: u64) -> bool {
         let mapping = self.file.mapping();
@@ -111,8 +111,8 @@ impl ReadOperation {
         true
     }
 
-    /// Starts or awaits the read of the page at the position. `Again`: the page can be copied now,
-    /// or has changed.
+    /// Starts or awaits the read of the page at the position. `Again`: the caller looks at the page
+    /// again, because it can be copied now, or was created or changed.
     fn handle_miss(
         &mut self,
         end: u64,
@@ -127,8 +127,8 @@ impl ReadOperation {
             }
             return self.read_missing(end, plug, wait);
         };
-        // Before the page's state is checked: the pages to read ahead are read even if this page is
-        // uptodate.
+        // Comes before the check of the page's state, because the pages to read ahead are to be
+        // read even if this page is uptodate.
         if let Some((open, request)) = &mut self.open {
             let plan = open.take_mark(&file, request, &pin, index);
             read_ahead(&file, &plan, plug);
@@ -154,8 +154,8 @@ impl ReadOperation {
         self.read_rest(end, plug, wait)
     }
 
-    /// Reads the missing page at the position, the rest of the request and, without waiting for it,
-    /// what is worth reading ahead.
+    /// Starts reading the missing page at the position, the rest of the request and, without
+    /// waiting for them later, the pages to read ahead.
     fn read_missing(
         &mut self,
         end: u64,
@@ -170,8 +170,8 @@ impl ReadOperation {
         if plan.read.is_empty() {
             return self.read_rest(end, plug, wait);
         }
-        // The request's own pages get their own bios, so that it does not wait for pages that are
-        // read ahead.
+        // The request's own pages get bios of their own, so that the request does not wait for
+        // pages that are read ahead.
         let own = plan.read.end.min(page(end - 1) + 1);
         let attempt = read_missing(&file, index, own, plug, wait)?;
         if attempt == Attempt::Again {
@@ -180,7 +180,7 @@ impl ReadOperation {
         Ok(attempt)
     }
 
-    /// Creates and reads the missing pages of the request, up to its part of the pool.
+    /// Starts reading the missing pages of the request, up to its part of the pool.
     fn read_rest(
         &self,
         end: u64,
@@ -198,7 +198,7 @@ impl ReadOperation {
         Step::Done(Ok((self.pos - self.start) as u32))
     }
 
-    /// Ends the read: with the bytes already read, or else with `errno`.
+    /// Ends the read: with the number of bytes already copied or, if there are none, with `errno`.
     fn fail(&self, errno: Errno) -> Step {
         if self.pos > self.start { self.done() } else { Step::Done(Err(errno)) }
     }
@@ -206,9 +206,9 @@ impl ReadOperation {
 
 impl CachedFile {
     /// Copies cached bytes from byte `offset` on, up to the length of `user`, the end of the file,
-    /// the first page that is missing, or one that is marked for readahead; returns the number of
-    /// bytes. A first attempt that makes no operation; [`ReadOperation::resume`] continues after
-    /// it.
+    /// or the first page that is missing, not uptodate or marked for readahead. Returns the number
+    /// of bytes. This is a first attempt that makes no operation; [`ReadOperation::resume`] makes
+    /// one for the rest.
     #[inline]
     pub fn read_cached(&self, offset: u64, user: &mut User) -> usize {
         let end = offset.saturating_add(user.len() as u64).min(self.size());
@@ -225,17 +225,18 @@ impl CachedFile {
     }
 }
 
-/// Copies the bytes from `pos` to before `end`, as far as the folio goes; returns how many.
+/// Copies the bytes from `pos` to before `end`, but none beyond the folio. Returns how many it
+/// copied.
 #[inline]
 fn copy_to_user(pin: &Pin<'_>, pos: u64, end: u64, user: &mut User) -> u64 {
     let (folio, len) = pin.at(pos);
     let len = len.min((end - pos) as usize);
-    // SAFETY: pinned, and `len` bytes of it follow from there.
+    // SAFETY: the folio is pinned, and has `len` bytes from there on.
     unsafe { user.copy_to_user(folio, len) };
     len as u64
 }
 
-/// Returns the page that a byte is in.
+/// Returns the index of the page that contains byte `offset`.
 #[inline]
 pub(crate) fn page(offset: u64) -> u64 {
     offset / FRAME_BYTES as u64

@@ -1,4 +1,5 @@
-//! Readahead: the state of one open file, and the decision what to read next. No I/O happens here.
+//! Readahead: the state of one open file, and the decision which pages to read next. This module
+//! does no I/O.
 //!
 //! ```text
 //!          the stream's window                   the window its marker opened
@@ -7,29 +8,31 @@
 //!                    end of the last request that came here
 //! ```
 //!
-//! An operation calls this module in two cases only, so that a cached hit costs nothing:
+//! A read calls this module in two cases only, so that a cached hit costs nothing:
 //!
 //! * [`Readahead::miss`]: a page that it needs is neither in the cache nor being read;
-//! * [`Readahead::marker`]: it has reached the marked page. The operation clears the mark before it
-//!   checks whether the page is up to date.
+//! * [`Readahead::marker`]: it has reached the marked page. The read clears the mark before it
+//!   checks whether the page is uptodate.
 //!
-//! **Upfront.** The first miss of a request announces all of its pages, up to the maximum window. A
-//! later iteration finds them in the cache, or waits for them, and so announces nothing. Otherwise
-//! a request would announce the current window only; the window would shrink, because requests at
-//! random places look like seeks, and after three requests the file would be read page by page.
+//! **Upfront.** The first miss of a request announces all pages of the request, up to the maximum
+//! window. A later iteration finds these pages in the cache or waits for them, so it normally
+//! announces nothing. If a request announced the current window only, the window would shrink,
+//! because requests at random places look like seeks; after three requests the file would be read
+//! page by page.
 //!
 //! **Streams.** A request that begins where an earlier one ended makes a stream. Each stream has
-//! its own window, so that several streams can be read in turns through one descriptor. For
-//! requests at random places only the requested pages are read.
+//! its own window, so that a program can read several streams in turns through one descriptor.
+//! Requests at random places cause no readahead: only their own pages are read.
 //!
 //! Source: upfront readahead, "Linux AIO Performance and Robustness for Enterprise Workloads"
 //! (Bhattacharya et al., slides); markers and the ramp, Linux mm/readahead.c (behaviour).
 
 use core::ops::Range;
 
-/// The shortest window, however little memory there is.
+/// The least value of the limits on a window, however little memory there is.
 const WINDOW_PAGES_MIN: u64 = 4;
-/// Windows from twice this length on end on a multiple of it: whole 64 KiB folios.
+/// A stream's window of at least twice this length ends on a multiple of it, or at the end of the
+/// file. So the next window begins with a whole 64 KiB folio.
 const FOLIO_PAGES: u64 = 16;
 const STREAMS: usize = 8;
 const CANDIDATES: usize = 16;
@@ -38,21 +41,21 @@ const NOWHERE: u64 = u64::MAX;
 /// The application's advice about its access, as in posix_fadvise(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Advice {
-    /// Streams are detected.
+    /// Requests get readahead if they form a stream.
     #[default]
     Normal,
     /// Only the requested pages are read.
     Random,
-    /// Any request begins a stream; windows are twice as long.
+    /// A request that continues no stream begins one, and windows can be twice as long.
     Sequential,
 }
 
-/// The bounds of a window at one moment.
+/// The limits on a window at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     /// Length of the file in pages; a last page that is not full counts, too.
     pub file_pages: u64,
-    /// How many pages the cache would give to readahead now.
+    /// The number of pages that the cache would give to readahead now.
     pub room_pages: u64,
 }
 
@@ -65,34 +68,36 @@ pub struct Request {
 }
 
 impl Request {
-    /// Describes a read of `pages`. `asynchronous`: the submitter does not wait for it.
+    /// Describes a read of `pages`. `asynchronous` means that the submitter does not wait for the
+    /// read.
     pub fn new(pages: Range<u64>, asynchronous: bool) -> Request {
         let announced = pages.start;
         Request { pages, asynchronous, announced }
     }
 
-    /// Returns the pages it reads.
+    /// Returns the pages that the request reads.
     pub fn pages(&self) -> Range<u64> {
         self.pages.clone()
     }
 }
 
-/// A plan: start reading the pages of the range that are not in the cache.
+/// A plan: the pages that the caller starts to read, unless they are in the cache, and a page to
+/// mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Plan {
-    /// Pages to read; may be empty. Never beyond the end of the file.
+    /// The pages to read, none of them beyond the end of the file. May be empty.
     pub read: Range<u64>,
-    /// The page to mark; the mark is put on the folio that contains it.
+    /// The page to mark: the caller sets the mark on the folio that contains it.
     pub marker: Option<u64>,
 }
 
 impl Plan {
-    /// Nothing to do.
+    /// A plan without pages and without a mark.
     pub const NONE: Plan = Plan { read: 0..0, marker: None };
 }
 
-/// Part of a file that is read in order.
+/// A part of a file that is read in order.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     start: u64,
@@ -104,24 +109,25 @@ struct Stream {
 
 /// The readahead state of one open file.
 ///
-/// Counts in pages; page numbers are below 2^52. The owner serializes the calls; none of them
+/// All counts are in pages; page numbers are below 2^52. The owner serializes the calls. No call
 /// blocks or allocates.
 #[derive(Clone, Debug)]
 pub struct Readahead {
     advice: Advice,
     pages_max: u64,
-    /// The limit of windows, in pages: shrinks when pages are evicted before they were used, and
-    /// recovers while none is.
+    /// The limit of windows, in pages. It shrinks when a read misses pages that an earlier plan
+    /// contained, and grows with later requests.
     limit: u64,
     streams: [Option<Stream>; STREAMS],
-    /// The ends of requests that belong to no stream, in a ring.
+    /// The ends of the last 16 requests that belonged to no stream, in a ring.
     candidates: [u64; CANDIDATES],
     candidate_next: usize,
     clock: u64,
 }
 
 impl Readahead {
-    /// Makes the state of a file just opened; no window is longer than `pages_max`.
+    /// Makes the state of a file just opened. Windows have at most `pages_max` pages, or twice as
+    /// many after [`Advice::Sequential`]; a `pages_max` below 4 counts as 4.
     pub fn new(pages_max: u32) -> Readahead {
         let pages_max = u64::from(pages_max).max(WINDOW_PAGES_MIN);
         Readahead {
@@ -140,13 +146,14 @@ impl Readahead {
         self.advice = advice;
     }
 
-    /// Returns the longest window there can be now.
+    /// Returns the length of the longest window that the advice allows.
     pub fn pages_max(&self) -> u64 {
         if self.advice == Advice::Sequential { 2 * self.pages_max } else { self.pages_max }
     }
 
-    /// Returns the plan for a request whose page `index` is absent and not being read. The plan
-    /// contains `index`, unless that lies behind the end of the file.
+    /// Returns the plan for a request whose page `index` is neither in the cache nor being read.
+    /// The plan contains `index`, unless this page lies outside the request or behind the end of
+    /// the file.
     pub fn miss(&mut self, request: &mut Request, index: u64, bounds: Bounds) -> Plan {
         if index >= bounds.file_pages || !request.pages.contains(&index) {
             return Plan::NONE;
@@ -163,7 +170,8 @@ impl Readahead {
         let plan = match stream {
             Some(slot) if self.advice != Advice::Random => self.advance(slot, request, bounds),
             _ if more => self.request_only(request, request.announced, bounds),
-            // The mark belongs to a stream whose slot was reused: a new stream begins here.
+            // No stream of this open has the mark: another request took the slot of the stream, or
+            // the mark is of another open. A new stream begins here.
             None if self.advice != Advice::Random && index + 1 < bounds.file_pages => {
                 self.begin(request, request.announced.max(index + 1), bounds)
             }
@@ -173,14 +181,14 @@ impl Readahead {
         plan
     }
 
-    /// Returns the marked page of a stream that lies in `pages`, the pages of a marked folio.
+    /// Returns the marker page of a stream, if one lies in `pages`, the pages of a marked folio.
     pub fn mark_in(&self, pages: Range<u64>) -> Option<u64> {
         let marks = self.streams.iter().flatten().map(|stream| stream.marker);
         marks.into_iter().find(|mark| pages.contains(mark))
     }
 
-    /// Returns the plan for pages that the application needs soon (WILLNEED). One plan is at most a
-    /// window: a caller that wants more calls again for the following pages.
+    /// Returns the plan for pages that the application needs soon (WILLNEED). The plan has at most
+    /// a window of pages; for more, the caller calls again with the pages after it.
     pub fn will_need(&self, pages: Range<u64>, bounds: Bounds) -> Plan {
         let end =
             pages.end.min(bounds.file_pages).min(pages.start.saturating_add(self.cap(bounds)));
@@ -190,11 +198,12 @@ impl Readahead {
         Plan { read: pages.start..end, marker: None }
     }
 
-    /// Records that these pages leave the cache on purpose (DONTNEED, truncate): a later miss of
-    /// them does not shorten the window.
+    /// Records that these pages leave the cache on purpose (DONTNEED): a later miss of these pages
+    /// does not shorten the window.
     pub fn forget(&mut self, pages: Range<u64>) {
         for stream in self.streams.iter_mut().flatten() {
-            // If the end of the window stays in the cache, the stream does not change.
+            // The stream does not change if these pages do not reach the end of its window, or
+            // begin behind it.
             if pages.end < stream.end || pages.start >= stream.end {
                 continue;
             }
@@ -229,8 +238,8 @@ impl Readahead {
         self.request_only(request, index, bounds)
     }
 
-    /// Announces the pages that a request lacks, without readahead. Pages that do not fit in a
-    /// window follow when the operation comes to the middle of it.
+    /// Announces the pages of a request from page `start` on, without readahead. If they are more
+    /// than a window, the operation announces the rest when it comes to the middle of the window.
     fn request_only(&self, request: &Request, start: u64, bounds: Bounds) -> Plan {
         let wanted = request.pages.end.min(bounds.file_pages);
         let end = wanted.min(start.saturating_add(self.cap(bounds)));
@@ -240,9 +249,10 @@ impl Readahead {
         Plan { read: start..end, marker: (end < wanted).then_some(start.midpoint(end)) }
     }
 
-    /// Finds the stream that a request continues: the request begins where the stream's last
-    /// request ended (both may touch the same page), or `index` is the end of the window, or
-    /// `index` is an unread page of the window, which was evicted.
+    /// Returns the slot of a stream that a request continues. There are three cases: the request
+    /// begins where the stream's last request ended (both may touch the same page); or `index` is
+    /// the page after the stream's window; or `index` is an evicted page in the unread part of this
+    /// window.
     fn stream_of(&self, request: &Request, index: u64) -> Option<usize> {
         self.streams.iter().position(|slot| {
             slot.is_some_and(|stream| {
@@ -257,7 +267,8 @@ impl Readahead {
         found.map(|end| *end = NOWHERE).is_some()
     }
 
-    /// Makes a stream, in the slot of the stream that was not used for the longest time.
+    /// Makes a stream. It takes a free slot, or else the slot of the stream not used for the
+    /// longest time.
     fn begin(&mut self, request: &Request, start: u64, bounds: Bounds) -> Plan {
         let age = |slot: &Option<Stream>| slot.map_or(0, |stream| stream.used);
         let slot = (0..STREAMS).min_by_key(|slot| age(&self.streams[*slot])).unwrap_or(0);
@@ -265,7 +276,7 @@ impl Readahead {
         self.open(slot, request, start..start + size, bounds)
     }
 
-    /// Continues a stream at a missing page.
+    /// Continues a stream at page `index`, which is missing.
     fn go_on(&mut self, slot: usize, request: &Request, index: u64, bounds: Bounds) -> Plan {
         let Some(stream) = self.streams[slot] else { return Plan::NONE };
         let len = stream.end - stream.start;
@@ -281,18 +292,19 @@ impl Readahead {
         self.open(slot, request, index..index + size, bounds)
     }
 
-    /// Opens a window that begins with missing pages of the request.
+    /// Opens a window that begins with a missing page of the request.
     fn open(&mut self, slot: usize, request: &Request, window: Range<u64>, at: Bounds) -> Plan {
         let (start, wanted) = (window.start, request.pages.end.min(at.file_pages));
         if start >= at.file_pages {
-            // The file has become shorter than the announced pages.
+            // The file is shorter now than the pages that were announced.
             return Plan::NONE;
         }
         let size = (window.end - start).max(wanted.saturating_sub(start));
         let end = round(start, start + size.min(self.cap(at))).min(at.file_pages);
         let marker = match wanted {
             _ if end >= at.file_pages => NOWHERE,
-            // The request takes the whole window: the next window is due at once.
+            // The request takes the whole window: the next window is due when the request reaches
+            // the first page.
             wanted if wanted == end => start,
             wanted if wanted > end => start.midpoint(end),
             wanted => wanted.max(start),
@@ -300,7 +312,7 @@ impl Readahead {
         self.set(slot, Stream { start, end, next: request.pages.end, marker, used: 0 })
     }
 
-    /// Opens the window after the one whose marker was reached.
+    /// Opens the next window of a stream, because a request has reached the stream's marker.
     fn advance(&mut self, slot: usize, request: &Request, bounds: Bounds) -> Plan {
         let Some(old) = self.streams[slot] else { return Plan::NONE };
         let next = request.pages.end;
@@ -336,13 +348,13 @@ impl Readahead {
     }
 }
 
-/// Returns `true` if a request begins at page `end`, or at the page before it: the last request may
-/// have ended within that page.
+/// Returns `true` if a request begins at page `end` or at the page before it, within which the last
+/// request may have ended.
 fn follows(request: &Request, end: u64) -> bool {
     request.pages.start == end || request.pages.start + 1 == end
 }
 
-/// Returns the length of a stream's first window.
+/// Returns the length of the first window of a stream.
 fn first_size(request: &Request, pages_max: u64) -> u64 {
     let size = (request.pages.end - request.pages.start).max(1).next_power_of_two();
     match size {
@@ -352,13 +364,14 @@ fn first_size(request: &Request, pages_max: u64) -> u64 {
     }
 }
 
-/// Returns the length of the window that follows one of `size` pages.
+/// Returns the length of the window that follows a window of `size` pages.
 fn next_size(size: u64, pages_max: u64) -> u64 {
     let factor = if size < pages_max / 16 { 4 } else { 2 };
     (size * factor).min(pages_max)
 }
 
-/// Ends a long window on the border of a folio.
+/// Returns the end of a window; moves the end of a window of 32 or more pages down to a multiple of
+/// 16.
 fn round(start: u64, end: u64) -> u64 {
     if end - start >= 2 * FOLIO_PAGES { end - end % FOLIO_PAGES } else { end }
 }

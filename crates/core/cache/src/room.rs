@@ -1,13 +1,13 @@
-//! Operations that wait for a frame, or until fewer frames are dirty or being read.
+//! Operations that wait for a frame, or until fewer frames are dirty or being read from a device.
 
 use crate::primitives::{AtomicU32, Mutex, Relaxed, SeqCst, fence};
 use nowait_retry::WaitEntry;
 
-/// A list of entries, which are all kicked when something changes. Used only if the pool is
-/// exhausted, too dirty, or too much of it is being read.
+/// A list of wait entries; [`Room::notice`] kicks all of them. An operation leaves an entry if it
+/// finds no free frame, or if too many frames are dirty or being read.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// 1 if entries wait, else 0. Every access to the cache reads it; writes are rare.
+    /// 1 if entries wait, else 0. `notice` reads it on each call without the lock; writes are rare.
     waiting: AtomicU32,
     entries: Mutex<Vec<WaitEntry>>,
 }
@@ -25,13 +25,15 @@ impl Room {
         entries.push(entry);
         self.waiting.store(1, Relaxed);
         drop(entries);
-        // The store comes before the caller's look at the states; a change of a state comes
-        // before the load below. One of the two sees the other.
+        // The store above comes before the caller's next check. In `notice`, the other thread's
+        // change comes before the load. So at least one of the two threads sees the change of the
+        // other.
         fence(SeqCst);
     }
 
-    /// Kicks the operations that wait, if there are any. The caller has changed a state, or freed
-    /// frames, by a SeqCst operation or under the lock that the other side takes.
+    /// Kicks all operations that wait, if there are any. The caller has changed a state or freed
+    /// frames: by a SeqCst operation, or under the lock that the waiting operation takes for its
+    /// check.
     #[inline]
     pub(crate) fn notice(&self) {
         if self.waiting.load(SeqCst) != 0 {

@@ -1,18 +1,24 @@
-//! Limits on the frames of a pool that hold data to be written, for each device and file.
+//! Limits on the frames of a pool that hold data to be written, or that reads are filling.
 //!
-//! A device that fails, is full or hangs stops only its own files. Data that it cannot write
-//! occupies a part of the pool, and the rest works as a smaller pool.
+//! The limits keep a device that fails, is full or hangs from stopping the files of other devices.
+//! Data that the device cannot write occupies a part of the pool, and the rest works as a smaller
+//! pool.
 //!
-//! | what | how much |
-//! |---|---|
-//! | the pool of all writers | all frames but those whose writeback has failed |
-//! | dirty in that pool | half of it; a device that has less than a quarter of what the others leave goes on |
-//! | a file whose writeback has failed | half of what the failures of other devices leave; beyond that its writes fail |
-//! | the last eighth of all frames | a device has one folio of it to be written at a time: many that hang leave some to be read to |
-//! | failed, of all devices | three quarters of all frames; beyond it, what fails is dropped, as by the kernel's page cache |
-//! | being read from a device | half of what the others leave |
+//! A frame has failed if the last writeback of its folio has failed. All other frames are the pool
+//! of the writers.
 //!
-//! Dropped data are lost: each later sync of the file reports that, until
+//! * If more than half of this pool is dirty, a writer waits while its device has more dirty frames
+//!   than a quarter of what the other devices leave of the pool.
+//! * If more than seven eighths of all frames are dirty, a writer waits while its device has a
+//!   dirty frame that has not failed. So devices that hang leave frames for reads.
+//! * A write to a file with failed frames fails instead of waiting. It also fails while the file
+//!   has more dirty frames than half of what the failures of other devices leave.
+//! * If more than three quarters of all frames have failed, the cache drops pages that fail for the
+//!   first time. The kernel's page cache drops failed pages, too.
+//! * If reads fill more than a quarter of all frames, a reader waits while the reads of its device
+//!   fill more than half of what dirty frames and the reads of other devices leave.
+//!
+//! Dropped data are lost: each later sync of the file that needs a flush reports that, until
 //! [`forgive`](crate::CachedFile::forgive).
 
 use crate::mistake::{Mistake, makes};
@@ -28,8 +34,8 @@ pub(crate) struct Dirt {
     failed: AtomicU64,
     /// Frames of folios under writeback.
     writing: AtomicU64,
-    /// Frames that reads are filling. On its own cache line, because writers read the other counts
-    /// for each page.
+    /// Frames that reads are filling; not counted for a file. On its own cache line, because
+    /// writers read the other counts for each page.
     reading: Apart,
 }
 
@@ -64,19 +70,19 @@ impl Dirt {
     }
 }
 
-/// A device, as far as its files are in a cache.
+/// A device that has files in a cache.
 #[derive(Debug)]
 pub(crate) struct Device {
     number: u64,
     pub(crate) dirt: Dirt,
-    /// Bios in flight: fills, and all others. Changed under the lock of the I/Os.
+    /// Numbers of bios in flight: fills, and all others. Both change under the lock of the I/Os.
     fills: AtomicU32,
     others: AtomicU32,
 }
 
-/// The most bios of a cache in flight on one device. The bios of a device that hangs occupy places
-/// of a queue and threads of the kernel and the engine; the limit leaves some of these to other
-/// devices.
+/// The most bios of each kind that a cache has in flight on one device. The bios of a device that
+/// hangs occupy places of a queue and threads of the kernel and the engine. The limit leaves some
+/// of these to other devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlightMax {
     /// Reads.
@@ -96,8 +102,8 @@ impl Device {
         Device { number, dirt: Dirt::default(), fills: none(), others: none() }
     }
 
-    /// Counts a bio that begins. Returns `false` and counts nothing if the device has the most
-    /// already.
+    /// Counts a bio that begins. If the device has the most bios of this kind already, counts
+    /// nothing and returns `false`.
     pub(crate) fn begin(&self, is_fill: bool, most: InFlightMax) -> bool {
         let (count, most) = match is_fill {
             true => (&self.fills, most.reads),
@@ -116,7 +122,6 @@ impl Device {
     }
 }
 
-/// The devices of a cache.
 #[derive(Debug)]
 pub(crate) struct Devices(Mutex<Vec<Weak<Device>>>);
 
@@ -127,7 +132,7 @@ impl Default for Devices {
 }
 
 impl Devices {
-    /// Returns the device with this number, the same for all its files.
+    /// Returns the device with this number. All files in the cache on that device share it.
     pub(crate) fn with_number(&self, number: u64) -> Arc<Device> {
         let mut devices = self.0.lock();
         let known = devices.iter().filter_map(Weak::upgrade).find(|device| device.number == number);
@@ -140,39 +145,39 @@ impl Devices {
     }
 }
 
-/// The counts to which a folio belongs: its file's, its device's and the cache's.
+/// The counts to which a folio belongs: those of its file, of its device and of the cache.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts<'a>(pub(crate) [&'a Dirt; 3]);
 
 impl Counts<'_> {
-    /// Returns `true` if a writer of the file must wait until fewer frames are dirty, or fails if
-    /// that will not happen, in a pool of `total` frames.
+    /// Returns `true` if a writer of the file must not go on, in a pool of `total` frames. The
+    /// writer then waits until fewer frames are dirty, or fails.
     #[inline]
     pub(crate) fn must_wait(self, total: u32) -> bool {
-        // The usual case, which is checked for each page, takes two loads instead of six.
+        // The usual case, which a writer checks for each page, takes two loads instead of six.
         let Counts([.., all]) = self;
         let is_clean_enough = all.failed() == 0 && all.dirty() <= u64::from(total) / 2;
         !is_clean_enough && Shares::of(total, self).must_wait()
     }
 
-    /// Returns `true` if a reader of the file must wait until fewer frames are being read from its
-    /// device.
+    /// Returns `true` if a reader of the file must wait until fewer frames are being read from the
+    /// file's device, in a pool of `total` frames.
     #[inline]
     pub(crate) fn must_wait_to_read(self, total: u32) -> bool {
         let Counts([_, device, all]) = self;
-        // The usual case takes two loads instead of four.
+        // The usual case takes one load instead of four.
         let is_little = all.reading() <= u64::from(total) / 4;
         !is_little && reads_too_much(total, device.reading(), all.reading(), all.dirty())
     }
 
-    /// Counts frames whose fill begins. One thread at a time calls it.
+    /// Counts frames whose fill begins. The caller holds the lock of the I/Os.
     pub(crate) fn reads(self, frames: u64) {
         let Counts([_, of @ ..]) = self;
         of.iter().for_each(|dirt| dirt.reading.0.store(dirt.reading() + frames, Relaxed));
     }
 
-    /// Counts frames whose fill has ended. One thread at a time calls it, and then kicks the
-    /// operations that wait.
+    /// Counts frames whose fill has ended. The caller holds the lock of the I/Os, and then kicks
+    /// the operations that wait.
     pub(crate) fn has_read(self, frames: u64) {
         let Counts([_, of @ ..]) = self;
         of.iter().for_each(|dirt| _ = dirt.reading.0.fetch_sub(frames, SeqCst));
@@ -185,7 +190,7 @@ impl Counts<'_> {
 
     /// Counts frames that are clean now, or gone. The caller then kicks the operations that wait.
     pub(crate) fn cleaned(self, frames: u64) {
-        // SeqCst: comes before the check for operations that wait (`Room::notice`).
+        // SeqCst: this change comes before the check for operations that wait (`Room::notice`).
         self.0.iter().for_each(|dirt| _ = dirt.dirty.fetch_sub(frames, SeqCst));
     }
 
@@ -199,12 +204,12 @@ impl Counts<'_> {
         self.0.iter().for_each(|dirt| _ = dirt.writing.fetch_sub(frames, Relaxed));
     }
 
-    /// Counts dirty frames whose writeback has failed for the first time.
+    /// Counts dirty frames whose writeback has failed, unless they count as failed already.
     pub(crate) fn failed(self, frames: u64) {
         self.0.iter().for_each(|dirt| _ = dirt.failed.fetch_add(frames, SeqCst));
     }
 
-    /// Counts frames that were written at last, or are gone.
+    /// Counts failed frames that were written in the end, or are gone.
     pub(crate) fn recovered(self, frames: u64) {
         self.0.iter().for_each(|dirt| _ = dirt.failed.fetch_sub(frames, SeqCst));
     }
@@ -213,10 +218,10 @@ impl Counts<'_> {
 /// The contents of a pool at one moment, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shares {
-    /// The pool.
+    /// All frames of the pool.
     pub(crate) total: u64,
-    /// Dirty frames, and of these the failed ones: of all files, of one device, of one of its
-    /// files.
+    /// The dirty frames, and those of them that have failed, of all files; then the same of one
+    /// device, and of one file of this device.
     pub(crate) all: (u64, u64),
     pub(crate) device: (u64, u64),
     pub(crate) file: (u64, u64),
@@ -228,20 +233,20 @@ impl Shares {
         Shares { total: u64::from(total), all, device, file }
     }
 
-    /// Returns `true` if a writer of the file waits until fewer frames are dirty, or fails if that
-    /// cannot happen.
+    /// Returns `true` if a writer of the file must not go on: it waits until fewer frames are
+    /// dirty, or fails if its file has a failed writeback.
     pub(crate) fn must_wait(&self) -> bool {
         let has_failed = self.file.1 > 0;
         has_failed && self.file.0 > self.left_by_failures() / 2 || self.is_too_dirty()
     }
 
-    /// Returns `true` if the cache drops folios whose writeback fails, because it has too many
-    /// already.
+    /// Returns `true` if more than three quarters of all frames have failed. The cache then drops
+    /// folios that fail for the first time.
     pub(crate) fn drops(&self) -> bool {
         self.all.1 > self.total / 4 * 3
     }
 
-    /// Returns how many frames the failures of other devices leave.
+    /// Returns how many frames of the pool the failures of other devices leave.
     fn left_by_failures(&self) -> u64 {
         self.total.saturating_sub(self.all.1.saturating_sub(self.device.1))
     }
@@ -259,7 +264,8 @@ impl Shares {
     }
 }
 
-/// Returns `true` if the frames being read from a device exceed its share.
+/// Returns `true` if more than half of the frames that dirty pages and the reads of other devices
+/// leave are being read from a device.
 fn reads_too_much(total: u32, own: u64, reading: u64, dirty: u64) -> bool {
     let left_by_others = u64::from(total).saturating_sub(dirty + reading.saturating_sub(own));
     own > left_by_others / 2
@@ -269,7 +275,7 @@ fn reads_too_much(total: u32, own: u64, reading: u64, dirty: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// All, device, file: dirty and failed of each.
+    /// The dirty frames and the failed ones: of all files, of a device, of a file.
     type State = [(u64, u64); 3];
 
     fn shares([all, device, file]: State) -> Shares {
@@ -329,7 +335,7 @@ mod tests {
     #[test]
     fn reads_of_a_device_leave_half_of_what_is_left() {
         assert!(!reads_too_much(64, 32, 32, 0) && reads_too_much(64, 33, 33, 0));
-        // Reads of other devices fill 20 frames, and 16 are dirty.
+        // Reads of other devices fill 20 frames, and 16 frames are dirty.
         assert!(!reads_too_much(64, 14, 34, 16) && reads_too_much(64, 15, 35, 16));
         assert!(!reads_too_much(64, 0, 64, 64), "the first read of a device passes");
         let dirts = [Dirt::default(), Dirt::default(), Dirt::default()];

@@ -1,4 +1,4 @@
-//! Operations over a device in memory, against an array of bytes.
+//! Operations over a device in memory, compared with an array of bytes.
 
 mod dirty;
 mod executor;
@@ -15,11 +15,11 @@ use nowait_retry::Step;
 use nowait_sys::Errno;
 
 std::thread_local! {
-    /// The number of released folios after which the end of an I/O panics, once.
+    /// If as many folios of an I/O as this number were released, the end of the I/O panics, once.
     static PANICS_AT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Panics once if as many folios were released as [`PANICS_AT`] says.
+/// Panics if [`PANICS_AT`] is the number of released folios, and clears it.
 pub(crate) fn inject(released: usize) {
     if PANICS_AT.get() == Some(released) {
         PANICS_AT.set(None);
@@ -32,12 +32,12 @@ const DEPTH: usize = 1;
 /// The longest random request, in bytes.
 const LARGE: u64 = if cfg!(miri) { 20_000 } else { 200_000 };
 
-/// A device whose bytes differ from page to page.
+/// Returns the bytes of a device: they differ from page to page.
 fn patterned(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 512 + at % 251) as u8).collect()
 }
 
-/// A file of these bytes, in a cache of `frames` frames.
+/// Makes a cache of `frames` frames, and in it a file with these bytes.
 fn rig(contents: &[u8], frames: u32, seed: u64) -> Rig<Mem> {
     let mut rig = Rig::new(Mem::new(DEVICE, DEPTH, seed), frames, 0, seed);
     let bytes = contents.to_vec();
@@ -60,7 +60,7 @@ fn ok(tasks: &[Task]) {
     }
 }
 
-/// Ranges of a batch that do not overlap: reads see what was there before it.
+/// Draws operations on ranges that do not overlap, so that the reads return the bytes from before.
 fn disjoint_batch(random: &mut Random, size: u64) -> Vec<Do> {
     let mut at = random.below(size / 2 + 1);
     let mut list = Vec::new();
@@ -116,7 +116,7 @@ fn seeds() -> u64 {
 fn random_operations_agree_with_an_array_of_bytes() {
     for seed in 1..=seeds() {
         let mut model = patterned(10_000 + 777 * seed as usize);
-        // The cache is smaller than the file, and than some requests.
+        // Some of these caches are smaller than the file, and than some requests.
         let frames = [8, 33, 64, 300][seed as usize % 4];
         let mut rig = rig(&model, frames, seed);
         rig.one_plug = seed % 2 == 0;
@@ -145,7 +145,7 @@ fn random_operations_agree_with_an_array_of_bytes() {
     }
 }
 
-/// Truncates the file; a bio of zeroes takes the place of ftruncate(2).
+/// Truncates the file. A bio that writes zeroes takes the place of ftruncate(2).
 fn cut(rig: &mut Rig<Mem>, model: &mut Vec<u8>, size: u64) {
     let mut change = Change::cut(&rig.file, size);
     let at_once = change.iterate(&mut Vec::new(), &|| unreachable!("nothing is in flight"));
@@ -175,7 +175,7 @@ fn an_uncached_read_waits_once() {
     let (mut iterations, mut reads) = (0, 0);
     for _ in 0..40 {
         rig.file.mapping().invalidate(0, u64::MAX).unwrap();
-        // The reads are not aligned: each has up to nine folios.
+        // The reads are not aligned, so most of them need several folios.
         let offsets: Vec<u64> = (0..8).map(|_| rig.random.below((3 << 20) - 65_536)).collect();
         let apart: Vec<Do> = offsets.iter().map(|at| read(*at, 64 << 10)).collect();
         for what in apart {
@@ -247,7 +247,8 @@ fn synchronized_writes_issue_everything_at_once_and_copy_once() {
     }
 }
 
-/// Durable writes of `pages` pages each, at the pages `at`. The bytes of a page show its index.
+/// Makes durable writes of `pages` pages each, at the pages `at`. The bytes of a page show its
+/// index.
 fn durable_writes(pages: usize, at: impl IntoIterator<Item = usize>) -> Vec<Do> {
     let one = |at| {
         let bytes = (0..pages * FRAME_BYTES).map(|byte| (at + byte / FRAME_BYTES) as u8);
@@ -316,8 +317,8 @@ fn a_failed_read_is_an_error_once_and_then_tried_again() {
     assert_eq!(tasks[0].result, Some(Ok(64 << 10)));
 }
 
-/// Fails the n-th request, for every n: a sync after it reports it or the data is there, and the
-/// sync after that succeeds, unless it was the flush that failed.
+/// Fails the n-th bio, for every n: the first sync after that reports the error. The second sync
+/// succeeds or, if it still reports the error, a third one after `forgive` does.
 #[test]
 #[cfg_attr(miri, ignore = "megabytes")]
 fn a_sync_reports_every_failed_request() {
@@ -326,7 +327,8 @@ fn a_sync_reports_every_failed_request() {
         let device = Error::new(Mem::new(DEVICE, DEPTH, n), rules);
         let mut rig = Rig::new(device, 256, 0, n + 1);
         let bytes = patterned(150_000);
-        // Three ranges that are apart, so that there are several requests, and a tail.
+        // Three ranges with gaps between them, so that the sync has several bios; the last one has
+        // a tail.
         for at in [0, 50_000, 100_000] {
             ok(&rig.run(vec![write(at, bytes[at as usize..][..40_000].to_vec())]));
         }
@@ -420,7 +422,7 @@ fn a_panic_in_the_end_of_an_io_releases_its_pages_with_an_error() {
         PANICS_AT.set(Some(at));
         let tasks = rig.run(vec![read(0, bytes.len())]);
         match tasks[0].result.unwrap() {
-            // The reader reads pages again that failed while it did not wait for them.
+            // The read starts pages again whose first fill failed while it did not wait for them.
             Ok(len) => assert!(tasks[0].bytes() == &bytes[..len as usize]),
             Err(errno) => assert_eq!((errno, rig.panics), (Errno::IO, 1)),
         }

@@ -9,34 +9,34 @@
 //! ```
 //!
 //! A slot of a leaf holds the number of a folio, 0 for none. Each node has four words of 64 tag
-//! bits. In an inner node a tag's bit is set if one is set below it.
+//! bits. In an inner node the bit of a slot is set if a page below that slot has the tag.
 //!
-//! Look-ups take no lock and allocate nothing. A folio that stays is always found, because the
-//! nodes above it stay. While a folio comes or goes, a look-up may find nothing, or the wrong
-//! folio: the caller compares the identity of the folio that it pinned, and looks again under the
-//! lock before it treats a page as missing. All other functions need the lock of the mapping; a
-//! `TreeLock` proves that it is held.
+//! The look-up `find` takes no lock and allocates nothing. It always finds a folio that stays,
+//! because the nodes above that folio stay. While a folio comes or goes, `find` may return no
+//! folio, or a wrong one. So its caller pins the folio and compares the identity, and looks again
+//! under the lock before it treats a page as missing. The other methods need the lock of the
+//! mapping; a `TreeLock` proves that the caller holds it.
 
 use crate::nodes::{BITS, LEVELS_MAX, Node, Nodes, SLOTS};
 use crate::primitives::{Acquire, AtomicU64, Relaxed, Release};
 
-/// A mark of a page.
+/// A tag of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
-    /// There is a folio.
+    /// The page has a folio.
     Used = 0,
-    /// The folio is newer than the file.
+    /// A page of the folio is newer than the file, and no writeback of the folio is in progress.
     Dirty = 1,
-    /// The folio is being written.
+    /// The folio is under writeback.
     Writeback = 2,
-    /// The folio was dirty when a sync began, which has not written it yet.
+    /// A sync found the page dirty when it began, and no writeback of the folio has begun since.
     Towrite = 3,
 }
 
 const TAGS: [Tag; 4] = [Tag::Used, Tag::Dirty, Tag::Writeback, Tag::Towrite];
 const MASK: u64 = SLOTS as u64 - 1;
 
-/// Proof that the lock of the mapping is held: it lies in the mutex.
+/// Proof that the caller holds the lock of the mapping, whose mutex contains this value.
 #[derive(Debug)]
 pub(crate) struct TreeLock(());
 
@@ -46,15 +46,16 @@ impl TreeLock {
     }
 }
 
-/// A tree from page index to folio number. The tree's nodes are in the `nodes` given to each call,
-/// always the same.
+/// A tree from page index to folio number. It lives in the `nodes` that the caller passes: all
+/// calls on one tree get the same `nodes`.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// Number of the root in the low half, levels in the high half: read in one piece.
+    /// The number of the root in the low half, the number of levels in the high half: one load
+    /// reads both.
     root: AtomicU64,
 }
 
-/// The nodes from the root to a leaf.
+/// The nodes on the way from the root to a leaf.
 struct Path<'a> {
     nodes: [Option<&'a Node>; LEVELS_MAX],
     numbers: [u32; LEVELS_MAX],
@@ -62,12 +63,12 @@ struct Path<'a> {
 }
 
 impl Tree {
-    /// Makes an empty tree.
     pub(crate) fn new() -> Tree {
         Tree { root: AtomicU64::new(0) }
     }
 
-    /// Returns the number of the folio that held page `index` lately; 0: none was found.
+    /// Returns the number of the folio that holds page `index`, or held it lately; 0: none was
+    /// found. The number may be wrong if the tree changes meanwhile.
     #[inline]
     pub(crate) fn find(&self, nodes: &Nodes, index: u64) -> u32 {
         let root = self.root.load(Acquire);
@@ -83,8 +84,8 @@ impl Tree {
         number
     }
 
-    /// Puts a folio of 2^`order` pages in at `index`, its first page. These pages have no folio
-    /// yet.
+    /// Inserts a folio of 2^`order` pages, the first of which is page `index`. None of these pages
+    /// has a folio yet.
     pub(crate) fn insert(
         &self,
         nodes: &Nodes,
@@ -103,7 +104,7 @@ impl Tree {
         path.tag(index, order, Tag::Used, true);
     }
 
-    /// Takes the folio of 2^`order` pages at `index` out, with its tags.
+    /// Removes the folio of 2^`order` pages whose first page is `index`, and its tags.
     pub(crate) fn remove(&self, nodes: &Nodes, lock: &mut TreeLock, index: u64, order: u32) {
         let path = self.path(nodes, lock, index).expect("a folio to remove");
         let first = slot_of(index, 0);
@@ -114,7 +115,7 @@ impl Tree {
             path.tag(index, order, tag, false);
         }
         // Recycles nodes that have become empty, from the leaf up. A look-up that is still in such
-        // a node finds nothing, or what the node is used for next.
+        // a node finds nothing there, or whatever the next user of the node stores.
         for level in (0..path.levels).rev() {
             let node = path.nodes[level].expect("a level of the path");
             if node.tags[Tag::Used as usize].load(Relaxed) != 0 {
@@ -132,7 +133,7 @@ impl Tree {
         }
     }
 
-    /// Sets or clears a tag of all pages of the folio at `index`.
+    /// Sets or clears a tag of all pages of the folio whose first page is `index`.
     pub(crate) fn tag(
         &self,
         nodes: &Nodes,
@@ -150,9 +151,10 @@ impl Tree {
         path.leaf().tags[tag as usize].load(Relaxed) >> slot_of(index, 0) & 1 != 0
     }
 
-    /// Returns the first page with the tag from `from` to `last`, inclusive, and its folio.
+    /// Returns the first page from `from` to `last`, inclusive, that has the tag, and the number of
+    /// its folio.
     ///
-    /// Looks at no more than two nodes a level.
+    /// Reads at most two nodes of each level.
     pub(crate) fn next(
         &self,
         nodes: &Nodes,
@@ -170,8 +172,8 @@ impl Tree {
         (found.0 <= last).then_some(found)
     }
 
-    /// Marks all dirty pages from `from` to `last`, inclusive, as to be written. If the range
-    /// covers a part of a folio, only these pages are marked.
+    /// Sets [`Tag::Towrite`] on all pages from `from` to `last`, inclusive, that have
+    /// [`Tag::Dirty`]. If a folio lies partly in this range, marks only its pages inside.
     pub(crate) fn mark_dirty_to_write(
         &self,
         nodes: &Nodes,
@@ -201,7 +203,7 @@ impl Tree {
         (levels > 0).then_some(path)
     }
 
-    /// Returns the path to `index`, and makes the nodes that are missing.
+    /// Returns the path to the leaf of `index`, and makes the nodes that are missing on it.
     fn path_to<'a>(&self, nodes: &'a Nodes, lock: &TreeLock, index: u64) -> Path<'a> {
         self.grow(nodes, index);
         let root = self.root.load(Relaxed);
@@ -220,14 +222,14 @@ impl Tree {
         self.path(nodes, lock, index).expect("the path just made")
     }
 
-    /// Puts roots on top until the tree reaches `index`.
+    /// Adds levels above the root until the tree reaches `index`.
     fn grow(&self, nodes: &Nodes, index: u64) {
         let root = self.root.load(Relaxed);
         let (mut number, mut levels) = (root as u32, root >> 32);
         if levels == 0 {
             (number, levels) = (nodes.allocate(), 1);
             while !is_inside(index, levels as u32) {
-                // The tree is empty: one root, of the level that is needed, is enough.
+                // The tree is empty: one root, of the level that `index` needs, is enough.
                 levels += 1;
             }
         }
@@ -251,7 +253,7 @@ impl<'a> Path<'a> {
         self.nodes[self.levels - 1].expect("a path ends in a leaf")
     }
 
-    /// Sets or clears a tag in the leaf, and above it as far as that changes anything.
+    /// Sets or clears a tag in the leaf, and in the nodes above it as far as their bits change.
     fn tag(&self, index: u64, order: u32, tag: Tag, on: bool) {
         for (level, node) in self.nodes[..self.levels].iter().rev().enumerate() {
             let slots = if level == 0 { u64::MAX >> (64 - (1 << order)) } else { 1 };
@@ -281,13 +283,14 @@ fn next_below(nodes: &Nodes, number: u32, level: u32, from: u64, tag: Tag) -> Op
         if let Some(found) = next_below(nodes, below, level - 1, start, tag) {
             return Some(found);
         }
-        // Only in the first slot may everything tagged lie before `from`.
+        // In the slot of `from`, all tagged pages may lie before `from`. In later slots they
+        // cannot.
         bits &= bits - 1;
     }
     None
 }
 
-/// Copies dirty bits to the towrite bits in `from..=last`. Returns `true` if there were some.
+/// Sets the towrite bit of each dirty page in `from..=last`. Returns `true` if there was one.
 fn mark_below(nodes: &Nodes, number: u32, level: u32, from: u64, last: u64) -> bool {
     let node = nodes.get(number).expect("a node of the tree");
     let (first, end) = (slot_of(from, level), slot_of(last, level));
@@ -313,12 +316,12 @@ fn slot_of(index: u64, level: u32) -> usize {
     (index >> (BITS * level) & MASK) as usize
 }
 
-/// Returns the mask of the bits of an index below one slot of `level`.
+/// Returns the mask of the bits of an index that select a page below one slot of `level`.
 fn span(level: u32) -> u64 {
     (1u64 << (BITS * level)) - 1
 }
 
-/// Returns the first index of a slot of the node of `level` that `index` is in.
+/// Returns the first index below the slot `slot` of that node of `level` which covers `index`.
 fn start_of(index: u64, level: u32, slot: usize) -> u64 {
     (index >> (BITS * level) & !MASK | slot as u64) << (BITS * level)
 }
@@ -340,7 +343,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Indices near zero, near each power of two, and the last ones.
+    /// Draws indices near zero, at each power of two, and near the largest index.
     fn index() -> impl Strategy<Value = u64> {
         prop_oneof![
             0..200u64,
@@ -367,14 +370,14 @@ mod tests {
         ]
     }
 
-    /// A folio of the model: its order, number, and tags.
+    /// Folios of the model, by first page: the order, the number and the tags of each.
     type Model = BTreeMap<u64, (u32, u32, [bool; 4])>;
 
     struct Pair {
         nodes: Nodes,
         tree: Tree,
         lock: TreeLock,
-        /// By page: which folio it belongs to, and its tags.
+        /// Pages of the model, by index: the number of each page's folio, and the page's tags.
         model: BTreeMap<u64, (u32, [bool; 4])>,
         folios: Model,
     }
@@ -390,7 +393,7 @@ mod tests {
             }
         }
 
-        /// Returns the folio that covers `index`: its first page and its order.
+        /// Returns the folio that covers `index`, as its first page and its order.
         fn covering(&self, index: u64) -> Option<(u64, u32)> {
             let (first, (order, ..)) = self.folios.range(..=index).next_back()?;
             (index - first < 1 << order).then_some((*first, *order))

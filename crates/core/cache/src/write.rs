@@ -17,16 +17,18 @@ use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::Errno;
 
-/// Dirty pages that a writer cleans at a time, when there are too many.
+/// About how many dirty pages a writer starts to write at a time, when there are too many.
 const CLEAN_PAGES: u64 = 1024;
 const PAGE: u64 = FRAME_BYTES as u64;
 
-/// A write: copies into folios, which become dirty; a durable write then waits until they are
-/// durable. Pages at the edges are read first if the write does not cover all of their bytes.
+/// A write: copies into folios, which become dirty. A durable write then waits until these are
+/// durable. The write reads a missing page first, unless it covers all bytes that the file has in
+/// this page.
 ///
-/// The write locks a folio while it changes it. It waits for a folio that is written back, because
-/// bytes that the device reads must not change (checksums). It holds no lock while it waits. If a
-/// change bypasses the cache meanwhile, the copy begins again after that change.
+/// The write locks a folio while it changes it. It waits for a folio that is under writeback,
+/// because bytes that the device reads must not change (checksums). It keeps no folio locked while
+/// it waits. If a change bypasses the cache meanwhile, the write copies all of its bytes again
+/// after that change.
 #[derive(Debug)]
 pub struct WriteOperation {
     file: Arc<CachedFile>,
@@ -35,11 +37,11 @@ pub struct WriteOperation {
     pos: u64,
     end: u64,
     begun: bool,
-    /// `true`: the offset is the size of the file when the first byte is copied.
+    /// `true`: the first iteration will set the offset to the size of the file.
     appends: bool,
-    /// The position of the last call of [`WriteOperation::tell_progress`].
+    /// The position of the write at the last call of [`WriteOperation::tell_progress`].
     told: u64,
-    /// How often a change that bypasses the cache has begun or ended, at the last check.
+    /// The count of `Mapping::changes` at the last check.
     changes: u64,
     waited: Option<u64>,
     durable: Option<SyncLevel>,
@@ -47,8 +49,8 @@ pub struct WriteOperation {
 }
 
 impl WriteOperation {
-    /// Makes a write of all of `user` at byte `offset`; with `durable` it ends when its data is
-    /// durable.
+    /// Makes a write of all of `user` at byte `offset`. With `durable` the write ends when its data
+    /// are durable.
     pub fn new(
         file: Arc<CachedFile>,
         offset: u64,
@@ -74,14 +76,14 @@ impl WriteOperation {
         }
     }
 
-    /// Makes a write of all of `user` at the end that the file has when it begins: the caller
-    /// lets no other write run between that and its end.
+    /// Makes a write of all of `user` at the end of the file. The first iteration looks up the
+    /// size; the caller lets no other write run between that and the end of this write.
     pub fn append(file: Arc<CachedFile>, user: User, durable: Option<SyncLevel>) -> WriteOperation {
         WriteOperation { appends: true, ..WriteOperation::new(file, 0, user, durable) }
     }
 
-    /// Makes a write of which [`CachedFile::write_cached`] has copied the beginning, from the same
-    /// `user`.
+    /// Makes a write whose beginning [`CachedFile::write_cached`] has copied from the same `user`.
+    /// The write ends when its data are in the cache.
     pub fn resume(
         file: Arc<CachedFile>,
         offset: u64,
@@ -94,7 +96,7 @@ impl WriteOperation {
         write
     }
 
-    /// Sets the offset of an append to the end of the file.
+    /// Sets the offset of an append to the end of the file, in the first iteration.
     fn find_end(&mut self) {
         if core::mem::take(&mut self.appends) {
             let len = self.end - self.start;
@@ -105,8 +107,10 @@ impl WriteOperation {
     }
 
     /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. The result is the number of
-    /// bytes; `EIO`: a page at an edge could not be read; `ENOMEM`: all frames hold pages that
-    /// could not be written. A durable write also returns the errors of its sync.
+    /// bytes copied. If there are none because of an error, it is `EIO`: a page at an edge could
+    /// not be read; `ENOMEM`: all frames hold pages that could not be written; or the error of a
+    /// page of the file that could not be written. A durable write also returns the errors of its
+    /// sync.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         self.find_end();
         if self.sync.is_none() {
@@ -121,7 +125,7 @@ impl WriteOperation {
             let durable = self.durable.unwrap_or(SyncLevel::Data);
             self.sync = Some(SyncOperation::of_write(self.file.clone(), (from, last), durable));
         }
-        // From here on nothing is copied again: later iterations only wait.
+        // From here on the write copies nothing again: later iterations only continue the sync.
         let sync = self.sync.as_mut().expect("made above");
         match sync.iterate(plug, wait) {
             Step::Done(Ok(_)) => self.done(),
@@ -129,7 +133,7 @@ impl WriteOperation {
         }
     }
 
-    /// Copies the rest of the write. `None`: the write waits.
+    /// Copies the rest of the write. `None`: the write has left a wait entry.
     fn copy_all(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Option<Step> {
         if self.pos == self.end {
             return Some(self.done());
@@ -162,8 +166,8 @@ impl WriteOperation {
     }
 
     /// Checks whether a change bypasses the cache. If one has begun since the last check, the copy
-    /// begins again, because the copied bytes may be gone. Returns `true` if a wait entry was left
-    /// for the end of the change.
+    /// begins again, because the copied bytes may be gone. If the gate is closed for a page of the
+    /// write, leaves a wait entry and returns `true`.
     fn meets_change(&mut self, wait: &dyn Fn() -> WaitEntry) -> bool {
         let now = self.file.mapping().changes();
         if now == self.changes && now.is_multiple_of(2) {
@@ -175,13 +179,13 @@ impl WriteOperation {
             self.user.rewind();
             (self.pos, self.told) = (self.start, self.start);
         }
-        // Waits for the whole range: its first pages may share a folio with the pages that are
-        // changed.
+        // Checks the last page, and so waits for all: the first pages of the write may share a
+        // folio with pages that the change takes out.
         self.file.mapping().wait_open(page(self.end - 1), wait)
     }
 
     /// Starts writeback if that is due. If too many frames are dirty (`share.rs`), leaves a wait
-    /// entry, or fails with the error of a page of the file that could not be written.
+    /// entry; or, if a page of the file could not be written, fails with the error of that page.
     fn throttle(
         &mut self,
         plug: &mut Vec<Bio>,
@@ -190,36 +194,38 @@ impl WriteOperation {
         let file = self.file.clone();
         let cache = file.cache();
         let waits = file.mapping().must_wait();
-        // Frames under writeback do not count, so that small writes are cleaned in large runs. But
-        // if this write must wait and its device is idle, writeback starts now.
+        // Frames under writeback and failed frames do not count, so that small writes are cleaned
+        // in large runs. But if this write must wait and no page is being written to its device,
+        // writeback starts now.
         let is_due = cache.unwritten_frames() > cache.dirty_background();
         if is_due || waits && file.mapping().has_idle_device() {
-            // Leaves out pages whose writeback failed: this write may be waiting for the end of
-            // such a page.
+            // Leaves out pages whose writeback failed. If they failed again, their end would kick
+            // this write, and this write would start them once more.
             cache.clean_unless(ERROR, CLEAN_PAGES, plug);
         }
         if !waits {
             return Ok(Attempt::Again);
         }
-        // Pages that cannot be written stay dirty, so a wait would never end.
+        // Pages that cannot be written stay dirty, so this write might wait for ever.
         if let Some(errno) = self.file.mapping().write_error(0, u64::MAX) {
             return Err(errno);
         }
-        // Called before the entry is left: otherwise this write would kick itself, for ever.
+        // Called before the entry is left: a later call would kick this write's own entry.
         self.tell_progress();
         cache.progress.arm(wait());
         Ok(if file.mapping().must_wait() { Attempt::Wait } else { Attempt::Again })
     }
 
     /// Kicks the operations that wait until fewer frames are dirty, if this write has unlocked
-    /// folios since the last call: these can be written back now.
+    /// folios since the last call: writeback can start on these folios now.
     fn tell_progress(&mut self) {
         if core::mem::replace(&mut self.told, self.pos) != self.pos {
             self.file.cache().progress.notice();
         }
     }
 
-    /// Starts reading the pages at both ends, if they are missing and needed.
+    /// Starts reading the pages at both ends, if they are missing and the write does not cover
+    /// them.
     fn read_edges(&self, plug: &mut Vec<Bio>) {
         let (first, last) = (page(self.pos), page(self.end - 1));
         let edges = if first == last { &[first][..] } else { &[first, last] };
@@ -235,14 +241,14 @@ impl WriteOperation {
         }
     }
 
-    /// Returns `true` if the write replaces all bytes that a file of `size` bytes has from `first`
-    /// to before `end`.
+    /// Returns `true` if the rest of the write replaces all bytes from `first` to before `end` that
+    /// a file of `size` bytes has.
     fn covers(&self, first: u64, end: u64, size: u64) -> bool {
         first >= size || (self.pos <= first && self.end >= end.min(size))
     }
 
-    /// Creates a folio at the position, for pages that the write covers; otherwise one page, which
-    /// is read first.
+    /// Creates a folio at the position and copies into it, if the write covers its pages. Otherwise
+    /// creates a folio of one page, and starts reading it.
     fn create(
         &mut self,
         plug: &mut Vec<Bio>,
@@ -267,13 +273,14 @@ impl WriteOperation {
         }
     }
 
-    /// Changes a folio that this write has locked, or starts reading it.
+    /// Copies into a folio that this write has locked, or starts reading the folio.
     fn change(&mut self, pin: &Pin<'_>, plug: &mut Vec<Bio>) -> Result<Attempt, Errno> {
         let folio = pin.folio();
         let first = folio.index() * PAGE;
         let bytes = folio.pages() * PAGE;
         let uptodate = pin.state().is_uptodate();
-        // Only now that the folio is locked, the file's size there cannot change.
+        // The size is read under the folio's lock: until then another write may have grown the file
+        // there.
         if !uptodate && !self.covers(first, first + bytes, self.file.size()) {
             if pin.state().is_error() && self.waited == Some(page(self.pos)) {
                 let mut woken = Vec::new();
@@ -304,26 +311,26 @@ impl WriteOperation {
         Step::Done(Ok((self.pos - self.start) as u32))
     }
 
-    /// Ends the write: with the bytes already written, or else with `errno`.
+    /// Ends the write: with the number of bytes already copied or, if there are none, with `errno`.
     fn fail(&self, errno: Errno) -> Step {
         if self.pos > self.start { self.done() } else { Step::Done(Err(errno)) }
     }
 }
 
-/// The beginning of a write.
+/// The beginning of a write, which [`CachedFile::write_cached`] has copied.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteStart {
     /// The number of bytes copied.
     pub bytes: usize,
-    /// The count of changes of the file that bypassed the cache, before the copy.
+    /// The count of `Mapping::changes` before the copy.
     changes: u64,
 }
 
 impl CachedFile {
-    /// Copies `user`, from byte `offset` on, into cached pages that are filled, and neither locked,
-    /// in writeback nor lent. Stops at the first other page, or when so much is dirty that
-    /// writeback is due. A first attempt that makes no operation; [`WriteOperation::resume`]
-    /// continues after it.
+    /// Copies `user`, from byte `offset` on, into cached pages that are uptodate, and neither
+    /// locked, under writeback nor lent. Stops at the first other page, when so much is dirty that
+    /// writeback is due, or when a change bypasses the cache. This is a first attempt that makes no
+    /// operation; [`WriteOperation::resume`] makes one for the rest.
     pub fn write_cached(&self, offset: u64, user: &mut User) -> WriteStart {
         let end = offset.saturating_add(user.len() as u64);
         let (mut pos, cache, changes) = (offset, self.cache(), self.mapping().changes());
@@ -350,9 +357,9 @@ impl CachedFile {
     }
 }
 
-/// Copies the bytes from `pos` to before `end` into a folio that the caller has locked, up to its
-/// end, and unlocks the folio. Returns the number of bytes. Zeroes the rest of a folio that is not
-/// `uptodate`.
+/// Copies the bytes from `pos` to before `end`, but none beyond the folio, into a folio that the
+/// caller has locked; then unlocks the folio. Returns the number of bytes. Zeroes the rest of a
+/// folio that is not `uptodate`.
 #[inline]
 fn copy_from_user(
     file: &CachedFile,
@@ -365,7 +372,7 @@ fn copy_from_user(
     let (memory, len) = pin.at(pos);
     let len = len.min((end - pos) as usize);
     let before = (pos - pin.folio().index() * PAGE) as usize;
-    // SAFETY: the folio's memory, locked by the caller: `before`, `len` and `after` bytes.
+    // SAFETY: `before + len + after` bytes are the folio's memory, which the caller has locked.
     unsafe {
         if !uptodate {
             let after = (pin.folio().pages() * PAGE) as usize - before - len;
@@ -374,7 +381,8 @@ fn copy_from_user(
         }
         user.copy_from_user(memory, len);
     }
-    // The size grows before the folio can be written back, because writeback stops at the size.
+    // The file grows before the folio can be written back, because a writeback stops at the file's
+    // size.
     file.grow(pos + len as u64);
     let mut woken = Vec::new();
     file.mapping().changed(pin.id(), Pages::of_bytes(before, before + len), &mut woken);

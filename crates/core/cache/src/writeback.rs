@@ -1,4 +1,4 @@
-//! Makes a range of a cached file durable.
+//! Syncs: operations that make a range of a cached file durable.
 
 use crate::file::CachedFile;
 use crate::flush::{SyncLevel, Turn};
@@ -18,13 +18,15 @@ use nowait_sys::{
 ///
 /// The first iteration marks the dirty pages of the range, and starts their writeback in ascending
 /// runs. Then the sync waits, folio by folio, for the writebacks that were in flight; it holds no
-/// lock meanwhile, and ignores pages that become dirty later. After that it needs a flush of the
-/// device, which it shares with all syncs that wait for one (`flush.rs`).
+/// lock meanwhile, and starts no writeback of folios that become dirty later. After that, unless
+/// its level is [`SyncLevel::WriteOnly`], the sync needs a flush of the device, which it shares
+/// with all syncs of the file that wait for one (`flush.rs`).
 ///
-/// The sync of a small write makes its bios durable one by one instead, if it can (`PerBioSync`).
+/// The sync of a small write makes its bios durable one by one instead, if it can start the
+/// writeback of all its pages itself (`PerBioSync`).
 ///
-/// A folio whose writeback failed stays dirty and marked, unless the cache drops it (`share.rs`):
-/// each later sync of it tries it again, and reports the error if it fails again.
+/// A folio whose writeback failed stays dirty, unless the cache drops its pages (`share.rs`). Each
+/// later sync of this folio starts its writeback again, and reports the error if it fails again.
 #[derive(Debug)]
 pub struct SyncOperation {
     file: Arc<CachedFile>,
@@ -33,7 +35,7 @@ pub struct SyncOperation {
     durable: SyncLevel,
     begun: bool,
     per_bio: PerBioSync,
-    /// Everything before this page is written.
+    /// The sync is done with all pages before this one.
     at: u64,
     /// The folio whose writeback the sync waits for, and its count of ended writebacks before the
     /// wait.
@@ -46,13 +48,13 @@ pub struct SyncOperation {
 /// How the pages of a sync become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PerBioSync {
-    /// By a flush after they were written, shared with others.
+    /// By a flush after the writes, shared with other syncs.
     No,
-    /// By their own bios, if this sync can start the writeback of all pages.
+    /// By their own bios, if this sync can start the writeback of all pages itself.
     Wanted,
     /// By their own bios, which this sync has started. The number is the count of the file's failed
-    /// writes before that. If the count has grown, a write may have failed and been repeated
-    /// without being durable.
+    /// writes at that time. If the count has grown since, one of these writes may have failed and
+    /// been repeated without being durable.
     Yes(u64),
 }
 
@@ -65,14 +67,14 @@ impl SyncOperation {
     }
 
     /// Makes the sync of a write, which has just made these pages dirty. The bios of a small write
-    /// are durable themselves: if many writes waited for one flush, they would end together, and
-    /// the device would be idle until the next ones come.
+    /// are durable themselves. If many writes waited for one flush instead, they would end
+    /// together, and the device would be idle until the next writes come.
     pub(crate) fn of_write(
         file: Arc<CachedFile>,
         (from, last): (u64, u64),
         durable: SyncLevel,
     ) -> SyncOperation {
-        // More than one bio: one flush for all of it costs less.
+        // A longer write has more than one bio: one flush for all of them costs less.
         let small = last - from < BIO_PAGES_MAX && durable != SyncLevel::WriteOnly;
         let per_bio = if small { PerBioSync::Wanted } else { PerBioSync::No };
         SyncOperation { per_bio, ..SyncOperation::new(file, from, last, durable) }
@@ -83,8 +85,9 @@ impl SyncOperation {
         SyncOperation::new(file, 0, u64::MAX, durable)
     }
 
-    /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. The result is 0, or the
-    /// error of a page that could not be written, or of a flush of the device, now or before.
+    /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. The result is 0, the error of
+    /// a page that could not be written or, if the sync needs a flush, the error of
+    /// [`CachedFile::lost`].
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         if !core::mem::replace(&mut self.begun, true) {
             self.file.mapping().tag_for_writeback(self.from, self.last);
@@ -105,8 +108,9 @@ impl SyncOperation {
         }
     }
 
-    /// Starts the writeback of all pages by durable bios, if that is wanted. If other operations
-    /// lock or write some of the pages, it is unknown when these are durable, and a flush follows.
+    /// Starts the writeback of all pages by durable bios, if the sync wants that. If other
+    /// operations have locked some of the pages or are writing them, this sync does not know when
+    /// they are durable, and needs a flush.
     fn begin_per_bio(&mut self, plug: &mut Vec<Bio>) {
         if self.per_bio == PerBioSync::Wanted {
             let failures = self.file.flush.failures();
@@ -115,13 +119,13 @@ impl SyncOperation {
         }
     }
 
-    /// Issues writes of the marked folios and waits for the writes in flight. Returns `true` if it
-    /// has armed a wait entry.
+    /// Starts the writeback of the marked folios, and checks whether all writebacks of the range
+    /// are over. If not, leaves a wait entry and returns `true`.
     fn write_all(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> bool {
         let file = self.file.clone();
         let mapping = file.mapping();
         self.issue(SyncLevel::WriteOnly, plug);
-        // A folio that is still marked could not be started, because an operation changes it now.
+        // A folio that is still marked could not be started, because an operation has locked it.
         while let Some((_, pin)) = mapping.next_tagged(self.at, self.last, Tag::Towrite) {
             if mapping.wait(&pin, Reason::Unlocked, wait) {
                 return true;
@@ -134,11 +138,11 @@ impl SyncOperation {
         {
             let folio = pin.folio();
             let end = folio.index() + folio.pages();
-            // Read before the entry is armed, so that the sync sees an end in between.
+            // Read before the entry is left, so that the sync notices an end in between.
             let seen = (pin.id(), folio.written());
             if self.waited.is_some_and(|waited| waited.0 == seen.0 && waited.1 != seen.1) {
-                // One ended writeback is enough, even if the next one has begun: it has written the
-                // sync's pages.
+                // One ended writeback is enough, even if the next one of this folio has begun: the
+                // ended one has written the pages of the sync.
                 self.waited = None;
                 self.at = end;
                 if end > self.last {
@@ -154,9 +158,9 @@ impl SyncOperation {
         false
     }
 
-    /// Starts the writeback of the marked folios that are neither locked nor being written, in
+    /// Starts the writeback of the marked folios that are neither locked nor under writeback, in
     /// ascending runs, by bios that make their data `durable`. Returns how many dirty pages of the
-    /// range it started to write.
+    /// range these folios have.
     fn issue(&self, durable: SyncLevel, plug: &mut Vec<Bio>) -> u64 {
         let (mut from, mut pages, mapping) = (self.at, 0, self.file.mapping());
         while from <= self.last {

@@ -1,4 +1,4 @@
-//! The speed of a cached read, against the bare speed of memory.
+//! Compares the speed of cached reads with the bare speed of memory.
 //!
 //! `BENCH=1 cargo test --release -p nowait-cache --test bench_cached_copy -- --nocapture`
 
@@ -9,7 +9,7 @@ use nowait_sys::{aligned::AlignedBuffer, file::IoVec, memory::HugeMemory, time::
 use std::sync::Arc;
 
 const BATCH: usize = 32;
-/// The data of a page are prefetched this many copies ahead.
+/// The benchmark prefetches the data of a page so many copies before it copies the page.
 const AHEAD: usize = 4;
 
 /// Draws page numbers (xorshift64, Marsaglia 2003).
@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// A file whose pages are all cached, in frames of 4 KiB scattered at random.
+/// A cached file. Its pages lie in frames of 4 KiB, in random order.
 struct Set {
     file: Arc<CachedFile>,
     mapping: Arc<Mapping>,
@@ -48,14 +48,14 @@ impl Set {
             let mut created = Vec::new();
             mapping.create_missing(index, index + 1, &mut created).unwrap();
             let data = cache.frames().data(created[0]);
-            // SAFETY: a frame of 4 KiB, locked by us.
+            // SAFETY: a frame of 4 KiB, which this thread has locked.
             unsafe { data.write_bytes(index as u8, FRAME_BYTES) };
             mapping.filled(created[0], Ok(()), &mut Vec::new());
         }
         Set { file, mapping, pages, target: vec![1; BATCH * FRAME_BYTES] }
     }
 
-    /// Returns a slot of the application's buffer, whose bytes are printed as a hash.
+    /// Returns one of the page-sized slots of the target buffer.
     fn slot(&mut self, at: usize) -> *mut u8 {
         self.target[at * FRAME_BYTES..][..FRAME_BYTES].as_mut_ptr()
     }
@@ -63,7 +63,7 @@ impl Set {
     fn memcpy(&mut self, batch: &[u64; BATCH]) {
         let base = self.mapping.cache().frames().memory().base();
         for (at, index) in batch.iter().enumerate() {
-            // SAFETY: a page inside the pool, a slot of a page; they do not overlap.
+            // SAFETY: a page inside the pool and a slot of a page, which do not overlap.
             unsafe {
                 let page = base.add(*index as usize * FRAME_BYTES);
                 core::ptr::copy_nonoverlapping(page, self.slot(at), FRAME_BYTES);
@@ -76,7 +76,7 @@ impl Set {
         for (at, index) in batch.iter().enumerate() {
             let pin = mapping.find(*index).unwrap();
             assert!(pin.state().is_uptodate());
-            // SAFETY: a pinned page, a slot of a page; they do not overlap.
+            // SAFETY: a pinned page and a slot of a page, which do not overlap.
             unsafe { copy::to_user(pin.at(0).0, self.slot(at), FRAME_BYTES) };
         }
     }
@@ -116,7 +116,7 @@ impl Set {
                 file.mapping().prefetch_data(*number, ahead, FRAME_BYTES, Ahead::Copy);
             }
             let segment = IoVec { base: self.slot(at), len: FRAME_BYTES };
-            // SAFETY: the slot lives longer than this.
+            // SAFETY: the slot lives longer than `user`.
             let mut user = unsafe { User::new(Segments::One(segment)) };
             let copied = file.read_cached(index * FRAME_BYTES as u64, &mut user);
             assert_eq!(copied, FRAME_BYTES);
@@ -133,7 +133,8 @@ const WAYS: [Way; 4] = [
     ("read", Set::reads),
 ];
 
-/// Runs `batches` of one way; returns the processor time in ns and a hash of what was copied last.
+/// Runs `batches` batches of one way. Returns the processor time in ns, and a hash of the target
+/// buffer.
 fn run(set: &mut Set, way: Way, batches: u64, seed: u64) -> (u64, u64) {
     let mut random = Random(seed | 1);
     let start = thread_cpu_ns();
@@ -146,7 +147,8 @@ fn run(set: &mut Set, way: Way, batches: u64, seed: u64) -> (u64, u64) {
     (time, hash)
 }
 
-/// Prints the medians of interleaved rounds, in million copies a second of processor time.
+/// Prints the least, median and greatest rate of each way, in million copies a second of processor
+/// time. The rounds of the ways are interleaved.
 fn compare(name: &str, bytes: u64, batches: u64, rounds: u64) {
     let mut set = Set::new(bytes);
     let mut rates: [Vec<f64>; WAYS.len()] = Default::default();
@@ -187,17 +189,17 @@ fn bench_cached_copies_of_random_pages() {
     compare("2 GiB", 2 << 30, 4_000, 41);
 }
 
-/// Distances of the two addresses, in their low twelve bits.
+/// Distances of target minus source, modulo 4096.
 const DISTANCES: [usize; 8] = [0, 1, 8, 16, 31, 32, 2048, 4080];
 
-/// Prints the time of a copy of `len` bytes from random places of `pool`, in ns of processor time:
-/// memcpy(3)'s and the cache's. Medians of interleaved rounds.
+/// Prints the times of copies of `len` bytes from random places of `pool`, in ns of processor time:
+/// one by memcpy(3), one by the cache's function. Each time is the median of interleaved rounds.
 fn compare_distances(pool: &HugeMemory, len: usize, copies: u64, rounds: u64) {
     let mut to = AlignedBuffer::zeroed(64 * (len + 4096));
     for distance in DISTANCES {
         let mut times: [Vec<u64>; 2] = Default::default();
         for round in 0..2 * rounds {
-            // The two take turns at being the first of a round.
+            // memcpy and the cache take turns at being the first of two rounds.
             let by_cache = round % 4 == 1 || round % 4 == 2;
             let mut random = Random(round / 2 + 1);
             let start = thread_cpu_ns();
@@ -205,7 +207,7 @@ fn compare_distances(pool: &HugeMemory, len: usize, copies: u64, rounds: u64) {
                 let at = random.below((pool.len() / len) as u64) as usize * len;
                 let slot = (copy % 64) as usize * len.next_multiple_of(4096) + distance;
                 let (from, to) = (pool.base().wrapping_add(at), to[slot..][..len].as_mut_ptr());
-                // SAFETY: `len` bytes of both, which do not overlap.
+                // SAFETY: both have `len` bytes, and they do not overlap.
                 unsafe {
                     match by_cache {
                         true => copy::to_user(from, to, len),
@@ -231,7 +233,7 @@ fn bench_copies_by_distance() {
     }
     let real = std::env::var_os("BENCH").is_some();
     let pool = HugeMemory::new(if real { 512 << 20 } else { 2 << 20 }).unwrap();
-    // SAFETY: the memory of the pool, which nothing else uses.
+    // SAFETY: the memory belongs to the pool, and nothing else uses it.
     unsafe { pool.base().write_bytes(1, pool.len()) };
     if !real {
         return compare_distances(&pool, 4096, 64, 1);

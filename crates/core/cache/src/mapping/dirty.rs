@@ -1,9 +1,9 @@
 //! Dirty pages, from the change of a folio to the end of its writeback.
 //!
-//! A folio knows which of its pages are newer than the file, and only these are written: another
-//! process may have changed pages that this cache has merely read. DIRTY is set while a folio has
-//! such pages and is not being written. During a writeback its pages stay in the set until they are
-//! written; pages that are left at the end have failed.
+//! A folio knows which of its pages are newer than the file, and the cache writes only these:
+//! another process may have changed pages that this cache has merely read. DIRTY is set while a
+//! folio has such pages and no writeback of it is in progress. A writeback takes each page out of
+//! this set when the page is written. Pages that are still in the set at its end have failed.
 
 use super::{Mapping, end_of};
 use crate::folio::{DIRTY, ERROR, Folio, FolioId, LOCKED, State, UPTODATE, WRITEBACK};
@@ -16,14 +16,14 @@ use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
 
 impl Mapping {
-    /// Unlocks a folio in which the caller has changed `pages`, or filled them without reading, and
-    /// makes these pages dirty.
+    /// Unlocks a folio in which the caller has changed `pages`, or filled them without reading.
+    /// Makes these pages dirty and the folio uptodate.
     pub fn changed(&self, id: FolioId, pages: Pages, woken: &mut Vec<WaitEntry>) {
         let folio = self.cache.frames.folio(id);
         if makes(Mistake::WriteIntoWriteback) && folio.state().is_writeback() {
             return self.release(id, UPTODATE, LOCKED, woken);
         }
-        // The folio is locked, so no writeback begins between these steps.
+        // The caller has locked the folio, so no writeback begins between these steps.
         folio.add_dirty(if makes(Mistake::DirtyAround) { folio.all_pages() } else { pages });
         if !folio.state().is_dirty() && !makes(Mistake::ForgetDirty) {
             let mut lock = self.lock.lock();
@@ -35,8 +35,8 @@ impl Mapping {
         self.release(id, UPTODATE, LOCKED, woken);
     }
 
-    /// Makes `pages` of a folio that the caller has locked clean, because the file does not have
-    /// these pages any more.
+    /// Makes `pages` clean in a folio that the caller has locked: a cut has removed these pages
+    /// from the file.
     pub(crate) fn forget_dirty(&self, id: FolioId, pages: Pages) {
         let folio = self.cache.frames.folio(id);
         let mut lock = self.lock.lock();
@@ -51,7 +51,7 @@ impl Mapping {
         self.notice_room();
     }
 
-    /// Counts a folio as clean, or gone; `before` is the state it had.
+    /// Counts a folio as clean, or gone. `before` is the state that the folio had before.
     pub(super) fn cleaned(&self, folio: &Folio, before: State) {
         if before.is_error() {
             self.counts().recovered(folio.pages());
@@ -59,8 +59,9 @@ impl Mapping {
         self.counts().cleaned(folio.pages());
     }
 
-    /// Marks the pages from `from` to `last`, inclusive, that are dirty now as to be written, so
-    /// that a sync does not write pages that become dirty later.
+    /// Sets [`Tag::Towrite`] on the pages from `from` to `last`, inclusive, that are dirty now. A
+    /// sync starts the writeback of folios with this tag, and so not of folios that become dirty
+    /// later.
     pub fn tag_for_writeback(&self, from: u64, last: u64) {
         let mut lock = self.lock.lock();
         let short = makes(Mistake::SyncShort) && last < u64::MAX;
@@ -68,14 +69,14 @@ impl Mapping {
         self.tree.mark_dirty_to_write(&self.cache.nodes, &mut lock, from, last);
     }
 
-    /// Starts the writeback of the next run of adjoining folios that have `tag`, from page `from`
-    /// to `last`, inclusive. The run ends with the folio that reaches `pages_max` pages; a part of
-    /// that folio may exceed the limit. Folios that are locked or being written are left out, and
-    /// keep their tag.
+    /// Starts the writeback of the next run of adjoining dirty folios that have `tag`, from page
+    /// `from` to `last`, inclusive. The run ends with the folio that reaches `pages_max` pages; a
+    /// part of that folio may exceed the limit. Folios that are locked or under writeback do not
+    /// join the run, and keep their tag.
     ///
     /// Adds the folios to `run`, ascending. The caller writes their dirty pages, and ends each run
-    /// of dirty pages by [`Mapping::written`]. Returns the page at which to continue; `None`: there
-    /// was nothing left to start.
+    /// of dirty pages by [`Mapping::written`]. Returns the page at which to continue. `None`: this
+    /// call found no folio to start.
     pub fn start_writeback(
         &self,
         from: u64,
@@ -87,7 +88,8 @@ impl Mapping {
         self.start_writeback_unless(0, (from, last, tag), pages_max, run)
     }
 
-    /// Like [`Mapping::start_writeback`], but also leaves out folios with a bit of `unless`.
+    /// Like [`Mapping::start_writeback`], but folios with a bit of `unless` do not join the run
+    /// either.
     pub(crate) fn start_writeback_unless(
         &self,
         unless: u64,
@@ -128,8 +130,8 @@ impl Mapping {
         (pages > 0).then_some(at)
     }
 
-    /// Returns how many pages from `from` to `last`, inclusive, are dirty in a run of folios whose
-    /// writeback the caller has started.
+    /// Returns how many pages from `from` to `last`, inclusive, are dirty in the folios of `run`.
+    /// The caller has started the writeback of these folios.
     pub(crate) fn dirty_pages(&self, run: &[FolioId], from: u64, last: u64) -> u64 {
         let of_folio = |id: &FolioId| {
             let folio = self.cache.frames.folio(*id);
@@ -141,11 +143,12 @@ impl Mapping {
         run.iter().map(|id| u64::from(of_folio(id))).sum()
     }
 
-    /// Ends the writeback of `pages` of a folio and, with the last of its runs, the writeback of
-    /// the folio. Pages that failed are dirty again, and the folio has ERROR. But if the folio had
-    /// not failed before and the cache has too many failed frames, the cache drops the pages as if
-    /// they were clean, and returns `false`. Adds the entries that waited to `woken`; the caller
-    /// kicks them when all folios of the I/O have ended.
+    /// Ends the writeback of `pages` of a folio and, if no other run of the folio is left, the
+    /// writeback of the folio. If `result` is an error, the pages stay dirty, and the folio gets
+    /// ERROR when its writeback ends. But if the folio had not failed before and the cache has too
+    /// many failed frames, the cache drops the pages as if they were clean, and this call returns
+    /// `false` instead of `true`. Adds the entries that waited to `woken`; the caller kicks them
+    /// when all folios of the I/O have ended.
     pub fn written(
         &self,
         id: FolioId,
@@ -159,8 +162,8 @@ impl Mapping {
             || folio.state().is_error()
             || !Shares::of(self.cache.frames.total(), self.counts()).drops();
         match result {
-            // Stored under the lock, as ERROR is set: a sync that sees ERROR finds the error
-            // number.
+            // Stored under the lock under which ERROR is set: a sync that sees ERROR finds the
+            // error number.
             Err(errno) if is_kept => folio.note_error(errno),
             _ => _ = folio.clean(pages),
         }
@@ -187,7 +190,7 @@ impl Mapping {
         is_kept
     }
 
-    /// Returns `true` if a page is dirty, or being written.
+    /// Returns `true` if a page of the file is dirty or under writeback.
     pub(crate) fn has_dirt(&self) -> bool {
         // Both tags are read under one lock, because a failed writeback moves a folio from one tag
         // to the other.
@@ -196,7 +199,8 @@ impl Mapping {
         tagged(Tag::Dirty) || tagged(Tag::Writeback)
     }
 
-    /// Returns the first page with the tag from `from` to `last`, inclusive, and its folio.
+    /// Returns the first page from `from` to `last`, inclusive, that has the tag, and its folio,
+    /// pinned.
     pub fn next_tagged(&self, from: u64, last: u64, tag: Tag) -> Option<(u64, Pin<'_>)> {
         let lock = self.lock.lock();
         let (index, number) = self.tree.next(&self.cache.nodes, &lock, from, last, tag)?;
@@ -204,8 +208,8 @@ impl Mapping {
         Some((index, id))
     }
 
-    /// Returns the error of a page from `from` to `last`, inclusive, whose writeback failed and
-    /// that is still dirty.
+    /// Returns the error of a failed writeback, if a folio with a page from `from` to `last`,
+    /// inclusive, has failed and not been written since.
     pub fn write_error(&self, from: u64, last: u64) -> Option<Errno> {
         if self.dirt.failed() == 0 {
             return None;

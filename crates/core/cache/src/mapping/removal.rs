@@ -1,4 +1,4 @@
-//! Pages that leave their mapping: cut off, invalidated, evicted.
+//! Removal of pages from their mapping: by truncation, invalidation or eviction.
 
 use super::{Busy, Mapping, end_of};
 use crate::folio::{DIRTY, FolioId, LOCKED, State, WRITEBACK};
@@ -7,19 +7,19 @@ use crate::tree::{Tag, TreeLock};
 use nowait_retry::WaitEntry;
 
 impl Mapping {
-    /// Removes all folios that begin at page `from` or later, dirty ones too. Pinned folios stay in
-    /// memory until the last pin is dropped, but no look-up finds them any more. The caller zeroes
-    /// the rest of a folio that begins before `from` and goes beyond it.
+    /// Removes all folios that begin at page `from` or later, dirty ones too. A folio that begins
+    /// before `from` stays whole. Pinned folios stay in memory until the last pin is dropped, but
+    /// later look-ups do not find them.
     ///
     /// # Errors
-    /// A folio is locked or being written: the caller waits and calls again. Part of the work may
-    /// be done.
+    /// A folio is locked or under writeback: the caller waits for it and calls again. The folios
+    /// before it are removed already.
     pub fn truncate(&self, from: u64) -> Result<(), Busy<'_>> {
         self.remove(from, u64::MAX, LOCKED | WRITEBACK).map(|_| ())
     }
 
-    /// Removes the clean folios that have pages from `from` to `last`, inclusive. Returns how
-    /// many dirty ones were left.
+    /// Removes the clean folios that have a page from `from` to `last`, inclusive. Returns how many
+    /// dirty folios it left.
     ///
     /// # Errors
     /// As for [`Mapping::truncate`].
@@ -69,8 +69,8 @@ impl Mapping {
         Ok(kept)
     }
 
-    /// Takes out folios that the caller has locked, dirty ones too. Pinned folios stay in memory
-    /// until the last pin is dropped. Adds the entries that waited to `woken`.
+    /// Removes folios that the caller has locked, dirty ones too. Pinned folios stay in memory
+    /// until the last pin is dropped. Adds the entries that waited for the folios to `woken`.
     pub(crate) fn retire(&self, locked: &[FolioId], woken: &mut Vec<WaitEntry>) {
         let mut lock = self.lock.lock();
         for id in locked {
@@ -84,14 +84,15 @@ impl Mapping {
         self.notice_room();
     }
 
-    /// Kicks the operations that wait for frames, or until fewer frames are dirty, because folios
-    /// have gone.
+    /// Kicks the operations that wait for frames, and those that wait until fewer frames are dirty.
+    /// The caller has removed or cleaned folios.
     pub(super) fn notice_room(&self) {
         self.cache.frames.notice_room();
         self.cache.progress.notice();
     }
 
-    /// Takes a folio out of the tree and the policy; `before` is the state it had.
+    /// Removes a folio from the tree and the policy. `before` is the state that the folio had
+    /// before.
     fn take_out(&self, lock: &mut TreeLock, id: FolioId, before: State) {
         let folio = self.cache.frames.folio(id);
         self.tree.remove(&self.cache.nodes, lock, folio.index(), folio.order());
@@ -101,21 +102,22 @@ impl Mapping {
         }
     }
 
-    /// Takes the folio of `pin` out and frees it, if no other pin is on it, and it is neither
-    /// locked nor dirty nor being written.
+    /// Removes the folio of `pin`, frees it and returns `true`, if no other pin is on it and it is
+    /// neither locked nor dirty nor under writeback. Otherwise returns `false`, and gives the folio
+    /// back to the policy if the folio is still in the tree.
     pub(crate) fn evict(&self, pin: Pin<'_>) -> bool {
         let (id, folio) = (pin.id(), pin.folio());
         let mut lock = self.lock.lock();
         if folio.mapping() != self.number || !folio.freeze(1, LOCKED | WRITEBACK | DIRTY) {
-            // The policy has forgotten the folio, but an operation uses it now: it stays, and the
-            // policy gets it back.
+            // The policy has forgotten the folio, but an operation uses the folio now. So it stays
+            // in the tree, and the policy gets it back.
             if !folio.state().is_detached() {
                 self.cache.admit(id);
             }
             return false;
         }
         pin.forget();
-        // It was neither dirty nor failed.
+        // The folio was not dirty, so the counts of dirty frames do not change.
         self.take_out(&mut lock, id, State(0));
         drop(lock);
         self.cache.frames.free(id);

@@ -1,16 +1,17 @@
-//! Recently evicted folios (the ghost queue): hashes, in memory of fixed size.
+//! The ghost queue: hashes of recently evicted folios, in a table of fixed size.
 
 const WAYS: usize = 8;
 
-/// The hashes of the folios that left last, up to a number of frames.
+/// The hashes that were inserted last, up to a total of `frames_max` frames.
 ///
-/// A table of buckets with eight places of eight bytes. The age of a hash is the number of frames
-/// that came after it. In a full bucket the oldest hash is replaced, so a few are forgotten early.
-/// Two folios with the same hash count as one, which happens once in 2^32 / places.
+/// The table consists of buckets with eight places of eight bytes. The age of a hash is the number
+/// of frames inserted after it. If the bucket of a new hash is full, `insert` replaces the oldest
+/// hash there, so the table forgets a few hashes early. The table cannot tell folios with equal
+/// hashes apart: about one of 2^32 / places look-ups finds the hash of another folio.
 #[derive(Debug)]
 pub struct Ghost {
     buckets: Box<[[Place; WAYS]]>,
-    /// Frames remembered so far; wraps.
+    /// The number of frames inserted so far, plus 1; it wraps and skips 0.
     clock: u32,
     frames_max: u32,
 }
@@ -18,22 +19,23 @@ pub struct Ghost {
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     hash: u32,
-    /// The clock when it came; 0 is an empty place.
+    /// The clock when the hash was inserted; 0 marks an empty place.
     at: u32,
 }
 
 impl Ghost {
-    /// Makes an empty memory for `frames_max` frames: 12 bytes for each, with places for half as
-    /// many again, so that few buckets overflow.
+    /// Makes an empty table for `frames_max` frames. It has 1.5 places of 8 bytes for each frame,
+    /// so that few buckets overflow.
     pub fn new(frames_max: u32) -> Ghost {
-        // Below half of the clock's range, so that ages never wrap.
+        // A quarter of the clock's range: the age of a hash passes `frames_max` long before it
+        // wraps.
         let frames_max = frames_max.clamp(1, u32::MAX / 4);
         let buckets = (frames_max as usize * 3 / 2).div_ceil(WAYS);
         let buckets = vec![[Place::default(); WAYS]; buckets].into_boxed_slice();
         Ghost { buckets, clock: 1, frames_max }
     }
 
-    /// Remembers a hash of `frames` frames.
+    /// Inserts the hash of a folio of `frames` frames.
     pub fn insert(&mut self, hash: u32, frames: u16) {
         self.clock = self.clock.wrapping_add(u32::from(frames)).max(1);
         let clock = self.clock;
@@ -45,7 +47,8 @@ impl Ghost {
         bucket[same.unwrap_or(oldest)] = Place { hash, at: clock };
     }
 
-    /// Returns `true` if the hash is in the list, and removes it.
+    /// Removes the hash from the table. Returns `true` if it was there and fewer than `frames_max`
+    /// frames were inserted after it.
     pub fn take(&mut self, hash: u32) -> bool {
         let (clock, frames_max) = (self.clock, self.frames_max);
         let mut places = self.bucket(hash).iter_mut();

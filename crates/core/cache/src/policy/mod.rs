@@ -8,11 +8,13 @@
 //!      └──────────► main        leaves; its hash goes to the ghosts    leaves
 //! ```
 //!
-//! A hit takes no lock and moves nothing: it raises a counter of two bits in the folio's own word.
-//! The policy reads and lowers it when it looks for a folio to evict.
+//! A hit takes no lock and moves no folio. A hit on the first page of a folio raises a counter of
+//! two bits in the folio's state word. The policy reads and lowers the counter when it looks for a
+//! folio to evict.
 //!
-//! * [`s3_fifo`]: the policy; docs/eviction.md has the measurements that it was chosen by
-//! * [`ghost`]: hashes of those that left; [`queues`]: the order of those that are here
+//! * [`s3_fifo`]: the policy; docs/eviction.md has the measurements by which it was chosen
+//! * [`ghost`]: hashes of evicted folios
+//! * [`queues`]: the order of the folios in the cache
 
 pub mod ghost;
 pub mod queues;
@@ -22,7 +24,7 @@ pub use s3_fifo::S3Fifo;
 
 /// Hashes the name of a folio: its mapping and the index of its first page.
 pub fn hash(mapping: u64, index: u64) -> u32 {
-    // The finalizer of SplitMix64 (Steele, Lea, Flood 2014) over both.
+    // The finalizer of SplitMix64 (Steele, Lea, Flood 2014), applied to both numbers.
     let mut mixed = mapping.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

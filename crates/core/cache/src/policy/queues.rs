@@ -1,11 +1,10 @@
-//! First in, first out queues of folios, threaded through one array: 16 bytes a folio.
+//! First-in-first-out queues of folios, linked through one array with 16 bytes for each folio.
 
-/// No folio.
+/// A link to no folio.
 const NONE: u32 = u32::MAX;
 const OUTSIDE: u16 = u16::MAX;
 
-/// `N` queues over the ids `0..ids`. An id is in one of them, or in none. `new` allocates all
-/// memory.
+/// `N` queues over the ids `0..ids`. An id is in at most one queue. `new` allocates all memory.
 #[derive(Debug)]
 pub struct Queues<const N: usize> {
     links: Vec<Link>,
@@ -29,14 +28,14 @@ struct Queue {
 }
 
 impl<const N: usize> Queues<N> {
-    /// Makes empty queues.
+    /// Makes empty queues for the ids `0..ids`.
     pub fn new(ids: u32) -> Queues<N> {
         let link = Link { older: NONE, newer: NONE, hash: 0, frames: 0, queue: OUTSIDE };
         let queue = Queue { oldest: NONE, newest: NONE, frames: 0 };
         Queues { links: vec![link; ids as usize], queues: [queue; N] }
     }
 
-    /// Puts an id that is in no queue at the new end of `queue`.
+    /// Adds `id` to `queue` as its newest id. The id must be in no queue.
     ///
     /// # Panics
     /// The id is in a queue.
@@ -53,7 +52,7 @@ impl<const N: usize> Queues<N> {
         self.queues[queue].frames += u64::from(frames);
     }
 
-    /// Takes an id out of its queue. Returns `false` if it is in none.
+    /// Takes an id out of its queue. Returns `false` if the id is in no queue.
     pub fn remove(&mut self, id: u32) -> bool {
         let Link { older, newer, frames, queue, .. } = self.links[id as usize];
         if queue == OUTSIDE {
@@ -73,7 +72,8 @@ impl<const N: usize> Queues<N> {
         true
     }
 
-    /// Moves an id to the new end of `queue`.
+    /// Takes an id out of its queue, and adds it to `queue` as the newest. Does nothing if the id
+    /// is in no queue.
     pub fn move_to(&mut self, queue: usize, id: u32) {
         let Link { hash, frames, .. } = self.links[id as usize];
         if self.remove(id) {
@@ -81,31 +81,32 @@ impl<const N: usize> Queues<N> {
         }
     }
 
-    /// Returns the id that is in `queue` for longest.
+    /// Returns the id that has been in `queue` for longest; `None` if the queue is empty.
     pub fn oldest(&self, queue: usize) -> Option<u32> {
         let id = self.queues[queue].oldest;
         (id != NONE).then_some(id)
     }
 
-    /// Returns the id that came to its queue after this one.
+    /// Returns the id that was added to the same queue directly after `id`; `None` if `id` is the
+    /// newest.
     pub fn newer(&self, id: u32) -> Option<u32> {
         let id = self.links[id as usize].newer;
         (id != NONE).then_some(id)
     }
 
-    /// Returns the queue that an id is in.
+    /// Returns the queue that an id is in; `None` if it is in no queue.
     pub fn queue_of(&self, id: u32) -> Option<usize> {
         let queue = self.links[id as usize].queue;
         (queue != OUTSIDE).then_some(queue as usize)
     }
 
-    /// Returns the hash and the number of frames with which an id was pushed.
+    /// Returns the hash and the number of frames with which the last `push` of an id was called.
     pub fn of(&self, id: u32) -> (u32, u16) {
         let Link { hash, frames, .. } = self.links[id as usize];
         (hash, frames)
     }
 
-    /// Returns how many frames the folios of `queue` have.
+    /// Returns the sum of the frames of all folios in `queue`.
     pub fn frames(&self, queue: usize) -> u64 {
         self.queues[queue].frames
     }

@@ -1,29 +1,31 @@
-//! S3-FIFO: a small queue for new folios, and a main queue for folios that were hit again.
+//! S3-FIFO: new folios enter a small queue. Folios that are hit more than once there, or come back
+//! soon after their eviction, enter a main queue.
 //!
-//! Source: "FIFO queues are all you need for cache eviction" (Yang et al., SOSP 2023), section 4;
-//! changed: weights, folios that cannot leave now, a bound on the work of one call.
+//! Source: "FIFO queues are all you need for cache eviction" (Yang et al., SOSP 2023), section 4.
+//! Added here: folios of different sizes, folios that cannot be evicted now, a limit on the work of
+//! one call.
 
 use super::{ghost::Ghost, queues::Queues};
 
 const SMALL: usize = 0;
 const MAIN: usize = 1;
 
-/// The number of looks after which the next folio that can leave does, hit or not. After twice as
-/// many looks the search ends, because the caller holds a lock all the time.
+/// After this many looks, `evict` chooses the next folio that can be evicted, even if it was hit.
+/// After twice as many looks `evict` gives up, because the caller holds a lock meanwhile.
 const LOOKS_MAX: u32 = 1024;
 
 /// How a look changes a folio's counter of hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
-    /// To zero.
+    /// Sets the counter to zero.
     All,
-    /// By one, not below zero.
+    /// Lowers the counter by one if it is above zero.
     One,
 }
 
-/// The order in which folios leave. Their ids are below the number given to `new`.
+/// Chooses the order in which folios are evicted. Folio ids are below the `ids` given to `new`.
 ///
-/// The owner serializes the calls; hits do not come here. `new` allocates all memory.
+/// The owner serializes the calls. A hit calls nothing here. `new` allocates all memory.
 #[derive(Debug)]
 pub struct S3Fifo {
     queues: Queues<2>,
@@ -38,7 +40,8 @@ impl S3Fifo {
         S3Fifo { queues: Queues::new(ids), ghost: Ghost::new(frames), small_frames }
     }
 
-    /// Adds a folio; `hash` is the [`super::hash`] of its mapping and first page.
+    /// Adds a folio: to the main queue if the ghost queue has `hash`, else to the small queue.
+    /// `hash` is the [`super::hash`] of the folio's mapping and first page.
     ///
     /// # Panics
     /// The folio is in a queue already.
@@ -47,27 +50,28 @@ impl S3Fifo {
         self.queues.push(queue, id, hash, frames);
     }
 
-    /// Returns `true` if the policy has the folio.
+    /// Returns `true` if the folio is in the small or in the main queue.
     pub fn contains(&self, id: u32) -> bool {
         self.queues.queue_of(id).is_some()
     }
 
-    /// Removes a folio that leaves its tree without having been chosen, for example by a
-    /// truncation, and does not remember it. Returns `false` if the policy does not have it.
+    /// Removes a folio from its queue, for example because a truncation removes the folio's pages.
+    /// The ghost queue does not get the folio's hash. Returns `false` if the folio is in no queue.
     pub fn remove(&mut self, id: u32) -> bool {
         self.queues.remove(id)
     }
 
-    /// Chooses the folio to evict, and removes it. `None`: no folio can leave, or the search was
-    /// too long; the caller has some folios cleaned first.
+    /// Chooses the folio to evict, removes it from its queue, and returns its id. Returns `None` if
+    /// both queues are empty, or if 2048 looks chose no folio.
     ///
-    /// `look` returns how often a folio was hit (0 to 3), and lowers the counter as [`Take`] says.
-    /// It returns `None` if the folio cannot leave now: it is pinned, dirty or under I/O.
+    /// `look` returns the folio's counter of hits (0 to 3), and lowers the counter as [`Take`]
+    /// says. It returns `None` if the folio cannot be evicted now, for example because it is pinned
+    /// or dirty.
     pub fn evict(&mut self, mut look: impl FnMut(u32, Take) -> Option<u8>) -> Option<u32> {
         for looks in 0..2 * LOOKS_MAX {
             let pressed = looks >= LOOKS_MAX;
-            // After `LOOKS_MAX` looks both queues are searched, because all folios of one may be
-            // pinned.
+            // After `LOOKS_MAX` looks the search alternates between the queues, because all folios
+            // of one queue may be pinned.
             let (queue, id) = self.candidate(pressed && looks % 2 == 1)?;
             let (take, hits_max) = if queue == SMALL { (Take::All, 1) } else { (Take::One, 0) };
             match look(id, take) {
@@ -82,7 +86,7 @@ impl S3Fifo {
         None
     }
 
-    /// Returns how many frames are in the small queue, and in the main queue.
+    /// Returns how many frames the folios in the small queue have, and those in the main queue.
     pub fn frames(&self) -> (u64, u64) {
         (self.queues.frames(SMALL), self.queues.frames(MAIN))
     }
@@ -133,7 +137,8 @@ mod tests {
     fn folios_that_cannot_leave_do_not_hide_those_that_can() {
         let mut policy = S3Fifo::new(4000, 4000);
         (0..1000).for_each(|id| policy.insert(id, id, 1));
-        // The main queue has one folio, hit often; all newcomers are pinned.
+        // Folio 5 was hit twice, so the policy moves it to the main queue. All other folios are
+        // pinned.
         let pinned = |id, _| (id == 5).then_some(2);
         assert_eq!(policy.evict(pinned), Some(5));
         assert_eq!(policy.evict(|_, _| None), None, "the search ends");

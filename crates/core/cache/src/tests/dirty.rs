@@ -1,4 +1,4 @@
-//! Only pages that were written to are written back.
+//! The cache writes back only the pages that a write has changed.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn adjoining_dirty_pages_of_several_folios_are_one_bio() {
     assert_eq!(rig.cache.dirty_frames(), 0);
 }
 
-/// Random pages are written here, or by another process while their folio is cached.
+/// Writes some random pages through the cache, and others past it while their folios are cached.
 #[test]
 #[cfg_attr(miri, ignore = "megabytes")]
 fn what_another_process_wrote_beside_a_dirty_page_stays() {

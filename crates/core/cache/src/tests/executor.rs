@@ -1,4 +1,4 @@
-//! A single-threaded executor: operations, kicks and completions in an order drawn from a seed.
+//! A single-threaded executor: iterations and completions happen in an order drawn from a seed.
 
 use crate::copy::User;
 use crate::primitives::{Arc, AtomicU32, Relaxed};
@@ -22,7 +22,6 @@ impl Random {
     }
 }
 
-/// An operation on a file.
 #[derive(Clone, Debug)]
 pub(super) enum Do {
     Read { offset: u64, len: usize },
@@ -36,7 +35,7 @@ enum Operation {
     Sync(SyncOperation),
 }
 
-/// An operation, its memory, and whether it was kicked.
+/// An operation with its memory, its kicks and its result.
 pub(super) struct Task {
     operation: Operation,
     pub(super) what: Do,
@@ -55,7 +54,7 @@ impl Wake for Kicked {
 }
 
 impl Task {
-    /// Returns the bytes that a read has returned.
+    /// Returns the bytes that the read of this task has read.
     pub(super) fn bytes(&self) -> &[u8] {
         let len = self.result.unwrap().unwrap_or(0);
         &self.buffer[..len as usize]
@@ -68,7 +67,7 @@ impl Task {
             Do::Sync(_) => Vec::new(),
         };
         let segments = cut(&mut buffer, random);
-        // SAFETY: the buffer stays where it is, and in the task with the operation.
+        // SAFETY: the buffer's memory stays where it is, and the task keeps it with the operation.
         let user = unsafe { User::new(segments) };
         let file = file.clone();
         let operation = match &what {
@@ -102,7 +101,7 @@ impl Task {
     }
 }
 
-/// Cuts a buffer into one to three segments.
+/// Cuts a buffer into up to three segments, at random places.
 fn cut(buffer: &mut [u8], random: &mut Random) -> Segments {
     let (base, len) = (buffer.as_mut_ptr(), buffer.len());
     let mut cuts = [random.below(len as u64 + 1), random.below(len as u64 + 1)];
@@ -123,13 +122,13 @@ pub(super) struct Rig<B> {
     pub(super) file: Arc<CachedFile>,
     pub(super) random: Random,
     in_flight: Vec<Bio>,
-    /// Completions in which the cache has panicked.
+    /// The number of completions in which the cache has panicked.
     pub(super) panics: usize,
     /// The most bios that were in flight at a time.
     pub(super) in_flight_max: usize,
-    /// Completions come only when all operations wait.
+    /// `true`: bios complete only when no operation can run.
     pub(super) slow_device: bool,
-    /// Bios reach the device only when all operations wait: all operations are one submission.
+    /// `true`: bios reach the device only when no operation can run, as if all were one submission.
     pub(super) one_plug: bool,
 }
 
@@ -152,15 +151,15 @@ impl<B: BlockBackend> Rig<B> {
         }
     }
 
-    /// Runs operations together until all are over.
+    /// Runs operations together until all of them are over.
     pub(super) fn run(&mut self, list: Vec<Do>) -> Vec<Task> {
         let mut tasks = self.tasks(list);
         self.finish(&mut tasks);
         tasks
     }
 
-    /// Begins operations in this order, as one submission does. Returns them, and the bytes that
-    /// each of their bios transfers.
+    /// Runs the first iteration of each operation, in this order and with one plug, as a submission
+    /// does. Returns the tasks, and the number of bytes of each bio.
     pub(super) fn submit(&mut self, list: Vec<Do>) -> (Vec<Task>, Vec<usize>) {
         let (mut tasks, mut plug) = (self.tasks(list), Vec::new());
         tasks.iter_mut().for_each(|task| task.iterate(&mut plug));
@@ -173,7 +172,6 @@ impl<B: BlockBackend> Rig<B> {
         list.into_iter().map(|what| Task::new(&self.file, what, &mut self.random)).collect()
     }
 
-    /// Runs these operations together until all are over.
     pub(super) fn finish(&mut self, tasks: &mut [Task]) {
         let mut plug = Vec::new();
         while tasks.iter().any(|task| task.result.is_none()) {
@@ -181,7 +179,7 @@ impl<B: BlockBackend> Rig<B> {
             if ready.is_empty() || !self.one_plug {
                 self.queue(core::mem::take(&mut plug));
             }
-            // A completion may come between any two iterations.
+            // Unless the device is slow, a completion may come between any two iterations.
             if ready.is_empty() || (!self.slow_device && self.random.below(4) == 0) {
                 let delivered = self.deliver(&mut plug);
                 assert!(delivered || !ready.is_empty(), "all wait, and nothing will come");
@@ -193,7 +191,7 @@ impl<B: BlockBackend> Rig<B> {
         self.queue(plug);
     }
 
-    /// Ends the bios that no operation waited for: readahead, background writeback.
+    /// Completes all bios in flight, also those that no operation waits for.
     pub(super) fn settle(&mut self) {
         let mut plug = Vec::new();
         while self.deliver(&mut plug) {
@@ -205,8 +203,8 @@ impl<B: BlockBackend> Rig<B> {
         self.cache.io_counts()
     }
 
-    /// Reads the cached bytes, then runs one iteration of an operation for the rest. Returns the
-    /// number of cached bytes, and of all bytes if the read is over.
+    /// Copies the cached bytes, then runs one iteration of a read for the rest. Returns the number
+    /// of cached bytes, and the number of all bytes, or 0 if the read is not over.
     pub(super) fn attempt(&mut self, offset: u64, len: usize) -> (usize, u32) {
         let mut buffer = vec![0; len];
         let segment = IoVec { base: buffer.as_mut_ptr(), len };
@@ -220,12 +218,13 @@ impl<B: BlockBackend> Rig<B> {
         (done, if let Step::Done(result) = step { result.unwrap() } else { 0 })
     }
 
-    /// Writes zeroes to the device, bypassing the cache. Nothing is in flight.
+    /// Writes zeroes to the device, past the cache. The caller makes sure that nothing is in
+    /// flight.
     pub(super) fn zero_device(&mut self, from: u64, end: u64) {
         let mut zeroes = vec![0u8; (end - from) as usize];
         let segment = IoVec { base: zeroes.as_mut_ptr(), len: zeroes.len() };
         let offset = from as i64;
-        // SAFETY: the zeroes live until the completion, below.
+        // SAFETY: the zeroes live until `perform` has returned the completion.
         let bio = unsafe { Bio::new(BioOp::Write, -1, Segments::One(segment), offset, 0) };
         self.perform(bio).result.unwrap();
         drop(zeroes);
@@ -236,8 +235,8 @@ impl<B: BlockBackend> Rig<B> {
         self.in_flight_max = self.in_flight_max.max(self.in_flight.len());
     }
 
-    /// Performs one of the bios in flight, at random, and delivers its completion. The device is
-    /// unchanged before that. Returns `false` if nothing is in flight.
+    /// Performs a random bio of those in flight, and delivers its completion to the cache. Until
+    /// then this bio does not change the device. Returns `false` if nothing is in flight.
     fn deliver(&mut self, plug: &mut Vec<Bio>) -> bool {
         if self.in_flight.is_empty() {
             return false;

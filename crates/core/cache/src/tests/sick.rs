@@ -1,4 +1,4 @@
-//! Devices that hang or are full, and the files beside them.
+//! Devices that hang or are full, and files on other devices beside them.
 
 use crate::copy::User;
 use crate::primitives::{Arc, AtomicU32, SeqCst};
@@ -9,7 +9,7 @@ use nowait_retry::{Step, WaitEntry};
 use nowait_sys::{Errno, file::IoVec};
 use std::task::{Wake, Waker};
 
-/// The frames of the pool: many times the largest folio.
+/// The frames of the pool, many times more than the largest folio has.
 const FRAMES: u32 = 8192;
 
 struct Kicks(AtomicU32);
@@ -20,7 +20,6 @@ impl Wake for Kicks {
     }
 }
 
-/// The behaviour of a device.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Device {
     Well,
@@ -28,12 +27,12 @@ enum Device {
     Hangs,
 }
 
-/// Files in one cache, each on the device with the same number.
+/// Files in one cache. Each device has a file with its number; `open` adds files.
 struct Rig {
     cache: Arc<Cache>,
     devices: Vec<Device>,
     files: Vec<Arc<CachedFile>>,
-    /// Bios of devices that hang.
+    /// The bios that devices have not answered, because they hang.
     hanging: Vec<Bio>,
     kicks: Arc<Kicks>,
 }
@@ -54,7 +53,8 @@ impl Rig {
         self.files.push(CachedFile::new(&self.cache, backing, 0));
     }
 
-    /// Runs an operation as long as its devices answer. `None`: it waits for a device that hangs.
+    /// Runs an operation until it is over. `None`: the operation waits and no entry was kicked,
+    /// because a device hangs.
     fn run(
         &mut self,
         mut iterate: impl FnMut(&mut Vec<Bio>, &dyn Fn() -> WaitEntry) -> Step,
@@ -82,7 +82,7 @@ impl Rig {
         }
     }
 
-    /// Writes pages to a file, from its first.
+    /// Writes `pages` pages to a file, from its first page on.
     fn write(&mut self, file: usize, pages: usize) -> Option<Result<u32, Errno>> {
         let mut bytes = vec![7u8; pages * FRAME_BYTES];
         let segment = IoVec { base: bytes.as_mut_ptr(), len: bytes.len() };
@@ -99,7 +99,7 @@ impl Rig {
 }
 
 impl Drop for Rig {
-    /// Ends the hanging bios: otherwise they would keep references to their files.
+    /// Ends the hanging bios with an error: otherwise they would keep references to their files.
     fn drop(&mut self) {
         let mut plug = Vec::new();
         for bio in self.hanging.drain(..) {
@@ -135,8 +135,8 @@ fn many_files_of_a_full_device_leave_a_part_of_the_pool_to_others() {
             let _ = rig.write(file, 2 * FRAMES as usize);
         }
     }
-    // Failed folios take three quarters of the pool, other dirty ones half of the rest; each limit
-    // may be exceeded by a folio.
+    // Failed folios take at most three quarters of the pool, other dirty ones half of the rest. A
+    // folio may exceed each limit in part.
     let most = u64::from(FRAMES) / 8 * 7 + (2 << crate::ORDER_MAX);
     assert!(rig.cache.dirty_frames() <= most, "{}", rig.cache.dirty_frames());
     assert_eq!(rig.write(1, 4 * FRAMES as usize), Some(Ok(ALL)));
@@ -149,7 +149,7 @@ fn many_files_of_a_full_device_leave_a_part_of_the_pool_to_others() {
         );
     }
     rig.devices[0] = Device::Well;
-    // Dropped data do not come back.
+    // Some syncs still fail, because the cache has dropped data of these files.
     let told = (0..20).filter(|file| rig.sync(*file) == Some(Err(Errno::NOSPC))).count();
     assert!((1..19).contains(&told), "{told}");
     assert_eq!(rig.cache.dirty_frames(), 0);
@@ -168,7 +168,7 @@ fn several_devices_that_hang_leave_room_to_write() {
     assert_eq!(rig.sync(6), Some(Ok(0)));
 }
 
-/// The failed pages had left a smaller pool to other writers.
+/// Failed pages leave a smaller pool to other writers, until a cut removes the pages.
 #[test]
 #[cfg_attr(miri, ignore = "megabytes")]
 fn a_writer_is_kicked_when_what_had_failed_is_taken_out() {

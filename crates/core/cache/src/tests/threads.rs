@@ -8,12 +8,12 @@ const PAGES: u64 = 300;
 const FRAMES: u32 = 128;
 const LOOK_UPS: usize = if cfg!(miri) { 200 } else { 200_000 };
 
-/// Returns the value of each word of a page.
+/// Returns the value that every word of a page has.
 fn stamp(mapping: &Mapping, index: u64) -> u64 {
     u64::from(mapping.number()) << 32 | index
 }
 
-/// Brings in up to 20 pages from a random one on, in folios of any order, as a read of them would.
+/// Creates up to 20 pages from a random one on, as a read would, and fills them.
 fn bring_in(mapping: &Mapping, random: &mut Random) {
     let from = random.below(PAGES);
     let mut created = Vec::new();
@@ -25,7 +25,7 @@ fn bring_in(mapping: &Mapping, random: &mut Random) {
             let first = mapping.cache().frames().data(id).cast::<u64>();
             let value = stamp(mapping, folio.index() + page);
             for word in 0..words {
-                // SAFETY: a word of a folio that we have locked.
+                // SAFETY: a word of a folio that this thread has locked.
                 unsafe { first.add(page as usize * words + word).write(value) };
             }
         }
@@ -33,7 +33,7 @@ fn bring_in(mapping: &Mapping, random: &mut Random) {
     }
 }
 
-/// Returns `true` if the page was in the cache.
+/// Returns `true` if the page is in the cache and uptodate, after checking words of it.
 fn look(mapping: &Mapping, index: u64) -> bool {
     let Some(pin) = mapping.find(index) else { return false };
     if !pin.state().is_uptodate() {
@@ -41,7 +41,7 @@ fn look(mapping: &Mapping, index: u64) -> bool {
     }
     let (page, _) = pin.at(index * FRAME_BYTES as u64);
     for word in [0, FRAME_BYTES / 8 - 1] {
-        // SAFETY: a word of a pinned page, which no thread changes while it is uptodate here.
+        // SAFETY: a word of a pinned page. In this test no thread changes a page that is uptodate.
         let value = unsafe { page.cast::<u64>().add(word).read() };
         assert_eq!(value, stamp(mapping, index), "the bytes of another page");
     }
@@ -60,7 +60,8 @@ fn look_ups_never_see_another_page_while_pages_come_and_go() {
                 let mut random = Random(seed * 77);
                 let mut found = 0;
                 let mut at = 0;
-                // On a busy machine all look-ups may be over before the first page is there.
+                // On a busy machine, the first `LOOK_UPS` look-ups may be over before the first
+                // page is in the cache.
                 while at < LOOK_UPS || found == 0 {
                     let index = random.below(PAGES);
                     found += u32::from(look(&files[at % 2], index));

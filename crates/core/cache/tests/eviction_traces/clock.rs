@@ -1,4 +1,4 @@
-//! CLOCK with a counter of two bits: a folio that was hit goes round once more.
+//! CLOCK with a counter of two bits: a folio goes round once more for each counted hit.
 
 use super::simulation::Policy;
 use nowait_cache::policy::{queues::Queues, s3_fifo::Take};

@@ -1,4 +1,4 @@
-//! Least recently used: a policy that needs a lock for each hit.
+//! LRU (least recently used): a policy that needs a lock for each hit.
 
 use super::simulation::Policy;
 use nowait_cache::policy::{queues::Queues, s3_fifo::Take};

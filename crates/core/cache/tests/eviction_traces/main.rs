@@ -1,6 +1,6 @@
-//! Eviction policies on traces: why the policy in use was chosen, and the claims that it must keep.
+//! Eviction policies on traces. The tests check the claims for which the policy in use was chosen.
 //!
-//! The table of docs/eviction.md:
+//! This command prints the table of docs/eviction.md:
 //! `BENCH=1 cargo test --release -p nowait-cache --test eviction_traces -- --nocapture`
 
 mod clock;
@@ -20,7 +20,7 @@ use traces::{Access, Prng, Zipf};
 struct Contestant {
     name: &'static str,
     make: fn(ids: u32, frames: u32) -> Box<dyn Policy>,
-    /// Hits on any page of a folio count, not only those on its first.
+    /// `true`: hits on any page of a folio count, not only hits on the first page.
     every_hit: bool,
 }
 
@@ -49,8 +49,8 @@ impl Contestant {
         Simulation::new((self.make)(frames, frames), frames, self.every_hit)
     }
 
-    /// Returns the hits in percent of the requests of the second half; the first half fills the
-    /// cache.
+    /// Returns the hits among the requests of the second half of a trace, in percent. The first
+    /// half fills the cache.
     fn hit_ratio(&self, trace: &[Access], frames: u32) -> f64 {
         let mut simulation = self.simulation(frames);
         let (warm_up, measured) = trace.split_at(trace.len() / 2);
@@ -82,13 +82,14 @@ fn bench_hit_ratios() {
     assert!(sums.iter().all(|sum| sums[0] >= sum - 2.0), "another policy is better: {sums:?}");
 }
 
-/// Returns how much of a hot set of half the cache is left after `scan`, in percent.
+/// Returns how much of a hot set is still cached after `scan`, in percent. The hot set has half the
+/// size of the cache.
 fn left_of_hot_set(contestant: &Contestant, scan: impl Iterator<Item = Access>) -> u32 {
     let frames = 4_000;
     let hot = 0..u64::from(frames / 2);
     let mut simulation = contestant.simulation(frames);
     let (mut prng, zipf) = (Prng::new(1), Zipf::new(20_000, 0.6));
-    // The hot set is used for a while, among other pages.
+    // Uses the hot set for a while, among other pages.
     for _ in 0..8 {
         hot.clone().for_each(|key| _ = simulation.access(&Access::page(key)));
         (0..2_000)
@@ -101,8 +102,8 @@ fn left_of_hot_set(contestant: &Contestant, scan: impl Iterator<Item = Access>) 
 
 #[test]
 fn a_full_scan_evicts_less_than_a_tenth_of_the_hot_set() {
-    // Scans of four times the cache: in 64 KiB folios, in pages, and in pages some of which are
-    // read twice.
+    // Scans of four times the cache: in 64 KiB folios, in pages, and in pages of which every fourth
+    // request reads the page before once more.
     let folios = || (0..1_000).flat_map(|n| Access::sequential((1 << 40) + n * 16));
     let pages = (0..16_000).map(|n| Access::page((1 << 41) + n));
     let again = (0..16_000).map(|n| Access::page((1 << 41) + n - n % 4 / 3));
@@ -112,7 +113,7 @@ fn a_full_scan_evicts_less_than_a_tenth_of_the_hot_set() {
     let left = CONTESTANTS.each_ref().map(|one| (one.name, left_of_hot_set(one, folios())));
     println!("left of the hot set after a scan, in percent: {left:?}");
     assert!(left[0].1 > 90);
-    // The canary: other policies lose the hot set, so the measure works.
+    // The canary: two other policies lose the hot set, so the test can fail.
     assert!(left.contains(&("every hit", 0)) && left.contains(&("LRU", 0)));
 }
 

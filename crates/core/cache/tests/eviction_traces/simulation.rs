@@ -1,14 +1,14 @@
-//! A cache of keys under a policy: hits raise counters, as in the real one.
+//! A simulated cache of keys under a policy. Hits raise counters, as in the real cache.
 
 use super::traces::Access;
 use nowait_cache::policy::{self, s3_fifo::Take};
 use std::collections::HashMap;
 
-/// The interface of all policies.
 pub(crate) trait Policy {
     fn insert(&mut self, id: u32, hash: u32, frames: u16);
     fn evict(&mut self, look: &mut dyn FnMut(u32, Take) -> Option<u8>) -> Option<u32>;
-    /// Called at each hit, for policies that need more than the counter.
+    /// The simulation calls this at each hit that counts, for policies that need more than the
+    /// counter.
     fn hit(&mut self, _id: u32) {}
 }
 
@@ -50,7 +50,8 @@ impl Simulation {
         self.here.contains_key(&key)
     }
 
-    /// Returns `true` if the access hit.
+    /// Accesses a key. Returns `true` if the simulated cache has the key; if not, evicts others as
+    /// needed and inserts the key.
     pub(crate) fn access(&mut self, access: &Access) -> bool {
         if let Some(id) = self.here.get(&access.key) {
             if access.counts || self.every_hit {
@@ -64,7 +65,7 @@ impl Simulation {
             self.evict();
         }
         let id = self.ids_free.pop().expect("as many ids as frames");
-        // A folio that was read ahead is hit by the request that wanted it.
+        // If the folio was read ahead, the request that wanted it counts as a hit.
         let hits = u8::from(access.read_ahead);
         self.folios[id as usize] = Folio { key: access.key, frames: access.frames, hits };
         self.frames_free -= u32::from(access.frames);

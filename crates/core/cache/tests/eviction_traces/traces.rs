@@ -1,6 +1,6 @@
-//! Traces by seed. A key is the first page of a folio.
+//! Traces of accesses. Random ones are drawn from fixed seeds. A key is the first page of a folio.
 
-/// Xorshift64 (Marsaglia 2003).
+/// Draws numbers (xorshift64, Marsaglia 2003).
 pub(crate) struct Prng(u64);
 
 impl Prng {
@@ -20,7 +20,7 @@ impl Prng {
     }
 }
 
-/// Draws the n-th of `len` with a chance of 1 / n^skew.
+/// Draws a number n below `len`, with a chance proportional to 1 / (n + 1)^skew.
 pub(crate) struct Zipf {
     sums: Vec<f64>,
 }
@@ -45,28 +45,30 @@ impl Zipf {
 pub(crate) struct Access {
     pub(crate) key: u64,
     pub(crate) frames: u16,
-    /// A hit raises the counter: the request touches the folio's first page.
+    /// `true`: a hit counts, because the request touches the folio's first page.
     pub(crate) counts: bool,
-    /// A miss is read ahead, and then hit.
+    /// `true`: if the access misses, the folio is read ahead and then hit, so it counts a hit at
+    /// once.
     pub(crate) read_ahead: bool,
 }
 
 impl Access {
-    /// One page at a random place.
+    /// Makes the access of a request for one page.
     pub(crate) fn page(key: u64) -> Access {
         Access { key, frames: 1, counts: true, read_ahead: false }
     }
 
-    /// A 64 KiB folio read in order by 4 KiB requests.
+    /// Makes the accesses of 4 KiB requests that read a 64 KiB folio in order.
     pub(crate) fn sequential(key: u64) -> impl Iterator<Item = Access> {
         (0..16).map(move |n| Access { key, frames: 16, counts: n == 0, read_ahead: n == 0 })
     }
 }
 
-/// The first key of the second part of a trace.
+/// The distance of the keys of the parts of a trace.
 const PART: u64 = 1 << 40;
 
-/// The traces for a cache of `frames`, about `length` requests over `footprint` frames.
+/// Returns the traces for a cache of `frames` frames, each of about `length` requests. Most traces
+/// use about `footprint` frames.
 pub(crate) fn all(footprint: u32, frames: u32, length: usize) -> Vec<(&'static str, Vec<Access>)> {
     let footprint = u64::from(footprint);
     vec![
@@ -88,7 +90,8 @@ fn zipf(footprint: u64, skew: f64, length: usize) -> Vec<Access> {
     (0..length).map(|_| Access::page(zipf.draw(&mut prng))).collect()
 }
 
-/// A tenth is index, used all the time; the table is scanned again and again meanwhile.
+/// A tenth of the footprint is an index, read by zipf. The rest is a table. Half of the requests
+/// scan this table again and again.
 fn index_and_scan(footprint: u64, length: usize) -> Vec<Access> {
     let (index, table) = (footprint / 10, footprint / 10 * 9);
     let (mut prng, zipf) = (Prng::new(2), Zipf::new(index, 0.7));
@@ -110,8 +113,8 @@ fn around_folios(pages: u64, length: usize) -> Vec<Access> {
     folios.flat_map(|n| Access::sequential(n * 16)).take(length).collect()
 }
 
-/// Inner nodes for each request, leaves by zipf, a log appended in order, and now and then a range
-/// of leaves.
+/// Each transaction reads an inner node and a leaf, which is drawn by zipf. About one in 4 also
+/// appends to a log, and about one in 200 reads a range of leaves.
 fn oltp(footprint: u64, length: usize) -> Vec<Access> {
     let (inner, leaves) = (footprint / 200, footprint);
     let (mut prng, zipf) = (Prng::new(3), Zipf::new(leaves, 0.9));
@@ -131,7 +134,8 @@ fn oltp(footprint: u64, length: usize) -> Vec<Access> {
     trace
 }
 
-/// A hot set of a tenth, by zipf, and a stream whose pages are used once.
+/// Half of the requests read a hot set, a tenth of the footprint, by zipf. The others are a stream,
+/// which reads each folio once, in order.
 fn stream(footprint: u64, length: usize) -> Vec<Access> {
     let (mut prng, zipf) = (Prng::new(4), Zipf::new(footprint / 10, 0.8));
     let stream = (0..).flat_map(|n| Access::sequential(PART + n * 16));
@@ -139,7 +143,8 @@ fn stream(footprint: u64, length: usize) -> Vec<Access> {
     pairs.flat_map(|one| [one, Access::page(zipf.draw(&mut prng))]).collect()
 }
 
-/// A set of 80 % of the cache, used evenly, then another one; a tenth of the requests go anywhere.
+/// Nine tenths of the requests go evenly to a set of 80 % of the cache; after a while, to the next
+/// set. The others go anywhere in the footprint.
 fn shifts(footprint: u64, frames: u64, length: usize) -> Vec<Access> {
     let (mut prng, set) = (Prng::new(5), (frames * 8 / 10).max(1));
     let stay = (set as usize * 10).min(length / 4);
@@ -151,7 +156,7 @@ fn shifts(footprint: u64, frames: u64, length: usize) -> Vec<Access> {
     (0..length).map(draw).map(Access::page).collect()
 }
 
-/// Objects of 1 to 64 frames by zipf.
+/// Reads objects of 1 to 64 frames, drawn by zipf.
 fn sizes(footprint: u64, length: usize) -> Vec<Access> {
     let objects = footprint / 18; // frames in the mean
     let (mut prng, zipf) = (Prng::new(6), Zipf::new(objects, 0.9));

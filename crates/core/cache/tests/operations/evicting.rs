@@ -1,4 +1,4 @@
-//! Eviction: the pages that stay, and the operations that wait when frames run out.
+//! Eviction: which pages stay, and how operations wait when frames run out.
 
 use crate::rig::{KIB, MIB, PAGE, Rig};
 use nowait_block::BioOp;
@@ -11,7 +11,8 @@ fn hot(n: u64) -> u64 {
     n * 7 * PAGE
 }
 
-/// Reads a hot set of single pages four times over, then most of the file once, in order.
+/// Reads a hot set of single pages four times, then two thirds of the file once, in order. Returns
+/// how many hot pages are still cached.
 fn left_after_scan(request: u64, open: Option<&Arc<OpenFile>>) -> u64 {
     let mut rig = Rig::new(4 * MIB, 24 * MIB);
     for _ in 0..4 {
@@ -37,7 +38,7 @@ fn a_scan_leaves_the_hot_set() {
 #[test]
 fn what_eviction_finds_dirty_is_written_before_a_waiter_comes() {
     let mut rig = Rig::new(2 * MIB, 8 * MIB);
-    // Below the mark from which writers start writeback themselves.
+    // 120 dirty pages are too few for the writers to start writeback themselves.
     for n in 0..120 {
         rig.run_write(n * PAGE, vec![n as u8; 4096]);
     }
@@ -46,7 +47,7 @@ fn what_eviction_finds_dirty_is_written_before_a_waiter_comes() {
     for n in 0..96 {
         let mut read = rig.read(2 * MIB + n * 64 * KIB, 64 * KIB);
         assert_eq!(rig.iterate(&mut read), None);
-        // Waits only for the request's own pages: there was a frame for each of them at once.
+        // Waits only for the request's own pages, because each of them got a frame at once.
         while read.kicks.count() < read.iterations {
             rig.complete_oldest();
         }

@@ -1,4 +1,4 @@
-//! The fast paths: operations that end without an iteration, or change nothing.
+//! Attempts on cached pages: those that need no iteration, and those that leave the rest to one.
 
 use crate::rig::{KIB, MIB, PAGE, Rig};
 use nowait_cache::{OpenFile, Tag};

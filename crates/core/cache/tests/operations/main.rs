@@ -1,7 +1,8 @@
-//! Operations of a cache over a device in memory, with the bios that they make in view.
+//! Operations of a cache over a device in memory. The tests check the bios that the operations
+//! make.
 //!
-//! No bio completes unless the test says so: the test knows exactly what is in flight when an
-//! operation waits.
+//! No bio completes unless the test or a function of `Rig` completes it. So the test knows exactly
+//! what is in flight when an operation waits.
 
 mod change;
 mod durable_writes;

@@ -1,4 +1,4 @@
-//! Readahead from the first miss to the bios.
+//! Readahead, from the first miss of a read to the bios.
 
 use crate::rig::{KIB, MIB, Made, PAGE, Rig};
 use nowait_block::BioOp;
@@ -6,15 +6,15 @@ use nowait_cache::OpenFile;
 use nowait_cache::readahead::Advice;
 use std::sync::Arc;
 
-/// 512 KiB.
+/// A window of 512 KiB.
 const WINDOW_PAGES: u64 = 128;
 
 fn open() -> Arc<OpenFile> {
     Arc::new(OpenFile::new(WINDOW_PAGES as u32))
 }
 
-/// The trace of the paper on upfront readahead: 16 KiB reads at random places, three submitted
-/// together. In the paper the window shrank to 4 KiB.
+/// The trace of the paper on upfront readahead: 16 KiB reads at random places, three of them
+/// submitted together. In the paper the window shrank to 4 KiB.
 #[test]
 fn each_streaming_random_read_is_one_bio_and_two_iterations() {
     let (mut rig, open) = (Rig::new(16 * MIB, 8 * MIB), open());
@@ -69,7 +69,7 @@ fn sequential_64k_reads_have_512k_in_flight_when_they_wait() {
 #[test]
 fn random_4k_reads_read_4k() {
     let (mut rig, open) = (Rig::new(16 * MIB, 8 * MIB), open());
-    // Not from the start of the file, which looks like the begin of a stream.
+    // No read begins at page 0: a read there begins a stream.
     for n in 1..=500 {
         rig.run(Some(&open), n * 787 % 2048 * PAGE, PAGE);
     }

@@ -1,4 +1,4 @@
-//! A cache with one file over a device, and operations run step by step.
+//! A cache with one file over a device in memory; the test runs the operations step by step.
 
 use nowait_block::backends::mem::Mem;
 use nowait_block::{Bio, BioOp, BlockBackend, Segments};
@@ -18,20 +18,19 @@ pub(crate) const KIB: u64 = 1024;
 pub(crate) const MIB: u64 = 1024 * KIB;
 pub(crate) const PAGE: u64 = 4 * KIB;
 
-/// Bytes after which the device's pattern repeats.
+/// The number of bytes after which the device's pattern repeats.
 const PERIOD: u64 = MIB;
 
-/// A bio that was made: what, where, and how many bytes.
+/// A bio that the cache has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Made {
     pub(crate) op: BioOp,
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// `RWF_*`.
+    /// Flags `RWF_*`.
     pub(crate) flags: u32,
 }
 
-/// Counts the kicks of one operation.
 #[derive(Default)]
 pub(crate) struct Kicks(AtomicU32);
 
@@ -57,17 +56,17 @@ pub(crate) struct Task<O> {
 
 pub(crate) struct Rig {
     device: Mem,
-    /// Two periods of the pattern.
+    /// The pattern of the device, two times its period long.
     pattern: Vec<u8>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) file: Arc<CachedFile>,
-    /// All bios so far, and those not completed.
+    /// All bios that the cache has made so far, and the bios of these that are not completed.
     pub(crate) made: Vec<Made>,
     in_flight: VecDeque<(Bio, Made)>,
 }
 
 impl Rig {
-    /// Makes a device full of its pattern, and a file of the same size.
+    /// Makes a device full of its pattern, and a file that covers the whole device.
     pub(crate) fn new(cache_bytes: u64, file_bytes: u64) -> Rig {
         let cache = Cache::new(cache_bytes).unwrap();
         let target = Target { fd: -1, file: None };
@@ -90,8 +89,8 @@ impl Rig {
         Task { operation, buffer, kicks: Arc::default(), iterations: 0 }
     }
 
-    /// Copies the cached bytes, as a submit does. Returns the buffer and the number of bytes
-    /// copied.
+    /// Copies cached bytes, as submit does in the engine. Returns the buffer and the number of
+    /// bytes copied.
     pub(crate) fn read_cached(&self, offset: u64, len: u64) -> (Vec<u8>, usize) {
         let (mut user, buffer) = memory(vec![0xee; len as usize]);
         let copied = self.file.read_cached(offset, &mut user);
@@ -115,8 +114,8 @@ impl Rig {
         Task { operation, buffer, kicks: Arc::default(), iterations: 0 }
     }
 
-    /// Copies to cached pages, as a submit does. Returns the rest of the write, and the number of
-    /// bytes copied.
+    /// Copies to cached pages, as submit does in the engine. Returns a write for the rest, and the
+    /// number of bytes copied.
     pub(crate) fn write_cached(
         &self,
         offset: u64,
@@ -128,7 +127,8 @@ impl Rig {
         (Task { operation, buffer, kicks: Arc::default(), iterations: 0 }, begun.bytes)
     }
 
-    /// Runs an iteration of a read, and puts its bios in flight. `None`: the read waits.
+    /// Runs an iteration of a read, and puts its bios in flight. Returns the number of bytes read;
+    /// `None`: the read waits.
     pub(crate) fn iterate(&mut self, read: &mut Task<ReadOperation>) -> Option<u32> {
         let mut plug = Vec::new();
         read.iterations += 1;
@@ -152,7 +152,7 @@ impl Rig {
         step
     }
 
-    /// Syncs the whole file.
+    /// Makes the data of the whole file durable, and completes bios until that is over.
     pub(crate) fn sync(&mut self) -> Result<u32, Errno> {
         let mut sync = SyncOperation::whole(self.file.clone(), SyncLevel::Data);
         loop {
@@ -166,15 +166,16 @@ impl Rig {
         }
     }
 
-    /// Starts the writeback of all that is dirty.
+    /// Starts the writeback of all dirty folios.
     pub(crate) fn clean(&mut self) {
         let mut plug = Vec::new();
         self.cache.clean(u64::MAX, &mut plug);
         self.queue(plug);
     }
 
-    /// Runs a read of an open file to its end, and compares the bytes with the pattern. Before
-    /// each iteration but the first, the oldest bio in flight completes.
+    /// Runs a read to its end, with the readahead of `open` if there is one, and compares the bytes
+    /// with the pattern. Before each iteration but the first, completes the oldest bios until the
+    /// read was kicked. Returns the number of iterations.
     pub(crate) fn run(&mut self, open: Option<&Arc<OpenFile>>, offset: u64, len: u64) -> u32 {
         let mut read = self.read(offset, len);
         if let Some(open) = open {
@@ -238,12 +239,12 @@ impl Rig {
         perform(&self.device, bio).unwrap();
     }
 
-    /// Bytes of bios that are not complete.
+    /// Returns the number of bytes of the bios in flight.
     pub(crate) fn in_flight_bytes(&self) -> u64 {
         self.in_flight.iter().map(|(_, made)| made.len).sum()
     }
 
-    /// Returns how many pages were read so far, and how many different ones.
+    /// Returns how many pages all bios that read have covered so far, and how many different pages.
     pub(crate) fn pages_read(&self) -> (u64, u64) {
         let reads = self.made.iter().filter(|made| made.op == BioOp::Read);
         let page = |made: &Made| made.offset / PAGE..(made.offset + made.len).div_ceil(PAGE);
@@ -259,7 +260,7 @@ impl Rig {
         &self.pattern[(from % PERIOD) as usize..][..(end - from) as usize]
     }
 
-    /// Compares the bytes read with the pattern.
+    /// Checks that the bytes read are those of the pattern.
     pub(crate) fn check(&self, read: &Task<ReadOperation>, offset: u64) {
         self.check_bytes(&read.buffer, offset);
     }
@@ -276,7 +277,7 @@ impl Rig {
 
 fn memory(mut buffer: Vec<u8>) -> (User, Vec<u8>) {
     let one = IoVec { base: buffer.as_mut_ptr(), len: buffer.len() };
-    // SAFETY: the vector's memory stays where it is, in the task with the operation.
+    // SAFETY: the vector's memory stays where it is; the caller keeps it as long as the operation.
     (unsafe { User::new(Segments::One(one)) }, buffer)
 }
 
