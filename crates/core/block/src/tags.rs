@@ -17,7 +17,7 @@
 //!
 //! Errors here cost time, not correctness: the checks are not exact, and a queue also accepts bios
 //! for which this module sees no room. There is no limit if the disk's number of tags cannot be
-//! found out or is below [`TAGS_MIN`], or if the files lie on several disks: one sum for several
+//! found out or is below `TAGS_MIN`, or if the files lie on several disks: one sum for several
 //! disks says nothing about any of them.
 
 use core::sync::atomic::{
@@ -202,7 +202,7 @@ impl Tags {
     }
 
     /// Sets the limit if a device was recorded since the last call: by the disk's number of tags if
-    /// all recorded devices lie on one disk with at least [`TAGS_MIN`] tags; otherwise removes the
+    /// all recorded devices lie on one disk with at least `TAGS_MIN` tags; otherwise removes the
     /// limit. `disk_of` returns the disk of a device number. Only one thread at a time may call
     /// this.
     pub fn look(&self, disk_of: impl Fn(u64) -> Option<Disk>) {

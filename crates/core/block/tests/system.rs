@@ -34,7 +34,7 @@ fn run(backend: &dyn BlockBackend, bio: Bio) -> Completion {
     done[0]
 }
 
-/// Returns the backend. `None`: it cannot be made, and the test is noted as skipped.
+/// Returns the backend. If it could not be made, reports the test as skipped and returns `None`.
 fn usable<B>(test: &str, backend: Result<B, Errno>) -> Option<B> {
     backend.map_err(|errno| note_skip(test, &errno.to_string())).ok()
 }
@@ -82,7 +82,7 @@ fn completions_show_without_a_system_call() {
         let mut done = Vec::new();
         uring.reap(&mut done, 0, Deadline::NOW).unwrap();
         assert_eq!(done, [Completion { token: 1, result: Ok(0) }]);
-        // The kernel may hold back work that brings no completion, such as freeing the request.
+        // The kernel may also hold back work that brings no completion, such as freeing a request.
         while uring.has_completions() {
             assert_ne!(issuer, Issuer::Any);
             uring.reap(&mut done, 0, Deadline::NOW).unwrap();

@@ -154,9 +154,9 @@ impl Kaio {
         self.any_failed.load(Acquire) || self.context.has_events()
     }
 
-    /// Submits requests in order. If `claim` gives a request that the kernel refuses to the
-    /// committing thread, `refused` returns it. Otherwise the request stays queued after `EAGAIN`,
-    /// and completes with any other errno.
+    /// Submits requests in order. If the kernel refuses a request and the committing thread gets it
+    /// (`give_back`), records this for `refused`. Otherwise the request stays queued after
+    /// `EAGAIN`, and completes with any other errno.
     fn submit(&self, keys: &[u64], claim: Claim) {
         let mut blocks: Vec<*mut Iocb> = keys.iter().map(|key| self.block(*key)).collect();
         let mut done = 0;
