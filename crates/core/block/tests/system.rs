@@ -128,7 +128,7 @@ fn native_aio_that_does_not_wait_refuses_what_would() {
     let file = options.open(folder.path().join("file")).unwrap();
     let mut memory = AlignedBuffer::zeroed(4096);
     let mut block = || Segments::One(IoVec { base: memory.as_mut_ptr(), len: 4096 });
-    // Blocks have to be allocated for this write.
+    // The kernel has to allocate blocks for this write.
     assert!(kaio.queue(bio(BioOp::Write, &file, block(), 0, 1)).is_ok());
     let refused = kaio.commit_or_refuse();
     assert_eq!(refused.bios.len(), 1, "submit would have waited");
@@ -137,7 +137,7 @@ fn native_aio_that_does_not_wait_refuses_what_would() {
     // After a plain commit, the refusal comes as a completion.
     let refused = run(&kaio, bio(BioOp::Write, &file, block(), 0, 2)).result;
     assert!(matches!(refused, Err(Errno::AGAIN | Errno::OPNOTSUPP)), "{refused:?}");
-    // Many more than the ring has room for, and no thread that comes for events.
+    // Refuses more writes than the ring has room for events, while no thread reaps.
     for token in 0..5_000 {
         assert!(kaio.queue(bio(BioOp::Write, &file, block(), 0, token)).is_ok());
         assert_eq!(kaio.commit_or_refuse().bios.len(), 1, "of {token}");
