@@ -25,8 +25,8 @@ pub const SNAPSHOTS_MAX: usize = 1024;
 /// The most retired checkpoints of an image.
 pub const RETIRED_MAX: usize = 4096;
 
-/// The longest head, in bytes, that an edit may make when it adds a snapshot or a clone. The rest of
-/// [`HEAD_BYTES_MAX`] is room for another writer's name and for retired checkpoints.
+/// The longest head, in bytes, that an edit may make when it adds a snapshot or a clone. The rest
+/// of [`HEAD_BYTES_MAX`] is room for another writer's name and for retired checkpoints.
 pub const EDITED_BYTES_MAX: usize =
     HEAD_BYTES_MAX - NAME_BYTES_MAX - RETIRED_MAX * CHECKPOINT_BYTES;
 

@@ -125,8 +125,8 @@ pub enum Operation {
     },
 }
 
-/// Marks a GET of a segment's data. The data never changes, so a cache may answer. The state machine
-/// uses only the bytes of the answer, and not the tag or the length of the object.
+/// Marks a GET of a segment's data. The data never changes, so a cache may answer. The state
+/// machine uses only the bytes of the answer, and not the tag or the length of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
     /// `true`: the previous answer looked damaged, or the object was missing, so the store itself
