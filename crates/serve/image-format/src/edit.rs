@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   head is read ─▶ for a snapshot: headers behind the map, to the end of the log
-//!     ─▶ head is put, if the store still has the head that was read ─▶ otherwise from the beginning
+//!     ─▶ head is put, if the store still has the same head ─▶ otherwise from the beginning
 //! ```
 //!
 //! While the head stays the same, the writer deletes no segment behind the head's checkpoint. So
