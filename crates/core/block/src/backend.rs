@@ -102,8 +102,8 @@ pub trait BlockBackend: Send + Sync {
         self.in_flight() + more <= self.limits().depth
     }
 
-    /// Commits as `commit` does. Returns the bios of the calling thread that the system
-    /// [refused](Refused); `reap` does not return `Refused::bios`. Only native AIO returns any.
+    /// Commits as `commit` does. Returns the committed bios that the system [refused](Refused);
+    /// `reap` does not return `Refused::bios`. Only native AIO returns any.
     fn commit_or_refuse(&self) -> Refused {
         self.commit();
         Refused::default()
@@ -111,8 +111,9 @@ pub trait BlockBackend: Send + Sync {
 
     /// Submits one bio, cheaper than by `queue` and `commit_or_refuse`. If `may_wait` is `true`,
     /// the system may make the thread wait until the system accepts the bio. An errno that the
-    /// system returns at once is a refusal, too. Returns the bio as `Err` if there is no room, or
-    /// if the backend has no cheaper way than those two calls.
+    /// system returns at once is a refusal, too, except for `EAGAIN`, which means that there is no
+    /// room. Returns the bio as `Err` if there is no room, or if the backend has no cheaper way
+    /// than those two calls.
     fn submit_now(&self, bio: Bio, _may_wait: bool) -> Result<Refused, Bio> {
         Err(bio)
     }

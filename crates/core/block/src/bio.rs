@@ -20,7 +20,7 @@ pub enum BioOp {
     Poll(u16),
 }
 
-/// The memory of a bio. Most bios have one segment, which needs no allocation.
+/// The memory of a bio. Most bios have one segment, and then need no allocation.
 #[derive(Clone, Debug)]
 pub enum Segments {
     /// One contiguous buffer.
@@ -141,7 +141,8 @@ pub struct Bio {
     pub offset: i64,
     /// `RWF_*` of [`nowait_sys::file::rwf`].
     pub rw_flags: u32,
-    /// I/O priority as ioprio_set(2) encodes it; 0 means the priority of the submitting thread.
+    /// I/O priority as ioprio_set(2) encodes it; 0 means the priority of the thread that makes the
+    /// system call.
     pub priority: u16,
     /// A value that the completion returns.
     pub token: u64,
@@ -228,7 +229,7 @@ impl Bio {
     }
 }
 
-/// The end of a bio, reported exactly once.
+/// The end of a bio. A backend reports it exactly once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The token of the bio.

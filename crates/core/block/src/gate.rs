@@ -1,4 +1,4 @@
-//! The word on which one thread waits for completions and others wake it.
+//! The word on which one thread waits for completions, and by which other threads wake it.
 
 use nowait_sys::{
     Errno,
@@ -25,7 +25,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Announces a wait. If a wake-up is due, spends it and returns `None`: the caller must not
+    /// Announces a wait. If a wake-up is due, clears it and returns `None`: the caller must not
     /// wait.
     pub(crate) fn begin(&self) -> Option<u32> {
         let before = self.word.fetch_or(WAITING, AcqRel);
@@ -36,7 +36,7 @@ impl Gate {
         None
     }
 
-    /// Ends a wait. If a wake-up came meanwhile, spends it and returns `true`.
+    /// Ends a wait. If a wake-up came meanwhile, clears it and returns `true`.
     pub(crate) fn end(&self) -> bool {
         self.word.fetch_and(!(WAITING | WOKEN), AcqRel) & WOKEN != 0
     }

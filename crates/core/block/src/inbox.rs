@@ -20,7 +20,7 @@ struct List {
 
 impl Inbox {
     /// Moves the completions out of `batch` into the list, and wakes the reaper if the list now has
-    /// as many as it waits for.
+    /// as many completions as the reaper waits for.
     pub(crate) fn add(&self, batch: &mut Vec<Completion>) {
         let mut list = self.list.lock();
         list.completions.append(batch);

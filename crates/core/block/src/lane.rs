@@ -45,8 +45,9 @@ impl Lane {
     }
 
     /// Moves the next bio and its number to `run`, which is empty, and with it the following bios
-    /// that join it ([`Bio::goes_with`]), at most `count` bios in all. If no bio waits, returns
-    /// `false` and releases the lane, so that the next `push` asks for a worker again.
+    /// that join it ([`Bio::goes_with`]), at most `count` bios in all and within the limits of one
+    /// run. If no bio waits, returns `false` and releases the lane, so that the next `push` asks
+    /// for a worker again.
     pub(crate) fn pop_run(&self, run: &mut Vec<(Bio, u64)>, count: usize) -> bool {
         let mut queue = self.queue.lock();
         let (mut bytes, mut segments) = (0, 0);

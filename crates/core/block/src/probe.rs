@@ -9,8 +9,8 @@
 //! ```
 //!
 //! No probe panics, leaves a descriptor open or writes to a file of the application. Probes do not
-//! move their descriptors to high numbers: the descriptors live for less than a millisecond, and
-//! growing the descriptor table of a program with several threads takes 16 ms.
+//! move their descriptors to high numbers: the descriptors live only briefly, and growing the
+//! descriptor table of a program with several threads takes 16 ms.
 
 mod kaio;
 mod refusal;

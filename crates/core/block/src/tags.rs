@@ -2,9 +2,9 @@
 //!
 //! Each request at a disk takes a tag. Most disks have 256 tags, and the scheduler mq-deadline lets
 //! writes take three quarters of them. When no tag is free, the kernel makes the next submitter
-//! sleep inside its system call. The depth of each queue is within that limit; this module keeps
-//! all queues of an engine together within it. A request that finds no room in a context's queue
-//! goes to the driver, which keeps the request until there is room.
+//! sleep inside its system call. The depth of a single queue is within that limit on most disks;
+//! this module keeps all queues of an engine together within it. A request that finds no room in a
+//! context's queue goes to the driver, which keeps the request until there is room.
 //!
 //! Each queue counts its requests on its own cache line (the context queues beyond the 64th share
 //! one), and context queues announce their counts to each other in batches:

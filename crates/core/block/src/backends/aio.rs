@@ -65,7 +65,7 @@ pub struct Kaio {
     /// `true`: the reaper sleeps in the kernel although nothing is in flight.
     sleeps_idle: AtomicBool,
     /// `true`: a submission found a dozing reaper and had to wake it. From then on an idle reaper
-    /// sleeps in the kernel. A call of `wake` that finds it asleep there clears this flag.
+    /// sleeps in the kernel. A call of `wake` that finds an idle reaper there clears this flag.
     was_nudged: AtomicBool,
     armed: AtomicBool,
     /// `true`: this kernel's AIO has no polls, so there is no alarm.
@@ -326,8 +326,8 @@ impl Kaio {
         const MOMENTS: usize = 50;
         const MOMENT_NS: u64 = 20_000;
         const VAIN_MAX: u32 = 3;
-        // The events of refused requests are taken out of the ring. Otherwise the ring would fill
-        // with them, because no thread takes events while nothing is in flight.
+        // This thread takes the events of refused requests out of the ring. Otherwise they would
+        // fill the ring, because no thread takes events while nothing is in flight.
         let mut others = Vec::new();
         let mut refused = Refused::default();
         for left in (0..MOMENTS).rev() {
@@ -397,7 +397,8 @@ impl Kaio {
         if self.cancels_total.load(Acquire) == cancels {
             return (keys, before);
         }
-        // An earlier cancellation did not find the bio in the kernel, so it is repeated.
+        // Another thread may have cancelled a bio before it was in the kernel, so this thread
+        // repeats the cancellation.
         for key in &keys {
             let cancelled = self.book.lock().requests.get_mut(*key).is_some_and(|it| it.cancelled);
             if cancelled {
@@ -408,7 +409,8 @@ impl Kaio {
     }
 
     /// Makes a dozing reaper wait in the kernel, because events may come now. (The book's lock
-    /// orders this load of `dozing`: see `wait`.)
+    /// orders this load: if `doze` did not see the bios in the book, the reaper had set `dozing`
+    /// before, and this thread sees it.)
     fn call_dozing(&self) {
         if self.dozing.load(Relaxed) {
             self.was_nudged.store(true, Relaxed);
@@ -436,7 +438,7 @@ impl Kaio {
         // SAFETY: this backend owns the slot until the request is removed; the lock excludes other
         // threads.
         unsafe { self.block(key).write(block) };
-        // Stored before this thread checks for a sleeping reaper.
+        // The count is stored before this thread checks for a sleeping reaper.
         self.count.store(book.requests.len(), SeqCst);
         Some(key)
     }
@@ -463,8 +465,8 @@ impl Kaio {
         let woken = self.gate.end();
         self.dozing.store(false, Relaxed);
         match waited {
-            // Both a signal and a wake-up came. `gate.end` has spent the wake-up, so a second wait
-            // would not see it.
+            // Both a signal and a wake-up came. `gate.end` has cleared the wake-up, so a second
+            // wait would not see it.
             Err(Errno::INTR) if woken => Ok(false),
             waited => waited.map(|()| !woken),
         }

@@ -36,8 +36,8 @@ pub struct Error<B> {
     inner: B,
     rules: Vec<(When, Fault)>,
     own: Mutex<Own>,
-    /// `wake` sets it, and the `reap` that returns early for that clears it. A wake-up of the
-    /// wrapped backend alone ends no `reap`: `commit` causes it for completions in `own`.
+    /// `wake` sets this flag, and the `reap` that returns early for it clears it. `commit` wakes
+    /// the wrapped backend without this flag, for completions in `own`.
     is_woken: AtomicBool,
 }
 

@@ -35,10 +35,10 @@ pub type OnPanic = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
 pub enum Deliver {
     /// To `reap`.
     Queue,
-    /// To this function. The worker that ran a bio calls it right after the bio; another worker may
-    /// call it for a cancelled bio, and the thread that watches polls for a poll. `reap` then finds
-    /// nothing, and `wake` makes a worker call the function without completions. In the function
-    /// the worker has its own credentials and priority.
+    /// To this function. The worker that ran a bio calls it right after the bio. Another worker may
+    /// call it for a cancelled bio, and the thread that watches polls may call it for a poll.
+    /// `reap` then finds nothing, and `wake` makes a worker call the function without completions.
+    /// In the function the worker has its own credentials and priority.
     Call(Receiver),
 }
 

@@ -120,7 +120,8 @@ impl Uring {
     ///
     /// # Errors
     /// `ENOSYS`, `EPERM`: the kernel, a sysctl or a seccomp filter refuses io_uring. `ENOMEM`:
-    /// RLIMIT_MEMLOCK is too low. `EMFILE`: no descriptors left. Errors of [`Descriptor::number`].
+    /// RLIMIT_MEMLOCK is too low. `EMFILE`: no descriptors left. Also the errors of
+    /// [`Descriptor::number`].
     pub fn new(
         depth: u32,
         issuer: Issuer,

@@ -28,7 +28,7 @@ fn attempt() -> Result<Vec<Detail>, Refusal> {
     // before them: io_destroy waits for the request in flight.
     let context = AioContext::new(1).map_err(|errno| Refusal::diagnose("io_setup", errno))?;
     // SAFETY: the iocb and its buffer outlive the request: either `reap` returns its event, or the
-    // context is dropped before them, which waits for the request.
+    // context, whose drop waits for the request, is dropped before the iocb and the buffer.
     let started = unsafe { context.submit(&mut [&raw mut read]) };
     if started.map_err(|errno| Refusal::diagnose("io_submit", errno))? != 1 {
         return Err(Refusal::diagnose("io_submit", Errno::AGAIN));

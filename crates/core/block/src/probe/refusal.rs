@@ -11,9 +11,9 @@ use std::ffi::CStr;
 /// A call that did not work, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The system call that was tried.
+    /// The system call that does not work.
     pub call: &'static str,
-    /// The errno that the call returned.
+    /// The errno that the call returned; `EPERM` if the call was not tried ([`Cause::Confined`]).
     pub errno: Errno,
     /// The reason for the error.
     pub cause: Cause,
