@@ -6,9 +6,9 @@
 //!         │ extents: 4, then each: first block 8, blocks 4, index 4, segment 8 │ checksum 4
 //! ```
 //!
-//! `dead since` is 0 while a segment has a live block. Then it is the place of the log at which the
-//! segment lost its last live block; for a segment that never had one, its own place. Segments and
-//! extents ascend from part to part.
+//! `dead since` is 0 while a segment has a live block. Otherwise it is the place of the log at
+//! which the segment lost its last live block; for a segment that never had one, its own place.
+//! Segments and extents ascend from part to part.
 
 use crate::extents::Extent;
 use crate::geometry::{DATA_BYTES_MAX, Geometry};

@@ -14,7 +14,7 @@
 //! block's number. The associated data are the number of the image whose writer put the segment,
 //! and the block's number. A nonce can repeat for other data, for example after a writer has died
 //! before its PUT was answered, or after an older state of the store was restored. With this cipher
-//! a repeated nonce reveals only if the two blocks are equal.
+//! a repeated nonce reveals only whether the two blocks are equal.
 
 use crate::mistake::{self, Mistake};
 use crate::stamp::ImageId;

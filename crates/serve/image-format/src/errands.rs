@@ -15,12 +15,12 @@ pub(crate) struct Errand<P> {
     operation: Operation,
     /// How often the operation was repeated.
     pub(crate) retries: u32,
-    /// How often the object looked damaged, or was missing although it may have to exist.
+    /// How often the object was read again because it looked damaged or was missing.
     pub(crate) damaged: u32,
     pub(crate) sent_ns: u64,
 }
 
-/// All operations of an image.
+/// All operations of a state machine.
 #[derive(Debug)]
 pub(crate) struct Errands<P> {
     tickets: u64,

@@ -80,7 +80,7 @@ impl Checkpoint {
 pub struct Snapshot {
     /// The name of the snapshot.
     pub name: String,
-    /// The checkpoint with the map.
+    /// The checkpoint with which the snapshot begins.
     pub checkpoint: Checkpoint,
     /// The first segment that does not belong to the snapshot.
     pub end: u64,
@@ -131,7 +131,7 @@ pub struct Head {
     pub is_quiet: bool,
     /// The block size, size and encryption of the image.
     pub geometry: Geometry,
-    /// The newest map.
+    /// The newest checkpoint.
     pub checkpoint: Checkpoint,
     /// Checkpoints that the image does not need any more, and whose parts may still exist.
     pub retired: Vec<Checkpoint>,

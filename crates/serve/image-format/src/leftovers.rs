@@ -84,7 +84,7 @@ impl Leftovers {
         keys
     }
 
-    /// Records if a requested part exists. A part that exists will be deleted.
+    /// Records whether a requested part exists. A part that exists will be deleted.
     pub(crate) fn looked(&mut self, epoch: u64, number: u32, is_there: bool) {
         let Some(begun) = self.begun.last_mut().filter(|it| it.epoch == epoch) else { return };
         begun.unanswered -= 1;

@@ -34,8 +34,8 @@ pub(crate) enum Purpose {
     LookAtHead,
     CloseHead,
     ProveHead,
-    /// Reads the head, to learn if this writer still has the image, because a segment that a read
-    /// needs is missing.
+    /// Reads the head, to learn whether this writer still has the image, because a segment that a
+    /// read needs is missing.
     ProveLoss {
         read: u64,
         sequence: u64,
@@ -53,7 +53,8 @@ pub(crate) enum Purpose {
         start: u32,
         blocks: u32,
     },
-    /// Checks if a part of a checkpoint exists that the earlier writer of `epoch` may have left.
+    /// Checks whether a part of a checkpoint exists that the earlier writer of `epoch` may have
+    /// left.
     LookForPart {
         epoch: u64,
         number: u32,
@@ -65,8 +66,8 @@ pub(crate) enum Purpose {
         nth: u32,
     },
     DeleteLeftover,
-    /// Reads the head, to learn if this writer still has the image, because an object is missing or
-    /// is not as expected.
+    /// Reads the head, to learn whether this writer still has the image, because an object is
+    /// missing or is not as expected.
     Judge(&'static str),
 }
 

@@ -489,7 +489,7 @@ impl Recovery {
 
     /// Reads the head, and then ends the opening: with the reason `why`, unless a later writer has
     /// the image. The later writer may have deleted the object that is missing. If the image has
-    /// grown, it may have put the object that looks damaged.
+    /// grown, the later writer may have put the object that looks damaged.
     fn give_up(&mut self, why: &'static str, out: &mut Outbox) {
         self.is_fencing = true;
         judge(why, out);

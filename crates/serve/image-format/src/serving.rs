@@ -212,7 +212,7 @@ impl Serving {
         }
     }
 
-    /// Zeroes the blocks of a range that are not zeroes yet.
+    /// Zeroes the blocks of a range, unless all of them are zeroes already.
     fn discard(&mut self, mut blocks: Range<u64>, out: &mut Outbox) {
         while !self.map.extents().is_empty_in(blocks.clone()) {
             self.make_room();
@@ -378,7 +378,8 @@ impl Serving {
         match (errand.purpose, answer) {
             (Purpose::PutSegment(sequence), Answer::Put(_)) => self.segment_is_put(sequence),
             (Purpose::PutSegment(sequence), Answer::Refused) => {
-                // An earlier PUT had succeeded, or another writer's segment is at this place.
+                // An earlier try of this PUT had succeeded, or another writer's segment is at this
+                // place.
                 if mistake::makes(Mistake::TrustRefusal) {
                     self.segment_is_put(sequence);
                 } else {

@@ -13,7 +13,7 @@ pub struct Settings {
     /// The most bytes of writes in memory that are not durable: a write that would exceed them
     /// waits. A single write may have more.
     pub buffer_bytes: usize,
-    /// The most blocks of data in a segment, within [`crate::geometry::DATA_BYTES_MAX`].
+    /// The most blocks of data in a segment; [`crate::geometry::DATA_BYTES_MAX`] limits them, too.
     pub segment_blocks: u32,
     /// The time after the first write of a segment at which the writer puts the segment even if no
     /// flush needs it and it is not full; later if earlier segments are not durable then.
@@ -22,7 +22,7 @@ pub struct Settings {
     /// segments with this many bytes of data have lost their last live block; after 24 times the
     /// map's bytes if that is more.
     pub checkpoint_bytes: u64,
-    /// The writer makes a checkpoint at the latest after this many segments.
+    /// The writer also makes a checkpoint after this many segments.
     pub checkpoint_segments: u64,
     /// When more than this percentage of the blocks in segments is not live, the collector moves
     /// the live blocks of the emptiest segments. 100 turns the collector off.

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The only flag, 1, says that the blocks of the image are encrypted; only heads and segments have
-//! it. A version that does not know a flag refuses the object.
+//! it. A version of nowait that does not know a flag refuses the object.
 //!
 //! The stamp has its own checksum, so a writer whose PUT was refused reads only the stamp of the
 //! existing object to learn whether the object is its own.

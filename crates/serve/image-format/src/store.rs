@@ -26,8 +26,8 @@ pub enum Key {
 
 impl Key {
     /// Returns the name of the object, relative to the path of its image. Except for the head, the
-    /// name contains digits of the image's number, so operations of a removed image that are still
-    /// in flight cannot touch such objects of the next image at that path.
+    /// name contains digits of the image's number. So late operations on segments and parts of a
+    /// removed image cannot touch objects of the next image at that path.
     pub fn name(self, image: ImageId) -> String {
         let image = format!("{:032x}", u128::from_be_bytes(image));
         let image = &image[..NAME_DIGITS];
@@ -164,7 +164,7 @@ pub enum Answer {
     Failed,
 }
 
-/// Counts of the operations so far.
+/// Counts of the operations of a state machine so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
     /// PUTs.

@@ -159,7 +159,7 @@ impl Serving {
                 } else if errand.damaged < MISSED_READS_MAX {
                     out.errands.reread(errand, out.now_ns);
                 } else {
-                    // A client's read of the segment will find out if the segment is lost, or if
+                    // A client's read of the segment will find out whether the segment is lost or
                     // another writer has the image.
                     self.collector.give_up(sequence);
                 }

@@ -90,7 +90,8 @@ impl Serving {
             }
             Answer::Got { .. } => out.errands.reread(errand, out.now_ns),
             Answer::Missing => {
-                // A newer write may have replaced the block, so that the segment was deleted.
+                // A newer change may have replaced the block, so that this writer has deleted the
+                // segment.
                 let is_there = self.map.extents().place(block);
                 if is_there == Some((extent.sequence, extent.index)) {
                     Self::missed(errand, out);
