@@ -60,7 +60,7 @@ static WOKEN: AtomicPtr<&'static dyn BlockBackend> = AtomicPtr::new(core::ptr::n
 /// Handles a signal: wakes the backend when the signal has already ended the wait, but `reap` has
 /// not returned yet.
 extern "C" fn wake(_signal: i32) {
-    // SAFETY: null, or a reference that outlives the signals.
+    // SAFETY: the pointer is null, or refers to a value that outlives the signals.
     if let Some(backend) = unsafe { WOKEN.load(SeqCst).as_ref() } {
         backend.wake();
     }

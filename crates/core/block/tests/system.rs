@@ -1,4 +1,4 @@
-//! Tests of io_uring and native AIO alone.
+//! Tests of only the io_uring backend and the native AIO backend.
 
 use nowait_block::{
     Bio, BioOp, BlockBackend, Completion, Segments,
@@ -137,7 +137,7 @@ fn native_aio_that_does_not_wait_refuses_what_would() {
     // After a plain commit, the refusal comes as a completion.
     let refused = run(&kaio, bio(BioOp::Write, &file, block(), 0, 2)).result;
     assert!(matches!(refused, Err(Errno::AGAIN | Errno::OPNOTSUPP)), "{refused:?}");
-    // Refuses more writes than the ring has room for events, while no thread reaps.
+    // The kernel refuses more writes than the ring has room for events, while no thread reaps.
     for token in 0..5_000 {
         assert!(kaio.queue(bio(BioOp::Write, &file, block(), 0, token)).is_ok());
         assert_eq!(kaio.commit_or_refuse().bios.len(), 1, "of {token}");
@@ -163,7 +163,7 @@ fn a_forked_child_takes_no_events_of_native_aio() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let _ = kaio.reap(&mut done, 0, Deadline::NOW);
-        // SAFETY: ends the process without running anything of the parent's.
+        // SAFETY: `_exit` ends the child without running destructors or exit handlers.
         unsafe { libc::_exit(done.len() as i32) };
     }
     let mut status = -1;

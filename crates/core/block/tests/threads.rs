@@ -213,13 +213,13 @@ impl Descriptor for Witness {
 
 #[test]
 fn workers_act_with_the_rights_of_the_bio_and_give_them_back() {
-    // SAFETY: takes nothing, cannot fail.
+    // SAFETY: geteuid takes no arguments and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         return note_skip("workers_act_with_the_rights_of_the_bio", "needs root");
     }
     let own = Credentials::current().unwrap();
     let other = std::thread::spawn(|| {
-        // SAFETY: takes no memory; changes this thread alone.
+        // SAFETY: setfsuid takes no memory, and changes only this thread.
         unsafe { libc::syscall(libc::SYS_setfsuid, 65_534) };
         Credentials::current().unwrap()
     });

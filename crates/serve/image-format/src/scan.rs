@@ -42,7 +42,7 @@ pub(crate) enum Behind {
     Nothing,
     /// The store has erred, or a writer has put more segments since: the scan reads again.
     Again,
-    /// The log continues: segments are lost, or somebody has restored an older head.
+    /// The log continues: segments are lost, or an older head was restored.
     More,
 }
 

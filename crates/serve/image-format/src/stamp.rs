@@ -23,8 +23,8 @@ const ENCRYPTED: u32 = 1;
 /// The random number of an image, by which its objects differ from the objects of other images.
 pub type ImageId = [u8; 16];
 
-/// The random number of a writer, which no other writer has. An epoch distinguishes writers only as
-/// long as nobody restores an older head.
+/// The random number of a writer, which no other writer has. After an older head was restored, two
+/// writers may have the same epoch, but not the same number.
 pub type Nonce = [u8; 16];
 
 /// The kind of an object.

@@ -28,7 +28,8 @@ fn kept(store: &Memory, name: &str) -> Edit {
     Edit::Remove(store.head().snapshot(name).into_iter().cloned().collect())
 }
 
-/// Makes an image with segments of 64 KiB, and a checkpoint after each segment.
+/// Makes an image with at most 64 KiB of data in a segment, and a checkpoint after every 64 KiB of
+/// segments.
 fn small(store: &mut Memory) -> Image {
     let settings = Settings { segment_blocks: 16, checkpoint_bytes: 1 << 16, ..settings() };
     image(store, settings, BLOCKS * BLOCK_BYTES)

@@ -1,4 +1,4 @@
-//! Every accepted bio completes exactly once.
+//! Claims that every accepted bio completes exactly once.
 
 use super::{
     Claim, Fixture,
