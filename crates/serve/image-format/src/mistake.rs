@@ -12,11 +12,13 @@ pub enum Mistake {
     NoFence,
     /// A refused PUT of a segment counts as an earlier success.
     TrustRefusal,
-    /// The head names a checkpoint before the segments in it are durable.
+    /// The writer puts the head that names a checkpoint before the segments in the checkpoint's map
+    /// are durable.
     HeadFirst,
-    /// A segment without live blocks is deleted before a checkpoint without it is durable.
+    /// A segment without live blocks is deleted before the head names a checkpoint in which the
+    /// segment has no live block.
     DeleteAtOnce,
-    /// A writer reads on and never checks that the image is still its own.
+    /// Flushes and reads end without a proof that the writer still has the image.
     NeverAsk,
     /// The log continues behind a fence at places that the earlier writer may still use.
     ResumeBehind,
@@ -37,7 +39,8 @@ pub enum Mistake {
     LeaveBehind,
     /// Segments that a snapshot needs are deleted.
     ForgetSnapshots,
-    /// Segments without live blocks are deleted between the map of a snapshot and its end.
+    /// Segments without live blocks are deleted even if they lie between the checkpoint of a
+    /// snapshot and the snapshot's end.
     ForgetLog,
     /// A writer replaces a head that was edited meanwhile, and so loses the edit.
     OverwriteEdits,
@@ -56,7 +59,8 @@ pub enum Mistake {
     NameByPath,
     /// The first missing segment counts as the end of the log, even if others follow.
     GapIsEnd,
-    /// An object with a writer's epoch counts as the writer's own.
+    /// An object with the epoch of a writer counts as this writer's object, even if another writer
+    /// has put it.
     IgnoreNonce,
     /// Blocks are moved only when no flush waits.
     StarveCollection,
