@@ -69,7 +69,6 @@ impl Inbox {
         }
     }
 
-    /// Returns the number of waiting completions.
     pub(crate) fn len(&self) -> usize {
         self.list.lock().completions.len()
     }

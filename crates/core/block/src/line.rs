@@ -53,7 +53,6 @@ impl<T> Line<T> {
         }
     }
 
-    /// Returns the first item.
     pub(crate) fn first(&self) -> Option<&T> {
         self.items.front()?.as_ref()
     }
@@ -63,7 +62,6 @@ impl<T> Line<T> {
         self.items.iter().flatten()
     }
 
-    /// Returns `true` if there is no item.
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

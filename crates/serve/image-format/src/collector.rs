@@ -177,7 +177,6 @@ impl Collector {
         self.damaged.contains(&sequence) || self.victims.iter().any(|it| it.sequence == sequence)
     }
 
-    /// Returns a segment that is being collected.
     pub(crate) fn victim(&mut self, sequence: u64) -> Option<&mut Victim> {
         self.victims.iter_mut().find(|it| it.sequence == sequence)
     }

@@ -358,7 +358,6 @@ impl Recovery {
         self.head.as_ref().expect("the head comes first")
     }
 
-    /// Requests further parts of the map.
     fn read_parts(&mut self, out: &mut Outbox) {
         let checkpoint = self.head().checkpoint;
         let end = checkpoint.parts.min(self.parts.len() as u32 + READS_MAX as u32);

@@ -160,7 +160,6 @@ impl Scan {
         Some(())
     }
 
-    /// Records a segment as missing.
     pub(crate) fn miss(&mut self, sequence: u64) {
         self.segments.insert(sequence, Entry::Missing);
     }

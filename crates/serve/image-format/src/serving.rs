@@ -43,7 +43,6 @@ const GATHER_NS: u64 = 500_000;
 /// The reason why a writer ends when its objects are missing.
 const VANISHED: &str = "an object is missing from the store: see nowait image check";
 
-/// An image that the writer has.
 #[derive(Debug)]
 pub(crate) struct Serving {
     settings: Settings,

@@ -14,7 +14,6 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The segment that takes changes.
 #[derive(Debug, Default)]
 struct Open {
     records: Vec<Record>,
@@ -25,7 +24,6 @@ struct Open {
     since_ns: u64,
 }
 
-/// A segment that no longer changes.
 #[derive(Debug)]
 struct Sealed {
     body: Arc<Vec<u8>>,
@@ -34,7 +32,6 @@ struct Sealed {
     is_put: bool,
 }
 
-/// The segments of an image that are not durable.
 #[derive(Debug)]
 pub(crate) struct Tail {
     image: ImageId,
@@ -96,7 +93,6 @@ impl Tail {
         self.open.blocks.len() >= self.blocks_max || self.open.records.len() >= RECORDS_MAX
     }
 
-    /// Returns the number of data blocks in the open segment.
     pub(crate) fn open_blocks(&self) -> usize {
         self.open.blocks.len()
     }

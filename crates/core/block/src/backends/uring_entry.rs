@@ -13,7 +13,6 @@ const TRANSFER_MAX: usize = 0x7fff_f000;
 const FUTEX2_SIZE_U32_PRIVATE: u32 = 0x02 | 0x80;
 const FUTEX_BITSET_MATCH_ANY: u64 = 0xffff_ffff;
 
-/// Encodes `bio` for the kernel.
 pub(super) fn of_bio(bio: &Bio, key: u64) -> Entry {
     let fd = types::Fd(bio.fd);
     let entry = match bio.op {

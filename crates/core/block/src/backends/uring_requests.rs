@@ -78,7 +78,6 @@ impl Requests {
         keys.into_iter().filter(|key| self.mark(*key)).collect()
     }
 
-    /// Returns the number of requests in flight.
     pub(super) fn len(&self) -> usize {
         self.on_devices.len() + self.endless.len()
     }

@@ -64,7 +64,6 @@ impl Fixture {
         self.backend.commit();
     }
 
-    /// Runs one bio to its end.
     pub(super) fn run(&self, bio: Bio) -> Result<u32, Errno> {
         let token = bio.token;
         self.start(bio);

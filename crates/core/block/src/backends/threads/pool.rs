@@ -298,7 +298,6 @@ impl Pool {
         handle.map(|handle| state.handles.push(handle))
     }
 
-    /// The main function of a worker.
     fn work(self: &Arc<Pool>, first: Option<FirstTask>) {
         let _own = OwnThread::begin();
         if let Some(first) = first {

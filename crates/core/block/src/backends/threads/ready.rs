@@ -137,7 +137,6 @@ impl Ready {
         kept.into_iter().for_each(|work| self.work.push_urgent(work));
     }
 
-    /// Returns `true` if there is no work.
     pub(super) fn is_empty(&self) -> bool {
         self.work.is_empty()
     }

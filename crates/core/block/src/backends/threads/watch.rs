@@ -54,7 +54,6 @@ pub(super) struct PollSet {
     counter: EventFd,
 }
 
-/// One poll in flight.
 #[derive(Debug)]
 struct Watch {
     /// `None` until a worker has found out the number.
@@ -66,7 +65,6 @@ struct Watch {
     _file: Option<Arc<dyn Descriptor>>,
 }
 
-/// A descriptor in the epoll set.
 #[derive(Debug)]
 struct WatchedFd {
     number: u64,
