@@ -9,20 +9,21 @@ pub struct Limits {
     /// The most bios in flight. In a ring, bios that wait for readiness ([`Bio::is_endless`]) do
     /// not count.
     pub depth: usize,
-    /// `true` if a read through the kernel's page cache occupies no thread while it waits.
+    /// `true` if a read through the kernel's page cache occupies no thread of the engine while it
+    /// waits.
     pub buffered_reads: bool,
-    /// `true` if a write or sync of any file occupies no thread while it waits. It is `false` for
-    /// native AIO, whose `commit` or `submit_now` may wait until blocks are allocated and whose
-    /// syncs some file systems refuse, and for worker threads.
+    /// `true` if a write or sync of any file occupies no thread of the engine while it waits. It is
+    /// `false` for worker threads. It is also `false` for native AIO, whose `commit` and
+    /// `submit_now` may wait until blocks are allocated, and whose syncs some file systems refuse.
     pub writes: bool,
-    /// `true` if many bios may wait for readiness ([`Bio::is_endless`]) without one thread, or one
-    /// of a few slots, for each.
+    /// `true` if many bios may wait for readiness ([`Bio::is_endless`]) at once: none of them
+    /// occupies a thread, or one of few slots.
     pub readiness: bool,
 }
 
 impl Limits {
-    /// Returns the limits of a backend that takes `depth` bios of any kind and waits for each
-    /// without a thread.
+    /// Returns the limits of a backend that accepts `depth` bios of any kind, none of which
+    /// occupies a thread while it waits.
     pub const fn of_all_kinds(depth: usize) -> Limits {
         Limits { depth, buffered_reads: true, writes: true, readiness: true }
     }
@@ -34,19 +35,21 @@ pub struct Refused {
     /// The tokens and results of the refused bios: an errno if nothing was transferred, or a short
     /// count of bytes.
     pub bios: Vec<(u64, Result<u32, Errno>)>,
-    /// The tokens of bios that are in flight or were refused: the backend does not know which.
-    /// `reap` returns them with their results, the refused ones later than usual.
+    /// The tokens of bios of which the backend does not know whether the system refused them.
+    /// `reap` returns all of them with their results, refused bios later than usual.
     pub undecided: Vec<u64>,
 }
 
 /// A backend, which submits bios to the operating system.
 ///
-/// Every bio accepted by `queue` or `submit_now` comes back exactly once, failed or not, cancelled
-/// or not: from `reap` or `collect` or, if the system refuses it, perhaps from `commit_or_refuse`
-/// or `submit_now`. A pool of workers can pass completions to a function instead (`Deliver::Call`).
+/// The backend returns every bio that `queue` or `submit_now` has accepted exactly once, also if
+/// the bio fails or is cancelled. `reap` or `collect` returns it or, if the system refuses the bio,
+/// perhaps `commit_or_refuse` or `submit_now`. A pool of workers can pass completions to a function
+/// instead (`Deliver::Call`).
 ///
-/// All methods may be called from several threads at once; one thread at a time should `reap`, and
-/// with [`Issuer::Single`](nowait_sys::uring::Issuer) that thread is the maker.
+/// Several threads may call the methods at once, but only one thread at a time should call `reap`.
+/// With [`Issuer::Single`](nowait_sys::uring::Issuer) the thread that waits in `reap` must be the
+/// thread that made the backend.
 pub trait BlockBackend: Send + Sync {
     /// Returns the name used in reports: `uring`, `kaio`, `threads`, `mem`, …
     fn name(&self) -> &'static str;
@@ -54,72 +57,73 @@ pub trait BlockBackend: Send + Sync {
     /// Returns the backend's limits.
     fn limits(&self) -> Limits;
 
-    /// Accepts a bio, without starting it. Returns the bio as `Err` if there is no room (the caller
-    /// queues it again after the next completion), or if the pool of workers is closed.
+    /// Accepts a bio, without starting it. Returns the bio as `Err` if there is no room (after the
+    /// next completion there may be), or if the pool of workers is closed.
     fn queue(&self, bio: Bio) -> Result<(), Bio>;
 
-    /// Starts the queued bios, with few system calls. Does not wait for the device. On return the
+    /// Starts the queued bios, with few system calls. Does not wait for completions; with native
+    /// AIO it may wait until the kernel has accepted the bios ([`Limits::writes`]). On return the
     /// system has references to the open files of the bios that this thread queued, except with
-    /// worker threads, and when a ring has another issuer or the system lacked memory.
+    /// worker threads, with a ring that another thread must enter, or if the system lacked memory.
     fn commit(&self);
 
-    /// Adds completions to `done`: waits until at least `min` were added, the deadline passed or
-    /// [`BlockBackend::wake`] was called; with `min` = 0 takes only the available completions. No
-    /// other method waits for completions.
+    /// Adds completions to `done`. Waits until it has added at least `min`, the deadline passes or
+    /// a thread calls [`BlockBackend::wake`]; with `min` = 0 it does not wait. A signal handler
+    /// also ends the wait. No other method waits for completions.
     ///
     /// # Errors
-    /// `EINTR`: a signal handler ran while there was no completion.
+    /// `EINTR`: a signal handler ran, and there is no completion to return.
     fn reap(&self, done: &mut Vec<Completion>, min: usize, deadline: Deadline)
     -> Result<(), Errno>;
 
-    /// Adds the available completions to `done` and starts nothing. Called by a thread whose
-    /// descriptor table differs from that of the threads that queue and commit.
+    /// Adds the available completions to `done` and starts no queued bio. It is for threads whose
+    /// descriptor table differs from the table of the threads that queue and commit.
     fn collect(&self, done: &mut Vec<Completion>) {
         let _ = self.reap(done, 0, Deadline::NOW);
     }
 
-    /// Makes the `reap` that waits now, or else the next that would wait, return early. The call
-    /// may be expensive when no thread waits; callers account for that.
+    /// Makes the `reap` that waits now, or else the next `reap` that would wait, return early. The
+    /// call may be expensive when no thread waits.
     fn wake(&self);
 
-    /// Asks for an early end of the bio with `token`; if it can still be stopped it completes
-    /// with `ECANCELED`, otherwise as usual. Unknown tokens are ignored.
+    /// Asks for an early end of the bio with `token`. If the backend can still stop the bio, it
+    /// completes with `ECANCELED`, otherwise as usual. Ignores unknown tokens.
     fn cancel(&self, token: u64);
 
-    /// Returns the descriptors the backend has in the table of the thread that made it.
+    /// Returns the backend's descriptors in the table of the thread that made the backend.
     fn descriptors(&self) -> Vec<i32> {
         Vec::new()
     }
 
-    /// Returns `true` if the caller should queue `more` bios: the backend accepts them and, as far
-    /// as is known, the disk has room for them ([`Tags`](crate::Tags)). If waiting for readiness
-    /// takes no request of a device ([`Bio::is_endless`]), such bios do not count against the
-    /// depth.
+    /// Returns `true` if the caller should queue `more` bios: the depth has room for them and, as
+    /// far as is known, the disk has tags for them ([`Tags`](crate::Tags)). In a ring, bios that
+    /// wait for readiness ([`Bio::is_endless`]) do not count against the depth.
     fn has_room(&self, more: usize) -> bool {
         self.in_flight() + more <= self.limits().depth
     }
 
-    /// Commits as `commit` does. Returns the bios of the calling thread that the system
-    /// [refused](Refused); `reap` does not return `Refused::bios`. Only native AIO returns any.
+    /// Commits as `commit` does. Returns the committed bios that the system [refused](Refused);
+    /// `reap` does not return `Refused::bios`. Only native AIO returns any.
     fn commit_or_refuse(&self) -> Refused {
         self.commit();
         Refused::default()
     }
 
-    /// Submits one bio, cheaper than by `queue` and `commit_or_refuse`. With `may_wait` the system
-    /// may make the thread wait until it accepts the bio. An errno that the system returns at once
-    /// is a refusal, too. Returns the bio as `Err` if there is no room, or if the backend has no
-    /// cheaper way than those two calls.
+    /// Submits one bio, cheaper than by `queue` and `commit_or_refuse`. If `may_wait` is `true`,
+    /// the system may make the thread wait until the system accepts the bio. An errno that the
+    /// system returns at once is a refusal, too, except for `EAGAIN`, which means that there is no
+    /// room. Returns the bio as `Err` if there is no room, or if the backend has no cheaper way
+    /// than those two calls.
     fn submit_now(&self, bio: Bio, _may_wait: bool) -> Result<Refused, Bio> {
         Err(bio)
     }
 
-    /// Returns a descriptor, in the table of the thread that made the backend, that is readable
-    /// while completions wait to be reaped; `None`: there is none.
+    /// Returns a descriptor that is readable while completions wait to be reaped, in the table of
+    /// the thread that made the backend; `None` if the backend has no such descriptor.
     fn readable(&self) -> Option<i32> {
         None
     }
 
-    /// Returns how many bios are between `queue` and `reap`.
+    /// Returns how many bios the backend has accepted and not returned yet.
     fn in_flight(&self) -> usize;
 }

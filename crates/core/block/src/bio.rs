@@ -15,11 +15,12 @@ pub enum BioOp {
     Fsync,
     /// Make data durable.
     Fdatasync,
-    /// Wait until one of these `poll(2)` events; the result is the mask of those ready.
+    /// Wait until one of these `poll(2)` events is ready; the result is the mask of ready events,
+    /// which may also contain POLLERR and POLLHUP.
     Poll(u16),
 }
 
-/// The memory of a bio. Most have one segment, which then needs no allocation.
+/// The memory of a bio. Most bios have one segment, and then need no allocation.
 #[derive(Clone, Debug)]
 pub enum Segments {
     /// One contiguous buffer.
@@ -41,7 +42,8 @@ impl Segments {
         }
     }
 
-    /// Returns the list of several segments: a backend keeps it until the completion.
+    /// Returns the list of [`Segments::Many`], which a backend must keep until the completion;
+    /// `None` for [`Segments::One`].
     pub(crate) fn list(&self) -> Option<&Arc<[IoVec]>> {
         match self {
             Segments::One(_) => None,
@@ -63,7 +65,7 @@ impl Segments {
         self.len() == 0
     }
 
-    /// Returns the first `limit` bytes.
+    /// Returns segments for the first `limit` bytes, or for all bytes if there are fewer.
     #[must_use]
     pub fn first(&self, mut limit: usize) -> Segments {
         let mut kept = Vec::new();
@@ -81,7 +83,7 @@ impl Segments {
         }
     }
 
-    /// Returns the rest after the first `done` bytes.
+    /// Returns segments for the rest after the first `done` bytes.
     #[must_use]
     pub fn after(&self, mut done: usize) -> Segments {
         if done == 0 {
@@ -110,44 +112,45 @@ pub trait Descriptor: Send + Sync + core::fmt::Debug {
     /// Returns the number in the calling thread's table.
     ///
     /// # Errors
-    /// `EMFILE` and the like: the file could not be brought into the table.
+    /// `EMFILE` and other errors: the calling thread's table has no number for the file.
     fn number(&self) -> Result<i32, Errno>;
 }
 
-/// For threads that use the descriptor table in which the eventfd was made.
+/// The number is right only on threads that use the descriptor table in which the eventfd was made.
 impl Descriptor for EventFd {
     fn number(&self) -> Result<i32, Errno> {
         Ok(self.raw())
     }
 }
 
-/// One request. The segments' memory belongs to the maker of the bio and must live until its
-/// completion has been reaped; that promise is given once, to [`Bio::new`].
+/// One request. The maker of the bio owns the segments' memory, and keeps it until the completion
+/// has been reaped; by calling [`Bio::new`] the maker promises this.
 #[derive(Clone, Debug)]
 pub struct Bio {
     /// The operation.
     pub op: BioOp,
-    /// The file, in the descriptor table of the thread that commits (for
-    /// [`crate::backends::threads::Threads`], in the workers' table).
+    /// The file's number in the descriptor table of the thread that submits the bio to the kernel;
+    /// for [`crate::backends::threads::Threads`] in the workers' table.
     pub fd: i32,
-    /// The file if only the thread that does the work knows its number: overrides `fd` (threads
-    /// only).
+    /// A file whose number only a worker can find out. Worker threads use it instead of `fd`; rings
+    /// and native AIO ignore it.
     pub file: Option<Arc<dyn Descriptor>>,
     /// The memory of the data.
     pub segments: Segments,
-    /// Byte offset; -1 for the position of a stream.
+    /// Byte offset; -1 for a stream, which has no offsets.
     pub offset: i64,
     /// `RWF_*` of [`nowait_sys::file::rwf`].
     pub rw_flags: u32,
-    /// I/O priority as ioprio_set(2) encodes it, 0 for the thread's own.
+    /// I/O priority as ioprio_set(2) encodes it; 0 means the priority of the thread that makes the
+    /// system call.
     pub priority: u16,
     /// A value that the completion returns.
     pub token: u64,
-    /// The flow of the bio: bios of one flow that wait for a worker do not delay bios of other
-    /// flows.
+    /// The flow of the bio. Workers take waiting bios from the flows in turn, so that many bios of
+    /// one flow hardly delay the bios of another ([`crate::Fair`]).
     pub flow: u64,
-    /// An eventfd that the system signals at the end, by its number in the submitting thread's
-    /// table. Only native AIO uses it.
+    /// An eventfd that the kernel signals when the bio ends, by its number in the submitting
+    /// thread's table. Only reads and writes by native AIO use it.
     pub counter: Option<i32>,
     /// Hints that only workers use.
     pub hints: WorkerHints,
@@ -156,15 +159,18 @@ pub struct Bio {
 /// Hints for the worker that runs a bio; other backends ignore them.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerHints {
-    /// The credentials to use; `None`: the worker's own. A ring uses the credentials of the thread
-    /// that commits.
+    /// The credentials with which the worker acts; `None`: the worker's own. A ring ignores this
+    /// field and uses the credentials of the thread that submits the bio to the kernel.
     pub credentials: Option<Arc<Credentials>>,
-    /// The lane: its bios run one after another in the order queued; writes that join run as one.
+    /// The lane: workers run its bios one after another in the order queued, and adjoining writes
+    /// with `joins` as one.
     pub lane: Option<Arc<Lane>>,
-    /// Announces the whole range to the kernel's readahead before a read of more than a page.
+    /// `true`: the worker announces the whole range to the kernel's readahead before it reads more
+    /// than a page.
     pub upfront: bool,
-    /// A write that may run as one with the next write in its lane, if they adjoin. A part that the
-    /// joined write did not write is written again alone; so the write must be no append.
+    /// `true`: a worker may run this write and the next one of its lane as one, if they adjoin. If
+    /// the joined call does not write all of this write, the worker repeats this write alone, so it
+    /// must not be an append.
     pub joins: bool,
 }
 
@@ -190,7 +196,7 @@ impl Bio {
         }
     }
 
-    /// Returns `true` if a worker runs this write and `next`, which follows it in its lane, as one.
+    /// Returns `true` if a worker may run this write and `next`, the next bio of its lane, as one.
     pub(crate) fn goes_with(&self, next: &Bio) -> bool {
         let same_file = match (&self.file, &next.file) {
             (Some(file), Some(its)) => Arc::ptr_eq(file, its),
@@ -223,11 +229,12 @@ impl Bio {
     }
 }
 
-/// The end of a bio, reported exactly once.
+/// The end of a bio. A backend reports it exactly once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The token of the bio.
     pub token: u64,
-    /// Bytes transferred, or the ready events of a poll. May be short, as of read(2), write(2).
+    /// The number of bytes transferred, which may be short as with read(2) and write(2); the ready
+    /// events of a poll; 0 after a sync.
     pub result: Result<u32, Errno>,
 }

@@ -1,4 +1,4 @@
-//! A clock that moves only when told to, for simulations.
+//! A clock for simulations.
 
 use core::sync::atomic::{
     AtomicU64,
@@ -6,7 +6,7 @@ use core::sync::atomic::{
 };
 use std::sync::Arc;
 
-/// A clock that moves only when told to.
+/// A clock that moves only by [`VirtualClock::advance`] and [`VirtualClock::advance_to`].
 #[derive(Debug, Default)]
 pub struct VirtualClock(AtomicU64);
 
@@ -21,7 +21,7 @@ impl VirtualClock {
         self.0.load(Acquire)
     }
 
-    /// Moves on by `ns` nanoseconds.
+    /// Moves the clock on by `ns` nanoseconds.
     pub fn advance(&self, ns: u64) {
         self.0.fetch_add(ns, AcqRel);
     }

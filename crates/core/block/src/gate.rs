@@ -1,4 +1,4 @@
-//! The word on which one thread waits for completions and others wake it.
+//! The word on which one thread waits for completions, and by which other threads wake it.
 
 use nowait_sys::{
     Errno,
@@ -10,21 +10,23 @@ use nowait_sys::{
 const WAITING: u32 = 1;
 /// `wake` was called and no wait has returned early for it yet.
 const WOKEN: u32 = 2;
-/// Each nudge adds this much, so that the word differs from the one the waiter saw.
+/// Each nudge adds this to the word, so that the word differs from the value that the waiter saw.
 const STEP: u32 = 4;
 
 /// A futex word: `nudges << 2 | WOKEN | WAITING`.
 ///
 /// The waiter announces itself with [`Gate::begin`], *then* checks once more for completions, then
-/// sleeps while the word is as `begin` returned it. A thread that has completions for the waiter
-/// makes them visible, *then* changes the word. One of the two always sees the other.
+/// sleeps while the word has the value that `begin` returned. A thread that has completions for the
+/// waiter makes them visible, *then* changes the word. So the waiter sees the completions, or the
+/// other thread sees the announcement.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     word: AtomicU32,
 }
 
 impl Gate {
-    /// Announces a wait. Returns `None` if a wake-up is due, and spends it.
+    /// Announces a wait. If a wake-up is due, clears it and returns `None`: the caller must not
+    /// wait.
     pub(crate) fn begin(&self) -> Option<u32> {
         let before = self.word.fetch_or(WAITING, AcqRel);
         if before & WOKEN == 0 {
@@ -34,27 +36,27 @@ impl Gate {
         None
     }
 
-    /// Ends a wait. Returns `true` if a wake-up came meanwhile, and spends it.
+    /// Ends a wait. If a wake-up came meanwhile, clears it and returns `true`.
     pub(crate) fn end(&self) -> bool {
         self.word.fetch_and(!(WAITING | WOKEN), AcqRel) & WOKEN != 0
     }
 
-    /// Returns `true` if a wait was announced and has not ended. A thread that begins to wait later
-    /// sees what the caller did before, because this call writes the word, without changing its
-    /// value.
+    /// Returns `true` if a wait was announced and has not ended. A thread that announces its wait
+    /// after this call sees all that the caller did before the call, because this call writes the
+    /// word, without changing its value.
     pub(crate) fn is_waiting(&self) -> bool {
         self.word.fetch_or(0, AcqRel) & WAITING != 0
     }
 
-    /// Makes this wait or the next one end early. Returns `true` if the caller must wake a sleeper
-    /// with [`Gate::rouse`].
+    /// Makes the current wait, or else the next one, end early. Returns `true` if the caller must
+    /// wake the waiting thread with [`Gate::rouse`].
     #[must_use]
     pub(crate) fn wake(&self) -> bool {
         self.word.fetch_or(WOKEN, AcqRel) & (WAITING | WOKEN) == WAITING
     }
 
-    /// Makes a waiter check again, without ending its wait. Returns `true` if the caller must wake
-    /// it with [`Gate::rouse`].
+    /// Makes a waiting thread check again, without ending its wait. Returns `true` if the caller
+    /// must wake that thread with [`Gate::rouse`].
     #[must_use]
     pub(crate) fn nudge(&self) -> bool {
         self.word.fetch_add(STEP, AcqRel) & (WAITING | WOKEN) == WAITING

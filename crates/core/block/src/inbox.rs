@@ -3,7 +3,7 @@
 use crate::{Completion, gate::Gate};
 use nowait_sys::{Errno, primitives::Mutex, time::Deadline};
 
-/// A list that one thread reaps and any thread adds to.
+/// A list from which one thread reaps completions, and to which any thread adds them.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     gate: Gate,
@@ -13,12 +13,14 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct List {
     completions: Vec<Completion>,
-    /// The number of completions that a sleeping reaper waits for; fewer do not wake it.
+    /// The number of completions that the sleeping reaper waits for: fewer do not wake the reaper.
+    /// 0: no reaper is about to sleep.
     wanted: usize,
 }
 
 impl Inbox {
-    /// Moves `batch` in and wakes the reaper if there are enough completions now.
+    /// Moves the completions out of `batch` into the list, and wakes the reaper if the list now has
+    /// as many completions as the reaper waits for.
     pub(crate) fn add(&self, batch: &mut Vec<Completion>) {
         let mut list = self.list.lock();
         list.completions.append(batch);
@@ -67,7 +69,6 @@ impl Inbox {
         }
     }
 
-    /// Returns the number of waiting completions.
     pub(crate) fn len(&self) -> usize {
         self.list.lock().completions.len()
     }
@@ -97,7 +98,7 @@ mod loom_tests {
         done.len()
     }
 
-    /// A thread reaps what two others add.
+    /// A thread reaps two completions, which two other threads add.
     fn two_add(add: fn(&Inbox)) {
         loom::model(move || {
             let inbox = Arc::new(Inbox::default());
@@ -119,7 +120,8 @@ mod loom_tests {
         two_add(|inbox| forgetting_wakes(|| add(inbox)));
     }
 
-    /// The current wait, or else the next one, ends early, once. No added completion is lost.
+    /// A wake-up ends the current wait, or else the next one, but not two waits. No added
+    /// completion is lost.
     fn woken(wake: fn(&Inbox)) {
         loom::model(move || {
             let inbox = Arc::new(Inbox::default());
@@ -146,7 +148,8 @@ mod loom_tests {
         woken(|inbox| forgetting_wakes(|| inbox.wake()));
     }
 
-    /// The mistake that the gate's order avoids: checks first, and announces the wait afterwards.
+    /// Makes the mistake that the gate's order avoids: checks first, and announces the wait
+    /// afterwards.
     fn reap_looking_first(inbox: &Inbox) -> usize {
         let mut done = Vec::new();
         while inbox.take(&mut done, 1) == 0 {

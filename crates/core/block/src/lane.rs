@@ -8,25 +8,25 @@ use core::sync::atomic::{
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
-/// The most bytes of one run, unless its first bio is longer. Joined writes end together, so the
-/// limit bounds their latency.
+/// The most bytes of joined writes. Joined writes end together, so the limit bounds their latency.
 const RUN_BYTES_MAX: usize = 512 << 10;
 /// The most segments of one system call (IOV_MAX).
 const RUN_SEGMENTS_MAX: usize = 1024;
 
-/// The order of one file: its bios run in the order queued, one at a time, except that adjoining
-/// writes run as one. A lane occupies at most one worker. A lane belongs to one pool.
+/// A queue of bios, mostly of one file. Workers run the bios one at a time in the order queued, and
+/// adjoining writes that may join as one. A lane occupies at most one worker, and belongs to one
+/// pool.
 #[derive(Debug, Default)]
 pub struct Lane {
     queue: Mutex<Queue>,
-    /// The number of the first bio in the lane: all lower ones have left. Written under the lock.
+    /// All bios with lower numbers have left the lane. Written under the lock.
     first: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     waiting: Line<Bio>,
-    /// A worker has the lane or will get it.
+    /// `true`: a worker has the lane or will get it.
     scheduled: bool,
 }
 
@@ -44,9 +44,10 @@ impl Lane {
         (number, !core::mem::replace(&mut queue.scheduled, true))
     }
 
-    /// Moves the next bio and its number to `run`, which is empty, together with the following bios
-    /// that join it ([`Bio::goes_with`]), at most `count` in all. If no bio waits, releases the
-    /// lane, so that the next `push` asks for a worker again, and returns `false`.
+    /// Moves the next bio and its number to `run`, which is empty, and with it the following bios
+    /// that join it ([`Bio::goes_with`]), at most `count` bios in all and within the limits of one
+    /// run. If no bio waits, returns `false` and releases the lane, so that the next `push` asks
+    /// for a worker again.
     pub(crate) fn pop_run(&self, run: &mut Vec<(Bio, u64)>, count: usize) -> bool {
         let mut queue = self.queue.lock();
         let (mut bytes, mut segments) = (0, 0);
@@ -67,16 +68,18 @@ impl Lane {
         queue.scheduled
     }
 
-    /// Releases the lane if it is empty. Returns `true` if it is not: it must go to a worker again.
+    /// Releases the lane if it is empty. Otherwise returns `true`: the caller must give the lane to
+    /// a worker again.
     pub(crate) fn pause(&self) -> bool {
         let mut queue = self.queue.lock();
         queue.scheduled = !queue.waiting.is_empty();
         queue.scheduled
     }
 
-    /// Takes a waiting bio out by its number. Takes no lock if a worker has taken the bio before: a
-    /// caller asks for such a bio if a later request happens to have the same token, an address,
-    /// and the steps of a simulated run must not depend on addresses.
+    /// Takes a waiting bio out by its number; `None` if the bio has left. Takes no lock if a worker
+    /// has taken the bio or a later one before. The caller asks for such a bio only if a later
+    /// request has the same token. Tokens are addresses, and the locks that a simulated run takes
+    /// must not depend on addresses.
     pub(crate) fn take(&self, number: u64) -> Option<Bio> {
         if number < self.first.load(Acquire) {
             return None;
@@ -84,7 +87,7 @@ impl Lane {
         self.queue.lock().waiting.take(number)
     }
 
-    /// Takes the next bio without releasing the lane.
+    /// Takes the next bio. Does not release the lane, even if it is then empty.
     pub(crate) fn take_first(&self) -> Option<Bio> {
         let mut queue = self.queue.lock();
         let (bio, number) = queue.waiting.pop()?;

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// Items in the order they came. Each has a number, by which it can be taken out before its turn in
-/// constant time, however many wait.
+/// Items in the order in which they were added. Each has a number, by which it can be taken out
+/// before its turn without a search.
 #[derive(Debug)]
 pub(crate) struct Line<T> {
-    /// The items; `None`: taken out. The first and the last are never `None`.
+    /// The items; `None`: the item was taken out. The first and the last entry are never `None`.
     items: VecDeque<Option<T>>,
     /// The number of the first item.
     first: u64,
@@ -19,8 +19,8 @@ impl<T> Default for Line<T> {
 }
 
 impl<T> Line<T> {
-    /// Adds an item at the end; returns its number, which no other item has while it is inside.
-    /// Items taken in their turn had smaller numbers.
+    /// Adds an item at the end and returns its number. No other item has this number while the item
+    /// is inside, and items that [`Line::pop`] has taken had smaller numbers.
     pub(crate) fn push(&mut self, item: T) -> u64 {
         self.items.push_back(Some(item));
         self.first + self.items.len() as u64 - 1
@@ -35,7 +35,7 @@ impl<T> Line<T> {
         Some((item, number))
     }
 
-    /// Takes an item out by its number; `None`: it has been taken.
+    /// Takes an item out by its number; `None` if no item has this number.
     pub(crate) fn take(&mut self, number: u64) -> Option<T> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let item = self.items.get_mut(index)?.take();
@@ -53,7 +53,6 @@ impl<T> Line<T> {
         }
     }
 
-    /// Returns the first item.
     pub(crate) fn first(&self) -> Option<&T> {
         self.items.front()?.as_ref()
     }
@@ -63,7 +62,6 @@ impl<T> Line<T> {
         self.items.iter().flatten()
     }
 
-    /// Returns `true` if there is no item.
     pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
@@ -100,7 +98,7 @@ mod tests {
     }
 
     proptest! {
-        /// 0 pushes, 1 pops, 2 takes one that is inside.
+        /// Step 0 pushes an item, 1 pops one, 2 takes one out by its number.
         #[test]
         fn a_line_agrees_with_a_map(
             steps in prop::collection::vec((0u8..3, any::<prop::sample::Index>()), 0..200),

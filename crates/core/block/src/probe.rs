@@ -1,4 +1,4 @@
-//! Probes: the backends that work on this machine, found by really using them.
+//! Probes find out which backends work on this machine, by using them.
 //!
 //! ```text
 //! uring     a ring is made, and a read goes through it     1–2 tenths of a millisecond each
@@ -8,9 +8,9 @@
 //! refusal   why something does not work, and what to change
 //! ```
 //!
-//! No probe panics, leaves a descriptor open or writes to a file of the application. Descriptors
-//! are not moved to high numbers: they live for some microseconds, and growing the descriptor table
-//! of a program with several threads takes 16 ms.
+//! No probe panics, leaves a descriptor open or writes to a file of the application. Probes do not
+//! move their descriptors to high numbers: the descriptors live only briefly, and growing the
+//! descriptor table of a program with several threads takes 16 ms.
 
 mod kaio;
 mod refusal;
@@ -34,7 +34,7 @@ pub struct Probe {
     pub backend: &'static str,
     /// `Ok` if the backend can be used here.
     pub usable: Result<(), Refusal>,
-    /// Further findings; a refusal here only costs speed or a guarantee.
+    /// Further findings. A refusal in them costs only speed or a guarantee.
     pub details: Vec<Detail>,
 }
 
@@ -67,7 +67,7 @@ pub struct Choice {
     pub reason: String,
 }
 
-/// Chooses the best backend that works, probing no more than needed.
+/// Chooses the best backend that works. Probes native AIO only if io_uring does not work.
 pub fn auto() -> Choice {
     let uring = uring();
     if uring.usable.is_ok() {
@@ -76,7 +76,8 @@ pub fn auto() -> Choice {
     choose(&[uring, kaio()])
 }
 
-/// Chooses among `probes`, which are in order of preference; threads when none is usable.
+/// Chooses the first usable backend of `probes`, which are in order of preference; threads if none
+/// is usable.
 pub fn choose(probes: &[Probe]) -> Choice {
     let mut reason = String::new();
     for probe in probes {
@@ -94,14 +95,14 @@ pub fn choose(probes: &[Probe]) -> Choice {
     Choice { backend: "threads", reason }
 }
 
-/// Runs `work` on a thread of its own, which takes no signals of the application.
+/// Runs `work` on a new thread that blocks all signals, and waits for its result.
 ///
 /// # Errors
 /// `EAGAIN`: no thread could be started. `EIO`: `work` panicked.
 pub(crate) fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Errno> {
-    // A new thread starts with its maker's mask.
+    // A new thread starts with the signal mask of the thread that makes it.
     let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
     let done = own_thread::aside("nowait-probe", STACK_BYTES, work);
     thread::swap_signal_mask(mask);
@@ -110,10 +111,11 @@ pub(crate) fn aside<T: Send + 'static>(
 
 const STACK_BYTES: usize = 64 << 10;
 
-/// The first bytes of the test file.
+/// The content of the test file in memory.
 const CONTENT: &[u8; 16] = b"nowait-probe-16b";
 
-/// Opens a small file that can be read anywhere: a file in memory, or else the running program.
+/// Makes a file in memory, or else opens the file of the running program, which is readable on
+/// every machine.
 fn test_file() -> Result<Fd, Refusal> {
     let file = inspect::memory_file(CONTENT).or_else(|refused| {
         inspect::open(c"/proc/thread-self/exe", inspect::O_RDONLY, 0).map_err(|_| refused)
@@ -121,7 +123,8 @@ fn test_file() -> Result<Fd, Refusal> {
     file.map_err(|errno| Refusal::diagnose("memfd_create", errno))
 }
 
-/// Judges a read of [`test_file`]: all 16 bytes must have come.
+/// Returns `Ok` if a read of [`test_file`] has returned all 16 bytes. A negative `result` is an
+/// errno.
 fn check_read(call: &'static str, result: i64) -> Result<(), Refusal> {
     match result {
         16 => Ok(()),

@@ -1,9 +1,10 @@
-//! A table of what is stored of each request between its start and its completion.
+//! A table of values by key, for example of the requests in flight.
 
-/// A bounded table whose keys are not used twice, until a slot has been used 2^31 times.
+/// A bounded table of values by key. It gives out no key twice until the key's slot has been used
+/// 2^31 times.
 ///
-/// A key is `generation << 32 | index`: a late cancel for a request that is gone finds nothing,
-/// even when its slot serves another. Bit 63 of a key is always clear.
+/// A key is `generation << 32 | index`: a late cancellation of a request that has ended finds
+/// nothing, even if another request has the slot. Bit 63 of a key is always clear.
 #[derive(Debug)]
 pub struct Slab<T> {
     slots: Vec<Slot<T>>,
@@ -25,7 +26,7 @@ impl<T> Slab<T> {
         Slab { slots: Vec::new(), free: Vec::new(), depth }
     }
 
-    /// Takes `value` in and returns its key, or gives it back when the table is full.
+    /// Adds `value` and returns its key; returns `value` as `Err` if the table is full.
     #[inline]
     pub fn insert(&mut self, value: T) -> Result<u64, T> {
         if let Some(index) = self.free.pop() {
@@ -40,7 +41,8 @@ impl<T> Slab<T> {
         Ok(self.slots.len() as u64 - 1)
     }
 
-    /// Adds the value that `make` returns for its key; `None` if the table is full.
+    /// Calls `make` with a new key, adds the value that `make` returns, and returns the key; `None`
+    /// if the table is full.
     #[inline]
     pub fn insert_with(&mut self, make: impl FnOnce(u64) -> T) -> Option<u64> {
         if self.free.is_empty() {
@@ -63,7 +65,7 @@ impl<T> Slab<T> {
         used.map(|(index, slot)| u64::from(slot.generation) << 32 | index as u64)
     }
 
-    /// Takes the value out; `None` when it is gone already.
+    /// Removes and returns a value; `None` if it was removed before.
     #[inline]
     pub fn remove(&mut self, key: u64) -> Option<T> {
         let slot = self.slots.get_mut(key as u32 as usize)?;
@@ -76,7 +78,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Drops the value in its place; does nothing when it is gone already.
+    /// Drops a value without moving it; does nothing if the value was removed before.
     #[inline]
     pub fn discard(&mut self, key: u64) {
         let Some(slot) = self.slots.get_mut(key as u32 as usize) else { return };
@@ -101,7 +103,7 @@ impl<T> Slab<T> {
         if u64::from(slot.generation) == key >> 32 { slot.value.as_mut() } else { None }
     }
 
-    /// Returns the key of the first value that `is` accepts; looks at one after another.
+    /// Returns the key of the first value that `is` accepts; searches all slots in their order.
     pub fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<u64> {
         let index = self.slots.iter().position(|slot| slot.value.as_ref().is_some_and(&mut is))?;
         Some(u64::from(self.slots[index].generation) << 32 | index as u64)
@@ -112,12 +114,12 @@ impl<T> Slab<T> {
         self.slots.iter().filter_map(|slot| slot.value.as_ref())
     }
 
-    /// Returns the values to be changed, in no particular order.
+    /// Returns mutable references to the values, in no particular order.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().filter_map(|slot| slot.value.as_mut())
     }
 
-    /// Returns how many values are inside.
+    /// Returns the number of values.
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

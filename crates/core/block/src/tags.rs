@@ -1,23 +1,24 @@
-//! Request tags: how many requests the queues of an engine have at a disk together.
+//! Request tags: how many requests the queues of an engine together have at a disk.
 //!
-//! A disk has a tag for each request, mostly 256 of them, and three quarters of these for writes
-//! (mq-deadline). When no tag is free, the kernel makes the next submitter sleep inside its system
-//! call. Each queue of an engine stays below that limit by itself; this module makes all queues
-//! together stay below it. A request that finds no room in a context's queue goes to the driver,
-//! which waits in its own thread.
+//! Each request at a disk takes a tag. Most disks have 256 tags, and the scheduler mq-deadline lets
+//! writes take three quarters of them. When no tag is free, the kernel makes the next submitter
+//! sleep inside its system call. The depth of a single queue is within that limit on most disks;
+//! this module keeps all queues of an engine together within it. A request that finds no room in a
+//! context's queue goes to the driver, which keeps the request until there is room.
 //!
-//! Each queue counts on a cache line of its own (those of contexts beyond the 64th share one), and
-//! the queues of contexts announce their counts to the others in batches:
+//! Each queue counts its requests on its own cache line (the context queues beyond the 64th share
+//! one), and context queues announce their counts to each other in batches:
 //!
 //! ```text
 //! taken       the requests of one queue, say 17, on its line; only that queue writes it
-//! announced   whole batches, for these 17 requests 32, added to a sum that all queues read
-//! has_room    reads the sum; if that leaves no room, it adds up the lines, which are exact
+//! announced   whole batches, for these 17 requests 32, added to a sum for all context queues
+//! has_room    a context queue reads the sum; if that leaves no room, it adds up the exact lines
 //! ```
 //!
-//! Errors here cost time, not correctness: the checks are not exact, and a queue accepts each bio
-//! that it is given. There is no limit if the disk's number of tags is unknown, or if the files lie
-//! on several disks: one sum for all disks would limit none of them.
+//! Errors here cost time, not correctness: the checks are not exact, and a queue also accepts bios
+//! for which this module sees no room. There is no limit if the disk's number of tags cannot be
+//! found out or is below `TAGS_MIN`, or if the files lie on several disks: one sum for several
+//! disks says nothing about any of them.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
@@ -25,24 +26,24 @@ use core::sync::atomic::{
 };
 use std::sync::Arc;
 
-/// The most file systems that are distinguished.
+/// The most file systems that [`Tags`] distinguishes; if the engine uses more, there is no limit.
 const DEVICES: usize = 16;
-/// Disks with fewer tags have no limit here: they merge adjoining requests before these take a tag,
-/// so a limit on requests would slow them down. (In a simulation there are few requests, and fewer
-/// tags.)
+/// Disks with fewer tags have no limit here: the kernel merges adjoining requests for them before
+/// these take a tag, so a limit on requests would slow them down. (In a simulation there are few
+/// requests, and fewer tags.)
 const TAGS_MIN: usize = if cfg!(simulated) { 2 } else { 128 };
-/// The tags that a queue may take even beyond the limit: requests of other queues may have ended,
-/// and count until they are reaped.
+/// The number of requests that a queue may have even beyond the limit: requests of other queues
+/// that have ended count until they are reaped.
 const ALWAYS: usize = if cfg!(simulated) { 1 } else { 16 };
-/// The tags that a queue without requests may always take; the driver asks for two.
+/// The number of requests that a queue without requests may always take; the driver asks for two.
 const FIRST: usize = 2;
 /// The queues of contexts announce multiples of this number.
 const BATCH: usize = 16;
-/// The number of context queues with their own line, as many as an engine makes; others share a
-/// line.
+/// The number of context queues with their own line, and the most context queues that an engine
+/// has. Further queues would share a line.
 const LINES: usize = u64::BITS as usize;
 const ENDLESS: usize = usize::MAX;
-/// The limit for a disk until its number of tags is known: most disks have 256.
+/// The limit while a recorded device has not been looked up: most disks have 256 tags.
 const GUESS: usize = of_tags(256);
 
 /// Returns how many of a disk's tags the engine may take: as many as mq-deadline allows for writes.
@@ -75,23 +76,23 @@ pub struct Tags {
     has_news: AtomicBool,
 }
 
-/// The values that all queues read, and that are seldom written, on their own cache line.
+/// Values that many queues read and that are seldom written, on their own cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hot {
-    /// The sum of the counts that context queues have announced: at least the number of their
-    /// requests.
+    /// The sum of the counts that context queues have announced: at least the number of requests
+    /// that they have published.
     announced: AtomicUsize,
-    /// The driver has requests, and no tags for them.
+    /// `true`: the driver has requests, and no tags for them.
     driver_waits: AtomicBool,
-    /// The tags that all queues together may have.
+    /// The most tags that all queues together may take.
     limit: AtomicUsize,
     /// A bit for each line that a queue uses.
     lines: AtomicU64,
 }
 
-/// The number of a queue's requests, on its own cache line. Only that queue writes it;
-/// [`Tags::others`] is written by several.
+/// The number of a queue's requests, on its own cache line. Only that queue writes it, but several
+/// queues write [`Tags::others`].
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicUsize);
@@ -134,18 +135,19 @@ enum Place {
     Other,
 }
 
-/// The tags that one queue has; dropping it returns them.
+/// The tags that one queue has taken. Dropping the share returns the tags.
 #[derive(Debug)]
 pub struct Share {
     tags: Arc<Tags>,
     place: Place,
-    /// The count, if there is no line for it.
+    /// The number of the queue's requests if [`Share::place`] is [`Place::Other`].
     taken: AtomicUsize,
+    /// The number of requests that the queue has announced ([`Hot::announced`]).
     announced: AtomicUsize,
 }
 
 impl Tags {
-    /// Makes a share for a queue. The driver has one queue.
+    /// Makes a share for a queue. An engine makes one share for its driver.
     pub fn share(self: &Arc<Tags>, submitter: Submitter) -> Share {
         let place = match submitter {
             Submitter::Driver => Place::Driver,
@@ -155,16 +157,17 @@ impl Tags {
         Share { tags: self.clone(), place, taken, announced }
     }
 
-    /// Takes the first line that no queue has.
+    /// Takes the first line that no queue has; `None` if queues have all lines.
     fn take_line(&self) -> Option<usize> {
         let one_more = |lines: u64| (lines != u64::MAX).then(|| lines | (lines + 1));
-        // Acquire: the last count of the queue that had the line comes before the next one.
+        // Acquire: the last count of the line's previous queue comes before the first count of the
+        // next one.
         let before = self.hot.lines.fetch_update(Acquire, Relaxed, one_more).ok()?;
         Some(before.trailing_ones() as usize)
     }
 
-    /// Returns `true` if the context queues, with `more` further requests, have at most `most` in
-    /// all. Reads no more lines than it needs.
+    /// Returns `true` if the context queues together have at most `most` requests when `more`
+    /// requests are added. Reads no lines above the highest one that a queue has.
     fn contexts_have_room(&self, more: usize, most: usize) -> bool {
         let used = LINES - self.hot.lines.load(Relaxed).leading_zeros() as usize;
         let mut sum = more;
@@ -175,7 +178,8 @@ impl Tags {
         self.contexts[..used].iter().chain([&self.others]).all(&mut fits)
     }
 
-    /// Returns `true` if [`Tags::note_device`] has recorded this number, or too many others.
+    /// Returns `true` if [`Tags::note_device`] has recorded this number, or has found no place for
+    /// another one.
     pub fn knows_device(&self, dev: u64) -> bool {
         self.overflows.load(Relaxed) || self.devices.iter().any(|it| it.load(Relaxed) == dev)
     }
@@ -192,14 +196,15 @@ impl Tags {
         if !self.devices.iter().any(takes) {
             self.overflows.store(true, Relaxed);
         }
-        // The limit is stored before the news, so that a later [`Tags::look`] replaces it.
+        // The limit is stored before `has_news`, so that a later `look` replaces the limit.
         self.hot.limit.store(GUESS, SeqCst);
         self.has_news.store(true, SeqCst);
     }
 
-    /// Sets the limit by the disk's number of tags if all recorded file systems lie on one disk;
-    /// otherwise removes the limit. `disk_of` returns the disk of a device number. One thread at a
-    /// time may call it.
+    /// Sets the limit if a device was recorded since the last call: by the disk's number of tags if
+    /// all recorded devices lie on one disk with at least `TAGS_MIN` tags; otherwise removes the
+    /// limit. `disk_of` returns the disk of a device number. Only one thread at a time may call
+    /// this.
     pub fn look(&self, disk_of: impl Fn(u64) -> Option<Disk>) {
         if !self.has_news.load(Relaxed) || !self.has_news.swap(false, SeqCst) {
             return;
@@ -211,13 +216,13 @@ impl Tags {
         let limit = first.filter(|_| is_one).map_or(ENDLESS, |disk| of_tags(disk.tags));
         self.hot.limit.store(limit, SeqCst);
         if self.has_news.load(SeqCst) {
-            // A file system was recorded meanwhile, perhaps on another disk.
+            // Another thread has recorded a device meanwhile, perhaps on another disk.
             self.hot.limit.store(GUESS, SeqCst);
         }
     }
 
-    /// Records whether the driver has requests and no tags for them: contexts then leave a third of
-    /// the tags to the driver.
+    /// Records whether the driver has requests and no tags for them. While it has, context queues
+    /// leave a third of the limit to the driver.
     pub fn driver_waits(&self, waits: bool) {
         if self.hot.driver_waits.load(Relaxed) != waits {
             self.hot.driver_waits.store(waits, Relaxed);
@@ -226,7 +231,8 @@ impl Tags {
 }
 
 impl Share {
-    /// Records the number of requests that the queue has now; one call at a time.
+    /// Records the number of requests that the queue has now. Only one thread at a time may call
+    /// this.
     pub fn publish(&self, now: usize) {
         let taken = self.taken();
         let before = taken.load(Relaxed);
@@ -260,18 +266,18 @@ impl Share {
 
     /// Returns `true` if a queue with `own` requests should take `more` requests.
     pub fn has_room(&self, own: usize, more: usize) -> bool {
-        // A queue with nothing in flight would wait for an end that does not come.
+        // A queue without requests in flight would wait for a completion that does not come.
         if own == 0 && more <= FIRST || own + more <= ALWAYS {
             return true;
         }
         let limit = self.tags.hot.limit.load(Relaxed);
-        // Requests that are queued and not published yet belong to this queue.
+        // `own` may be more than `taken`: it includes requests that are not published yet.
         let taken = self.taken().load(Relaxed);
         limit == ENDLESS || self.is_within(limit, taken, own.max(taken) + more)
     }
 
-    /// Returns `true` if all queues stay within `limit` when this queue, which has `taken` requests
-    /// now, has `wanted`.
+    /// Returns `true` if all queues together stay within `limit` when this queue, which has `taken`
+    /// requests now, has `wanted`. The driver may always have a third of the limit.
     fn is_within(&self, limit: usize, taken: usize, wanted: usize) -> bool {
         let (tags, third) = (&*self.tags, limit / 3);
         let of_driver = tags.driver.0.load(Relaxed);
@@ -286,14 +292,14 @@ impl Share {
     }
 }
 
-/// Adds `now - before` to `sum`; the addition wraps around if that is negative.
+/// Adds `now - before`, which may be negative, to `sum`.
 fn add_difference(sum: &AtomicUsize, before: usize, now: usize) {
     sum.fetch_add(now.wrapping_sub(before), Relaxed);
 }
 
-/// Returns how many requests a queue with `taken` requests announces: at least `taken`. It goes on
-/// announcing up to two batches of requests that have ended, so that the next requests need no
-/// announcement.
+/// Returns how many requests a queue with `taken` requests announces: at least `taken`. The queue
+/// keeps its last announcement `before` while that is at most two batches more than `taken`, so
+/// that its next requests need no new announcement.
 fn announced(before: usize, taken: usize) -> usize {
     let is_kept = (taken..=taken + 2 * BATCH).contains(&before);
     if is_kept { before } else { taken.next_multiple_of(BATCH) }
@@ -316,7 +322,8 @@ mod tests {
 
     const DISK: Disk = Disk { dev: 70, tags: 256 };
 
-    /// On a disk of 256 tags, 192 of which may be taken.
+    /// Returns the shares of two context queues and of the driver, for a disk of 256 tags, 192 of
+    /// which the queues may take.
     fn shares() -> (Arc<Tags>, Share, Share, Share) {
         let tags = Arc::new(Tags::default());
         tags.note_device(7);
@@ -403,7 +410,7 @@ mod tests {
     }
 
     proptest! {
-        /// Queues decide as if one word counted all requests.
+        /// Queues decide as if one counter held the number of all requests.
         #[test]
         fn queues_have_the_room_that_one_count_would_show(
             steps in prop::collection::vec((0usize..5, 0usize..200, 0usize..200), 0..100),

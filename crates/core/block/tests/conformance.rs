@@ -44,8 +44,8 @@ conformance! {
     patient_over_one_that_gives_up => Ok(in_memory(Patient::new(Error::new(memory(), gives_up()))));
 }
 
-/// Tests the backends that wait in the kernel. An interrupted thread waits again, and queues bios
-/// again that the kernel has given up.
+/// Tests the backends whose waits a signal can interrupt in the kernel. After a signal the suite
+/// waits again; [`Patient`] queues those bios again that the kernel has given up.
 #[test]
 fn claims_hold_while_signals_interrupt_the_waits() {
     let makes: [fn() -> Result<Fixture, String>; 2] =
@@ -64,7 +64,7 @@ fn ring(issuer: Issuer, depth: u32) -> Result<Uring, Errno> {
     Uring::new(depth, issuer, None)
 }
 
-/// Makes a ring like those of kernels before 6.7, which wait on an eventfd.
+/// Makes a ring that waits on an eventfd, as on kernels before 6.7.
 fn ring_by_a_counter(issuer: Issuer) -> Result<Uring, Errno> {
     Uring::new(64, issuer, Some(Arc::new(EventFd::new()?)))
 }
@@ -77,7 +77,7 @@ fn memory() -> Mem {
     Mem::new(FILE_BYTES, 64, 7)
 }
 
-/// Rules that hit nothing: with them the wrapper must not be noticed.
+/// Returns rules that hit no bio: with them `Error` must behave like the wrapped backend.
 fn rules() -> Vec<(When, Fault)> {
     vec![(When::Nth(u64::MAX), Fault::Short(0)), (When::EveryNth(0), Fault::Fail(Errno::IO))]
 }

@@ -21,7 +21,7 @@ use std::{
     os::fd::AsRawFd,
 };
 
-/// Gives each backend that works here to `test`.
+/// Runs `test` with each backend that works on this machine.
 fn on_each(name: &str, test: fn(&dyn BlockBackend)) {
     test(&Threads::new(ThreadsConfig::default()).unwrap());
     test(&Mem::new(0, 1, 1));
@@ -29,7 +29,7 @@ fn on_each(name: &str, test: fn(&dyn BlockBackend)) {
         Ok(kaio) => (0..10).for_each(|_| test(&kaio)),
         Err(errno) => note_skip(name, &errno.to_string()),
     }
-    // Last: the end of a ring interrupts threads that used it.
+    // The rings come last, because the end of a ring interrupts threads that used it.
     for issuer in [Issuer::Any, Issuer::InTurn, Issuer::Single] {
         match Uring::new(8, issuer, None) {
             Ok(uring) => (0..10).for_each(|_| test(&uring)),
@@ -46,20 +46,21 @@ fn signal_ends_a_reap_that_has_nothing() {
     });
 }
 
-/// A poll that never fires: a backend may wait in another way while something is in flight.
+/// Returns a poll that never fires. While a bio is in flight, a backend may wait in another way
+/// than without one.
 fn poll_for_nothing(pipe: &PipeReader) -> Bio {
     let op = BioOp::Poll(0);
-    // SAFETY: it has no buffer.
+    // SAFETY: a poll has no buffer.
     unsafe { Bio::new(op, pipe.as_raw_fd(), Segments::NONE, 0, 1) }
 }
 
 /// The backend that the handler wakes.
 static WOKEN: AtomicPtr<&'static dyn BlockBackend> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The wake-up comes when the signal has ended the wait already, and before any thread has seen
-/// that.
+/// Handles a signal: wakes the backend when the signal has already ended the wait, but `reap` has
+/// not returned yet.
 extern "C" fn wake(_signal: i32) {
-    // SAFETY: null, or a reference that outlives the signals.
+    // SAFETY: the pointer is null, or refers to a value that outlives the signals.
     if let Some(backend) = unsafe { WOKEN.load(SeqCst).as_ref() } {
         backend.wake();
     }

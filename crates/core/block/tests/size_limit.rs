@@ -1,4 +1,5 @@
-//! RLIMIT_FSIZE, which concerns the whole process: hence alone in this file.
+//! The test of RLIMIT_FSIZE. The limit is the limit of the whole process, so the test has this file
+//! for itself.
 
 use nowait_block::{
     Bio, BioOp, BlockBackend, Segments,
@@ -9,7 +10,7 @@ use std::os::fd::AsRawFd;
 
 #[test]
 fn write_beyond_the_size_limit_comes_short_and_then_fails() {
-    // The limit is above the size of any file to which the test's output goes.
+    // The limit is above the size of a file to which the test's output may go.
     const LIMIT: u64 = 1 << 40;
     let limit = libc::rlimit { rlim_cur: LIMIT, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the limit is a live local.

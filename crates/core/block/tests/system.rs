@@ -1,4 +1,4 @@
-//! Tests of io_uring and native AIO alone.
+//! Tests of only the io_uring backend and the native AIO backend.
 
 use nowait_block::{
     Bio, BioOp, BlockBackend, Completion, Segments,
@@ -34,7 +34,7 @@ fn run(backend: &dyn BlockBackend, bio: Bio) -> Completion {
     done[0]
 }
 
-/// Returns the backend. `None`: it cannot be made, and the test is noted as skipped.
+/// Returns the backend. If it could not be made, reports the test as skipped and returns `None`.
 fn usable<B>(test: &str, backend: Result<B, Errno>) -> Option<B> {
     backend.map_err(|errno| note_skip(test, &errno.to_string())).ok()
 }
@@ -82,7 +82,7 @@ fn completions_show_without_a_system_call() {
         let mut done = Vec::new();
         uring.reap(&mut done, 0, Deadline::NOW).unwrap();
         assert_eq!(done, [Completion { token: 1, result: Ok(0) }]);
-        // The kernel may hold back work that brings no completion, such as freeing the request.
+        // The kernel may also hold back work that brings no completion, such as freeing a request.
         while uring.has_completions() {
             assert_ne!(issuer, Issuer::Any);
             uring.reap(&mut done, 0, Deadline::NOW).unwrap();
@@ -128,7 +128,7 @@ fn native_aio_that_does_not_wait_refuses_what_would() {
     let file = options.open(folder.path().join("file")).unwrap();
     let mut memory = AlignedBuffer::zeroed(4096);
     let mut block = || Segments::One(IoVec { base: memory.as_mut_ptr(), len: 4096 });
-    // Blocks have to be allocated for this write.
+    // The kernel has to allocate blocks for this write.
     assert!(kaio.queue(bio(BioOp::Write, &file, block(), 0, 1)).is_ok());
     let refused = kaio.commit_or_refuse();
     assert_eq!(refused.bios.len(), 1, "submit would have waited");
@@ -137,7 +137,7 @@ fn native_aio_that_does_not_wait_refuses_what_would() {
     // After a plain commit, the refusal comes as a completion.
     let refused = run(&kaio, bio(BioOp::Write, &file, block(), 0, 2)).result;
     assert!(matches!(refused, Err(Errno::AGAIN | Errno::OPNOTSUPP)), "{refused:?}");
-    // Many more than the ring has room for, and no thread that comes for events.
+    // The kernel refuses more writes than the ring has room for events, while no thread reaps.
     for token in 0..5_000 {
         assert!(kaio.queue(bio(BioOp::Write, &file, block(), 0, token)).is_ok());
         assert_eq!(kaio.commit_or_refuse().bios.len(), 1, "of {token}");
@@ -163,7 +163,7 @@ fn a_forked_child_takes_no_events_of_native_aio() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let _ = kaio.reap(&mut done, 0, Deadline::NOW);
-        // SAFETY: ends the process without running anything of the parent's.
+        // SAFETY: `_exit` ends the child without running destructors or exit handlers.
         unsafe { libc::_exit(done.len() as i32) };
     }
     let mut status = -1;

@@ -33,7 +33,7 @@ fn one(bytes: &mut [u8]) -> Segments {
 }
 
 fn bio(op: BioOp, fd: &impl AsRawFd, segments: Segments, offset: i64, token: u64) -> Bio {
-    // SAFETY: the tests keep their buffers until they have reaped, or ended the pool.
+    // SAFETY: the tests keep their buffers until they have reaped the bios, or have ended the pool.
     unsafe { Bio::new(op, fd.as_raw_fd(), segments, offset, token) }
 }
 
@@ -51,7 +51,7 @@ fn reap(backend: &Threads, count: usize) -> Vec<Completion> {
     done
 }
 
-/// A file that reports when a worker looks it up.
+/// A file that sends a message when a worker asks for its number.
 #[derive(Debug)]
 struct Started(i32, Mutex<mpsc::Sender<()>>);
 
@@ -62,7 +62,7 @@ impl Descriptor for Started {
     }
 }
 
-/// Occupies a worker until the other end of the pipe is written to or dropped.
+/// Occupies a worker until the test writes to the returned writer, or drops it.
 fn block_a_worker(backend: &Threads, buffer: &mut [u8], token: u64) -> (PipeReader, PipeWriter) {
     let ((reader, writer), (sender, started)) = (pipe().unwrap(), mpsc::channel());
     let mut read = bio(BioOp::Read, &reader, one(buffer), -1, token);
@@ -200,7 +200,7 @@ fn what_has_not_started_can_be_cancelled() {
     assert_eq!(reap(&backend, 1), [Completion { token: 1, result: Ok(0) }]);
 }
 
-/// A file that reports the worker's credentials when it looks the file up.
+/// A file that records the worker's credentials when the worker asks for the file's number.
 #[derive(Debug, Default)]
 struct Witness(Mutex<Vec<Credentials>>);
 
@@ -213,13 +213,13 @@ impl Descriptor for Witness {
 
 #[test]
 fn workers_act_with_the_rights_of_the_bio_and_give_them_back() {
-    // SAFETY: takes nothing, cannot fail.
+    // SAFETY: geteuid takes no arguments and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         return note_skip("workers_act_with_the_rights_of_the_bio", "needs root");
     }
     let own = Credentials::current().unwrap();
     let other = std::thread::spawn(|| {
-        // SAFETY: takes no memory; changes this thread alone.
+        // SAFETY: setfsuid takes no memory, and changes only this thread.
         unsafe { libc::syscall(libc::SYS_setfsuid, 65_534) };
         Credentials::current().unwrap()
     });
@@ -237,7 +237,7 @@ fn workers_act_with_the_rights_of_the_bio_and_give_them_back() {
     assert_eq!(*seen, [own.clone(), other.clone(), own.clone(), other, own]);
 }
 
-/// The kernel's name of the calling thread.
+/// Returns the calling thread's name in the kernel.
 fn name_of_thread() -> String {
     let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
     name.trim_end().to_owned()
@@ -412,7 +412,7 @@ fn every_thread_of_the_pool_is_made_known_before_it_delivers() {
     assert_eq!(receiver.recv().unwrap(), (true, vec![1]), "the watcher's");
 }
 
-/// Panics when a worker looks the file up.
+/// A file that panics when a worker asks for its number.
 #[derive(Debug)]
 struct Broken;
 
@@ -463,10 +463,11 @@ fn a_receiver_that_panics_gets_the_rest_again() {
     assert_eq!(seen, [0, 1, 2]);
 }
 
-/// The calls for a lane's bios: offset and length of each.
+/// The offset and length of each call of `carry` that is not a read.
 type Calls = Arc<Mutex<Vec<(i64, usize)>>>;
 
-/// A pool of one worker whose file ends at `limit`, as a disk or RLIMIT_FSIZE ends.
+/// Returns a pool of one worker, and its calls. A write stops at `limit`, as at the end of a disk
+/// or at RLIMIT_FSIZE.
 fn pool_of_a_small_file(limit: usize) -> (Threads, Calls) {
     let calls = Calls::default();
     let noted = calls.clone();
@@ -502,7 +503,7 @@ fn run_in_a_lane(backend: &Threads, bios: Vec<Bio>) -> Vec<Result<u32, Errno>> {
     done.into_iter().take(count).map(|completion| completion.result).collect()
 }
 
-/// A write that may be carried out with others.
+/// Returns a write that may join others.
 fn joining(memory: &mut [u8], offset: i64) -> Bio {
     let mut write = bio(BioOp::Write, &std::io::stdout(), one(memory), offset, 0);
     write.hints.joins = true;
@@ -535,7 +536,8 @@ fn writes_that_adjoin_in_a_lane_are_one_call() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Writes, adjoining or not, to a file that ends at `limit`: each ends as it would alone.
+    /// Each write to a file that ends at `limit`, adjoining or not, has the same result as without
+    /// the other writes.
     #[test]
     fn a_write_ends_as_it_would_alone(
         writes in prop::collection::vec((0i64..4, 0usize..4), 1..40),
@@ -563,8 +565,8 @@ proptest! {
     }
 }
 
-/// The kernel reports an earlier failed writeback like this: one call gets the error, and no later
-/// one does.
+/// The kernel reports an earlier failed writeback in this way: one call gets the error, and later
+/// calls do not.
 #[test]
 fn an_error_that_is_told_once_is_that_of_the_first_write() {
     let told = AtomicBool::new(false);

@@ -5,9 +5,9 @@
 //!   segments   of the oldest base │ of the next one │ … │ its own
 //!              ───────────────── end ────────────── end ─────────▶
 //! ```
-//! The clone continues the numbers of the log and of the epochs, so a number says which image has
-//! the object. The clone reads objects of a base and never puts or deletes any: a snapshot in the
-//! head of the base keeps them.
+//! The clone continues the base's numbers of the log and of the epochs, so an object's number shows
+//! which image has the object. The clone reads objects of a base, and never puts or deletes one. A
+//! snapshot in the head of the base keeps these objects.
 
 use crate::head::{COUNT_MAX, NAME_BYTES_MAX};
 use crate::stamp::ImageId;
@@ -30,7 +30,7 @@ pub struct Base {
     pub path: Arc<str>,
     /// The name of the snapshot.
     pub snapshot: String,
-    /// The first segment behind those of this base.
+    /// The place of the log behind the segments of this base.
     pub end: u64,
     /// The last epoch whose writer may have put a map that the clone reads from this base.
     pub epoch: u64,
@@ -47,7 +47,7 @@ impl From<Vec<Base>> for Bases {
 }
 
 impl Bases {
-    /// Returns the image that this image is a clone of.
+    /// Returns the base of whose snapshot this image is a clone; `None` if it is no clone.
     pub fn last(&self) -> Option<&Base> {
         self.0.last()
     }
@@ -61,18 +61,19 @@ impl Bases {
         }
     }
 
-    /// Returns the image that has an object: its path, if it is not `image`, and its number.
+    /// Returns the path and the number of the base that has an object; for an own object of the
+    /// image `image`, no path and the number `image`.
     pub fn owner(&self, key: Key, image: ImageId) -> (Option<Arc<str>>, ImageId) {
         let base = self.of(key);
         (base.map(|base| Arc::clone(&base.path)), base.map_or(image, |base| base.image))
     }
 
-    /// Returns the place behind the last segment of the newest base.
+    /// Returns the place behind the last segment of the newest base; 0 without a base.
     pub(crate) fn end(&self) -> u64 {
         self.last().map_or(0, |base| base.end)
     }
 
-    /// Returns the last epoch of the newest base.
+    /// Returns the last epoch of the newest base; 0 without a base.
     pub(crate) fn epoch(&self) -> u64 {
         self.last().map_or(0, |base| base.epoch)
     }
@@ -108,5 +109,5 @@ impl Bases {
     }
 }
 
-/// The bytes of a base whose names are empty.
+/// The bytes of a base whose path and snapshot name are empty.
 const BASE_BYTES_MIN: usize = 16 + 2 + 2 + 8 + 8;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The checksum covers the bytes before it, and the block's place in the image and in the log: a
-//! block in another place counts as damaged. A reader can verify it without the key.
+//! block in another place counts as damaged. A reader can verify the checksum without the key.
 
 use crate::cipher::{Cipher, Place, TAG_BYTES};
 use crate::stamp::ImageId;
@@ -37,7 +37,7 @@ impl BlockCodec<'_> {
         bytes.extend_from_slice(&sum.to_le_bytes());
     }
 
-    /// Copies the data of a stored block, which fills `to`.
+    /// Copies the data of a stored block to `to`, which has the length of a block.
     ///
     /// # Errors
     /// `stored` is another block, or damaged. After an error `to` does not hold the block.
@@ -62,7 +62,7 @@ impl BlockCodec<'_> {
         decrypted.inspect_err(|_| to.truncate(start))
     }
 
-    /// Verifies a stored block.
+    /// Verifies the checksum of a stored block and, with the cipher, its tag.
     ///
     /// # Errors
     /// `stored` is another block, or damaged.
@@ -73,7 +73,7 @@ impl BlockCodec<'_> {
         }
     }
 
-    /// Returns the data or the ciphertext of a block, and its tag.
+    /// Verifies the checksum of a block. Returns its data, or its ciphertext and tag.
     fn parted<'a>(&self, stored: &'a [u8], block: u64) -> Result<Parted<'a>, Damage> {
         let body = stored_block(stored, block, self.sequence)?;
         match self.cipher {
@@ -104,8 +104,8 @@ impl BlockCodec<'_> {
 
 type Parted<'a> = (&'a [u8], Option<&'a [u8; TAG_BYTES]>);
 
-/// Returns the bytes before the checksum of a block stored in segment `sequence`: its data or its
-/// ciphertext.
+/// Returns the bytes before the checksum of a block stored in segment `sequence`: its data, or its
+/// ciphertext and tag.
 ///
 /// # Errors
 /// `stored` is another block, or damaged.

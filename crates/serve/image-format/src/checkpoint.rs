@@ -6,8 +6,9 @@
 //!         │ extents: 4, then each: first block 8, blocks 4, index 4, segment 8 │ checksum 4
 //! ```
 //!
-//! `dead since` names the segment that replaced the last live block of a segment; it is 0 while
-//! there is a live block. Segments and extents ascend from part to part.
+//! `dead since` is 0 while a segment has a live block. Otherwise it is the place of the log at
+//! which the segment lost its last live block; for a segment that never had one, its own place.
+//! Segments and extents ascend from part to part.
 
 use crate::extents::Extent;
 use crate::geometry::{DATA_BYTES_MAX, Geometry};
@@ -26,7 +27,7 @@ const ENTRIES_MAX: usize = 200_000;
 const SEGMENT_BYTES: usize = 24;
 const EXTENT_BYTES: usize = 24;
 
-/// A segment and its place in the log; the extents tell how many live blocks it has.
+/// The place of a segment in the log, and its use. `live` is 0: the extents show the live blocks.
 type SegmentEntry = (u64, SegmentUse);
 
 /// A part of a checkpoint.
@@ -47,8 +48,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// Returns the parts of the map of all segments before `position`, as the writer that `head`
-    /// names makes them; an empty map has none.
+    /// Returns the parts of `map`, which contains all segments before `position`. The parts name
+    /// the writer of `head`. An empty map has no parts.
     pub fn of(map: &Map, head: &Head, position: u64) -> Vec<Part> {
         let (image, epoch, writer) = (head.image, head.epoch, head.writer.nonce);
         let loaded = |(at, it): (&u64, &SegmentUse)| (*at, SegmentUse { live: 0, ..*it });
@@ -124,7 +125,7 @@ fn take<T: Copy>(entries: &mut &[T]) -> Vec<T> {
     front.to_vec()
 }
 
-/// Makes the map from all parts of a checkpoint, in their order.
+/// Makes the map from all parts of the checkpoint at `position`, which are in their order.
 ///
 /// # Errors
 /// The parts do not form a map of an image with this geometry.

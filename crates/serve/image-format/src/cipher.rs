@@ -1,20 +1,20 @@
-//! Encryption: the key of an image, its check in the head, and the cipher of its blocks.
+//! Encryption: the key of an image, the key's check in the head, and the cipher of the blocks.
 //!
 //! ```text
 //!   key, 32 bytes ──┐
 //!   salt, 16 bytes ─┴─ HKDF-SHA256 ─┬─▶ key of the blocks, of AES-256-GCM-SIV
-//!                                   └─▶ check: stored in the head; another key gives another one
+//!                                   └─▶ check: stored in the head; another key gives another check
 //! ```
 //!
-//! The salt is drawn when an image is made. The clones of an image have its salt, because they read
-//! its blocks. The head has salt and check, so that a writer finds a wrong key before it puts
-//! anything.
+//! The program that makes an image draws the salt. The clones of an image have the same salt,
+//! because they read blocks of the image. The head has salt and check, so that a writer detects a
+//! wrong key before it puts an object.
 //!
-//! The nonce of a block is its segment's place in the log and the low half of its number. The
-//! block's number and that of the image whose writer put the segment are authenticated data. A
-//! nonce can repeat for other data: after a writer has died before its PUT was answered, or when a
-//! store was put back to an older state. With this cipher that reveals only whether both blocks are
-//! equal.
+//! The nonce of a block consists of its segment's place in the log and the low 32 bits of the
+//! block's number. The associated data are the number of the image whose writer put the segment,
+//! and the block's number. A nonce can repeat for other data, for example after a writer has died
+//! before its PUT was answered, or after an older state of the store was restored. With this cipher
+//! a repeated nonce reveals only whether the two blocks are equal.
 
 use crate::mistake::{self, Mistake};
 use crate::stamp::ImageId;
@@ -37,7 +37,7 @@ pub const SALT_BYTES: usize = 16;
 /// The length of a key's check in bytes.
 pub const CHECK_BYTES: usize = 16;
 
-/// The bytes behind an encrypted block that authenticate it.
+/// The length of the tag behind an encrypted block, in bytes. The tag authenticates the block.
 pub const TAG_BYTES: usize = 16;
 
 const BLOCKS_INFO: &[u8] = b"nowait image blocks 1";
@@ -48,7 +48,7 @@ const CHECK_INFO: &[u8] = b"nowait image check 1";
 pub struct ImageKey(Arc<Zeroizing<[u8; KEY_BYTES]>>);
 
 impl ImageKey {
-    /// Makes a key of random bytes.
+    /// Makes a key from `bytes`, which are random.
     pub fn new(bytes: [u8; KEY_BYTES]) -> ImageKey {
         ImageKey(Arc::new(Zeroizing::new(bytes)))
     }
@@ -72,7 +72,7 @@ impl fmt::Debug for ImageKey {
 pub struct Encryption {
     /// Random bytes of the image; its clones have the same bytes.
     pub salt: [u8; SALT_BYTES],
-    /// Bytes derived from the key, by which a wrong key is found.
+    /// Bytes derived from the key and the salt, by which a writer detects a wrong key.
     pub check: [u8; CHECK_BYTES],
 }
 
@@ -82,11 +82,11 @@ impl Encryption {
         Encryption { salt, check: *key.derive(&salt, CHECK_INFO) }
     }
 
-    /// Returns the cipher of an image's blocks; `None` if they are not encrypted.
+    /// Returns the cipher of an image's blocks; `None` if the image is not encrypted.
     ///
     /// # Errors
-    /// The key is not that of the image; the image is encrypted and there is no key, or the
-    /// reverse.
+    /// `key` is the key of another image. The image is encrypted and `key` is `None`, or the image
+    /// is not encrypted and there is a key.
     pub fn cipher(
         encryption: Option<&Encryption>,
         key: Option<&ImageKey>,
@@ -160,7 +160,7 @@ impl Cipher {
     /// Decrypts a block in place.
     ///
     /// # Errors
-    /// The block is another one, or was changed: `data` stays encrypted.
+    /// The block belongs to another place, or was changed. `data` then stays encrypted.
     pub(crate) fn decrypt(
         &self,
         data: &mut [u8],

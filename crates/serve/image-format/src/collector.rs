@@ -2,16 +2,16 @@
 //! so that it can delete the old ones like any segment without live blocks.
 //!
 //! ```text
-//!   more garbage than allowed ─▶ the emptiest segments ─▶ the header of one is read
-//!     ─▶ runs of its live blocks are read and checked ─▶ they go into the open segment, unless
-//!        newer writes have replaced them
+//!   more garbage than allowed ─▶ the emptiest segments ─▶ the header of a segment is read
+//!     ─▶ runs of its live blocks are read and checked ─▶ these blocks go into the open segment,
+//!        unless newer changes have replaced them
 //! ```
 //!
 //! The collector handles one segment at a time, and more when garbage piles up, as long as their
 //! data together do not exceed the largest segment: that bounds the memory. At most one segment
 //! that is not durable contains moved blocks, so a flush waits for one such segment at most. While
-//! flushes wait, which may be always, that segment has about as many moved blocks as clients have
-//! written.
+//! flushes wait, that segment has few moved blocks, or about as many as clients have written into
+//! it; more when garbage piles up.
 
 use crate::geometry::{DATA_BYTES_MAX, Geometry};
 use crate::head::Head;
@@ -32,15 +32,15 @@ const RUN_BLOCKS_MAX: u32 = 256;
 /// The most bytes of moved blocks in one segment; more when garbage piles up.
 const MOVED_BYTES_MAX: usize = 1 << 20;
 
-/// The most segments that are collected at the same time. The first blocks of a segment arrive only
-/// after two GETs; meanwhile clients may put many small segments.
+/// The most segments that are collected at the same time. One is not enough: the first blocks of a
+/// segment arrive only after two GETs, and meanwhile the writer may put many small segments.
 const VICTIMS_MAX: usize = 16;
 
-/// Percentages of the allowed garbage. For each of them that the garbage exceeds, the collector
-/// moves twice as many blocks.
+/// Percentages of the allowed garbage. The collector doubles the number of blocks that it moves for
+/// each of these percentages that the garbage exceeds.
 const PRESSURE: [u64; 4] = [103, 106, 109, 112];
 
-/// One in this many segments becomes a candidate.
+/// A search makes at most one in this many segments a candidate, but at least one segment.
 const CANDIDATES_SHARE: usize = 64;
 
 /// A block that was read, and its index in the segment being collected.
@@ -59,9 +59,9 @@ pub(crate) struct Victim {
     pub(crate) blocks: Vec<u64>,
     /// Runs of indices that were not requested yet.
     unread: VecDeque<Range<u32>>,
-    /// The number of requested runs in flight.
+    /// The number of GETs of runs in flight.
     reads: usize,
-    /// Blocks that were read and wait for room.
+    /// Live blocks that were read and wait for room in the open segment.
     pub(crate) ready: VecDeque<Moved>,
     is_known: bool,
 }
@@ -73,12 +73,13 @@ pub(crate) struct Collector {
     /// The segments with the lowest share of live blocks, the emptiest last.
     candidates: Vec<u64>,
     pub(crate) victims: Vec<Victim>,
-    /// Damaged segments, which the collector leaves alone.
+    /// Damaged or missing segments, which the collector has given up.
     damaged: Vec<u64>,
-    /// The number of segments to seal before the next search for candidates.
+    /// The number of segments that the writer must seal before the next search for candidates.
     rest: usize,
-    /// The last segment with moved blocks, and the number of these blocks.
+    /// The place of the last segment with moved blocks.
     pub(crate) moved_into: u64,
+    /// The number of moved blocks in that segment.
     pub(crate) moved_blocks: usize,
 }
 
@@ -106,12 +107,12 @@ impl Collector {
             > u128::from(held) * u128::from(self.garbage_percent * percent)
     }
 
-    /// Returns how many times as many blocks as usual the collector moves.
+    /// Returns the factor by which the collector moves more blocks than usual: 1 to 16.
     pub(crate) fn pressure(&self, map: &Map) -> usize {
         1 << PRESSURE.iter().filter(|percent| self.exceeds(map, **percent)).count()
     }
 
-    /// Returns `true` if another segment, with `blocks` blocks, may be collected now.
+    /// Returns `true` if the collector may now begin with another segment, of `blocks` data blocks.
     fn has_room(&self, map: &Map, blocks: u32, geometry: Geometry) -> bool {
         let of = |sequence: u64| map.segments().get(&sequence).map_or(0, |it| it.blocks);
         let all = self.victims.iter().map(|victim| of(victim.sequence)).sum::<u32>() + blocks;
@@ -121,7 +122,8 @@ impl Collector {
     }
 
     /// Begins to collect the next segment in a part of the log, if the garbage exceeds its limit
-    /// and there is room. Returns the segment and the offset of its data.
+    /// and there is room. Returns the segment and the offset of its data; `None`: it has begun
+    /// none.
     pub(crate) fn begin(
         &mut self,
         map: &Map,
@@ -150,7 +152,7 @@ impl Collector {
         None
     }
 
-    /// Selects the segments with the lowest share of live blocks as candidates.
+    /// Selects the segments of `part` with the lowest share of live blocks as candidates.
     fn look(&mut self, map: &Map, part: Range<u64>) {
         let share = |it: &SegmentUse| u64::from(it.live) * 1000 / u64::from(it.blocks.max(1));
         let emptier =
@@ -170,12 +172,11 @@ impl Collector {
         self.candidates = all.into_iter().map(|(_, sequence)| sequence).collect();
     }
 
-    /// Returns `true` if a segment is being collected, or is damaged.
+    /// Returns `true` if a segment is being collected, or was given up.
     fn is_known(&self, sequence: u64) -> bool {
         self.damaged.contains(&sequence) || self.victims.iter().any(|it| it.sequence == sequence)
     }
 
-    /// Returns a segment that is being collected.
     pub(crate) fn victim(&mut self, sequence: u64) -> Option<&mut Victim> {
         self.victims.iter_mut().find(|it| it.sequence == sequence)
     }
@@ -191,7 +192,7 @@ impl Collector {
         if self.moved_into == sequence { self.moved_blocks } else { 0 }
     }
 
-    /// Gives up the collection of a segment, which stays.
+    /// Gives up the collection of a segment, for as long as this writer has the image.
     pub(crate) fn give_up(&mut self, sequence: u64) {
         self.victims.retain(|it| it.sequence != sequence);
         self.damaged.push(sequence);
@@ -204,7 +205,8 @@ impl Victim {
         Victim { sequence, blocks: Vec::new(), unread, reads: 0, ready, is_known: false }
     }
 
-    /// Parses the header, and finds the live blocks. `None` if the header is damaged.
+    /// Parses the header, and finds the live blocks. Returns `None` if the header is damaged, or is
+    /// of another segment.
     pub(crate) fn take_header(
         &mut self,
         bytes: &[u8],
@@ -212,7 +214,7 @@ impl Victim {
         map: &Map,
         head: &Head,
     ) -> Option<()> {
-        // The header may name blocks that a smaller size has cut off since.
+        // The header may name blocks behind the present end of the image, which was larger then.
         let geometry = head.geometry.any_size();
         let (header, _) = Header::parse(bytes, object_bytes, geometry).ok()?;
         let Content::Changes(records) = header.content else { return None };
@@ -238,7 +240,8 @@ impl Victim {
         Some(())
     }
 
-    /// Returns a run of blocks to read now.
+    /// Takes the next run of blocks to read; `None` if there is none, or if [`READS_MAX`] runs are
+    /// being read.
     pub(crate) fn take_unread(&mut self) -> Option<Range<u32>> {
         if self.reads >= READS_MAX {
             return None;

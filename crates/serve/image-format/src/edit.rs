@@ -1,13 +1,13 @@
-//! Edits of a head by other processes than the writer. The writer continues, and finds an edit when
-//! it puts its next head.
+//! Edits of a head by other processes than the writer. The writer continues, and finds the edit
+//! when it puts its next head.
 //!
 //! ```text
 //!   head is read ─▶ for a snapshot: headers behind the map, to the end of the log
-//!     ─▶ head is put, if it is still the same ─▶ otherwise from the beginning
+//!     ─▶ head is put, if the store still has the same head ─▶ otherwise from the beginning
 //! ```
 //!
-//! While the head stays the same, the writer deletes no object behind its map. So the part of the
-//! log that the editor read is the image at one moment.
+//! While the head stays the same, the writer deletes no segment behind the head's checkpoint. So
+//! the part of the log that the editor read is the image at one moment.
 
 use crate::errands::Errand;
 use crate::geometry::Geometry;
@@ -25,7 +25,7 @@ use crate::store::{Answer, Costs, Key, Operation, Tag, Ticket};
 /// The reason to refuse a snapshot of an image whose log has a gap.
 const LOST: &str = "a part of its log is missing: see nowait image check";
 
-/// The most headers read at the same time.
+/// The most headers that an editor reads at the same time.
 const READS_MAX: u64 = 64;
 
 /// An edit of a head.
@@ -33,11 +33,11 @@ const READS_MAX: u64 = 64;
 pub enum Edit {
     /// Adds a snapshot with a name. The snapshot has all data that is durable now.
     Snapshot(String),
-    /// Removes snapshots, unless one has a clone that is not listed here. The caller has found that
-    /// the listed clones do not exist.
+    /// Removes snapshots, unless one of them has a clone that is not listed here. The caller has
+    /// found that the listed clones do not exist.
     Remove(Vec<Snapshot>),
-    /// Makes the image larger, for the writers that open it from now on. Only the writer makes it
-    /// smaller ([`crate::Request::Shrink`]).
+    /// Makes the image larger. A writer that serves the image gets the new size when it finds the
+    /// edit. Only the writer can make the image smaller ([`crate::Request::Shrink`]).
     Grow(u64),
     /// Adds a clone to the list of its snapshot, before the clone is made.
     Clone {
@@ -46,9 +46,9 @@ pub enum Edit {
         /// The clone.
         clone: CloneOf,
     },
-    /// Marks a listed clone as made: its snapshot stays from now on.
+    /// Marks a listed clone as made.
     Made(ImageId),
-    /// Removes a clone that is gone from the list of its snapshot.
+    /// Removes a clone, which does not exist any more, from the list of its snapshot.
     Release(ImageId),
     /// Prepares the removal of the image: replaces its writer by one that does not write.
     Retire(Writer),
@@ -62,9 +62,9 @@ pub struct Editor {
     head: Option<(Head, Tag)>,
     /// The scan of the log; `None` until the head was read.
     scan: Option<Scan>,
-    /// The editor waits for a list of the objects behind the end of the log.
+    /// `true`: the editor waits for a list of the segments behind the end of the log.
     is_at_end: bool,
-    /// The heads that the editor has sent. If the store has one of them, the edit was made.
+    /// The heads that the editor has sent. One of their PUTs may have succeeded without an answer.
     sent: Vec<Head>,
     outcome: Option<Result<Head, &'static str>>,
 }
@@ -78,7 +78,8 @@ impl Editor {
         Editor { edit, out, head, scan, is_at_end: false, sent, outcome: None }
     }
 
-    /// Returns the outcome: the head with the edit, or the reason for the refusal.
+    /// Returns the outcome: the head with the edit, or the reason why the edit was refused or has
+    /// failed. `None`: the edit is in progress.
     pub fn outcome(&self) -> Option<&Result<Head, &'static str>> {
         self.outcome.as_ref()
     }
@@ -94,18 +95,18 @@ impl Editor {
         self.out.errands.turn(now_ns);
     }
 
-    /// Returns when to call [`Editor::turn`], if nothing else happens before.
+    /// Returns when to call [`Editor::turn`] if nothing else happens before; `None`: never.
     pub fn next_ns(&self) -> Option<u64> {
         self.out.errands.next_ns()
     }
 
-    /// Returns an operation to hand to the store.
+    /// Takes the next operation that the caller must carry out on the store.
     pub fn pop_operation(&mut self) -> Option<(Ticket, Operation)> {
         self.out.errands.pop()
     }
 
-    /// Continues the edit with the store's answer to an operation. A second answer to the same
-    /// operation has no effect.
+    /// Continues the edit with the store's answer to the operation of `ticket`. A second answer to
+    /// the same operation has no effect.
     pub fn answer(&mut self, ticket: Ticket, answer: Answer, now_ns: u64) {
         self.out.now_ns = now_ns;
         let Some(errand) = self.out.errands.answered(ticket) else { return };
@@ -129,7 +130,8 @@ impl Editor {
                 self.end(Err("no such image"));
             }
             (Purpose::Judge(why), Answer::Got { bytes, tag, .. }) => match Head::parse(&bytes) {
-                // The objects that an older head needs may have been deleted since.
+                // The head has changed, so the writer may have deleted objects that only the
+                // previous head needed.
                 Ok(head) if self.head.as_ref().is_none_or(|it| it.0.revision != head.revision) => {
                     self.take_head(head, tag);
                 }
@@ -153,7 +155,8 @@ impl Editor {
                 let head = self.sent.pop().ok_or("internal failure: the head was not sent");
                 self.end(head);
             }
-            // An earlier PUT succeeded and its answer was lost, or the head was edited.
+            // An earlier PUT of this editor succeeded and its answer was lost, or another process
+            // has replaced the head.
             (Purpose::AdvanceHead, Answer::Refused) => {
                 self.out.get(Purpose::ReadHead, Key::Head, HEAD_BYTES_MAX);
             }
@@ -200,13 +203,14 @@ impl Editor {
         }
     }
 
-    /// Returns `true` if the head in the store has the edit, because an earlier PUT succeeded.
+    /// Returns `true` if the head in the store has the edit: mostly because an earlier PUT of this
+    /// editor succeeded.
     fn is_done(&self, head: &Head) -> bool {
         match &self.edit {
             Edit::Snapshot(name) => head.snapshot(name).is_some_and(|it| {
                 self.sent.iter().filter_map(|sent| sent.snapshot(name)).any(|sent| sent.is(it))
             }),
-            // Another snapshot may have got the same name after the removal.
+            // The head may have another snapshot of the same name, made after the removal.
             Edit::Remove(gone) => !self.sent.is_empty() && left(gone, head).is_empty(),
             Edit::Grow(size) => !self.sent.is_empty() && head.geometry.size_bytes == *size,
             Edit::Clone { clone, .. } => clones(head).any(|it| it.image == clone.image),
@@ -245,7 +249,7 @@ impl Editor {
         }
     }
 
-    /// Lists the objects from the end of the log on.
+    /// Lists the segments from the end of the log on.
     fn confirm_end(&mut self) {
         self.is_at_end = true;
         let end = self.end_of_log();
@@ -275,19 +279,21 @@ fn clones(head: &Head) -> impl Iterator<Item = &CloneOf> {
     head.snapshots.iter().flat_map(|it| &it.clones)
 }
 
-/// Returns those of `snapshots` that the head still has, with the clones that the head lists.
+/// Returns the snapshots of the head that are also in `snapshots`, with the clones that the head
+/// lists.
 fn left(snapshots: &[Snapshot], head: &Head) -> Vec<Snapshot> {
     let is_one = |there: &&Snapshot| snapshots.iter().any(|it| it.is(there));
     head.snapshots.iter().filter(is_one).cloned().collect()
 }
 
-/// Returns `true` if the snapshot `there` has a clone that it does not have in `listed`.
+/// Returns `true` if the snapshot `there` has a clone that the same snapshot in `listed` does not
+/// have.
 fn is_cloned(there: &Snapshot, listed: &[Snapshot]) -> bool {
     let known = listed.iter().find(|it| it.is(there)).map_or(&[][..], |it| &it.clones);
     there.clones.iter().any(|clone| !known.contains(clone))
 }
 
-/// Returns the reason if the edit cannot be made.
+/// Returns `Ok` if the edit can be made, otherwise the reason.
 fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
     match edit {
         Edit::Snapshot(name) if name.is_empty() || name.len() > NAME_BYTES_MAX => {
@@ -326,7 +332,7 @@ fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
     }
 }
 
-/// Returns the next head, with an edit that can be made; `end` is the end of the log.
+/// Returns the next head, with an edit that [`judge`] has accepted. `end` is the end of the log.
 fn apply(edit: &Edit, mut head: Head, end: u64) -> Head {
     head.revision += 1;
     match edit {

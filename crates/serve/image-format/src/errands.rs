@@ -1,12 +1,12 @@
-//! Operations of the store in flight, and those to repeat later.
+//! Operations of the store in flight, and operations to repeat later.
 
 use crate::store::{Costs, Operation, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The pause before the first repetition; each further pause is twice as long.
+/// The shortest pause before the first repetition. It doubles with each further repetition.
 const BACK_OFF_NS: u64 = 50_000_000;
 
-/// The longest pause.
+/// The limit of this doubling. A pause is up to three quarters longer than its shortest value.
 const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
 
 #[derive(Debug)]
@@ -15,12 +15,12 @@ pub(crate) struct Errand<P> {
     operation: Operation,
     /// How often the operation was repeated.
     pub(crate) retries: u32,
-    /// How often the object looked damaged, or was missing though it should exist.
+    /// How often the object was read again because it looked damaged or was missing.
     pub(crate) damaged: u32,
     pub(crate) sent_ns: u64,
 }
 
-/// All operations of an image.
+/// All operations of a state machine.
 #[derive(Debug)]
 pub(crate) struct Errands<P> {
     tickets: u64,
@@ -41,7 +41,7 @@ impl<P> Errands<P> {
         self.start(Errand { purpose, operation, retries: 0, damaged: 0, sent_ns: now_ns });
     }
 
-    /// Sends an operation after the pause for one that was repeated `tries` times.
+    /// Sends an operation after the pause that follows `tries` repetitions.
     pub(crate) fn send_later(&mut self, purpose: P, operation: Operation, tries: u32, now_ns: u64) {
         let errand = Errand { purpose, operation, retries: tries, damaged: 0, sent_ns: now_ns };
         self.again(errand, now_ns);
@@ -54,12 +54,13 @@ impl<P> Errands<P> {
         self.in_flight.insert(Ticket(self.tickets), errand);
     }
 
-    /// Returns an operation to hand to the store.
+    /// Takes the next operation for the store.
     pub(crate) fn pop(&mut self) -> Option<(Ticket, Operation)> {
         self.ready.pop_front()
     }
 
-    /// Returns the errand of an operation, on its first answer.
+    /// Takes out the errand of an answered operation; `None` if it was answered before or was
+    /// forgotten.
     pub(crate) fn answered(&mut self, ticket: Ticket) -> Option<Errand<P>> {
         self.in_flight.remove(&ticket)
     }
@@ -74,7 +75,7 @@ impl<P> Errands<P> {
         self.later.insert(due, Errand { retries, ..errand });
     }
 
-    /// Reads an object again that looks damaged or is missing.
+    /// Reads an object that looks damaged or is missing again after a pause, not from a cache.
     pub(crate) fn reread(&mut self, errand: Errand<P>, now_ns: u64) {
         let (damaged, mut operation) = (errand.damaged + 1, errand.operation);
         if let Operation::Get { data: Some(data), .. } = &mut operation {
@@ -91,12 +92,13 @@ impl<P> Errands<P> {
         }
     }
 
-    /// Returns when [`Errands::turn`] has something to do.
+    /// Returns the time when [`Errands::turn`] has something to do; `None` if nothing waits.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.later.first_key_value().map(|(due, _)| due.0)
     }
 
-    /// Forgets the errands whose purpose `which` selects: their answers are ignored.
+    /// Forgets the errands whose purposes `which` selects. Does not send those that were not sent,
+    /// and ignores the answers to the others.
     pub(crate) fn forget(&mut self, which: impl Fn(&P) -> bool) {
         self.in_flight.retain(|_, errand| !which(&errand.purpose));
         self.later.retain(|_, errand| !which(&errand.purpose));

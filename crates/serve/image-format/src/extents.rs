@@ -1,4 +1,4 @@
-//! The places of an image's blocks: extents of segments' data.
+//! The places of an image's blocks, as extents of the data of segments.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +20,8 @@ impl Extent {
         Extent { blocks: self.blocks - skip as u32, index: self.index + skip as u32, ..self }
     }
 
-    /// Returns `true` if `next`, which follows in the image, follows in the segment too.
+    /// Returns `true` if `next`, which follows this extent in the image, also follows it in the
+    /// segment.
     fn adjoins(self, next: Extent) -> bool {
         self.sequence == next.sequence
             && self.index.checked_add(self.blocks) == Some(next.index)
@@ -28,14 +29,14 @@ impl Extent {
     }
 }
 
-/// Blocks of the image and their place; blocks without an extent are zeroes.
+/// Adjacent blocks of the image, and their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The first block.
     pub block: u64,
     /// The number of blocks.
     pub blocks: u64,
-    /// The place of the blocks.
+    /// The place of the blocks; `None`: they are zeroes.
     pub extent: Option<Extent>,
 }
 
@@ -46,7 +47,7 @@ pub struct Extents {
 }
 
 impl Extents {
-    /// Inserts an extent; `gone` receives the parts of others that it replaces.
+    /// Inserts an extent at `block`. Calls `gone` with each part of an extent that it replaces.
     pub fn insert(&mut self, block: u64, extent: Extent, gone: impl FnMut(Extent)) {
         let end = block + u64::from(extent.blocks);
         self.remove(block..end, gone);
@@ -64,7 +65,7 @@ impl Extents {
         self.tree.insert(block, extent);
     }
 
-    /// Removes the extents of a range; `gone` receives them.
+    /// Removes the extents of a range, or the parts that lie in it. Calls `gone` with each of them.
     pub fn remove(&mut self, range: Range<u64>, mut gone: impl FnMut(Extent)) {
         if range.is_empty() {
             return;
@@ -77,7 +78,8 @@ impl Extents {
         }
     }
 
-    /// Splits the extent around `block`, if there is one, so that one begins at `block`.
+    /// Splits the extent that contains `block`, if there is one, so that an extent begins at
+    /// `block`.
     fn split(&mut self, block: u64) {
         let Some((&at, extent)) = self.tree.range_mut(..block).next_back() else { return };
         let skip = block - at;
@@ -113,8 +115,8 @@ impl Extents {
         pieces
     }
 
-    /// Returns the runs of stored and of zero blocks in a range: the end of each, and `true` if it
-    /// is stored. Returns at most `max` runs.
+    /// Returns the first runs of stored and of zero blocks in a range, at most `max` runs. A run is
+    /// the block at which it ends, and `true` if its blocks are stored.
     pub fn runs(&self, range: Range<u64>, max: usize) -> Vec<(u64, bool)> {
         let mut runs: Vec<(u64, bool)> = Vec::new();
         let mut at = range.start;
@@ -142,7 +144,8 @@ impl Extents {
         runs
     }
 
-    /// Returns the place of a block: its segment, and its index among the segment's data.
+    /// Returns the place of a block: its segment, and its index among the data blocks of the
+    /// segment. `None`: the block is zeroes.
     pub fn place(&self, block: u64) -> Option<(u64, u32)> {
         let (at, extent) = self.tree.range(..=block).next_back()?;
         let skip = block - at;
@@ -164,7 +167,7 @@ impl Extents {
         self.tree.iter().map(|(block, extent)| (*block, *extent))
     }
 
-    /// Returns the extents from the one that contains `block` on, or from the next one.
+    /// Returns the extents from the one that contains `block` on, or else from the next one on.
     pub fn iter_from(&self, block: u64) -> impl Iterator<Item = (u64, Extent)> + '_ {
         let before = self.tree.range(..block).next_back();
         let reaches = before.filter(|(at, it)| *at + u64::from(it.blocks) > block);

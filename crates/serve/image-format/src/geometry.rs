@@ -41,7 +41,7 @@ impl Geometry {
         }
     }
 
-    /// Returns the geometry of the image at the largest size that it may have had.
+    /// Returns the geometry with the largest possible size: the image may have been larger before.
     pub(crate) fn any_size(&self) -> Geometry {
         Geometry { size_bytes: SIZE_BYTES_MAX, ..*self }
     }
@@ -51,7 +51,7 @@ impl Geometry {
         self.size_bytes / u64::from(self.block_bytes)
     }
 
-    /// Returns the bytes of a block in a segment, with tag and checksum.
+    /// Returns the number of bytes of a block in a segment, with tag (if encrypted) and checksum.
     pub fn stored_bytes(&self) -> usize {
         let tag_bytes = if self.encryption.is_some() { TAG_BYTES } else { 0 };
         self.block_bytes as usize + tag_bytes + CHECKSUM_BYTES

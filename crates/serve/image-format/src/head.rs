@@ -16,7 +16,7 @@ pub const HEAD_BYTES_MAX: usize = 1 << 20;
 /// The longest name of a writer or a snapshot, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// The most objects of a checkpoint.
+/// The most parts of a checkpoint.
 pub const PARTS_MAX: u32 = 1 << 16;
 
 /// The most snapshots of an image.
@@ -25,16 +25,16 @@ pub const SNAPSHOTS_MAX: usize = 1024;
 /// The most retired checkpoints of an image.
 pub const RETIRED_MAX: usize = 4096;
 
-/// The longest head after an edit adds snapshots or clones. The rest is room for another writer's
-/// name and for retired checkpoints.
+/// The longest head, in bytes, that an edit may make when it adds a snapshot or a clone. The rest
+/// of [`HEAD_BYTES_MAX`] is room for another writer's name and for retired checkpoints.
 pub const EDITED_BYTES_MAX: usize =
     HEAD_BYTES_MAX - NAME_BYTES_MAX - RETIRED_MAX * CHECKPOINT_BYTES;
 
-/// The largest valid position, epoch or revision. They count up by small steps, so a larger number
-/// is damage.
+/// The largest valid position, epoch or revision. Each of these grows by small steps, so a larger
+/// number is damage.
 pub const COUNT_MAX: u64 = 1 << 62;
 
-/// The writer of an image: a number drawn when it opens the image, and a name for people.
+/// The writer of an image: a random number, and a name for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writer {
     /// A random number that no other writer has.
@@ -48,45 +48,46 @@ pub struct Writer {
 pub struct Checkpoint {
     /// The first segment that the map does not contain.
     pub position: u64,
-    /// The number of its objects. An empty map has none.
+    /// The number of parts, which are objects. An empty map has none.
     pub parts: u32,
-    /// The epoch of the writer that made it.
+    /// The epoch of the writer that made the checkpoint.
     pub epoch: u64,
-    /// The number of the checkpoint among those of its writer, from 1 on.
+    /// The number of the checkpoint among the checkpoints of its writer, from 1 on; 0 for the empty
+    /// map of a new image.
     pub nth: u32,
 }
 
 impl Checkpoint {
-    /// Returns the name of a part.
+    /// Returns the key of part `number`.
     pub fn key(&self, number: u32) -> Key {
         Key::Part { epoch: self.epoch, nth: self.nth, number }
     }
 
-    /// Returns the numbers in the names of its objects.
+    /// Returns the epoch and the number of the checkpoint: the names of its parts contain them.
     pub(crate) fn id(&self) -> (u64, u32) {
         (self.epoch, self.nth)
     }
 
-    /// Returns the number of the next checkpoint of the writer of `epoch`, if this checkpoint is
-    /// the newest one.
+    /// Returns the number of the next checkpoint that the writer of `epoch` makes; this checkpoint
+    /// is the newest one of the image.
     pub fn next_nth(&self, epoch: u64) -> u32 {
         if self.epoch == epoch { self.nth.saturating_add(1) } else { 1 }
     }
 }
 
-/// An image at an earlier moment: its map, and the segments from there to an end.
+/// An image at an earlier moment: its checkpoint, and the segments from there to an end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
     /// The name of the snapshot.
     pub name: String,
-    /// The checkpoint with the map.
+    /// The checkpoint with which the snapshot begins.
     pub checkpoint: Checkpoint,
     /// The first segment that does not belong to the snapshot.
     pub end: u64,
     /// The size of the image at that moment.
     pub size_bytes: u64,
-    /// The clones of the snapshot, made or about to be made. The snapshot stays while one of them
-    /// exists.
+    /// The clones of the snapshot, made or about to be made. An edit refuses to remove the snapshot
+    /// while one of them may exist.
     pub clones: Vec<CloneOf>,
 }
 
@@ -97,12 +98,12 @@ pub struct CloneOf {
     pub image: ImageId,
     /// The path of the clone in the store.
     pub path: String,
-    /// The clone was made. If the snapshot is removed before this is set, the clone is not made.
+    /// `true`: the clone was made. If the snapshot is removed before, the clone is not made.
     pub is_made: bool,
 }
 
 impl Snapshot {
-    /// Returns `true` if both are the same snapshot; their clones may differ.
+    /// Returns `true` if `self` and `other` are the same snapshot; their clones may differ.
     pub fn is(&self, other: &Snapshot) -> bool {
         let what = |it: &Snapshot| (it.checkpoint, it.end, it.size_bytes);
         self.name == other.name && what(self) == what(other)
@@ -120,26 +121,28 @@ pub struct Head {
     pub epoch: u64,
     /// The last writer.
     pub writer: Writer,
-    /// The log reaches at least this place; a closed image's log ends exactly here.
+    /// The log reaches at least this place; the log of a closed image ends exactly here.
     pub end: u64,
-    /// The writer has ended and all data is durable: no segment follows before the next writer.
+    /// `true`: the writer has ended and all data is durable, so no segment follows before the next
+    /// writer.
     pub is_closed: bool,
-    /// The image is closed, and every earlier writer knows that it was replaced.
+    /// `true`: the image is closed, and every earlier writer has had time to notice that it was
+    /// replaced.
     pub is_quiet: bool,
-    /// The blocks of the image.
+    /// The block size, size and encryption of the image.
     pub geometry: Geometry,
-    /// The newest map.
+    /// The newest checkpoint.
     pub checkpoint: Checkpoint,
-    /// Checkpoints that are no longer needed, and whose objects may still exist.
+    /// Checkpoints that the image does not need any more, and whose parts may still exist.
     pub retired: Vec<Checkpoint>,
     /// The snapshots of the image.
     pub snapshots: Vec<Snapshot>,
-    /// The bases of a clone.
+    /// The bases of the image; none if it is not a clone.
     pub bases: Bases,
 }
 
 impl Head {
-    /// Returns the snapshot with a name.
+    /// Returns the snapshot with this name.
     pub fn snapshot(&self, name: &str) -> Option<&Snapshot> {
         self.snapshots.iter().find(|snapshot| snapshot.name == name)
     }
@@ -153,12 +156,12 @@ impl Head {
         Head { end, is_closed, is_quiet, geometry, checkpoint, retired, snapshots, ..self.clone() }
     }
 
-    /// Returns the place that the log is known to reach, from its writer, a snapshot or a base.
+    /// Returns the place that the log is known to reach, by `end`, a snapshot or a base.
     pub fn known_end(&self) -> u64 {
         self.end.max(self.snapshots_end()).max(self.bases.end())
     }
 
-    /// Returns the place behind the last segment that a snapshot may need.
+    /// Returns the place behind the last segment that a snapshot may need; 0 without snapshots.
     pub(crate) fn snapshots_end(&self) -> u64 {
         self.snapshots.iter().map(|snapshot| snapshot.end).max().unwrap_or(0)
     }
@@ -186,17 +189,19 @@ impl Head {
         Ok(Head { image, revision: 1, writer, bases, ..self.as_of(snapshot) })
     }
 
-    /// Returns the number of the image that has an object.
+    /// Returns the number of the image that has an object: this image, or one of its bases.
     pub fn image_of(&self, key: Key) -> ImageId {
         self.bases.of(key).map_or(self.image, |base| base.image)
     }
 
-    /// Returns the codec for the blocks of a segment, with the cipher of the image.
+    /// Returns the codec for the blocks of the segment at a place, with `cipher` as the image's
+    /// cipher.
     pub fn codec<'a>(&self, cipher: Option<&'a Cipher>, sequence: u64) -> BlockCodec<'a> {
         BlockCodec { cipher, image: self.image_of(Key::Segment(sequence)), sequence }
     }
 
-    /// Returns the next head, which names a newer map. The log reaches at least `end`.
+    /// Returns the next head, which names a newer checkpoint and retires the present one. The log
+    /// reaches at least `end`.
     #[must_use]
     pub fn advanced(&self, checkpoint: Checkpoint, end: u64) -> Head {
         let (revision, end) = (self.revision + 1, self.end.max(end).max(checkpoint.position));
@@ -205,8 +210,8 @@ impl Head {
         head
     }
 
-    /// Adds a checkpoint to the retired ones, unless it has no objects, belongs to a base, or is
-    /// still needed by the head or a snapshot.
+    /// Adds a checkpoint to the retired ones, unless it has no parts, belongs to a base, or the
+    /// head or a snapshot still needs it.
     pub(crate) fn retire(&mut self, checkpoint: Checkpoint) {
         let is_own = checkpoint.epoch > self.bases.epoch();
         let is_known = self.needs(&checkpoint) || self.retired.contains(&checkpoint);
@@ -342,7 +347,7 @@ impl Head {
 
 const CHECKPOINT_BYTES: usize = 24;
 
-/// The bytes of a snapshot whose name is empty.
+/// The bytes of a snapshot whose name is empty, and which has no clones.
 const SNAPSHOT_BYTES_MIN: usize = 2 + CHECKPOINT_BYTES + 8 + 8 + 4;
 
 /// The bytes of a clone whose path is empty.

@@ -1,5 +1,6 @@
 //! An image on a store, as a state machine: requests and answers go in, operations and completions
-//! come out. The time is an argument of each call, in nanoseconds, and never goes back.
+//! come out. The caller passes the time to each call that may act, in nanoseconds. This time never
+//! goes back.
 
 use crate::Geometry;
 use crate::outbox::{Outbox, Over};
@@ -38,12 +39,12 @@ pub enum Status {
         /// The block size, size and encryption of the image.
         geometry: Geometry,
     },
-    /// The writer does not have the image any more: all requests fail.
+    /// The writer does not have the image, or not any more: all requests fail.
     Over(Over),
 }
 
 impl Image {
-    /// Begins to open an image.
+    /// Begins to make or to take over an image.
     pub fn open(settings: Settings, origin: Origin, now_ns: u64) -> Image {
         let mut out = Outbox::new(now_ns);
         let (writer, key) = (settings.writer.clone(), settings.key.clone());
@@ -71,7 +72,7 @@ impl Image {
         self.out.errands.costs
     }
 
-    /// Returns the bytes in memory that are not durable.
+    /// Returns the number of bytes of changes in memory that are not durable.
     pub fn unflushed_bytes(&self) -> usize {
         match &self.phase {
             Phase::Serving(serving) => serving.unflushed_bytes(),
@@ -79,7 +80,7 @@ impl Image {
         }
     }
 
-    /// Returns how many objects are known to be superfluous and not deleted yet.
+    /// Returns how many superfluous objects the writer knows and has not deleted yet.
     pub fn deletions(&self) -> usize {
         match &self.phase {
             Phase::Serving(serving) => serving.deletions(),
@@ -113,7 +114,8 @@ impl Image {
         }
     }
 
-    /// Begins a request; while the image is being opened, the request waits.
+    /// Begins a request. The request waits while the image is being opened, and fails if the writer
+    /// does not have the image.
     pub fn submit(&mut self, id: RequestId, request: Request, now_ns: u64) {
         self.out.now_ns = now_ns;
         match &mut self.phase {
@@ -123,8 +125,8 @@ impl Image {
         }
     }
 
-    /// Continues with the store's answer to an operation. A second answer to the same operation has
-    /// no effect.
+    /// Continues with the store's answer to the operation of `ticket`. A second answer to the same
+    /// operation has no effect.
     pub fn answer(&mut self, ticket: Ticket, answer: Answer, now_ns: u64) {
         self.out.now_ns = now_ns;
         let Some(errand) = self.out.errands.answered(ticket) else { return };
@@ -157,7 +159,7 @@ impl Image {
         }
     }
 
-    /// Returns when to call [`Image::turn`], if nothing else happens before.
+    /// Returns when to call [`Image::turn`] if nothing else happens before; `None`: never.
     pub fn next_ns(&self) -> Option<u64> {
         let serving = match &self.phase {
             Phase::Serving(serving) => serving.next_ns(),
@@ -166,24 +168,24 @@ impl Image {
         serving.into_iter().chain(self.out.errands.next_ns()).min()
     }
 
-    /// Returns an operation to hand to the store.
+    /// Takes the next operation that the caller must carry out on the store.
     pub fn pop_operation(&mut self) -> Option<(Ticket, Operation)> {
         self.out.errands.pop()
     }
 
-    /// Returns a request that has ended.
+    /// Takes the end of a request.
     pub fn pop_end(&mut self) -> Option<RequestEnd> {
         self.out.ends.pop_front()
     }
 
-    /// Returns a segment with lost data, as its image and its number there, and what is wrong with
-    /// it: each segment once.
+    /// Takes a report of a segment with lost data: the image that has the segment, its place in the
+    /// log, and the problem. There is one report for each such segment.
     pub fn pop_loss(&mut self) -> Option<(ImageId, u64, &'static str)> {
         self.out.losses.pop_front()
     }
 
     fn serve(&mut self, serving: Serving) {
-        // Forget operations that the recovery has started and that are no longer needed.
+        // Forgets operations that the recovery has started and does not need any more.
         self.out.errands.forget(|_| true);
         let mut serving = Box::new(serving);
         for (id, request) in self.early.drain(..) {
@@ -192,7 +194,7 @@ impl Image {
         self.phase = Phase::Serving(serving);
     }
 
-    /// Ends the image: fails all requests.
+    /// Ends the state machine: fails all requests that have not ended.
     fn end(&mut self, over: Over) {
         self.out.errands.forget(|_| true);
         let mut ids: Vec<RequestId> = self.early.drain(..).map(|(id, _)| id).collect();

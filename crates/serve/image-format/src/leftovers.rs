@@ -1,10 +1,11 @@
 //! Objects that earlier writers may have left and that no head names: segments behind a fence, and
 //! parts of a checkpoint.
 //!
-//! The names of these objects are known, so no list is needed. A writer numbers its checkpoints, so
-//! an unfinished one has the number after its newest. The next writer reads the parts of that
-//! number to find which exist. At most `IN_FLIGHT_MAX` parts are put at the same time, so after as
-//! many missing parts there are no more.
+//! The next writer knows the possible names of these objects, so it needs no list. A writer numbers
+//! its checkpoints, so its unfinished checkpoint has the number after its newest finished one. The
+//! next writer reads the parts of that number to find which exist. A writer puts at most
+//! `IN_FLIGHT_MAX` parts at the same time, so after as many missing parts in a row there are no
+//! more.
 
 use crate::head::Head;
 use crate::mistake::{self, Mistake};
@@ -14,7 +15,7 @@ use crate::stamp::STAMP_BYTES;
 use crate::store::Key;
 use std::ops::Range;
 
-/// The most earlier writers, and the most fences, whose leftovers are deleted.
+/// The most earlier writers, and the most fences, whose leftovers a writer deletes.
 pub const WRITERS_MAX: u64 = 16;
 
 /// A checkpoint that a writer may have begun.
@@ -22,7 +23,7 @@ pub const WRITERS_MAX: u64 = 16;
 struct Begun {
     epoch: u64,
     nth: u32,
-    /// The first part that was not requested, and the end of the parts to request.
+    /// The first part that was not requested, and the place behind the last part to request.
     asked: u32,
     end: u32,
     unanswered: u32,
@@ -43,7 +44,8 @@ impl Leftovers {
             return Leftovers { known, begun: Vec::new() };
         }
         for fence in fences.iter().rev().take(WRITERS_MAX as usize) {
-            // Behind a fence of a base lie leftovers of the base's writers.
+            // Segments behind a fence of a base are objects of the base, which this writer must not
+            // delete.
             let first = head.bases.end().max(fence.start + 1);
             known.extend((first..fence.end).map(Key::Segment));
         }
@@ -57,10 +59,10 @@ impl Leftovers {
         Leftovers { known, begun: begun.collect() }
     }
 
-    /// Requests parts, to find which exist; returns objects to delete.
+    /// Requests parts, to find which exist. Returns objects to delete.
     pub(crate) fn go_on(&mut self, out: &mut Outbox) -> Vec<Key> {
         let mut keys = core::mem::take(&mut self.known);
-        // Check one checkpoint after the other: there is no hurry.
+        // Checks one checkpoint after the other: there is no hurry.
         while let Some(begun) = self.begun.last_mut() {
             while begun.asked < begun.end {
                 let (epoch, nth, number) = (begun.epoch, begun.nth, begun.asked);
@@ -72,7 +74,8 @@ impl Leftovers {
             if begun.unanswered > 0 {
                 break;
             }
-            // Delete the last part first: if this writer dies too, the next one finds the others.
+            // The last part is deleted first: if this writer dies meanwhile, the next writer finds
+            // the others.
             begun.found.sort_unstable_by(|a, b| b.cmp(a));
             let (epoch, nth) = (begun.epoch, begun.nth);
             keys.extend(begun.found.iter().map(|number| Key::Part { epoch, nth, number: *number }));
@@ -81,7 +84,7 @@ impl Leftovers {
         keys
     }
 
-    /// Records whether a requested part exists; one that exists will be deleted.
+    /// Records whether a requested part exists. A part that exists will be deleted.
     pub(crate) fn looked(&mut self, epoch: u64, number: u32, is_there: bool) {
         let Some(begun) = self.begun.last_mut().filter(|it| it.epoch == epoch) else { return };
         begun.unanswered -= 1;

@@ -10,19 +10,20 @@
 //!   store and completions come out
 //!   * `recovery`: a writer makes an image, or takes it over
 //!   * `serving`: reads, writes, flushes; `tail`: segments in memory; `publication`: checkpoints,
-//!     and the deletions that follow them; `collector`: segments that are mostly dead;
-//!     `leftovers`: objects of writers that died; [`needs`]: the segments that snapshots keep
+//!     and the deletions that follow them; `collector`: moves blocks out of segments that are
+//!     mostly dead; [`leftovers`]: deletes objects of writers that died; [`needs`]: the segments
+//!     that snapshots keep
 //! * [`edit`]: another state machine, for snapshots, clones, larger sizes and removal. It edits the
 //!   head while the writer continues
 //! * `scan`: reads the log ahead; `outbox`: the output of a state machine; `errands`: operations in
-//!   flight, and those to repeat
+//!   flight, and operations to repeat
 //! * [`request`], [`store`]: the two interfaces of the state machine
 //! * [`head`], [`segment`], [`checkpoint`]: the three kinds of objects; each begins with a
 //!   [`stamp`]
 //! * [`base`]: the images that a clone reads
 //! * [`block`]: a block of data as stored; [`cipher`]: its encryption, and the keys
 //! * [`geometry`]: block size, size and encryption of an image
-//! * [`map`], of [`extents`]: the segment of each block
+//! * [`map`]: the place of each block, in [`extents`]
 //! * `wire`: fields of objects, whose lengths are checked before any allocation
 //! * [`mistake`]: deliberate mistakes, for the simulation in `crates/verify/objects`
 //!

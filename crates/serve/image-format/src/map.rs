@@ -8,18 +8,19 @@ use std::ops::Range;
 /// The use of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentUse {
-    /// The offset of its data, in bytes.
+    /// The offset of the data in the object, in bytes; 0 for the open segment and for a fence.
     pub data_start: u32,
-    /// The number of its data blocks.
+    /// The number of data blocks.
     pub blocks: u32,
-    /// The number of its live blocks, which the image still has.
+    /// The number of live blocks: the blocks that the image still has.
     pub live: u32,
-    /// The segment that replaced the last live block, if none is left.
+    /// The place of the log at which the segment lost its last live block. 0 while it has one; its
+    /// own place if it never had one.
     pub dead_since: u64,
 }
 
 impl SegmentUse {
-    /// Returns `true` if the segment is a fence.
+    /// Returns `true` if the segment, which is not open, is a fence.
     pub fn is_fence(&self) -> bool {
         self.data_start == 0 && self.blocks == 0
     }
@@ -30,10 +31,10 @@ impl SegmentUse {
 pub struct Map {
     extents: Extents,
     segments: BTreeMap<u64, SegmentUse>,
-    /// The data blocks of segments with at least one live block, and how many of them are live.
+    /// The number of data blocks in segments with a live block, and how many of them are live.
     held: u64,
     live: u64,
-    /// The data blocks of segments without a live block.
+    /// The number of data blocks in segments without a live block.
     dead: u64,
 }
 
@@ -43,12 +44,12 @@ impl Map {
         &self.extents
     }
 
-    /// Returns the segments that exist, by their place in the log.
+    /// Returns the segments that the map knows, by their place in the log.
     pub fn segments(&self) -> &BTreeMap<u64, SegmentUse> {
         &self.segments
     }
 
-    /// Returns the segments without a live block, and the segment since which each has none.
+    /// Returns the segments without a live block, each with its [`SegmentUse::dead_since`].
     pub fn dead(&self) -> Vec<(u64, u64)> {
         let dead = self.segments.iter().filter(|(_, segment)| segment.live == 0);
         dead.map(|(sequence, segment)| (*sequence, segment.dead_since)).collect()
@@ -65,7 +66,7 @@ impl Map {
         self.dead
     }
 
-    /// Adds a segment that receives data.
+    /// Adds a segment without data, unless the map has this segment.
     pub fn add(&mut self, sequence: u64) {
         let empty = SegmentUse { data_start: 0, blocks: 0, live: 0, dead_since: sequence };
         self.segments.entry(sequence).or_insert(empty);
@@ -91,8 +92,7 @@ impl Map {
         }
     }
 
-    /// Records that a segment has new data: the blocks of the image from `block` on, at the place
-    /// `extent`.
+    /// Records that the image's blocks from `block` on are now at the place `extent`.
     pub fn write(&mut self, block: u64, extent: Extent) {
         let Map { extents, segments, held, live, dead } = self;
         let by = extent.sequence;
@@ -108,7 +108,7 @@ impl Map {
         }
     }
 
-    /// Records that segment `by` zeroes a range of blocks.
+    /// Records that a range of blocks becomes zeroes at place `by` of the log.
     pub fn discard(&mut self, range: Range<u64>, by: u64) {
         let Map { extents, segments, held, live, dead } = self;
         extents.remove(range, |gone| lose(segments, [held, live, dead], gone, by));
@@ -130,19 +130,21 @@ impl Map {
         }
     }
 
-    /// Adds a fence: a segment without data, which is deleted like others.
+    /// Adds a fence: a segment without data, which a later checkpoint deletes like other segments
+    /// without live blocks.
     pub fn fence(&mut self, sequence: u64) {
         self.add(sequence);
     }
 
-    /// Adds a segment of a checkpoint, before its live blocks.
+    /// Adds a segment of a checkpoint without live blocks; the caller then adds these by `write`.
     pub(crate) fn load_segment(&mut self, sequence: u64, segment: SegmentUse) {
         self.segments.insert(sequence, SegmentUse { live: 0, ..segment });
         self.dead += u64::from(segment.blocks);
     }
 }
 
-/// Subtracts blocks that segment `by` replaces from the live blocks of their segment.
+/// Subtracts `gone`, which the segment at place `by` replaces or zeroes, from the live blocks of
+/// its own segment.
 fn lose(
     segments: &mut BTreeMap<u64, SegmentUse>,
     [held, live, dead]: [&mut u64; 3],

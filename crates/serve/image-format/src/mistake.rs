@@ -1,48 +1,53 @@
-//! Deliberate mistakes of an image, for simulations that must find them.
+//! Deliberate mistakes of the state machine, for simulations that must find them.
 //!
-//! The mistakes exist only with the feature `mistakes`. Released programs are built without it, and
-//! never check for a mistake.
+//! Only with the feature `mistakes` can the state machine make a mistake. Released programs are
+//! built without this feature, and never check for a mistake.
 
 /// A deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
-    /// A flush ends when its own segment is put, even if earlier ones are not.
+    /// A flush ends when its own segment is put, even if earlier segments are not.
     IgnoreGaps,
     /// The next writer puts no fence.
     NoFence,
-    /// A refused PUT counts as an earlier success.
+    /// A refused PUT of a segment counts as an earlier success.
     TrustRefusal,
-    /// The head names a checkpoint before the segments in it are durable.
+    /// The writer puts the head that names a checkpoint before the segments in the checkpoint's map
+    /// are durable.
     HeadFirst,
-    /// A segment without live blocks is deleted before a checkpoint without it is durable.
+    /// A segment without live blocks is deleted before the head names a checkpoint in which the
+    /// segment has no live block.
     DeleteAtOnce,
-    /// A writer reads on and never checks that the image is still its own.
+    /// Flushes and reads end without a proof that the writer still has the image.
     NeverAsk,
     /// The log continues behind a fence at places that the earlier writer may still use.
     ResumeBehind,
-    /// A segment that overwrites some of its own blocks keeps the older ones.
+    /// If a block of the open segment is written again, the segment keeps the older data.
     KeepFirst,
     /// A writer that has put its fence does not check for a later writer.
     ServeAtOnce,
-    /// A checkpoint deletes segments that lost their last live block only after it.
+    /// The end of a checkpoint also deletes segments that lost their last live block after its map
+    /// was made.
     DeleteByNewerMap,
-    /// Moved blocks replace data written since the collector read them.
+    /// Moved blocks replace data that clients have written since the collector read the blocks.
     MoveOverNewer,
     /// The collector moves blocks without verifying them.
     MoveUnchecked,
     /// A segment is deleted as soon as its blocks have been moved in memory.
     DeleteMoved,
-    /// The next writer deletes no leftovers of earlier ones.
+    /// The next writer deletes no leftovers of earlier writers.
     LeaveBehind,
     /// Segments that a snapshot needs are deleted.
     ForgetSnapshots,
-    /// Segments without live blocks are deleted between the map of a snapshot and its end.
+    /// Segments without live blocks are deleted even if they lie between the checkpoint of a
+    /// snapshot and the snapshot's end.
     ForgetLog,
-    /// A writer replaces a head that was edited meanwhile.
+    /// A writer replaces a head that was edited meanwhile, and so loses the edit.
     OverwriteEdits,
     /// The checkpoint of a smaller image contains the blocks that were cut off.
     CutLater,
-    /// Cut blocks count as dead since the last segment, at which a snapshot that has them may end.
+    /// Cut blocks count as dead since the last segment, although a snapshot that ends directly
+    /// behind this segment still has the blocks.
     CutInPlace,
     /// Changes continue while an image becomes smaller.
     ChangeMeanwhile,
@@ -54,7 +59,8 @@ pub enum Mistake {
     NameByPath,
     /// The first missing segment counts as the end of the log, even if others follow.
     GapIsEnd,
-    /// An object with a writer's epoch counts as the writer's own.
+    /// An object with the epoch of a writer counts as this writer's object, even if another writer
+    /// has put it.
     IgnoreNonce,
     /// Blocks are moved only when no flush waits.
     StarveCollection,
@@ -103,13 +109,13 @@ std::thread_local! {
     static MADE: core::cell::Cell<Option<Mistake>> = const { core::cell::Cell::new(None) };
 }
 
-/// Makes images on the calling thread make this mistake, or none, from now on.
+/// From now on, state machines on the calling thread make this mistake; `None`: they make none.
 #[cfg(feature = "mistakes")]
 pub fn make(mistake: Option<Mistake>) {
     MADE.set(mistake);
 }
 
-/// Returns `true` if the image is to make this mistake here.
+/// Returns `true` if the state machine should make this mistake here.
 #[inline]
 pub(crate) fn makes(mistake: Mistake) -> bool {
     #[cfg(feature = "mistakes")]

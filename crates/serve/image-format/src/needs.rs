@@ -3,12 +3,14 @@
 use crate::head::Snapshot;
 use crate::mistake::{self, Mistake};
 
-/// The needs of all snapshots as a table: there may be a thousand snapshots and a million segments.
+/// A table of the segments that snapshots need, for fast queries: there may be a thousand snapshots
+/// and a million segments.
 #[derive(Debug)]
 pub struct Needs {
     /// The ends of the snapshots, ascending.
     ends: Vec<u64>,
-    /// The parts of the log from each snapshot's map to its end, without overlaps.
+    /// The parts of the log from the checkpoint of each snapshot to its end, ascending; overlapping
+    /// parts are joined.
     logs: Vec<(u64, u64)>,
 }
 
@@ -34,9 +36,9 @@ impl Needs {
         Needs { ends, logs }
     }
 
-    /// Returns `true` if a snapshot needs a segment that has no live block since segment
-    /// `dead_since`. The snapshot needs it if the segment lies before the snapshot's end, and had a
-    /// live block there or follows the snapshot's map.
+    /// Returns `true` if a snapshot needs the segment at place `sequence`, which has no live block
+    /// since place `dead_since`. A snapshot needs each segment before its end that is not in its
+    /// checkpoint, or that still had a live block at its end.
     pub fn has(&self, sequence: u64, dead_since: u64) -> bool {
         let next = self.ends.partition_point(|end| *end <= sequence);
         let is_live = self.ends.get(next).is_some_and(|end| *end <= dead_since);

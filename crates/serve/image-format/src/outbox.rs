@@ -1,4 +1,4 @@
-//! The output of an image: operations for the store, completions, and the reason of its end.
+//! The output of a state machine: operations for the store, ends of requests, and lost data.
 
 use crate::base::Bases;
 use crate::errands::Errands;
@@ -21,7 +21,7 @@ pub(crate) enum Purpose {
     ReadSegment(u64),
     PutFence(u64),
     ConfirmHead,
-    /// Lists the objects from the apparent end of the log on.
+    /// Lists the segments from the apparent end of the log on.
     ConfirmEnd,
     /// Puts the head back as it was, because the image cannot be opened.
     GiveBack(&'static str),
@@ -34,8 +34,8 @@ pub(crate) enum Purpose {
     LookAtHead,
     CloseHead,
     ProveHead,
-    /// Reads the head, to learn if the image is still this writer's: a segment that a read needs is
-    /// missing.
+    /// Reads the head, to learn whether this writer still has the image, because a segment that a
+    /// read needs is missing.
     ProveLoss {
         read: u64,
         sequence: u64,
@@ -53,8 +53,8 @@ pub(crate) enum Purpose {
         start: u32,
         blocks: u32,
     },
-    /// Checks for a part of a checkpoint that an earlier writer may have left, by the writer's
-    /// epoch.
+    /// Checks whether a part of a checkpoint exists that the earlier writer of `epoch` may have
+    /// left.
     LookForPart {
         epoch: u64,
         number: u32,
@@ -66,20 +66,20 @@ pub(crate) enum Purpose {
         nth: u32,
     },
     DeleteLeftover,
-    /// Reads the head, to learn if the image is still this writer's: an object is not as this
-    /// writer left it.
+    /// Reads the head, to learn whether this writer still has the image, because an object is
+    /// missing or is not as expected.
     Judge(&'static str),
 }
 
 impl Purpose {
-    /// Returns `true` for a read of the head while the image is served.
+    /// Returns `true` for the purposes of reads of the head while the image is served.
     pub(crate) fn is_of_head(self) -> bool {
         use Purpose::{Judge, LookAtHead, ProveHead, ProveLoss};
         matches!(self, LookAtHead | ProveHead | ProveLoss { .. } | Judge(_))
     }
 }
 
-/// The reason why an image is no longer served.
+/// The reason why the writer does not have the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Over {
     /// Another writer has taken the image over.
@@ -99,10 +99,10 @@ pub enum Over {
 pub(crate) struct Outbox {
     pub(crate) errands: Errands<Purpose>,
     pub(crate) ends: VecDeque<RequestEnd>,
-    /// The number and the bases of the image, once its head was read.
+    /// The number and the bases of the image, once its head is known.
     pub(crate) image: ImageId,
     pub(crate) bases: Bases,
-    /// Segments with lost data, each once, and what is wrong with them.
+    /// Segments with lost data, each segment once: its image, its place, and the problem.
     pub(crate) losses: VecDeque<(ImageId, u64, &'static str)>,
     lost: BTreeSet<u64>,
     /// The time of the current call.
@@ -121,7 +121,7 @@ impl Outbox {
         self.ends.push_back(RequestEnd { id, result });
     }
 
-    /// Reports that data of a segment is lost, unless it was reported before.
+    /// Reports that data of a segment is lost, unless the segment was reported before.
     pub(crate) fn note_loss(&mut self, sequence: u64, what: &'static str) {
         if self.lost.insert(sequence) {
             let (_, image) = self.bases.owner(Key::Segment(sequence), self.image);
@@ -133,8 +133,7 @@ impl Outbox {
         self.get_range(purpose, key, 0..bytes_max as u64);
     }
 
-    /// Like [`Outbox::get`], after the pause for an object that was requested `tries` times in
-    /// vain.
+    /// Like [`Outbox::get`], but after the pause that follows `tries` repetitions.
     pub(crate) fn get_later(&mut self, purpose: Purpose, key: Key, bytes_max: usize, tries: u32) {
         let (of, image) = self.bases.owner(key, self.image);
         let get = Operation::Get { of, image, key, range: 0..bytes_max as u64, data: None };
@@ -147,14 +146,14 @@ impl Outbox {
         self.errands.send(purpose, get, self.now_ns);
     }
 
-    /// Like [`Outbox::get_range`], for data, which a cache may answer.
+    /// Like [`Outbox::get_range`], for data of a segment: a cache may answer.
     pub(crate) fn get_data(&mut self, purpose: Purpose, key: Key, range: Range<u64>) {
         let (of, image) = self.bases.owner(key, self.image);
         let get = Operation::Get { of, image, key, range, data: Some(Data { anew: false }) };
         self.errands.send(purpose, get, self.now_ns);
     }
 
-    /// Sets the image, with its bases, whose objects are read and put from now on.
+    /// Sets the image and its bases: from now on, operations are for objects of these.
     pub(crate) fn know(&mut self, head: &Head) {
         (self.image, self.bases) = (head.image, head.bases.clone());
     }

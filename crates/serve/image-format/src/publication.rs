@@ -1,9 +1,9 @@
 //! Publication of checkpoints, and deletion of the objects that they make superfluous.
 //!
 //! ```text
-//!   the map between two segments ─▶ its parts are put ─▶ all segments before are durable
-//!     ─▶ the head that names it is put ─▶ the previous checkpoint is deleted, and segments that
-//!        have no live block in this one, unless a snapshot needs them
+//!   the map between two segments ─▶ its parts are put ─▶ all segments before it are durable
+//!     ─▶ the head that names this checkpoint is put ─▶ the writer deletes the previous checkpoint,
+//!        and segments without a live block in this one, unless a snapshot needs them
 //! ```
 //! If the head was edited meanwhile (`edit`), the writer adds the checkpoint to the edited head.
 
@@ -18,14 +18,14 @@ use crate::store::{Key, Tag};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// The most parts to put, and the most objects to delete, at the same time.
+/// The most PUTs of parts in flight, and the most deletions in flight.
 pub(crate) const IN_FLIGHT_MAX: usize = 4;
 
 /// The bytes of an extent in memory and in a checkpoint.
 const EXTENT_BYTES: u64 = 24;
 
-/// The bytes of segments between two checkpoints, for each byte of a checkpoint. So checkpoints add
-/// about a 24th to the bytes that are put.
+/// The least bytes of segments between two checkpoints, for each byte of the map. So checkpoints
+/// add at most about a 24th to the bytes put, unless many small segments cause a checkpoint.
 const MAP_SHARE: u64 = 24;
 
 /// A checkpoint in progress.
@@ -35,17 +35,17 @@ struct Draft {
     parts: u32,
     epoch: u64,
     nth: u32,
-    /// Parts that were not sent.
+    /// Parts whose PUT was not sent.
     unsent: VecDeque<(u32, Arc<Vec<u8>>)>,
-    /// Parts that were sent and not acknowledged.
+    /// Parts whose PUT was sent and has not succeeded yet.
     sent: BTreeSet<u32>,
     /// The head that names the checkpoint, once it was sent.
     head: Option<Head>,
     /// The size that the image gets with this checkpoint, if it becomes smaller.
     size_bytes: Option<u64>,
-    /// Segments without live blocks in this map, and the segment since which each has none. While
-    /// this is the newest checkpoint, segments that lose their last live block later are still
-    /// needed.
+    /// Segments without live blocks in this map, each with the place since which it has none. While
+    /// this is the newest checkpoint, the image still needs segments that lose their last live
+    /// block later.
     dead: Vec<(u64, u64)>,
 }
 
@@ -62,10 +62,11 @@ struct Retirement {
 #[derive(Debug)]
 pub(crate) struct Publication {
     draft: Option<Draft>,
-    /// The number and the bytes of the segments since the previous checkpoint.
+    /// The number and the bytes of the segments since the last checkpoint began.
     segments: u64,
     bytes: u64,
-    /// The bytes of data in segments that were dead at the previous checkpoint and still exist.
+    /// The most bytes of data in segments that were dead when the last checkpoint began and still
+    /// exist.
     dead_bytes: u64,
     deletions: VecDeque<(Purpose, Key)>,
     deletions_in_flight: usize,
@@ -120,16 +121,17 @@ impl Publication {
         }
     }
 
-    /// Returns `true` if no checkpoint is in progress and the head has room for one more. Without
-    /// deletions the log grows, but the head stays readable.
+    /// Returns `true` if no checkpoint is in progress and the head has room for one more retired
+    /// checkpoint. If the store deletes nothing, the log then grows, but the head stays readable.
     pub(crate) fn may_begin(&self, head: &Head) -> bool {
         // The next head does not list checkpoints whose objects are all deleted.
         let gone = self.retirements.iter().filter(|it| it.left == 0).count();
         self.draft.is_none() && head.retired.len().saturating_sub(gone) < RETIRED_MAX / 2
     }
 
-    /// Begins a checkpoint of the map, unless it would have too many parts. With `size_bytes` the
-    /// image gets this size. The caller has checked [`Publication::may_begin`].
+    /// Begins a checkpoint of the map of all segments before `position`, unless it would have too
+    /// many parts. The head with the checkpoint sets the image's size to `size_bytes`, if given.
+    /// The caller has checked [`Publication::may_begin`].
     pub(crate) fn draft(&mut self, head: &Head, map: &Map, position: u64, size_bytes: Option<u64>) {
         let parts = Part::of(map, head, position);
         if parts.len() > PARTS_MAX as usize {
@@ -194,21 +196,22 @@ impl Publication {
         }
     }
 
-    /// Forgets the sent head, which the store has refused: another one will be sent.
+    /// Forgets the sent head, which the store has refused: `go_on` then sends another one.
     pub(crate) fn head_is_not_put(&mut self) {
         if let Some(draft) = &mut self.draft {
             draft.head = None;
         }
     }
 
-    /// Returns the head that was sent, which names the checkpoint.
+    /// Returns the head that was sent and names the checkpoint in progress, if there is one.
     pub(crate) fn sent_head(&self) -> Option<Head> {
         self.draft.as_ref().and_then(|draft| draft.head.clone())
     }
 
-    /// Ends the checkpoint, which a head in the store names, and begins to delete the objects that
-    /// it makes superfluous. Fences stay while an earlier writer may not know that it was replaced;
-    /// a later checkpoint deletes them.
+    /// Ends the checkpoint in progress, because `head` is in the store and names it. Begins to
+    /// delete the objects that the checkpoint makes superfluous; fences only if `with_fences`.
+    /// Without it an earlier writer may not have noticed that it was replaced, and a later
+    /// checkpoint deletes the fences.
     pub(crate) fn head_is_put(&mut self, head: &Head, map: &Map, with_fences: bool) {
         let Some(draft) = self.draft.take() else { return };
         self.retire(head);
@@ -220,7 +223,7 @@ impl Publication {
         self.delete(dead.map(|(sequence, _)| sequence).collect());
     }
 
-    /// Begins to delete the checkpoints that the head lists as no longer needed.
+    /// Begins to delete the parts of the checkpoints that the head lists as retired.
     fn retire(&mut self, head: &Head) {
         self.retirements.retain(|it| head.retired.contains(&it.checkpoint));
         for checkpoint in &head.retired {
@@ -231,12 +234,12 @@ impl Publication {
         }
     }
 
-    /// Queues the deletion of objects that an earlier writer has left.
+    /// Queues the deletion of objects that earlier writers have left.
     pub(crate) fn clean(&mut self, keys: impl IntoIterator<Item = Key>) {
         self.deletions.extend(keys.into_iter().map(|key| (Purpose::DeleteLeftover, key)));
     }
 
-    /// Queues the deletion of segments that no map needs, but not of a base's segments.
+    /// Queues the deletion of the segments `dead`, except for segments of a base.
     pub(crate) fn delete(&mut self, dead: Vec<u64>) {
         for sequence in dead {
             if sequence >= self.own_from && self.doomed.insert(sequence) {
@@ -246,7 +249,7 @@ impl Publication {
         }
     }
 
-    /// Returns how many objects are known to be superfluous and not deleted yet.
+    /// Returns how many superfluous objects are known and not deleted yet.
     pub(crate) fn deletions(&self) -> usize {
         let unasked = |it: &Retirement| (it.checkpoint.parts - it.next) as usize;
         let parts: usize = self.retirements.iter().map(unasked).sum();

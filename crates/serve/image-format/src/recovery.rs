@@ -3,11 +3,11 @@
 //! ```text
 //!   head is read ─▶ head is put, with the next epoch ─▶ parts of the map are read
 //!     ─▶ segments from there on, to the end of the log (`scan`) ─▶ there a fence is put
-//!     ─▶ head is read: the writer is still the image's
+//!     ─▶ head is read: it still names this writer
 //! ```
 //!
-//! If the image cannot be opened and no fence was sent, the writer puts the head back as it was:
-//! the next attempt finds the same state.
+//! If the writer cannot open the image and has sent no fence, it puts the head back as it was,
+//! except for the revision: the next attempt finds the same state.
 //!
 //! The PUT of the fence ends the earlier writer's log. If the earlier writer puts a segment at the
 //! fence's place first, that segment is part of the log, and the fence goes behind it. Once the
@@ -32,10 +32,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How many objects are read at the same time.
+/// The most parts of the map, and the most segments, that a writer reads at the same time.
 const READS_MAX: u64 = 32;
 
-/// How often an object that looks damaged is read again: it may be damaged only in transit.
+/// How often a writer reads an object again that looks damaged: the damage may be only in transit.
 pub(crate) const DAMAGED_READS_MAX: u32 = 8;
 
 /// The reason to refuse an image whose log has a gap.
@@ -51,9 +51,10 @@ const PART_IS_DAMAGED: &str = "a part of its map is damaged: see nowait image ch
 pub enum Origin {
     /// The writer makes an empty image, where none exists.
     Create {
-        /// The random number of the image, which no other has.
+        /// The random number of the image, which no other image has.
         image: ImageId,
-        /// The block size and the size. The blocks are encrypted if the settings have a key.
+        /// The block size, the size, and the encryption: `Some` if and only if the settings have a
+        /// key.
         geometry: Geometry,
     },
     /// The writer takes over an existing image.
@@ -69,13 +70,13 @@ pub(crate) struct Found {
     pub(crate) map: Map,
     /// The place where the log continues.
     pub(crate) next: u64,
-    /// The number of segments read behind the checkpoint.
+    /// The number of segments behind the checkpoint, without fences.
     pub(crate) replayed: u64,
     /// The objects that earlier writers may have left.
     pub(crate) leftovers: Leftovers,
-    /// The time of the request that proved that the writer has the image.
+    /// The time when the operation was sent that proved that the writer has the image.
     pub(crate) proof_ns: u64,
-    /// `true` if no earlier writer serves the image: each has noticed that it was replaced.
+    /// `true`: no earlier writer still serves the image.
     pub(crate) is_alone: bool,
 }
 
@@ -91,23 +92,27 @@ pub(crate) struct Recovery {
     parts: BTreeMap<u32, Part>,
     parts_asked: u32,
     map: Map,
-    /// The map contains the checkpoint and the replayed segments.
+    /// `true`: the map contains the checkpoint, and the segments that were replayed.
     is_mapped: bool,
     /// The scan of the log; `None` until the head was read.
     scan: Option<Scan>,
     replayed: u64,
-    /// The epoch of the last segment: no segment of an earlier epoch follows.
+    /// The epoch of the last replayed segment. It is an error if a segment of an earlier epoch
+    /// follows.
     reached: u64,
-    /// Fences, and the place where the log continues behind each.
+    /// For each fence its place, and the place where the log continues.
     fences: Vec<Range<u64>>,
     is_fencing: bool,
-    /// The head before this writer put its own.
+    /// The head that this writer has replaced.
     before: Option<Head>,
     fence_is_sent: bool,
 }
 
 impl Recovery {
-    /// Begins to take over the existing image, or to make one, if the key fits.
+    /// Begins to take over the existing image, or to make one.
+    ///
+    /// # Errors
+    /// The image to make is encrypted and there is no key, or the key does not fit.
     pub(crate) fn begin(
         writer: Writer,
         key: Option<ImageKey>,
@@ -182,12 +187,12 @@ impl Recovery {
         out: &mut Outbox,
     ) -> Result<Option<Found>, Over> {
         match (errand.purpose, answer) {
-            // The stored head shows which PUT has succeeded.
+            // The head in the store shows whose PUT has succeeded.
             (Purpose::TakeHead | Purpose::CreateHead, Answer::Refused) => {
                 out.get(Purpose::ReadHead, Key::Head, HEAD_BYTES_MAX);
                 Ok(None)
             }
-            // Refused: the PUT had succeeded before, or another writer has come.
+            // Refused: an earlier try of this PUT had succeeded, or another writer has come.
             (Purpose::GiveBack(why), Answer::Put(_) | Answer::Refused) => Err(Over::Failed(why)),
             (Purpose::CreateHead, Answer::Put(tag)) => {
                 self.tag = tag;
@@ -212,7 +217,8 @@ impl Recovery {
                 Ok(None)
             }
             (Purpose::PutFence(_), Answer::Refused) => {
-                // Read again: the scan may have read the next places before this object was put.
+                // There is an object at the fence's place: the scan may have read this place and
+                // the next ones before they were put.
                 self.read_again(out);
                 Ok(None)
             }
@@ -336,8 +342,8 @@ impl Recovery {
         }
         let writer = self.writer.clone();
         let (revision, epoch) = (head.revision + 1, head.epoch + 1);
-        // The scan gets the head as it was: it reads the log of a closed image only to the head's
-        // end.
+        // The scan gets the previous head: if that head is closed, the scan reads the log only up
+        // to its `end`.
         self.scan = Some(Scan::new(&head, READS_MAX));
         self.before = Some(head.clone());
         let (is_closed, is_quiet) = (false, false);
@@ -347,12 +353,11 @@ impl Recovery {
         Ok(None)
     }
 
-    /// Returns the head, which is read before all else.
+    /// Returns the head, which this writer makes or reads before all else.
     fn head(&self) -> &Head {
         self.head.as_ref().expect("the head comes first")
     }
 
-    /// Requests further parts of the map.
     fn read_parts(&mut self, out: &mut Outbox) {
         let checkpoint = self.head().checkpoint;
         let end = checkpoint.parts.min(self.parts.len() as u32 + READS_MAX as u32);
@@ -374,7 +379,7 @@ impl Recovery {
         Some(())
     }
 
-    /// Requests further segments, once the map is complete.
+    /// Makes the map once all its parts were read, and then continues with the log.
     fn read_on(&mut self, out: &mut Outbox) {
         let Checkpoint { position, parts, .. } = self.head().checkpoint;
         if !self.is_mapped {
@@ -392,7 +397,8 @@ impl Recovery {
         self.replay(out);
     }
 
-    /// Applies the segments that were read, in order, up to the end of the log.
+    /// Applies the segments that were read to the map, in order. Requests further segments, and
+    /// puts the fence at the end of the log.
     fn replay(&mut self, out: &mut Outbox) {
         while !self.is_fencing {
             let Some(scan) = &mut self.scan else { break };
@@ -453,8 +459,8 @@ impl Recovery {
         self.scan.iter_mut().for_each(|scan| scan.skip(resume));
     }
 
-    /// Judges an apparent end of the log, for which the writer first needs a list of the objects
-    /// behind it. Puts the fence if the log has ended.
+    /// Judges an apparent end of the log. First requests a list of the segments behind it, if there
+    /// is none. Puts the fence if the log has ended.
     fn judge_end(&mut self, out: &mut Outbox) {
         let Some(scan) = &mut self.scan else { return };
         if mistake::makes(Mistake::GapIsEnd) {
@@ -471,7 +477,7 @@ impl Recovery {
         }
     }
 
-    /// Continues with the list of the objects from the end of the log on.
+    /// Continues with the list of the segments from the apparent end of the log on.
     fn take_list(&mut self, places: Vec<u64>, out: &mut Outbox) {
         if let Some(scan) = &mut self.scan {
             scan.take_list(places);
@@ -480,9 +486,9 @@ impl Recovery {
         self.replay(out);
     }
 
-    /// Reads the head, and then ends the opening with `why`, or because a later writer has the
-    /// image: it may have deleted the missing object, or may have put, after the image has grown,
-    /// the object that looks damaged.
+    /// Reads the head, and then ends the opening: with the reason `why`, unless a later writer has
+    /// the image. The later writer may have deleted the object that is missing. If the image has
+    /// grown, the later writer may have put the object that looks damaged.
     fn give_up(&mut self, why: &'static str, out: &mut Outbox) {
         self.is_fencing = true;
         judge(why, out);
@@ -528,8 +534,8 @@ impl Recovery {
     }
 }
 
-/// Reads the head again. If this writer has had the image all the time, no later one has deleted
-/// segments before they were read, so a segment that was missing never existed.
+/// Reads the head again. If this writer has had the image all the time, no later writer has deleted
+/// segments before this writer read them. So a segment that was missing never existed.
 fn confirm(out: &mut Outbox) {
     out.get(Purpose::ConfirmHead, Key::Head, HEAD_BYTES_MAX);
 }
@@ -540,13 +546,14 @@ fn resume(at: u64) -> u64 {
     if mistake::makes(Mistake::ResumeBehind) { at + 1 } else { at + WINDOW }
 }
 
-/// Reads the head, because an object is not as this writer left it.
+/// Reads the head, because an object is missing or is not as expected.
 pub(crate) fn judge(why: &'static str, out: &mut Outbox) {
     out.get(Purpose::Judge(why), Key::Head, HEAD_BYTES_MAX);
 }
 
-/// Returns the reason to stop when an object differs from what this writer left: the image is
-/// damaged if the head is still this writer's, and otherwise another writer has taken it over.
+/// Returns the reason to end after an object was missing or not as expected, and `head` was read.
+/// If the head is this writer's (`is_own`), the reason is `why`. Otherwise another writer has taken
+/// the image over.
 pub(crate) fn verdict(is_own: bool, head: Head, why: &'static str) -> Over {
     match is_own {
         true => Over::Failed(why),

@@ -16,9 +16,9 @@ pub enum Request {
         /// The number of bytes.
         len: u64,
     },
-    /// Finds data, and zeroes that take no space. The result describes runs from `offset` on, at
-    /// least one, by two little-endian numbers of 8 bytes each: the end of the run, and 1 for data
-    /// or 0 for zeroes.
+    /// Finds data, and zeroes that take no space. The result describes runs of bytes from `offset`
+    /// on, at most 4096 runs. Each run has two little-endian numbers of 8 bytes: the offset of its
+    /// end, and 1 for data or 0 for zeroes.
     Extents {
         /// The first byte.
         offset: u64,
@@ -31,7 +31,7 @@ pub enum Request {
         offset: u64,
         /// The bytes.
         data: Vec<u8>,
-        /// The bytes must be durable when the request ends.
+        /// `true`: the bytes must be durable when the request ends.
         durable: bool,
     },
     /// Zeroes bytes, which then take no space.
@@ -41,14 +41,15 @@ pub enum Request {
         /// The number of bytes.
         len: u64,
     },
-    /// Makes the changes durable that ended before.
+    /// Makes all changes durable that ended before this request came.
     Flush,
     /// Makes all changes durable and ends the writer: the head names the end of the log. Changes
-    /// that come after this request fail at once; when it has succeeded, all requests fail.
+    /// that come after this request fail at once. When this request has succeeded, all later
+    /// requests fail.
     Close,
-    /// Makes the image smaller. The bytes behind the new end are all gone when the request ends,
-    /// and none of them before; changes that come meanwhile wait. If the image grows again, it has
-    /// zeroes behind the old end.
+    /// Makes the image smaller. One PUT of the head removes all bytes behind the new end from the
+    /// stored image. Requests beyond the new end fail as soon as this request has begun, and other
+    /// changes wait until it has ended. If the image grows again, its new bytes are zeroes.
     Shrink {
         /// The new size, which is not larger than the present one.
         size_bytes: u64,
@@ -58,7 +59,7 @@ pub enum Request {
 /// The most runs in the result of [`Request::Extents`].
 const RUNS_MAX: usize = 4096;
 
-/// Returns the result of [`Request::Extents`] for some blocks.
+/// Returns the result of [`Request::Extents`] for a range of blocks.
 pub fn told_runs(extents: &Extents, blocks: Range<u64>, block_bytes: u32) -> Vec<u8> {
     let runs = extents.runs(blocks, RUNS_MAX);
     let told = |(end, has_data): (u64, bool)| {
@@ -70,18 +71,19 @@ pub fn told_runs(extents: &Extents, blocks: Range<u64>, block_bytes: u32) -> Vec
 /// The reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The range is outside the image or not in whole blocks, or the image is already being closed:
-    /// EINVAL.
+    /// The range is outside the image or not in whole blocks, the new size is not possible, or the
+    /// request is a second [`Request::Close`]: EINVAL.
     Invalid,
-    /// The image is damaged, or the writer has lost it: EIO.
+    /// The image is damaged or (for changes) is being closed, or the writer does not have the image
+    /// any more: EIO.
     Io,
 }
 
-/// The end of a request; each has one.
+/// The end of a request. Each request has one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestEnd {
     /// The number of the request.
     pub id: RequestId,
-    /// The bytes of a read, otherwise empty.
+    /// The bytes of a read, or the runs of [`Request::Extents`]; empty for other requests.
     pub result: Result<Vec<u8>, Failure>,
 }

@@ -4,10 +4,11 @@
 //!   there  there  missing  there  missing …    behind the first missing segment, the scan reads as
 //!                    └── next ──── WINDOW ───┘  many as may have been in flight with it
 //! ```
-//! A missing segment is the end of the log, unless a segment behind it shows that it was durable
-//! ([`Header::proves`]), or the head says that the log reaches farther. In both cases the segment
-//! is lost, or the store has erred, so the scan requests it a few times. At the end, it lists the
-//! objects from there on: none may lie farther than the segments in flight.
+//! A missing segment is the end of the log, unless a segment behind it shows that the missing one
+//! was durable ([`Header::proves`]), or the head says that the log reaches farther. In both of
+//! these cases the segment is lost, or the store has erred, so the caller requests it a few times
+//! more. At the end of the log, the caller lists the segments from there on: none may lie farther
+//! behind than a segment in flight.
 
 use crate::head::Head;
 use crate::mistake::{self, Mistake};
@@ -24,24 +25,24 @@ pub(crate) const MISSED_READS_MAX: u32 = 4;
 pub(crate) enum Next {
     /// A segment, and the offset of its data.
     Segment(Header, u32),
-    /// The store has not answered.
+    /// The store has not answered yet for this place, or for a place that decides about it.
     Unknown,
-    /// No segment: the log ends before this place.
+    /// No segment: the log seems to end before this place.
     End,
-    /// The segment is missing, but it existed.
+    /// The segment is missing, but must have existed.
     Lost,
-    /// A damaged segment.
+    /// The segment is damaged.
     Damaged,
 }
 
-/// The judgement about an apparent end of the log, by a list of the objects behind it.
+/// The judgement about an apparent end of the log, by a list of the segments from there on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Behind {
     /// The log ends there.
     Nothing,
-    /// The store has erred, or more segments were put since: the scan reads again.
+    /// The store has erred, or a writer has put more segments since: the scan reads again.
     Again,
-    /// The log continues: segments are lost, or the head is an older one that was put back.
+    /// The log continues: segments are lost, or an older head was restored.
     More,
 }
 
@@ -55,28 +56,29 @@ enum Entry {
 
 #[derive(Debug)]
 pub(crate) struct Scan {
-    /// The first segment that was not returned.
+    /// The first place whose segment was not returned.
     next: u64,
-    /// The first segment that was not requested.
+    /// The first place whose segment was not requested.
     asked: u64,
-    /// How many segments to request ahead; it grows with each segment that is found.
+    /// The number of segments to request ahead. It grows by one with each segment that is found, up
+    /// to `ahead_max`.
     ahead: u64,
     ahead_max: u64,
-    /// The log reaches at least `known`, and at most `end`.
+    /// The log reaches at least the place `known`, and at most the place `end`.
     known: u64,
     end: u64,
     segments: BTreeMap<u64, Entry>,
-    /// How often the next segment was requested again.
+    /// How often `doubt` has requested the segment at `next` again.
     missed: u32,
-    /// The objects that were listed when the scan first met an end. The same list judges each later
-    /// end of a growing log: a list takes longer than the PUT of a segment.
+    /// The list of segments that was made when the scan first met an end of the log. The same list
+    /// judges each later end, because the log may grow faster than the store can list it.
     listed: Option<Vec<u64>>,
-    /// The end that was read again because of the list.
+    /// The last end that `judge_end` has read again because of the list.
     reread: u64,
 }
 
 impl Scan {
-    /// Makes a scan of the log behind the map that `head` names.
+    /// Makes a scan of the log from the checkpoint of `head` on.
     pub(crate) fn new(head: &Head, ahead_max: u64) -> Scan {
         let next = head.checkpoint.position;
         Scan {
@@ -93,7 +95,7 @@ impl Scan {
         }
     }
 
-    /// Returns the first segment that was not returned.
+    /// Returns the first place whose segment was not returned.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
@@ -103,12 +105,13 @@ impl Scan {
         self.next >= self.end
     }
 
-    /// Stores the list of the objects from the first end on.
+    /// Stores the list of the segments from the first apparent end of the log on.
     pub(crate) fn take_list(&mut self, places: Vec<u64>) {
         self.listed = Some(places);
     }
 
-    /// Judges the end of the log by the list; `None`: the caller has to request the list first.
+    /// Judges the end of the log by the list. Returns `None` if there is no list: the caller must
+    /// first request it.
     pub(crate) fn judge_end(&mut self, out: &mut Outbox) -> Option<Behind> {
         let listed = self.listed.as_deref()?;
         let reaches = |from: u64| listed.iter().any(|place| *place >= from);
@@ -119,7 +122,7 @@ impl Scan {
         if !is_there && !reaches(next.saturating_add(WINDOW)) {
             return Some(Behind::Nothing);
         }
-        // The segment may have been put after the scan had read its place.
+        // A writer may have put the segment after the scan had read its place.
         if self.reread != next {
             self.reread = next;
             self.again(out);
@@ -131,7 +134,7 @@ impl Scan {
         }
     }
 
-    /// Requests further segments.
+    /// Requests further segments, as many as `ahead` allows.
     pub(crate) fn ask(&mut self, out: &mut Outbox) {
         while self.asked < self.next.saturating_add(self.ahead).min(self.end) {
             let sequence = self.asked;
@@ -140,8 +143,8 @@ impl Scan {
         }
     }
 
-    /// Parses and stores the header of a segment, which begins with `bytes`. `None`: the segment is
-    /// damaged, or belongs to another image.
+    /// Parses and stores the header of the segment at place `sequence`, which begins with `bytes`.
+    /// Returns `None` if the segment is damaged, or belongs to another place or image.
     pub(crate) fn take(
         &mut self,
         sequence: u64,
@@ -157,17 +160,16 @@ impl Scan {
         Some(())
     }
 
-    /// Records a segment as missing.
     pub(crate) fn miss(&mut self, sequence: u64) {
         self.segments.insert(sequence, Entry::Missing);
     }
 
-    /// Records a segment as damaged, which does not matter behind the end of the log.
+    /// Records a segment as damaged. This does not matter if the log ends before the segment.
     pub(crate) fn damage(&mut self, sequence: u64) {
         self.segments.insert(sequence, Entry::Damaged);
     }
 
-    /// Returns the state of the next place, and advances behind a segment.
+    /// Returns the state of the next place. If this is a segment, advances to the place behind it.
     pub(crate) fn pop(&mut self) -> Next {
         if self.is_at_end() {
             return Next::End;
@@ -187,7 +189,7 @@ impl Scan {
         }
     }
 
-    /// Judges a missing next segment.
+    /// Judges the next place, whose segment is missing.
     fn judge_gap(&self) -> Next {
         let behind = self.next + 1..=self.next.saturating_add(WINDOW);
         if self.next < self.known {
@@ -207,8 +209,8 @@ impl Scan {
         }
     }
 
-    /// Requests the next segment again, because it existed; returns `false` if it was requested too
-    /// often.
+    /// Requests the next segment again, because it must have existed. Returns `false` if it was
+    /// requested again [`MISSED_READS_MAX`] times already.
     pub(crate) fn doubt(&mut self, out: &mut Outbox) -> bool {
         if self.missed == MISSED_READS_MAX {
             return false;
@@ -221,7 +223,7 @@ impl Scan {
         true
     }
 
-    /// Skips the places before `resume`, to which a fence leads.
+    /// Continues at place `resume`, to which a fence leads.
     pub(crate) fn skip(&mut self, resume: u64) {
         self.next = resume;
         self.asked = self.asked.max(resume);

@@ -1,15 +1,15 @@
 //! Segments: the objects of the log.
 //!
 //! ```text
-//!   header  stamp │ its length 4 │ block size 4 │ data blocks 4 │ durable 8 │ resume 8
+//!   header  stamp │ header length 4 │ block size 4 │ data blocks 4 │ durable 8 │ resume 8
 //!           │ writer's name
 //!           │ records: 4, then each: first block 8, blocks 4, kind 4 │ checksum 4
 //!   data    a block │ its checksum 4 │ a block │ its checksum 4 │ …
 //! ```
 //!
-//! The records are in the order of the writes. The checksum of a block follows it, so one GET
-//! brings both ([`crate::block`]). A *fence* is a segment without records: its writer has taken the
-//! image over, and the log continues at `resume`.
+//! The records are in the order of the changes. The checksum of a block follows the block, so one
+//! GET brings both ([`crate::block`]). A *fence* is a segment without records, whose `resume` is
+//! not 0: the fence's writer has taken the image over, and the log continues at `resume`.
 
 use crate::geometry::Geometry;
 use crate::stamp::{ImageId, Kind, Nonce, STAMP_BYTES, Stamp};
@@ -23,11 +23,12 @@ const RECORD_BYTES: usize = 16;
 /// The longest name of the writer in a fence, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// The longest header, in bytes: a reader of the log requests this much of each segment.
+/// The longest header, in bytes. A reader of the log requests this many bytes of a segment.
 pub const HEADER_BYTES_MAX: usize = STAMP_BYTES + 64 + NAME_BYTES_MAX + RECORDS_MAX * RECORD_BYTES;
 
-/// How many segments may be in flight, counted from the first that is not durable. The next writer
-/// skips as many places of the log, so a change of this number is another version of the format.
+/// The number of places of the log, from the first segment that is not durable on, at which a
+/// writer may have segments in flight. The next writer's log continues as many places behind its
+/// fence, so a change of this number is another version of the format.
 pub const WINDOW: u64 = 16;
 
 /// The kind of a change of blocks.
@@ -75,7 +76,7 @@ pub struct Header {
     pub writer: Nonce,
     /// The place in the log.
     pub sequence: u64,
-    /// All segments before this place of the log were durable when this one was made.
+    /// All segments before this place of the log were durable when the writer made this segment.
     pub durable: u64,
     /// The content.
     pub content: Content,
@@ -111,8 +112,8 @@ impl Header {
         bytes
     }
 
-    /// Returns `true` for a fence that leads beyond place `end`: a log known to reach `end`
-    /// contains no such fence.
+    /// Returns `true` for a fence that lies before place `end` and leads beyond it. A log that is
+    /// known to reach `end` contains no such fence.
     pub fn leads_over(&self, end: u64) -> bool {
         let resume = match self.content {
             Content::Fence { resume, .. } => resume,
@@ -121,14 +122,15 @@ impl Header {
         self.sequence < end && end < resume
     }
 
-    /// Returns `true` if this segment, which lies behind `place`, shows that the segment there was
-    /// durable: the writer knew it, or it would have had too many segments in flight.
+    /// Returns `true` if this segment, which lies behind `place`, shows that the segment at `place`
+    /// was durable: this segment says so, or is so far behind `place` that its writer could not
+    /// have both in flight.
     pub fn proves(&self, place: u64) -> bool {
         self.durable > place || self.sequence >= place.saturating_add(WINDOW)
     }
 
-    /// Parses the header of an object of `object_bytes`, which begins with `front`. Also returns
-    /// the length of the header, behind which the data begins.
+    /// Parses the header of an object that has `object_bytes` bytes and begins with `front`. Also
+    /// returns the length of the header, behind which the data begins.
     ///
     /// # Errors
     /// The object is not a whole segment of an image with this geometry.

@@ -30,19 +30,19 @@ use closing::Closing;
 use reading::Read;
 use shrinking::Shrink;
 
-/// How long a proof that the writer has the image holds.
+/// The time for which a proof that the writer has the image holds.
 pub const PROOF_NS: u64 = 60_000_000_000;
 
-/// The longest time that a flush waits for other flushes. A flush waits only while there are fewer
-/// flushes than when the last PUT ended; the flushes that the PUT completed count as well. Clients
-/// that each wait for their flush come back one by one: without this pause the first would get a
-/// PUT of its own, and the others would wait for two.
+/// The longest time that a flush waits for other flushes. A flush waits only while fewer flushes
+/// wait than when the last PUT completed flushes; the flushes that this PUT completed count as
+/// well. Clients that each wait for their flush send the next one shortly after each other. Without
+/// this pause the first of these flushes would get a PUT of its own, and the others would wait for
+/// two PUTs.
 const GATHER_NS: u64 = 500_000;
 
-/// The reason why a writer ends when its objects are gone.
+/// The reason why a writer ends when its objects are missing.
 const VANISHED: &str = "an object is missing from the store: see nowait image check";
 
-/// An image that the writer has.
 #[derive(Debug)]
 pub(crate) struct Serving {
     settings: Settings,
@@ -53,12 +53,13 @@ pub(crate) struct Serving {
     /// The place of this writer's first segment in the log.
     first: u64,
     tail: Tail,
-    /// Flushes: the place before which all segments must be durable, and the time of the request.
+    /// Flushes that wait, each with the place before which all segments must be durable, and the
+    /// time when it came.
     flushes: VecDeque<(u64, u64, RequestId)>,
     /// A flush has ended that covers all segments before this place of the log.
     promised: u64,
-    /// The number of flushes when the last PUT ended, including the flushes that the PUT completed;
-    /// and the time of its end.
+    /// The number of flushes when flushes last ended, including those that ended, and the time when
+    /// they ended.
     crowd: usize,
     served_ns: u64,
     /// Changes that wait for memory, or until the image has become smaller, in their order.
@@ -66,16 +67,16 @@ pub(crate) struct Serving {
     shrink: Option<Shrink>,
     reads: BTreeMap<u64, Read>,
     reads_begun: u64,
-    /// Reads that only wait for a proof that the writer still has the image.
+    /// Reads that have their data, and wait for a proof that the writer still has the image.
     unproven: Vec<(RequestId, Vec<u8>)>,
     is_proving: bool,
-    /// The time of the last request that proved that the writer has the image.
+    /// The time when the last operation was sent that proved that the writer has the image.
     proof_ns: u64,
-    /// The place before which all segments were durable when the current proof began; and the place
-    /// before which this writer may put segments without a newer proof.
+    /// The place before which all segments were durable when the current proof began.
     durable_then: u64,
+    /// The place before which this writer may put segments without a newer proof.
     proven_until: u64,
-    /// Before this time an earlier writer may not know that it was replaced.
+    /// Before this time an earlier writer may not have noticed that it was replaced.
     alone_ns: u64,
     closing: Option<Closing>,
     publication: Publication,
@@ -160,7 +161,7 @@ impl Serving {
         self.go_on(out);
     }
 
-    /// Returns the blocks of a request, if it is valid.
+    /// Returns the blocks of a request; `None` if the request is not valid.
     fn judge_request(&self, request: &Request) -> Option<Range<u64>> {
         let (offset, len) = match request {
             Request::Read { offset, len }
@@ -210,7 +211,7 @@ impl Serving {
         }
     }
 
-    /// Zeroes the blocks of a range that are not zeroes yet.
+    /// Zeroes the blocks of a range, unless all of them are zeroes already.
     fn discard(&mut self, mut blocks: Range<u64>, out: &mut Outbox) {
         while !self.map.extents().is_empty_in(blocks.clone()) {
             self.make_room();
@@ -229,17 +230,18 @@ impl Serving {
 
     fn flush(&mut self, id: RequestId, out: &mut Outbox) {
         let end = self.tail.next() + u64::from(!self.tail.open_is_empty());
-        // Request the proof now, so that it arrives about when the segment is put.
+        // `is_proven` requests a proof now, so that it arrives about when the segment is put.
         let is_kept = end <= self.promised || (self.is_proven(out) && end <= self.tail.durable());
         if !is_kept {
             return self.flushes.push_back((end, out.now_ns, id));
         }
-        // This flush ends at once, so it does not count among those that wait together.
+        // This flush ends at once, so it does not count for `crowd`.
         self.promised = self.promised.max(end);
         out.end(id, Ok(Vec::new()));
     }
 
-    /// Seals the open segment. A checkpoint may begin only between two segments.
+    /// Seals the open segment, and begins a checkpoint if one is due: it may begin only between two
+    /// segments.
     fn seal(&mut self) {
         let bytes = self.tail.seal(&mut self.map);
         self.publication.count(bytes);
@@ -248,8 +250,8 @@ impl Serving {
         self.publication.begin(&self.settings, &self.head, &self.map, position);
     }
 
-    /// Does everything that is possible without another answer of the store: ends flushes, takes
-    /// parked changes, sends segments, collects, and continues checkpoints and the close.
+    /// Does everything that is possible without another answer of the store: ends flushes, sends
+    /// segments, makes parked changes, moves blocks, and continues checkpoints and the close.
     pub(crate) fn go_on(&mut self, out: &mut Outbox) {
         self.end_flushes(out);
         loop {
@@ -271,7 +273,7 @@ impl Serving {
             let Some((id, request)) = self.parked.pop_front() else { break };
             match self.judge_request(&request) {
                 Some(blocks) => self.change(id, request, blocks, out),
-                // The image has become smaller since the request came.
+                // The image has become smaller since this request came.
                 None => out.end(id, Err(Failure::Invalid)),
             }
         }
@@ -299,8 +301,8 @@ impl Serving {
         }
     }
 
-    /// Returns `true` if it is time to seal the open segment. One PUT serves all flushes that came
-    /// during the previous PUT, or soon after it.
+    /// Returns `true` if it is time to seal the open segment. Flushes that come during a PUT, or
+    /// soon after it, share the next PUT.
     fn is_seal_due(&self, now_ns: u64) -> bool {
         let is_wanted = !self.parked.is_empty()
             || self.closing.is_some()
@@ -310,7 +312,8 @@ impl Serving {
         !self.tail.open_is_empty() && ((is_wanted && is_idle) || is_old)
     }
 
-    /// Returns when to seal the open segment for a flush, once the previous segment is durable.
+    /// Returns when to seal the open segment for a flush, once all sealed segments are durable;
+    /// `None` if no flush needs the open segment.
     fn gathered_ns(&self) -> Option<u64> {
         let next = self.tail.next();
         let first = self.flushes.partition_point(|(end, ..)| *end <= next);
@@ -319,12 +322,13 @@ impl Serving {
         Some(came_ns.max(&self.served_ns) + wait_ns)
     }
 
-    /// Returns when to seal the open segment without a flush.
+    /// Returns when to seal the open segment even if no flush needs it; `None` while it is empty or
+    /// another segment is sealed.
     fn seal_ns(&self) -> Option<u64> {
         self.tail.open_since_ns().map(|since_ns| since_ns + self.settings.linger_ns)
     }
 
-    /// Returns when to call [`Serving::go_on`], if nothing else happens before.
+    /// Returns when to call [`Serving::go_on`] if nothing else happens before; `None`: never.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         let gathered_ns = self.gathered_ns().filter(|_| self.tail.nothing_is_sealed());
         self.seal_ns().into_iter().chain(gathered_ns).min()
@@ -373,7 +377,8 @@ impl Serving {
         match (errand.purpose, answer) {
             (Purpose::PutSegment(sequence), Answer::Put(_)) => self.segment_is_put(sequence),
             (Purpose::PutSegment(sequence), Answer::Refused) => {
-                // An earlier PUT had succeeded, or another writer's segment is at this place.
+                // An earlier try of this PUT had succeeded, or another writer's segment is at this
+                // place.
                 if mistake::makes(Mistake::TrustRefusal) {
                     self.segment_is_put(sequence);
                 } else {
@@ -434,7 +439,8 @@ impl Serving {
         Ok(())
     }
 
-    /// Continues with the first bytes of the existing object, after the store has refused a PUT.
+    /// Continues with the first bytes of an existing object, after the store has refused the PUT of
+    /// this object.
     fn look(&mut self, errand: Errand<Purpose>, bytes: &[u8], out: &mut Outbox) {
         let number = match errand.purpose {
             Purpose::LookAtSegment(sequence) => Some(sequence),
@@ -501,12 +507,13 @@ impl Serving {
                 self.note_proof(errand.sent_ns, 0);
                 self.lose(read, sequence, out);
             }
-            // The last PUT had succeeded; the head may have been edited since.
+            // The last PUT had succeeded, though the head may have been edited since.
             Purpose::LookAtHead if head.is_closed => return Err(self.closed(out)),
             Purpose::LookAtHead if self.publication.checkpoint() == Some(head.checkpoint) => {
                 self.head_is_put(head, tag, out);
             }
-            // The head was edited: the next PUT adds the checkpoint to the edited head.
+            // The head was edited: the next PUT is of the edited head, with the checkpoint or with
+            // the end of the log.
             Purpose::LookAtHead => {
                 self.tag = tag;
                 if !mistake::makes(Mistake::OverwriteEdits) {

@@ -1,4 +1,4 @@
-//! The settings of a writer for its image, and the image's share of its store.
+//! The settings of a writer for its image, and the space that the image takes in its store.
 
 use crate::cipher::ImageKey;
 use crate::head::Writer;
@@ -10,20 +10,22 @@ pub struct Settings {
     pub writer: Writer,
     /// The key of an encrypted image.
     pub key: Option<ImageKey>,
-    /// The most bytes of writes in memory that are not durable; a single write may have more.
+    /// The most bytes of writes in memory that are not durable: a write that would exceed them
+    /// waits. A single write may have more.
     pub buffer_bytes: usize,
-    /// The most blocks of data in a segment, within [`crate::geometry::DATA_BYTES_MAX`].
+    /// The most blocks of data in a segment; [`crate::geometry::DATA_BYTES_MAX`] limits them, too.
     pub segment_blocks: u32,
-    /// Without a flush, a segment is put this long after its first write, or later, once the
-    /// segments before it are durable.
+    /// The time after the first write of a segment at which the writer puts the segment even if no
+    /// flush needs it and it is not full; later if earlier segments are not durable then.
     pub linger_ns: u64,
-    /// A checkpoint is made after this many bytes of segments were put, or lost their last live
-    /// block; after 24 times the map's bytes if that is more.
+    /// The writer makes a checkpoint after it has made segments of this many bytes, or after
+    /// segments with this many bytes of data have lost their last live block; after 24 times the
+    /// map's bytes if that is more.
     pub checkpoint_bytes: u64,
-    /// A checkpoint is made after this many segments.
+    /// The writer also makes a checkpoint after this many segments.
     pub checkpoint_segments: u64,
-    /// When more than this percentage of the blocks in segments is overwritten, the collector moves
-    /// the live blocks of the emptiest segments. 100 turns it off.
+    /// When more than this percentage of the blocks in segments is not live, the collector moves
+    /// the live blocks of the emptiest segments. 100 turns the collector off.
     pub garbage_percent: u32,
 }
 
@@ -46,9 +48,9 @@ impl Settings {
 /// The space of a store that an image takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// The bytes of blocks that the image has: all others are zeroes.
+    /// The bytes of the image's blocks that segments store: all other blocks are zeroes.
     pub live_bytes: u64,
-    /// The bytes of blocks in segments with a live block; other segments only wait for deletion.
+    /// The bytes of all blocks in segments with a live block.
     pub held_bytes: u64,
 }
 

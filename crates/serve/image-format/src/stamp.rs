@@ -1,4 +1,4 @@
-//! The first bytes of each object: its kind, and the writer that put it.
+//! The first bytes of each object: its kind, and the writer that put the object.
 //!
 //! ```text
 //!   magic 8 │ version 2 │ kind 2 │ flags 4 │ image 16 │ epoch 8 │ number 8 │ writer 16
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The only flag, 1, says that the blocks of the image are encrypted; only heads and segments have
-//! it. A version that does not know a flag refuses the object.
+//! it. A version of nowait that does not know a flag refuses the object.
 //!
 //! The stamp has its own checksum, so a writer whose PUT was refused reads only the stamp of the
 //! existing object to learn whether the object is its own.
@@ -20,11 +20,11 @@ const MAGIC: &[u8; 8] = b"nowaitim";
 const VERSION: u16 = 4;
 const ENCRYPTED: u32 = 1;
 
-/// The random number of an image, which tells its objects from those of other images.
+/// The random number of an image, by which its objects differ from the objects of other images.
 pub type ImageId = [u8; 16];
 
-/// The random number of a writer, which no other writer has. An epoch tells writers apart only as
-/// long as no older head is put back.
+/// The random number of a writer, which no other writer has. After an older head was restored, two
+/// writers may have the same epoch, but not the same number.
 pub type Nonce = [u8; 16];
 
 /// The kind of an object.
@@ -33,9 +33,9 @@ pub type Nonce = [u8; 16];
 pub enum Kind {
     /// The head of an image.
     Head = 1,
-    /// A segment of its log.
+    /// A segment of the log.
     Segment = 2,
-    /// A part of a checkpoint of its map.
+    /// A part of a checkpoint.
     Part = 3,
 }
 
@@ -44,7 +44,7 @@ pub enum Kind {
 pub struct Stamp {
     /// The kind of the object.
     pub kind: Kind,
-    /// The blocks of the image are encrypted. Parts of a checkpoint do not have this flag.
+    /// `true`: the blocks of the image are encrypted. Parts of a checkpoint have `false`.
     pub is_encrypted: bool,
     /// The image that the object belongs to.
     pub image: ImageId,
@@ -57,7 +57,7 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Writes the stamp at the beginning of an object.
+    /// Appends the stamp, with which an object begins.
     pub(crate) fn put(&self, bytes: &mut Vec<u8>) {
         let mut stamp = Vec::with_capacity(STAMP_BYTES);
         stamp.extend(MAGIC);

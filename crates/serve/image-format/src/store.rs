@@ -25,9 +25,9 @@ pub enum Key {
 }
 
 impl Key {
-    /// Returns the name of the object, relative to the path of its image. It contains the image's
-    /// number, so operations of a removed image that are still in flight cannot touch the next
-    /// image at that path. Only the head has the same name for all images.
+    /// Returns the name of the object, relative to the path of its image. Except for the head, the
+    /// name contains digits of the image's number. So late operations on segments and parts of a
+    /// removed image cannot touch objects of the next image at that path.
     pub fn name(self, image: ImageId) -> String {
         let image = format!("{:032x}", u128::from_be_bytes(image));
         let image = &image[..NAME_DIGITS];
@@ -41,7 +41,8 @@ impl Key {
         }
     }
 
-    /// Returns the place in the log of the segment that is called `name` in an image.
+    /// Returns the place in the log of the segment that is called `name` in an image; `None` if
+    /// this is no name of a segment of that image.
     pub fn segment_of(name: &str, image: ImageId) -> Option<u64> {
         let (_, sequence) = name.strip_prefix("log/")?.split_once('-')?;
         let sequence = sequence.parse().ok()?;
@@ -49,8 +50,8 @@ impl Key {
     }
 }
 
-/// The digits of an image's number in the names of its objects: half of the number suffices to tell
-/// apart images that have the same path one after the other.
+/// The number of hexadecimal digits of an image's number in the names of its objects. Half of the
+/// number is enough to distinguish images that have the same path one after the other.
 const NAME_DIGITS: usize = 16;
 
 impl fmt::Display for Key {
@@ -75,7 +76,7 @@ pub struct Ticket(pub(crate) u64);
 /// An operation of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Puts an object if none exists.
+    /// Puts an object if none with this key exists.
     PutIfAbsent {
         /// The image of the object.
         image: ImageId,
@@ -93,9 +94,11 @@ pub enum Operation {
         /// The tag of the previous head.
         tag: Tag,
     },
-    /// Gets bytes of an object; of a shorter object, only those that exist.
+    /// Gets a range of bytes of an object; if the object is shorter, the bytes of the range that
+    /// exist.
     Get {
-        /// The path in the store of the image that the object belongs to, if that is another image.
+        /// The path in the store of the image that the object belongs to, if this is a base of the
+        /// image that is served.
         of: Option<Arc<str>>,
         /// The number of the image that the object belongs to.
         image: ImageId,
@@ -103,7 +106,7 @@ pub enum Operation {
         key: Key,
         /// The range of bytes.
         range: Range<u64>,
-        /// The bytes are data of a segment.
+        /// `Some`: the bytes are data of a segment.
         data: Option<Data>,
     },
     /// Lists segments of an image.
@@ -122,22 +125,23 @@ pub enum Operation {
     },
 }
 
-/// Marks data of a segment. The data never changes, so a cache may answer. The caller uses only the
-/// bytes of an answer to this operation, and not the tag.
+/// Marks a GET of a segment's data. The data never changes, so a cache may answer. The state
+/// machine uses only the bytes of the answer, and not the tag or the length of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// The previous answer looked damaged: the store itself must answer.
+    /// `true`: the previous answer looked damaged, or the object was missing, so the store itself
+    /// must answer.
     pub anew: bool,
 }
 
-/// An answer of the store. The caller limits the time of each operation, and each has one answer.
-/// If none comes in time, the answer is [`Answer::Failed`], even if the operation still happens
-/// later.
+/// The answer to an operation. The program that carries out the operations gives one answer to each
+/// of them. If the store does not answer in time, the program gives the answer [`Answer::Failed`],
+/// even if the store may carry out the operation later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The object was put, and has this tag.
+    /// The store has put the object, which has this tag.
     Put(Tag),
-    /// The condition of the PUT is not met.
+    /// The store has not put the object, because the condition of the PUT is not met.
     Refused,
     /// The bytes of the object.
     Got {
@@ -160,7 +164,7 @@ pub enum Answer {
     Failed,
 }
 
-/// Counts of the operations so far.
+/// Counts of the operations of a state machine so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Costs {
     /// PUTs.
@@ -175,7 +179,7 @@ pub struct Costs {
     pub lists: u64,
     /// DELETEs.
     pub deletes: u64,
-    /// Segments whose live blocks were all moved, so that they can be deleted.
+    /// Segments whose collection has ended: all their live blocks were moved or replaced.
     pub segments_collected: u64,
     /// The bytes of moved blocks, which are part of the bytes of the PUTs.
     pub bytes_moved: u64,

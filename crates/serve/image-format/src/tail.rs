@@ -1,4 +1,5 @@
-//! The segments that are not durable yet: the open one, which takes writes, and sealed ones.
+//! The segments that are not durable: the open segment, which takes changes, and sealed segments,
+//! which do not change any more.
 
 use crate::Extent;
 use crate::block::BlockCodec;
@@ -13,18 +14,16 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The segment that takes writes.
 #[derive(Debug, Default)]
 struct Open {
     records: Vec<Record>,
     /// The image block of each data block.
     blocks: Vec<u64>,
     data: Vec<u8>,
-    /// The time of the first write.
+    /// The time of the first change.
     since_ns: u64,
 }
 
-/// A segment that no longer changes.
 #[derive(Debug)]
 struct Sealed {
     body: Arc<Vec<u8>>,
@@ -33,7 +32,6 @@ struct Sealed {
     is_put: bool,
 }
 
-/// The segments of an image that are not durable.
 #[derive(Debug)]
 pub(crate) struct Tail {
     image: ImageId,
@@ -51,7 +49,7 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// Begins a tail whose first segment gets the place `next`.
+    /// Makes a tail whose first segment gets the place `next`.
     pub(crate) fn new(head: &Head, cipher: Option<Cipher>, blocks_max: u32, next: u64) -> Tail {
         let Head { image, epoch, geometry, .. } = *head;
         let writer = head.writer.nonce;
@@ -76,12 +74,12 @@ impl Tail {
         self.next
     }
 
-    /// Returns the first place whose segment is not durable.
+    /// Returns the place of the first segment that is not durable, sealed or open.
     pub(crate) fn durable(&self) -> u64 {
         self.sealed.first_key_value().map_or(self.next, |(sequence, _)| *sequence)
     }
 
-    /// Returns the bytes of the open segment's data and of the sealed segments.
+    /// Returns the number of bytes of the open segment's data and of the sealed segments.
     pub(crate) fn bytes(&self) -> usize {
         self.open.data.len() + self.sealed_bytes
     }
@@ -90,12 +88,11 @@ impl Tail {
         self.open.records.is_empty()
     }
 
-    /// Returns `true` if no further write fits into the open segment.
+    /// Returns `true` if the open segment has room for no further change.
     pub(crate) fn open_is_full(&self) -> bool {
         self.open.blocks.len() >= self.blocks_max || self.open.records.len() >= RECORDS_MAX
     }
 
-    /// Returns the number of data blocks in the open segment.
     pub(crate) fn open_blocks(&self) -> usize {
         self.open.blocks.len()
     }
@@ -108,7 +105,8 @@ impl Tail {
         }
     }
 
-    /// Returns the time of the open segment's first write, if it has one and no segment is sealed.
+    /// Returns the time of the open segment's first change; `None` if the open segment is empty or
+    /// another segment is sealed.
     pub(crate) fn open_since_ns(&self) -> Option<u64> {
         (!self.open_is_empty() && self.sealed.is_empty()).then_some(self.open.since_ns)
     }
@@ -120,7 +118,7 @@ impl Tail {
     /// Writes a block into the open segment, which is not full.
     pub(crate) fn write(&mut self, map: &mut Map, block: u64, data: &[u8], now_ns: u64) {
         let size = self.geometry.block_bytes as usize;
-        // The segment is put as a whole, so the later of two writes of a block suffices.
+        // The store gets the segment as a whole, so the later of two writes of a block is enough.
         if let Some((_, index)) = map.extents().place(block).filter(|it| it.0 == self.next) {
             if !mistake::makes(Mistake::KeepFirst) {
                 let at = index as usize * size;
@@ -159,7 +157,7 @@ impl Tail {
     }
 
     /// Seals the open segment, which is not empty, and opens the next one. Returns the length of
-    /// the sealed one in bytes.
+    /// the sealed segment in bytes.
     pub(crate) fn seal(&mut self, map: &mut Map) -> usize {
         let Open { records, blocks, data, .. } = core::mem::take(&mut self.open);
         let (image, epoch, writer, sequence) = (self.image, self.epoch, self.writer, self.next);
@@ -182,7 +180,7 @@ impl Tail {
         bytes
     }
 
-    /// Leaves a place of the log without a segment, while no segment is open; returns the place.
+    /// Leaves the place of the open segment, which is empty, without a segment. Returns this place.
     pub(crate) fn leave_out(&mut self) -> u64 {
         self.next += 1;
         self.next - 1
@@ -192,13 +190,13 @@ impl Tail {
         BlockCodec { cipher: self.cipher.as_ref(), image: self.image, sequence }
     }
 
-    /// Returns the place of the next segment to put, if it may be put now.
+    /// Returns the place of the first segment that was not sent, if it is within the window.
     pub(crate) fn unsent(&self) -> Option<u64> {
         let mut near = self.sealed.range(..self.durable() + WINDOW);
         near.find(|(_, sealed)| !sealed.is_sent).map(|(sequence, _)| *sequence)
     }
 
-    /// Returns the next segment to put, if one may be put now.
+    /// Marks the segment of [`Tail::unsent`] as sent, and returns its place and bytes.
     pub(crate) fn take_unsent(&mut self) -> Option<(u64, Arc<Vec<u8>>)> {
         let end = self.durable() + WINDOW;
         let mut unsent = self.sealed.range_mut(..end).filter(|(_, sealed)| !sealed.is_sent);
@@ -207,7 +205,8 @@ impl Tail {
         Some((*sequence, Arc::clone(&sealed.body)))
     }
 
-    /// Marks a segment as put, and drops the segments that are durable now.
+    /// Marks a segment as put, and drops the segments that are durable now: a segment is durable
+    /// when it and all earlier ones are put.
     pub(crate) fn put(&mut self, sequence: u64) {
         if let Some(sealed) = self.sealed.get_mut(&sequence) {
             sealed.is_put = true;
@@ -220,8 +219,8 @@ impl Tail {
         }
     }
 
-    /// Copies block `index` of a segment's data, which is `block` of the image; returns `false` if
-    /// it is not in memory.
+    /// Copies block `index` of a segment's data, which is `block` of the image. Returns `false` if
+    /// the block is not in memory.
     pub(crate) fn copy(&self, (sequence, index): (u64, u32), block: u64, to: &mut [u8]) -> bool {
         let (size, index) = (self.geometry.block_bytes as usize, index as usize);
         let data = if sequence == self.next {

@@ -82,7 +82,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Reads a string of at most `len_max` bytes, which follows its length.
+    /// Reads the length of a string, and then the string of at most `len_max` bytes.
     pub(crate) fn text(&mut self, len_max: usize) -> Result<String, Damage> {
         let len = usize::from(self.u16()?);
         if len > len_max {
@@ -93,8 +93,8 @@ impl<'a> Fields<'a> {
         Ok(text.to_owned())
     }
 
-    /// Reads the number of entries that follow, each of at least `each_bytes`, and checks that so
-    /// many bytes exist.
+    /// Reads the number of entries that follow, and checks that there are enough bytes for them;
+    /// each entry has at least `each_bytes`.
     pub(crate) fn count(&mut self, each_bytes: usize) -> Result<usize, Damage> {
         let count = self.u32()? as usize;
         match count.checked_mul(each_bytes).is_some_and(|bytes| bytes <= self.rest.len()) {
@@ -109,7 +109,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Appends a string behind its length; cuts a string that is longer than `len_max`.
+/// Appends the length of a string and the string; cuts a string that is longer than `len_max`.
 pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str, len_max: usize) {
     let text = &text[..text.floor_char_boundary(len_max)];
     bytes.extend((text.len() as u16).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Collection on a store in memory that answers at once: its cost, and that it ends.
+//! Collection on a store in memory that answers at once: the cost of the collection, and its end.
 
 #[path = "support/memory.rs"]
 mod memory;
@@ -6,10 +6,11 @@ mod memory;
 use memory::{BLOCK_BYTES, Memory, image, settings};
 use nowait_image_format::{Image, Request, Settings};
 
-/// The blocks of the image, all of which are written.
+/// The number of blocks of the image; [`full`] writes all of them.
 const BLOCKS: u64 = 16_384;
 
-/// Writes blocks, with a flush every 64; returns the bytes put for each byte written.
+/// Writes `count` blocks, with a flush after every 64. Returns the number of bytes put for each
+/// byte written.
 fn overwrite(image: &mut Image, store: &mut Memory, count: u64, random: &mut u64) -> f64 {
     let before = image.costs();
     for number in 1..=count {
@@ -25,7 +26,7 @@ fn overwrite(image: &mut Image, store: &mut Memory, count: u64, random: &mut u64
     (image.costs().bytes_put - before.bytes_put) as f64 / (count * BLOCK_BYTES) as f64
 }
 
-/// Makes an image all of whose blocks were written, and its store.
+/// Makes an image and its store, and writes all blocks of the image.
 fn full(settings: Settings) -> (Image, Memory) {
     let mut store = Memory::default();
     let mut image = image(&mut store, settings, BLOCKS * BLOCK_BYTES);
@@ -36,7 +37,7 @@ fn full(settings: Settings) -> (Image, Memory) {
     (image, store)
 }
 
-/// Returns settings that make checkpoints as expensive as in a large image.
+/// Returns settings by which checkpoints cost as much as those of a large image.
 fn thrifty(garbage_percent: u32) -> Settings {
     Settings { checkpoint_bytes: 1 << 20, garbage_percent, ..settings() }
 }
@@ -52,7 +53,7 @@ fn random_overwrites_of_an_image_that_fills_70_percent_put_no_more_than_twice_th
     assert!(ratio <= 2.0, "{ratio} bytes put for each that was written");
     assert!(usage.garbage_percent() <= 31, "{usage:?}");
     assert!(costs.segments_collected > 500, "{costs:?}");
-    // Segments that are deleted only after the next checkpoint count too.
+    // These bytes include segments that the writer will delete only after the next checkpoint.
     let most = BLOCKS * BLOCK_BYTES * 2;
     assert!(store.bytes() < most, "{} bytes are in the store", store.bytes());
 }
@@ -86,7 +87,7 @@ fn moved_blocks_are_read_as_they_were_written() {
 #[test]
 fn collection_ends_when_there_is_no_more_garbage_than_is_allowed() {
     let (mut image, mut store) = full(thrifty(30));
-    // Discard the first half of each segment.
+    // Discards the first half of each segment.
     for offset in (0..BLOCKS).step_by(64).map(|block| block * BLOCK_BYTES) {
         store.submit(&mut image, Request::Discard { offset, len: 32 * BLOCK_BYTES });
     }

@@ -1,5 +1,5 @@
-//! Encryption: stored objects reveal nothing of the data, only the key in the right place reads a
-//! block, and another key changes nothing.
+//! Encryption: stored objects contain no data in plain, a block can be read only with its key and
+//! in its place, and a writer with another key changes nothing.
 
 #[path = "support/memory.rs"]
 mod memory;
@@ -31,7 +31,7 @@ fn read(codec: BlockCodec<'_>, stored: &[u8], block: u64) -> Option<Vec<u8>> {
     codec.append(&mut data, stored, block).ok().map(|()| data)
 }
 
-/// Puts a valid checksum of a place behind changed bytes, as an attacker would.
+/// Replaces the checksum of a stored block by a valid one for a place, as an attacker would.
 fn sealed(stored: &mut [u8], block: u64, sequence: u64) {
     let end = stored.len() - 4;
     let place = [block.to_le_bytes(), sequence.to_le_bytes()];
@@ -49,11 +49,12 @@ fn an_encrypted_block_is_read_in_its_place_by_its_key_only() {
     let mut copied = [0; 4096];
     codec_of(9).copy(&mut copied, &stored, 5).expect("that block");
     assert_eq!(copied, [7; 4096]);
-    // Another image, such as a clone; another key; the key of an image with another salt.
+    // None of these can read the block: another image, such as a clone; another key; the same key
+    // with another salt.
     assert_eq!(read(codec(&right, 2, 9), &stored, 5), None);
     assert_eq!(read(codec(&cipher(2, SALT), 1, 9), &stored, 5), None);
     assert_eq!(read(codec(&cipher(1, [6; 16]), 1, 9), &stored, 5), None);
-    // Other places, with valid checksums; some have the same nonce.
+    // Moves the block to other places, with valid checksums. Some of these have the same nonce.
     for (block, sequence) in [(6, 9), (5, 8), (5 + (1 << 32), 9), (5, 9 + (1 << 32))] {
         let mut moved = stored.clone();
         sealed(&mut moved, block, sequence);
@@ -80,8 +81,8 @@ fn a_changed_bit_of_ciphertext_or_tag_is_noticed_though_the_checksum_fits() {
     assert!(read(codec(&right, 1, 9), &stored[..10], 5).is_none());
 }
 
-/// Later versions read the data of this one. Python's hmac and `AESGCMSIV` of its package
-/// cryptography computed the expected values.
+/// Later versions must read the data of this version. The expected values were computed with
+/// Python, by `hmac` and by `AESGCMSIV` of the package `cryptography`.
 #[test]
 fn the_keys_and_the_cipher_are_those_of_this_version() {
     let key = ImageKey::new(std::array::from_fn(|at| at as u8));

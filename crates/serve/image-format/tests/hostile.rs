@@ -1,4 +1,5 @@
-//! A store that answers anything: writers and edits end or continue, and nothing panics.
+//! Writers and editors on a store that gives arbitrary answers: they end or continue, and do not
+//! panic.
 
 #[path = "support/hostile.rs"]
 mod hostile;

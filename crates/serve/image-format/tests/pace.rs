@@ -1,5 +1,5 @@
-//! Writers, editors and next writers beside each other on a store with a delay, and writers that
-//! pause while others continue.
+//! A writer and an editor, or a writer and the next one, at the same time on a store with a delay;
+//! and writers that pause while others continue.
 
 #[path = "support/memory.rs"]
 mod memory;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 const MS: u64 = 1_000_000;
 
-/// Returns the duration of an operation.
+/// Returns the duration of an operation of the simulated store.
 fn took(operation: &Operation) -> u64 {
     match operation {
         Operation::Get { .. } => 15 * MS,
@@ -26,7 +26,7 @@ enum Event {
     Answer(usize, Ticket, Answer),
 }
 
-/// An editor or a next writer beside a writer that flushes without a pause.
+/// An editor or a next writer, which runs at the same time as a writer that flushes repeatedly.
 enum Other {
     Editor(Box<Editor>),
     Next(Box<Image>),
@@ -73,8 +73,8 @@ fn writer(number: u8) -> Writer {
     Writer { nonce: [number; 16], name: format!("writer {number}") }
 }
 
-/// Returns how many milliseconds `other` takes beside a writer whose client pauses for `pause_ns`
-/// between two flushes; `None` if it does not finish.
+/// Returns how many milliseconds `other` takes while a writer serves a client that pauses for
+/// `pause_ns` between two flushes; `None` if `other` does not finish.
 fn beside(mut other: Other, pause_ns: u64) -> Option<u64> {
     const LIMIT_NS: u64 = 60_000 * MS;
     let mut store = Memory::default();
@@ -139,7 +139,8 @@ fn write(block: u64, what: u8, durable: bool) -> Request {
     Request::Write { offset: block * BLOCK_BYTES, data, durable }
 }
 
-/// The next writer has deleted its fence, all its segments are dead, and it has ended.
+/// The first writer continues after the next writer has deleted its fence and has ended. All
+/// segments of the next writer are dead.
 #[test]
 fn a_paused_writer_puts_nothing_into_the_log_of_the_next() {
     let mut store = Memory::default();
@@ -161,7 +162,7 @@ fn a_paused_writer_puts_nothing_into_the_log_of_the_next() {
     store.idle(&mut next);
     drop(next);
     store.now_ns += 1_000 * MS;
-    // The clients of the paused writer write, and neither flush nor read.
+    // The clients of the paused writer write, but do not flush or read.
     for block in 0..40 {
         first.submit(1000 + block, write(100 + block, 66, false), store.now_ns);
         store.serve(&mut first);
@@ -185,7 +186,7 @@ fn the_first_flush_after_a_minute_reads_the_head_during_its_put() {
     assert_eq!(std::iter::from_fn(|| image.pop_operation()).count(), 2);
 }
 
-/// A list made while segments are put has some of them.
+/// If a writer puts segments while the store makes a list, the list may have only some of them.
 #[test]
 fn a_list_made_during_puts_is_no_loss() {
     let mut store = Memory::default();

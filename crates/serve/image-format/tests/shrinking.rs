@@ -1,4 +1,5 @@
-//! Images that become smaller on a store without errors, and writers that are killed meanwhile.
+//! Images that become smaller on a store without errors, and writers that are killed while they
+//! make an image smaller.
 
 #[path = "support/memory.rs"]
 mod memory;
@@ -12,7 +13,7 @@ const BLOCKS: u64 = 64;
 const LEFT: u64 = 10;
 const SMALLER: Request = Request::Shrink { size_bytes: LEFT * BLOCK_BYTES };
 
-/// Carries out a request that ends at once on a store that answers.
+/// Carries out a request that needs no passing of time, and returns its result.
 fn asked(store: &mut Memory, image: &mut Image, request: Request) -> Result<Vec<u8>, Failure> {
     image.submit(u64::MAX, request, store.now_ns);
     store.serve(image);
@@ -31,8 +32,8 @@ fn write(block: u64, byte: u8, durable: bool) -> Request {
     Request::Write { offset: block * BLOCK_BYTES, data, durable }
 }
 
-/// Makes an image each of whose blocks has its number; each segment has blocks of both ends of the
-/// image.
+/// Makes an image in which each byte of a block is the block's number plus one. Each segment has
+/// blocks of both halves of the image.
 fn full(store: &mut Memory, settings: Settings) -> Image {
     let settings = Settings { segment_blocks: 4, ..settings };
     let mut image = image(store, settings, BLOCKS * BLOCK_BYTES);
@@ -153,7 +154,7 @@ fn an_earlier_snapshot_keeps_cut_blocks_and_a_later_one_does_not() {
     assert!(store.bytes() >= whole);
     let gone = store.head().snapshot("before").into_iter().cloned().collect();
     store.edit(Edit::Remove(gone)).expect("it goes");
-    // The next checkpoint deletes the segments of the cut blocks.
+    // After the next checkpoint the writer deletes the segments of the cut blocks.
     asked(&mut store, &mut image, SMALLER).expect("it is made again");
     assert!(store.bytes() < whole * LEFT / BLOCKS * 3, "{} of {whole}", store.bytes());
     assert_eq!(image.deletions(), 0);
@@ -201,7 +202,8 @@ fn changes_that_wait_are_carried_out_in_their_order_or_end_as_invalid() {
     assert!(read(&mut store, &mut image, 0, 1).iter().all(|byte| *byte == 10));
 }
 
-/// The next writer finds the place left out, and only segments that were in flight behind it.
+/// Until the head with the smaller size is put, the writer puts no segment behind the place that it
+/// leaves out: the next writer would take this place for the end of the log.
 #[test]
 fn nothing_is_put_behind_the_place_that_is_left_out_before_the_head() {
     let mut store = Memory::default();
@@ -217,7 +219,7 @@ fn nothing_is_put_behind_the_place_that_is_left_out_before_the_head() {
     image.submit(3, beyond, store.now_ns);
     assert_eq!(image.pop_end().map(|end| (end.id, end.result)), Some((3, Err(Failure::Invalid))));
     let mut head = None;
-    // This time is enough for the PUT of a segment that no flush needs.
+    // After this time a writer puts even a segment that no flush needs.
     for now_ns in [0, 5_000_000_000, 10_000_000_000] {
         image.turn(now_ns);
         while let Some((ticket, operation)) = image.pop_operation() {

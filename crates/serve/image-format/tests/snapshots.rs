@@ -1,5 +1,5 @@
-//! Snapshots on a store without errors: they keep objects, which are deleted when the snapshots are
-//! removed.
+//! Snapshots on a store without errors: they keep objects. After the removal of the snapshots the
+//! writer deletes these objects.
 
 #[path = "support/memory.rs"]
 mod memory;
@@ -23,12 +23,13 @@ fn write_all(store: &mut Memory, image: &mut Image, round: u8) {
     store.idle(image);
 }
 
-/// Returns the removal of an existing snapshot.
+/// Returns an edit that removes the snapshot `name`.
 fn kept(store: &Memory, name: &str) -> Edit {
     Edit::Remove(store.head().snapshot(name).into_iter().cloned().collect())
 }
 
-/// Makes an image with a checkpoint after every 64 KiB of segments of 64 KiB.
+/// Makes an image with at most 64 KiB of data in a segment, and a checkpoint after every 64 KiB of
+/// segments.
 fn small(store: &mut Memory) -> Image {
     let settings = Settings { segment_blocks: 16, checkpoint_bytes: 1 << 16, ..settings() };
     image(store, settings, BLOCKS * BLOCK_BYTES)
@@ -45,14 +46,15 @@ fn a_snapshot_keeps_overwritten_blocks_until_it_is_removed() {
     for round in 3..6 {
         write_all(&mut store, &mut image, round);
     }
-    // The snapshot adds the bytes of all blocks once, however often they were overwritten since.
+    // The snapshot adds the bytes of all blocks about once, although clients have overwritten the
+    // blocks several times since.
     let with_one = store.bytes();
     assert!(with_one > alone + alone * 8 / 10 && with_one < alone + alone * 13 / 10);
     store.edit(Edit::Snapshot(String::from("two"))).expect("a snapshot");
     write_all(&mut store, &mut image, 6);
     assert!(store.bytes() > with_one + alone * 8 / 10);
-    // Only the first snapshot goes: segments that only it needs are deleted, though the second one
-    // exists.
+    // The test removes the first snapshot: the writer deletes the segments that only this snapshot
+    // needs, although the second snapshot exists.
     let gone = kept(&store, "one");
     store.edit(gone).expect("it is there");
     write_all(&mut store, &mut image, 7);
@@ -71,8 +73,8 @@ fn a_snapshot_of_an_image_at_rest_is_a_few_gets_and_one_put() {
     let mut image = small(&mut store);
     write_all(&mut store, &mut image, 1);
     let costs = store.edit(Edit::Snapshot(String::from("s"))).expect("a snapshot");
-    // GETs of the head; of the places of the log from the checkpoint on, in one round trip; and of
-    // the first place behind its end again.
+    // GETs of the head; of the places of the log from the checkpoint on; and again of a place at
+    // the log's end.
     assert_eq!(
         (costs.puts, costs.gets <= 1 + 17 + 4 + 1, costs.deletes),
         (1, true, 0),
@@ -169,7 +171,7 @@ fn a_head_with_as_many_clones_as_it_may_have_has_room_for_its_writers() {
     assert!(bytes <= EDITED_BYTES_MAX && bytes > EDITED_BYTES_MAX - 1100);
     const { assert!(HEAD_BYTES_MAX - EDITED_BYTES_MAX >= 255 + 24 * RETIRED_MAX) };
     write_all(&mut store, &mut image, 1);
-    // Edits that make the head shorter are not refused.
+    // An edit that makes the head shorter is possible.
     store.edit(Edit::Release([0; 16])).expect("one goes");
 }
 

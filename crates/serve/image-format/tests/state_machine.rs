@@ -8,7 +8,7 @@ use nowait_image_format::{
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Makes an image and serves it; returns its head too.
+/// Makes an image and serves it. Also returns the bytes of its head.
 fn image(size_bytes: u64) -> (Image, Vec<u8>) {
     let writer = Writer { nonce: [1; 16], name: String::from("a writer") };
     let geometry = Geometry::checked(4096, size_bytes).expect("an image");
@@ -49,14 +49,14 @@ fn flushes_that_come_meanwhile_share_the_next_put() {
     assert_eq!(operations(&mut image), []);
     put(&mut image, first[0].0, 3);
     assert_eq!(ends(&mut image), [1]);
-    // The client of the first flush may come back.
+    // The next PUT waits a moment, because the client of the first flush may send another one.
     assert_eq!(operations(&mut image), []);
     image.submit(18, write(18 * 4096, true), 4);
     let second = operations(&mut image);
     assert_eq!(second.len(), 1);
     put(&mut image, second[0].0, 5);
     assert_eq!(ends(&mut image), (2..19).collect::<Vec<_>>());
-    // One client comes back, the others do not.
+    // One client sends another flush, the others do not.
     image.submit(19, write(19 * 4096, true), 6);
     assert_eq!((operations(&mut image), image.next_ns()), (vec![], Some(500_006)));
     image.turn(500_006);
@@ -64,7 +64,7 @@ fn flushes_that_come_meanwhile_share_the_next_put() {
     assert_eq!(third.len(), 1);
     put(&mut image, third[0].0, 600_000);
     assert_eq!(ends(&mut image), [19]);
-    // The client's flush is the only one now, and waits for no other.
+    // At the end of the last PUT this client's flush was the only one, so it waits for no other.
     image.submit(20, write(20 * 4096, true), 600_001);
     assert_eq!(operations(&mut image).len(), 1);
 }
@@ -101,7 +101,8 @@ fn reads_request_the_head_each_minute_though_a_put_has_proved_the_same() {
         assert_eq!(ends(&mut image), [], "round {round}");
         let asked = operations(&mut image);
         assert_eq!(asked.len(), 1, "round {round}");
-        // A segment that is sent at the same time, and put before the head is read.
+        // The writer sends a segment at the same time, and the store puts it before it answers the
+        // GET of the head.
         image.submit(20 + round, write(8192, true), now_ns);
         let (ticket, _) = image.pop_operation().expect("a segment is put");
         put(&mut image, ticket, now_ns);
@@ -159,8 +160,8 @@ fn errors_of_the_store_are_not_taken_for_damage() {
     }
 }
 
-/// Lets a writer find a segment that does not belong to its image. When the writer then reads the
-/// head, that is `another`, or still the writer's own.
+/// Lets a writer that opens an image read a segment that is not valid. Then the writer reads the
+/// head: it is `another`, or with `None` the writer's own.
 fn opened_with_a_strange_segment(another: Option<&[u8]>) -> Status {
     let (_, mut head) = image(1 << 30);
     let mut image = take_over();
@@ -196,8 +197,8 @@ fn a_writer_replaced_while_it_opens_takes_no_object_of_the_next_for_damage() {
     assert!(why.starts_with("a segment of its log is damaged"), "{why}");
 }
 
-/// Opens an image whose store has only a head and `parts` of the first checkpoint of epoch 1;
-/// returns the keys that are deleted.
+/// Opens an image whose store has only a head and `parts` of the first checkpoint of epoch 1.
+/// Returns the keys that the writer deletes.
 fn deleted_by_the_next_writer(parts: &[u32]) -> Vec<Key> {
     let (_, mut head) = image(1 << 30);
     let mut image = take_over();
@@ -223,8 +224,7 @@ fn deleted_by_the_next_writer(parts: &[u32]) -> Vec<Key> {
             }
         };
         image.answer(ticket, answer, 0);
-        // Let the image send the operations that need no pause, and those that wait only for a
-        // change.
+        // Makes the writer send further operations, except repetitions after a pause.
         image.turn(0);
     }
     assert!(matches!(image.status(), Status::Serving { epoch: 2, .. }), "{:?}", image.status());
@@ -248,8 +248,8 @@ fn an_own_segment_found_later_is_no_proof_of_now() {
     image.submit(1, write(0, true), 1);
     let (ticket, operation) = image.pop_operation().expect("a segment is put");
     let Operation::PutIfAbsent { body, .. } = operation else { panic!("{operation:?}") };
-    // The first PUT had succeeded, but its answer was lost; the writer finds the segment a minute
-    // later.
+    // The store refuses the repeated PUT, because an earlier try had succeeded without an answer.
+    // The writer finds its segment a minute later.
     image.answer(ticket, Answer::Refused, PROOF_NS);
     let (ticket, _) = image.pop_operation().expect("it is looked at");
     image.answer(ticket, got(&body), PROOF_NS + 2);

@@ -1,9 +1,8 @@
-//! Native AIO by its own system calls: through libaio the calls would reach nowait's own drop-in
-//! library.
+//! Native AIO by its system calls: calls through libaio could reach nowait's own drop-in library.
 //!
 //! ```text
 //! queue ─▶ iocb in its slot ── commit: io_submit ─▶ kernel ─▶ user-mapped ring ── reap ─▶ done
-//! wake  ── cancels a poll that never fires, whose event ends the wait
+//! wake  ── cancels a poll that never fires, and the poll's event ends the wait
 //! ```
 
 mod book;
@@ -35,38 +34,38 @@ const POLLERR_POLLHUP: u16 = 0x8 | 0x10;
 /// The longest wait in the kernel while no alarm is armed, or while bios wait for room in the
 /// kernel; in nanoseconds.
 const DEAF_SLICE_NS: u64 = 1_000_000;
-/// The most events that one system call takes. The thread takes the others out of the user-mapped
-/// ring.
+/// The most events that one system call takes.
 const EVENTS: usize = 8;
 
 /// A backend that uses one context of the kernel's native AIO.
 ///
-/// Asynchronous for O_DIRECT, fsync and polls; anything else may block in `commit`, unless
-/// [`Kaio::without_waiting`] was called. Streams fail with `EINVAL`: there is no position -1.
-/// `cancel` can end polls, and bios that are not committed. Dropping it waits for the bios in
-/// flight. Unlike a ring's, its completions never interrupt the thread that commits.
+/// Direct I/O, syncs and polls are mostly asynchronous; other bios may block in `commit`, unless
+/// [`Kaio::without_waiting`] was called. Bios of streams fail with `EINVAL`, because native AIO has
+/// no position -1. `cancel` can end polls, and bios that are not committed. Dropping the backend
+/// waits for the bios in flight. Unlike those of a ring, completions never interrupt the thread
+/// that commits.
 pub struct Kaio {
-    // Before `blocks`: its drop waits for the requests in flight, which use the memory of the
-    // blocks.
+    // Declared, and so dropped, before `blocks`: the context's drop waits for the requests in
+    // flight, which use the memory of the blocks.
     context: AioContext,
     blocks: Blocks,
     book: Mutex<Book>,
     /// The number of requests in the book. Written under the book's lock.
     count: AtomicUsize,
     /// Completions that the next `reap` returns, and that are not in the kernel's ring: of refused
-    /// and cancelled bios, and those that `refused` has taken out of the ring.
+    /// and cancelled bios, and those that [`Kaio::refused`] has taken out of the ring.
     failed: Mutex<Vec<Completion>>,
     any_failed: AtomicBool,
-    /// The kernel had no room for some bios, which are still queued.
+    /// `true`: the kernel had no room for some bios, which are still queued.
     starved: AtomicBool,
     cancels_total: AtomicU64,
     gate: Gate,
-    /// The reaper sleeps on the gate, not in the kernel's ring, because nothing is in flight.
+    /// `true`: the reaper sleeps on the gate, not in the kernel, because nothing is in flight.
     dozing: AtomicBool,
-    /// The reaper sleeps in the kernel's ring although nothing is in flight.
+    /// `true`: the reaper sleeps in the kernel although nothing is in flight.
     sleeps_idle: AtomicBool,
-    /// A bio was submitted while a reaper dozed, and the reaper had to be woken for it. The next
-    /// reaper sleeps in the kernel, until it is woken there while nothing is in flight.
+    /// `true`: a submission found a dozing reaper and had to wake it. From then on an idle reaper
+    /// sleeps in the kernel. A call of `wake` that finds an idle reaper there clears this flag.
     was_nudged: AtomicBool,
     armed: AtomicBool,
     /// `true`: this kernel's AIO has no polls, so there is no alarm.
@@ -74,9 +73,10 @@ pub struct Kaio {
     /// The eventfd that the alarm polls: for no event, or for `POLLOUT` to fire at once.
     anchor: EventFd,
     depth: usize,
-    /// The engine-wide limit of requests outstanding at a device.
+    /// This queue's part in the engine-wide limit of requests outstanding at a disk.
     share: Option<Share>,
-    /// Flags (RWF_*) that a transfer gets besides its own, unless it has an eventfd or may wait.
+    /// Flags (RWF_*) that a transfer gets in addition to its own, unless it has an eventfd or may
+    /// wait.
     rw_flags: u32,
 }
 
@@ -89,11 +89,12 @@ impl Kaio {
         Limits { depth, buffered_reads: false, writes: false, readiness: false }
     }
 
-    /// Creates a context for up to `depth` bios in flight; it counts against `aio-max-nr`.
+    /// Creates a context for up to `depth` bios in flight, at most 65,536. The context counts
+    /// against `aio-max-nr`.
     ///
     /// # Errors
-    /// `EAGAIN`: `aio-max-nr` is used up. `ENOSYS`, `EPERM`: refused by kernel or seccomp.
-    /// `EMFILE`: no descriptors left.
+    /// `EAGAIN`: `aio-max-nr` is used up. `ENOSYS`, `EPERM`: the kernel or a seccomp filter refuses
+    /// native AIO. `EMFILE`: no descriptors left.
     pub fn new(depth: u32) -> Result<Kaio, Errno> {
         let depth = depth.clamp(1, 1 << 16);
         Ok(Kaio {
@@ -126,9 +127,10 @@ impl Kaio {
     }
 
     /// Asks the kernel not to wait in `commit` for a lock, for metadata or for blocks, except for
-    /// bios with an eventfd. A transfer that needs one of these ends short, or with `EAGAIN` and no
-    /// bytes transferred; on a file system that always waits it ends with `EOPNOTSUPP`. On a frozen
-    /// file system `commit` waits nevertheless. Source: RWF_NOWAIT in preadv2(2).
+    /// bios with an eventfd. A transfer for which the kernel would wait ends short, or with
+    /// `EAGAIN` and no bytes transferred; on a file system without RWF_NOWAIT it ends with
+    /// `EOPNOTSUPP`. On a frozen file system `commit` waits nevertheless. Source: RWF_NOWAIT in
+    /// preadv2(2).
     #[must_use]
     pub fn without_waiting(self) -> Kaio {
         Kaio { rw_flags: rwf::NOWAIT, ..self }
@@ -140,7 +142,7 @@ impl Kaio {
         Kaio { share: Some(share), ..self }
     }
 
-    /// Publishes the number of requests, under the lock of the book.
+    /// Publishes the number of requests; the caller holds the lock of the book.
     fn publish(&self, book: &Book) {
         self.count.store(book.requests.len(), Release);
         self.share.iter().for_each(|share| share.publish(book.requests.len()));
@@ -152,9 +154,9 @@ impl Kaio {
         self.any_failed.load(Acquire) || self.context.has_events()
     }
 
-    /// Submits requests in order. A request that the kernel refuses goes back to the committing
-    /// thread, if `claim` says so. Otherwise it stays queued after `EAGAIN`, and completes with any
-    /// other errno.
+    /// Submits requests in order. If the kernel refuses a request and the committing thread gets it
+    /// (`give_back`), records this for `refused`. Otherwise the request stays queued after
+    /// `EAGAIN`, and completes with any other errno.
     fn submit(&self, keys: &[u64], claim: Claim) {
         let mut blocks: Vec<*mut Iocb> = keys.iter().map(|key| self.block(*key)).collect();
         let mut done = 0;
@@ -182,12 +184,12 @@ impl Kaio {
     }
 
     /// Takes the bios that the calling thread has queued, and those for which the kernel had no
-    /// room. It leaves the bios of other threads: otherwise such a thread would find nothing to
-    /// submit, return, and close a file before the kernel has a reference to it.
+    /// room. Leaves the bios of each other thread to that thread: otherwise that thread's `commit`
+    /// would find nothing to submit, and the thread could close a file before the kernel has a
+    /// reference to it.
     fn take_pending(&self, claim: Claim) -> (Vec<u64>, Before) {
         let me = this_thread();
-        // Allocated before taking the lock: a thread that loses its processor under the lock delays
-        // others.
+        // Allocated before taking the lock, so that this thread holds the lock for a shorter time.
         let mut keys = Vec::with_capacity(8);
         let mut book = self.book.lock();
         let is_mine = |thread| thread == me || thread == ANY_THREAD;
@@ -216,8 +218,8 @@ impl Kaio {
         self.nudge();
     }
 
-    /// Records that io_submit has refused a request. Returns `false` if the result goes to the
-    /// reaper.
+    /// Records that io_submit has refused a request. Returns `true` if the committing thread gets
+    /// the request, `false` if the caller must deal with it.
     fn give_back(&self, key: u64, errno: Errno, claim: Claim) -> bool {
         let result = -i64::from(errno.raw());
         self.book.lock().requests.get_mut(key).is_some_and(|it| it.give_back(result, claim))
@@ -246,7 +248,8 @@ impl Kaio {
         }
     }
 
-    /// Takes events, waiting for one if `min` is 1. Returns how many came, the alarm's included.
+    /// Takes events, and waits for one if `min` is 1. Returns the number of events taken, the
+    /// alarm's included.
     fn events(
         &self,
         done: &mut Vec<Completion>,
@@ -286,7 +289,7 @@ impl Kaio {
         Ok(count)
     }
 
-    /// Processes an event. Returns `true` if it is the alarm's.
+    /// Processes an event. Returns `true` if it is the event of the alarm.
     fn end(&self, book: &mut Book, event: IoEvent, done: &mut Vec<Completion>) -> bool {
         if event.data == ALARM {
             self.armed.store(false, Release);
@@ -299,15 +302,17 @@ impl Kaio {
         false
     }
 
-    /// Triggers the alarm again, if this thread has taken the alarm's event, which was to wake
-    /// another thread. The kernel has woken that thread, but it finds an empty ring and sleeps on.
+    /// Triggers the alarm again if `is_taken`: this thread has taken the alarm's event, which was
+    /// to wake a reaper. The kernel has woken the reaper, but the reaper finds an empty ring and
+    /// sleeps on.
     ///
-    /// Either this function sees that a thread waits, or that thread, which announces its wait
-    /// later, sees that there is no alarm (`sleep`): both change the word of the gate.
+    /// Both this function and a reaper that announces its wait write the word of the gate. So this
+    /// function sees that a reaper waits, or the reaper announces its wait later and sees that
+    /// there is no alarm (`sleep`).
     fn pass_on(&self, is_taken: bool) {
         let is_due = is_taken && self.gate.is_waiting();
         if is_due && !self.armed.swap(true, AcqRel) {
-            // An eventfd is writable, so the event is there at once.
+            // The anchor is always writable, so this poll's event is there at once.
             self.armed.store(self.submit_alarm(POLLOUT).is_ok(), Release);
         }
     }
@@ -315,19 +320,21 @@ impl Kaio {
     /// Takes the requests that the kernel refused or ended short before io_submit returned. `keys`
     /// are the requests that this thread has just submitted.
     fn refused(&self, keys: &[u64], before: Before) -> Refused {
-        // An event that another thread has taken and not processed may belong to these requests.
+        // Another thread may have taken an event of these requests and not processed it yet. This
+        // thread waits for that thread up to `MOMENTS` times, `MOMENT_NS` each. After `VAIN_MAX`
+        // commits that have waited in vain it does not wait.
         const MOMENTS: usize = 50;
         const MOMENT_NS: u64 = 20_000;
         const VAIN_MAX: u32 = 3;
-        // The events of refused requests are taken out of the ring. Otherwise the ring would fill
-        // with them, because no thread takes events while nothing is in flight.
+        // This thread takes the events of refused requests out of the ring. Otherwise they would
+        // fill the ring, because no thread takes events while nothing is in flight.
         let mut others = Vec::new();
         let mut refused = Refused::default();
         for left in (0..MOMENTS).rev() {
             let mut book = self.book.lock();
             let mut unfinished = false;
-            // The events that were in the ring before the submission are not of these requests.
-            // They can be skipped as long as no event was taken.
+            // The events that were in the ring before the submission do not belong to these
+            // requests. This thread can skip them as long as no thread has taken an event.
             let no_others =
                 book.events_total == before.events_total && book.dealt_with == self.context.head();
             let head = self.context.look(no_others.then_some(before.tail), |event| {
@@ -390,7 +397,8 @@ impl Kaio {
         if self.cancels_total.load(Acquire) == cancels {
             return (keys, before);
         }
-        // An earlier cancellation did not find the bio in the kernel, so it is repeated.
+        // Another thread may have cancelled a bio before it was in the kernel, so this thread
+        // repeats the cancellation.
         for key in &keys {
             let cancelled = self.book.lock().requests.get_mut(*key).is_some_and(|it| it.cancelled);
             if cancelled {
@@ -400,8 +408,9 @@ impl Kaio {
         (keys, before)
     }
 
-    /// Moves a dozing reaper into the kernel's ring, where events may now come. (The book's lock
-    /// orders this load: a reaper that did not see the bios has set the flag before.)
+    /// Makes a dozing reaper wait in the kernel, because events may come now. (The book's lock
+    /// orders this load: if `doze` did not see the bios in the book, the reaper had set `dozing`
+    /// before, and this thread sees it.)
     fn call_dozing(&self) {
         if self.dozing.load(Relaxed) {
             self.was_nudged.store(true, Relaxed);
@@ -409,7 +418,8 @@ impl Kaio {
         }
     }
 
-    /// Accepts a bio, and adds `rw_flags` to its own flags in its block. `None`: there is no room.
+    /// Accepts a bio and writes its block, with `rw_flags` in addition to the bio's own flags.
+    /// Returns its key; `None` if there is no room.
     fn enter(&self, book: &mut Book, bio: &Bio, rw_flags: u32) -> Option<u64> {
         let request = Request {
             token: bio.token,
@@ -428,16 +438,16 @@ impl Kaio {
         // SAFETY: this backend owns the slot until the request is removed; the lock excludes other
         // threads.
         unsafe { self.block(key).write(block) };
-        // The count is stored before this thread checks for a sleeping reaper. The reaper checks
-        // the count before it sleeps.
+        // The count is stored before this thread checks for a sleeping reaper.
         self.count.store(book.requests.len(), SeqCst);
         Some(key)
     }
 
-    /// Sleeps until an event, a wake-up or the deadline. Returns `false` if the caller should
-    /// return the available completions.
+    /// Sleeps until an event, a wake-up or the deadline. Returns `false` after a wake-up: the
+    /// caller should then return the available completions.
     fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<bool, Errno> {
-        // Everything that a waking thread must find is in place before the wait is announced.
+        // The alarm and the flags that a waking thread reads are set before `gate.begin` announces
+        // the wait.
         let idle = self.book.lock().requests.is_empty();
         let may_doze = idle && !self.was_nudged.load(Relaxed);
         if !may_doze {
@@ -455,15 +465,16 @@ impl Kaio {
         let woken = self.gate.end();
         self.dozing.store(false, Relaxed);
         match waited {
-            // A signal and a wake-up came at once. The wake-up is spent now: a second wait would
-            // not see it.
+            // Both a signal and a wake-up came. `gate.end` has cleared the wake-up, so a second
+            // wait would not see it.
             Err(Errno::INTR) if woken => Ok(false),
             waited => waited.map(|()| !woken),
         }
     }
 
     /// Sleeps on the gate, unless a bio has been queued meanwhile. While nothing is in flight, no
-    /// event will come, and waking a thread on the gate costs a third of waking one in the ring.
+    /// event comes, and waking a thread on the gate costs a third of waking one in the kernel's
+    /// ring.
     fn doze(&self, seen: u32, deadline: Deadline) -> Result<(), Errno> {
         if self.any_failed.load(Acquire) || !self.book.lock().requests.is_empty() {
             return Ok(());
@@ -474,7 +485,8 @@ impl Kaio {
         }
     }
 
-    /// Sleeps in the kernel until an event arrives, the alarm's included, or the time is up.
+    /// Sleeps in the kernel until an event arrives, the alarm's included, or `deadline` has passed;
+    /// at most [`DEAF_SLICE_NS`] without an alarm, or while bios wait for room in the kernel.
     fn sleep(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<(), Errno> {
         if self.any_failed.load(Acquire) {
             return Ok(());
@@ -484,7 +496,7 @@ impl Kaio {
         self.events(done, 1, deadline.min(slice)).map(drop)
     }
 
-    /// Submits the poll whose cancellation ends a wait.
+    /// Submits the alarm, a poll whose cancellation ends a wait, unless it is armed.
     fn arm(&self) {
         if self.deaf.load(Relaxed) || self.armed.swap(true, AcqRel) {
             return;
@@ -523,7 +535,7 @@ impl Kaio {
         }
     }
 
-    /// Ends the sleep of the reaper. A sleep that has ended by itself is no error.
+    /// Ends the sleep of the reaper. It is no error if the reaper does not sleep any more.
     fn rouse(&self) {
         if self.dozing.load(Relaxed) {
             return self.gate.rouse();
@@ -549,7 +561,8 @@ impl BlockBackend for Kaio {
 
     fn queue(&self, bio: Bio) -> Result<(), Bio> {
         let mut book = self.book.lock();
-        // A bio with an eventfd may wait: the kernel would signal the eventfd for a refusal, too.
+        // The kernel may wait for a bio with an eventfd, because it would signal the eventfd for a
+        // refusal, too.
         let rw_flags = if bio.counter.is_some() { 0 } else { self.rw_flags };
         let Some(key) = self.enter(&mut book, &bio, rw_flags) else { return Err(bio) };
         book.pending.push((this_thread(), key));
@@ -569,9 +582,9 @@ impl BlockBackend for Kaio {
         if keys.is_empty() { Refused::default() } else { self.refused(&keys, before) }
     }
 
-    /// Does not submit bios that other threads have queued: their descriptors may belong to another
-    /// table. Submits one bio at a time: if one call submitted several, the kernel would start none
-    /// at the device before it has blocks for the last one, unless it sleeps meanwhile
+    /// Submits no bios that threads have queued: their descriptors may belong to another table.
+    /// Submits one bio at a time: if one call submitted several, the kernel would start none at the
+    /// device before it has blocks for the last one, unless the kernel sleeps meanwhile
     /// (AIO_PLUG_THRESHOLD, fs/aio.c).
     fn submit_now(&self, bio: Bio, may_wait: bool) -> Result<Refused, Bio> {
         let rw_flags = if may_wait { 0 } else { self.rw_flags };
@@ -592,8 +605,8 @@ impl BlockBackend for Kaio {
             if self.context.tail() != before.tail {
                 return Ok(self.refused(&[key], before));
             }
-            // No event had come. If another thread has processed this bio's event since, the book
-            // has the result.
+            // The kernel has added no event since the submission began. If another thread has
+            // processed this bio's event by now, the book has the result.
             let mut book = self.book.lock();
             let mut refused = Refused::default();
             if let Some(request) = book.requests.get_mut(key) {

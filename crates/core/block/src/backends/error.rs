@@ -1,4 +1,4 @@
-//! Wraps another backend: chosen bios fail or come short.
+//! Wraps another backend: chosen bios fail or transfer fewer bytes.
 
 use crate::{
     BlockBackend, Completion, Limits,
@@ -11,7 +11,8 @@ use core::sync::atomic::{
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, file::IoVec, time::Deadline};
 
-/// The bios that a fault hits. Bios are counted from 0, as `queue` accepts them.
+/// The bios that a fault hits. Bios have numbers from 0, in the order in which `queue` accepts
+/// them.
 pub enum When {
     /// The bio with this number.
     Nth(u64),
@@ -24,9 +25,9 @@ pub enum When {
 /// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The bio completes with this errno, and the wrapped backend never sees it.
+    /// The bio completes with this errno, and the wrapped backend never sees the bio.
     Fail(Errno),
-    /// The read or write transfers at most so many bytes.
+    /// The read or write transfers at most this many bytes.
     Short(usize),
 }
 
@@ -35,8 +36,8 @@ pub struct Error<B> {
     inner: B,
     rules: Vec<(When, Fault)>,
     own: Mutex<Own>,
-    /// Set by `wake`, and spent by the `reap` that returns early for it: `Error` also wakes the
-    /// wrapped backend for completions in `own`.
+    /// `wake` sets this flag, and the `reap` that returns early for it clears it. `commit` wakes
+    /// the wrapped backend without this flag, for completions in `own`.
     is_woken: AtomicBool,
 }
 
@@ -50,7 +51,7 @@ struct Own {
 }
 
 impl<B: BlockBackend> Error<B> {
-    /// Wraps `inner`, whose bios fail by `rules`.
+    /// Wraps `inner`; `rules` choose the bios that a fault hits.
     pub fn new(inner: B, rules: Vec<(When, Fault)>) -> Error<B> {
         Error { inner, rules, own: Mutex::default(), is_woken: AtomicBool::default() }
     }
@@ -60,7 +61,7 @@ impl<B: BlockBackend> Error<B> {
         &self.inner
     }
 
-    /// Returns how many bios were hit.
+    /// Returns how many bios a fault has hit.
     pub fn fired(&self) -> u64 {
         self.own.lock().fired
     }

@@ -10,9 +10,10 @@ use nowait_sys::{Errno, file::IoVec, time::Deadline};
 
 /// A device in memory, for tests: deterministic if used by one thread.
 ///
-/// Bios take effect when they are reaped, in an order drawn by the seed, not in the order queued.
-/// Descriptors are ignored: there is one device. Its size is fixed: reads and writes stop at its
-/// end; writes beyond it fail with `ENOSPC`. Polls fail with `EINVAL`.
+/// Committed bios take effect when they are reaped, in an order drawn by the seed, not in the order
+/// queued. Descriptors are ignored: there is one device. The size of the device is fixed: reads and
+/// writes stop at its end, and a write that begins at or beyond the end fails with `ENOSPC`. Polls
+/// fail with `EINVAL`.
 #[derive(Debug)]
 pub struct Mem {
     device: Mutex<Device>,
@@ -47,7 +48,7 @@ impl Mem {
         self.device.lock().bytes.clone()
     }
 
-    /// Makes all bytes from `len` on zero, as if a file had been truncated there and extended
+    /// Sets all bytes from `len` on to zero, as if a file had been truncated to `len` and extended
     /// again. Takes effect at once, before the bios in flight.
     pub fn clear_from(&self, len: u64) {
         let bytes = &mut self.device.lock().bytes;
@@ -139,7 +140,8 @@ impl Device {
         !self.committed.is_empty() || !self.cancelled.is_empty()
     }
 
-    /// Runs all committed bios, in a drawn order.
+    /// Moves the completions of cancelled bios to `done`, and runs all committed bios in a drawn
+    /// order.
     fn run(&mut self, done: &mut Vec<Completion>) {
         done.append(&mut self.cancelled);
         while !self.committed.is_empty() {

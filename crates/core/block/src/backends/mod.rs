@@ -1,12 +1,12 @@
-//! Backends that talk to the system, or to memory in its place.
+//! Backends that talk to the system, and backends for tests and measurements.
 //!
 //! ```text
-//! uring     reads of the kernel's cache without threads; polls; 27 ns a request in a batch
-//! aio       direct I/O where io_uring is forbidden
-//! threads   blocking calls, for all that the others cannot do without waiting
-//! mem       an array of bytes, completing in a seeded order          for tests
-//! null      completes everything at once                             for measurements
-//! error     another backend, of which chosen bios fail or come short  for tests
+//! uring     io_uring: buffered reads without threads, and polls; 27 ns a request in a batch
+//! aio       native AIO: direct I/O, also where io_uring is forbidden
+//! threads   blocking calls, also for requests with which the others would wait
+//! mem       an array of bytes; bios complete in a seeded order            for tests
+//! null      completes every bio at `commit`, without doing it             for measurements
+//! error     wraps another backend; chosen bios fail or transfer too little  for tests
 //! ```
 
 pub mod aio;

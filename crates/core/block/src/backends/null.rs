@@ -1,5 +1,5 @@
-//! Completes every bio at once without doing it, so that a measurement shows the cost of everything
-//! else.
+//! Completes every bio at `commit` without doing it, so that a measurement shows the cost of
+//! everything else.
 
 use crate::{BlockBackend, Completion, Limits, bio::Bio, bio::BioOp, inbox::Inbox};
 use nowait_sys::mutex::Mutex;
@@ -15,7 +15,7 @@ pub struct Null {
 }
 
 impl Null {
-    /// Makes a backend for up to `depth` bios queued at a time.
+    /// Makes a backend for up to `depth` bios in flight.
     pub fn new(depth: usize) -> Null {
         Null { queued: Mutex::default(), inbox: Inbox::default(), depth }
     }

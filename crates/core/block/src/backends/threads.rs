@@ -1,13 +1,13 @@
-//! A pool of workers that make blocking calls.
+//! A pool of worker threads that make blocking calls.
 //!
 //! ```text
 //! queue ─▶ pending ── commit: one lock, at most one futex wake ─▶ ready ─▶ worker ─▶ deliver
 //!                                      lane: its bios in their order    ─┘   │
-//!                                      poll: watched by one thread for all ◀─┘
+//!                                      poll: one thread watches all polls  ◀─┘
 //! ```
-//! Workers start workers: the first one may give itself a private descriptor table, which all
-//! workers started after it share. A worker that begins work leaves another one idle, or wakes or
-//! starts one (up to `max_workers`), so that a thread that commits never has to start one.
+//! Workers start workers: the first worker may give itself a private descriptor table, and all
+//! workers started after it share this table. When a worker begins work and no other worker is
+//! idle or starting, it starts one (up to `max_workers`), so that threads that commit start none.
 
 mod pool;
 mod ready;
@@ -21,12 +21,13 @@ use nowait_sys::{Errno, time::Deadline};
 use pool::Pool;
 use std::{any::Any, sync::Arc};
 
-/// A function that receives completions on the worker that produced them, and empties the list. If
-/// it panics and has taken some of them, it is called again with the rest.
+/// A function that receives completions on a thread of the pool, and empties the list. If it takes
+/// only some of them, for example because it panics, the pool calls it again with the rest. If it
+/// takes none, the pool drops the rest.
 pub type Receiver = Arc<dyn Fn(&mut Vec<Completion>) + Send + Sync>;
 
-/// A function that gets the payload of a panic on a thread of the pool. A bio that panicked then
-/// ends with `EIO`.
+/// A function that gets the payload of a panic on a thread of the pool. If the panic happened while
+/// a worker ran a bio, the bio ends with `EIO`.
 pub type OnPanic = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
 
 /// The destination of completions.
@@ -34,34 +35,36 @@ pub type OnPanic = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
 pub enum Deliver {
     /// To `reap`.
     Queue,
-    /// To this function, on the worker that ran the bio, right after it, or on the thread that
-    /// watches polls. `reap` then finds nothing, and `wake` makes a worker call the function
-    /// without completions. In the function the worker has its own credentials and priority.
+    /// To this function. The worker that ran a bio calls it right after the bio. Another worker may
+    /// call it for a cancelled bio, and the thread that watches polls may call it for a poll.
+    /// `reap` then finds nothing, and `wake` makes a worker call the function without completions.
+    /// In the function the worker has its own credentials and priority.
     Call(Receiver),
 }
 
-/// The function by which a worker runs a bio. It returns the bytes transferred, or an error. The
-/// function may block.
+/// The function by which a worker runs a bio. It returns the number of bytes transferred, or an
+/// error. The function may block.
 pub type Carry = Arc<dyn Fn(&Bio) -> Result<usize, Errno> + Send + Sync>;
 
 /// The configuration of a pool of workers.
 pub struct ThreadsConfig {
-    /// The most workers at a time, at least 1, without the thread that watches polls.
+    /// The most workers at a time, not counting the thread that watches polls; 0 means 1.
     pub max_workers: usize,
     /// The destination of completions.
     pub deliver: Deliver,
-    /// The function that runs first on the first worker, to give all workers a private descriptor
-    /// table.
+    /// A function that the first worker runs before all else, for example to give all workers a
+    /// private descriptor table.
     pub first: Option<Box<dyn FnOnce() + Send>>,
-    /// The function that runs first on each thread of the pool, the watcher of polls included. The
-    /// pool's maker marks its threads by this function.
+    /// A function that each thread of the pool runs at its start (the first worker after `first`),
+    /// also the thread that watches polls. The pool's owner marks these threads by it.
     pub each: fn(),
     /// The function by which workers run bios other than polls: [`system_calls`], or a simulated
     /// device.
     pub carry: Carry,
-    /// The function called after a panic. A panic ends no thread of the pool.
+    /// The function that a thread of the pool calls after a panic. A panic of `carry`, of a
+    /// [`crate::bio::Descriptor`] or of the receiver ends no worker.
     pub failed: OnPanic,
-    /// The prefix of the workers' names, to which a number is added: `nowait-w`.
+    /// The prefix of the workers' names, for example `nowait-w`; the pool adds a number.
     pub name: String,
 }
 
@@ -81,19 +84,19 @@ impl Default for ThreadsConfig {
 
 /// A backend that runs bios by blocking calls on a pool of threads.
 ///
-/// Descriptors are looked up when a worker makes the call, in the workers' table: `commit` takes no
-/// reference to the files. Reads and writes of regular files and block devices continue after a
-/// short transfer, unless they have RWF_NOWAIT, RWF_ATOMIC or RWF_APPEND; a stream gets one call. A
-/// write beyond RLIMIT_FSIZE fails with `EFBIG`: signals are blocked, and the `SIGXFSZ` that stays
-/// pending on the worker is harmless.
+/// The kernel looks a descriptor up in the workers' table when a worker makes the call: `commit`
+/// takes no reference to the files. After a short transfer of a regular file or block device the
+/// worker transfers the rest, unless the bio has RWF_NOWAIT, RWF_ATOMIC or RWF_APPEND; for a stream
+/// it makes one call. A write beyond RLIMIT_FSIZE fails with `EFBIG`: workers block signals, and
+/// the `SIGXFSZ` that stays pending on the worker is harmless.
 ///
-/// `cancel` reaches polls and bios that have not started. Dropping the pool is
+/// `cancel` can end polls, and bios that have not started. Dropping the pool calls
 /// [`Threads::shutdown`].
 pub struct Threads {
     pool: Arc<Pool>,
 }
 
-/// Most bios between `queue` and `reap`.
+/// The most bios in flight.
 const DEPTH: usize = 1 << 20;
 
 impl Threads {
@@ -108,16 +111,17 @@ impl Threads {
         Ok(Threads { pool: Pool::start(config, DEPTH)? })
     }
 
-    /// Ends the pool: takes no more bios (`queue` gives them back), completes all polls and the
-    /// bios that have not started with `ECANCELED`, waits for the running bios (a read of a silent
-    /// pipe waits for ever), and joins the threads. From a worker, inside [`Deliver::Call`], it
-    /// does not wait. In a forked child, where the workers do not exist, it does nothing.
+    /// Ends the pool: accepts no more bios (`queue` returns them as `Err`), completes all polls and
+    /// the bios that have not started with `ECANCELED`, waits for the running bios (a read of a
+    /// silent pipe may run for ever), and joins the threads. A worker that calls it, inside
+    /// [`Deliver::Call`], does not wait for itself. In a forked child, where the workers do not
+    /// exist, it does nothing.
     pub fn shutdown(&self) {
         self.pool.shutdown();
     }
 
-    /// Makes a worker deliver these completions before all waiting work. Their requests have ended
-    /// elsewhere and must continue in the workers' descriptor table. Empties the list.
+    /// Makes workers deliver these completions before all bios that wait. It is for requests that
+    /// have ended elsewhere and must continue in the workers' descriptor table. Empties the list.
     pub fn deliver(&self, completions: &mut Vec<Completion>) {
         self.pool.deliver_on_worker(completions);
     }

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! queue   ── slot, entry ─▶ SQ ── commit: enter ─▶ kernel ─▶ CQ ── reap: pop, else enter ─▶ done
-//! wake    ── changes a word of memory that the ring itself waits on
+//! wake    ── changes a word of memory, or writes to an eventfd, for which the ring itself waits
 //! ```
-//! Each queue has its own lock, held for nanoseconds and never across a system call: the kernel
-//! reads the submission queue under its own lock, so any number of threads may enter.
+//! The submission queue and the completion queue each have a lock. No thread holds such a lock
+//! while it enters the ring: the kernel reads the submission queue under a lock of its own, so any
+//! number of threads may enter.
 
 use super::{
     uring_entry as entry,
@@ -31,60 +32,60 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// The longest wait if wake-ups cannot reach it ([`SLICE_NS`]), or after a shortage of memory
-/// ([`RETRY_NS`]), in nanoseconds.
+/// The longest wait in the kernel while no alarm is armed, in nanoseconds.
 const SLICE_NS: u64 = 10_000_000;
+/// The longest wait in the kernel after it has lacked memory, in nanoseconds.
 const RETRY_NS: u64 = 1_000_000;
 
 /// A backend that uses one io_uring.
 ///
-/// With [`Issuer::Any`] and [`Issuer::InTurn`] all verbs work from every thread. With
-/// [`Issuer::Single`] only the thread that made the backend may `reap` with `min` > 0; `queue`,
-/// `wake` and `cancel` work from every thread, and bios that other threads commit start when the
-/// issuer reaps (it is woken for that), so those threads must keep the descriptors open until then.
+/// With [`Issuer::Any`] and [`Issuer::InTurn`] every thread may call all methods. With
+/// [`Issuer::Single`] only the issuer, the thread that made the backend, may call `reap` with
+/// `min` > 0; every thread may call `queue`, `commit`, `wake` and `cancel`. A bio that another
+/// thread commits starts when the issuer reaps (`commit` wakes the issuer for that), so the other
+/// thread must keep the descriptor open until then.
 ///
-/// Dropping it cancels the bios in flight and waits for their ends; with [`Issuer::Single`] only on
-/// the issuer's thread. If it is dropped elsewhere, the kernel ends the requests some time later:
-/// their memory must then stay for ever.
+/// Dropping the backend cancels the bios in flight and waits until they have ended; with
+/// [`Issuer::Single`] only if the issuer drops it. If another thread drops it, the kernel ends the
+/// requests some time later: their memory must then stay valid for ever.
 pub struct Uring {
     ring: Ring,
     /// Guards the completion queue.
     completion: Mutex<()>,
-    /// The requests in flight. The lock also guards the submission queue: a bio enters both at
-    /// once.
+    /// The requests in flight. The lock also guards the submission queue.
     requests: Mutex<Requests>,
     /// The length of `requests`, readable without the lock; written under it.
     in_flight: AtomicUsize,
-    /// The number of requests that wait for a device: only these are limited. Written under the
-    /// lock.
+    /// The number of requests that wait for a device: the depth limits only these. Written under
+    /// the lock of `requests`.
     on_devices: AtomicUsize,
     /// The keys of requests to cancel, until a thread that may enter the ring takes them.
     cancels: Mutex<Vec<u64>>,
     cancels_wait: AtomicBool,
-    /// The kernel may keep completions for which the queue had no room.
+    /// `true`: the kernel may keep completions for which the queue had no room.
     hides: AtomicBool,
-    /// The kernel refused entries for lack of memory: they are still queued.
+    /// `true`: the kernel refused entries, mostly for lack of memory. The entries are still queued.
     starved: AtomicBool,
     alarm: Alarm,
     issuer: Issuer,
     issuer_thread: i32,
     process: ForkMark,
     depth: usize,
-    /// The number of checks that found no completion.
+    /// Counts the checks of [`Uring::enters_now_and_then`].
     looks: AtomicU32,
-    /// The engine-wide limit of requests outstanding at a device.
+    /// This queue's part in the engine-wide limit of requests outstanding at a disk.
     share: Option<Share>,
 }
 
-/// The means to wake the sleeping reaper.
+/// The means to wake a thread that sleeps in `reap`.
 struct Alarm {
     /// The gate, in a box because the kernel refers to it by its address.
     gate: Box<Gate>,
-    /// An entry of the ring waits on the gate or on the eventfd.
+    /// `true`: an entry of the ring waits on the gate or on the eventfd.
     armed: AtomicBool,
     /// `true`: on this kernel the ring can wait on neither, so waits are cut into slices.
     deaf: AtomicBool,
-    /// `None`: the ring waits on the gate's word, which needs no descriptor.
+    /// The eventfd. `None`: the ring waits on the gate's word, which needs no descriptor.
     counter: Option<Arc<dyn Descriptor>>,
 }
 
@@ -105,19 +106,22 @@ impl Uring {
     }
 
     /// Returns `true` if rings can wait on a word of memory (Linux 6.7). Makes a ring on another
-    /// thread, because the end of a ring interrupts the waits of its maker.
+    /// thread, because the end of a ring interrupts the waits of the thread that made it.
     pub fn waits_on_words() -> bool {
         let can = |ring: Ring| ring.supports(opcode::FutexWait::CODE);
         aside(move || Ring::new(1, Issuer::Any).is_ok_and(can)).unwrap_or(false)
     }
 
-    /// Creates a ring for up to `depth` bios in flight (1 to 8192). Wake-ups reach it by a word of
-    /// memory, or by an eventfd that has a number in the descriptor table of each calling thread.
-    /// If neither works, waits are cut into slices of ten milliseconds.
+    /// Creates a ring for up to `depth` bios (1 to 8192) that wait for a device, and any number of
+    /// bios that wait for readiness. If `counter` is `None`, wake-ups reach the ring by a word of
+    /// memory, otherwise by the eventfd `counter`, which must have a number in the descriptor table
+    /// of each calling thread. If this does not work, `reap` cuts its waits into slices of ten
+    /// milliseconds.
     ///
     /// # Errors
-    /// `ENOSYS`, `EPERM`: refused by kernel, sysctl or seccomp. `ENOMEM`: RLIMIT_MEMLOCK. `EMFILE`:
-    /// no descriptors left. Others as for [`Descriptor::number`].
+    /// `ENOSYS`, `EPERM`: the kernel, a sysctl or a seccomp filter refuses io_uring. `ENOMEM`:
+    /// RLIMIT_MEMLOCK is too low. `EMFILE`: no descriptors left. Also the errors of
+    /// [`Descriptor::number`].
     pub fn new(
         depth: u32,
         issuer: Issuer,
@@ -164,8 +168,8 @@ impl Uring {
         self
     }
 
-    /// Returns `true` if `reap` would find a completion or enter the kernel to look for one. Makes
-    /// no system call.
+    /// Returns `true` if the completion queue is not empty, or if the kernel holds completions back
+    /// until a thread enters the ring. Makes no system call.
     pub fn has_completions(&self) -> bool {
         let queue = self.completion.lock();
         // SAFETY: the lock of the completion queue is held.
@@ -192,9 +196,10 @@ impl Uring {
         unsafe { self.ring.holds_back() }
     }
 
-    /// Counts a check that found nothing. Returns `true` if this check enters the kernel in any
-    /// case: if a thread has submitted to several rings, the kernel marks only one of them as
-    /// holding completions back.
+    /// Counts a check of a ring with [`Issuer::InTurn`] and requests in flight. Returns `true` for
+    /// every 64th of these checks, which must then enter the kernel in any case: if a thread has
+    /// submitted to several rings, the kernel marks only one of these rings as holding completions
+    /// back.
     fn enters_now_and_then(&self) -> bool {
         const LOOKS: u32 = 64;
         let counts = self.issuer == Issuer::InTurn && self.in_flight() > 0;
@@ -207,8 +212,8 @@ impl Uring {
         unsafe { self.ring.pending() as u32 }
     }
 
-    /// Queues an entry. If the queue is full, first submits the queued entries, if this thread may
-    /// enter the ring; otherwise returns `false`.
+    /// Queues an entry. If the queue is full and this thread may enter the ring, first submits the
+    /// queued entries. Returns `false` if there is still no room.
     fn push(&self, entry: &Entry) -> bool {
         for _ in 0..2 {
             if self.push_now(&self.requests.lock(), entry) {
@@ -224,14 +229,14 @@ impl Uring {
 
     /// Queues an entry if there is room; the lock that guards the queue is held.
     fn push_now(&self, _queue: &MutexGuard<'_, Requests>, entry: &Entry) -> bool {
-        // SAFETY: the lock is held; the entry's memory lives until its completion: the bio's by the
-        // promise of `Bio::new`, its segment list in `requests`, the alarm's in `self.alarm`, whose
-        // box the ring does not use after it has been closed.
+        // SAFETY: the lock is held. The entry's memory lives until its completion: the bio's memory
+        // by the promise of `Bio::new`, and its segment list in `requests`. The alarm's word is in
+        // `self.alarm`, which is dropped after the ring, and whose drop ends the wait on the word.
         unsafe { self.ring.push(entry) }
     }
 
-    /// Submits all queued entries to the kernel. Entries that the kernel refuses for lack of memory
-    /// stay queued.
+    /// Submits all queued entries to the kernel. Entries that the kernel does not take, mostly for
+    /// lack of memory, stay queued.
     fn submit(&self) {
         loop {
             let pending = self.pending();
@@ -240,7 +245,8 @@ impl Uring {
                 return;
             }
             match self.ring.enter(pending, 0, Deadline::NOW) {
-                // All were submitted, or another thread's call took them or will take them.
+                // The kernel took all entries, or another thread's call took them or will take
+                // them.
                 Ok(n) if n == 0 || n as u32 >= pending => {
                     self.starved.store(false, Relaxed);
                     return;
@@ -260,8 +266,8 @@ impl Uring {
         }
     }
 
-    /// Requests the cancellation of marked requests. A thread that may enter the ring passes the
-    /// cancellation to the kernel.
+    /// Records the keys of marked requests for cancellation. A thread that may enter the ring, this
+    /// one or another, passes the cancellations to the kernel.
     fn stop(&self, keys: &[u64]) {
         self.cancels.lock().extend_from_slice(keys);
         self.cancels_wait.store(true, Relaxed);
@@ -282,11 +288,13 @@ impl Uring {
         self.cancels_wait.store(false, Relaxed);
     }
 
-    /// Moves completions to `done`; returns the number of entries, including the ring's own.
+    /// Moves completions to `done`. Returns the number of entries taken, including the completions
+    /// of the ring's own entries.
     ///
-    /// There may be more completions than the queue holds, because any number of polls may end. The
-    /// kernel keeps these, and all later ones, until a thread enters the ring. It does so only
-    /// after the queue was full: then this call has just taken a full queue.
+    /// There may be more completions than the completion queue holds, because any number of polls
+    /// may end. When the queue is full, the kernel keeps further completions until a thread enters
+    /// the ring. So this function enters the ring after it has taken as many entries as a full
+    /// queue holds.
     fn take(&self, done: &mut Vec<Completion>) -> usize {
         let mut total = 0;
         loop {
@@ -334,7 +342,8 @@ impl Uring {
         self.in_flight.store(requests.len(), Release);
     }
 
-    /// Does the work that brings in completions, without waiting.
+    /// Submits entries that wait for this thread, makes the kernel show completions that it holds
+    /// back, and takes the completions. Does not wait.
     fn catch_up(&self, done: &mut Vec<Completion>) {
         let foreign_work = self.issuer == Issuer::Single && self.pending() > 0;
         let behind = foreign_work || self.starved.load(Relaxed) || self.cancels_wait.load(Relaxed);
@@ -351,7 +360,8 @@ impl Uring {
         }
     }
 
-    /// Enters the ring once and sleeps there until an entry completes, the alarm or the deadline.
+    /// Enters the ring and sleeps there until an entry completes, the alarm's included, or the
+    /// deadline has passed; while no alarm is armed, at most [`SLICE_NS`].
     fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<WaitEnd, Errno> {
         let Some(seen) = self.alarm.gate.begin() else { return Ok(WaitEnd::Enough) };
         self.push_cancels();
@@ -367,8 +377,8 @@ impl Uring {
             return Ok(WaitEnd::Enough);
         }
         match entered {
-            // The kernel returns the number of submitted entries, and not the signal that then
-            // ended the wait.
+            // If a signal ends the wait after the kernel has taken entries, the kernel returns
+            // their number, and not EINTR.
             Ok(n) if n > 0 && n as u32 == pending && taken == 0 && !slice.has_passed() => {
                 Err(Errno::INTR)
             }
@@ -392,7 +402,7 @@ impl Uring {
             None => entry::wait_on_word(alarm.gate.address(), seen),
             Some(number) => entry::wait_on_counter(number),
         };
-        // The entry always fits after `submit`. If it did not, the wait would only be cut short.
+        // If there is no room for the entry, `slice` cuts the wait short.
         alarm.armed.store(self.push(&entry), Relaxed);
     }
 }
@@ -497,7 +507,7 @@ impl BlockBackend for Uring {
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        // A forked child shares the ring with its parent, whose requests these are.
+        // In a forked child: it shares the ring with its parent, and the requests are the parent's.
         if !self.may_enter() || !self.process.is_here() {
             return;
         }
@@ -515,17 +525,17 @@ impl Drop for Uring {
 
 impl Drop for Alarm {
     /// Wakes the ring's wait on the gate before the gate is freed. The kernel destroys a ring some
-    /// time later, and the ring's wait for the word lasts until then. If the memory became another
-    /// thread's futex word meanwhile, the ring would take one of its wake-ups.
+    /// time later, and the ring's wait for the word lasts until then. If the memory became the
+    /// futex word of another thread meanwhile, the ring would take a wake-up of that thread.
     fn drop(&mut self) {
         self.gate.rouse();
     }
 }
 
 impl Alarm {
-    /// Returns the eventfd's number in the calling thread's table. There are two tables:
-    /// `Uring::new` has checked that the eventfd has a number in one, the maker of the backend
-    /// checks the other.
+    /// Returns the eventfd's number in the calling thread's table; `None` if there is no eventfd.
+    /// The process has two tables: `Uring::new` has checked that the eventfd has a number in one,
+    /// and the caller of `Uring::new` checks the other.
     fn number(&self) -> Option<i32> {
         self.counter.as_ref().and_then(|counter| counter.number().ok())
     }
@@ -543,15 +553,15 @@ impl Alarm {
         if let Some(number) = self.number() {
             eventfd::drain(number);
         }
-        // EAGAIN: the word had changed before the kernel read it. ECANCELED: the thread that had
-        // submitted the entry has ended.
+        // EAGAIN: the word changed before the kernel read it. ECANCELED: the thread that submitted
+        // the entry has ended. After other errors the ring can wait on neither.
         let fails = result < 0;
         if fails && ![Errno::AGAIN, Errno::CANCELED].contains(&Errno::new(-result)) {
             self.deaf.store(true, Relaxed);
         }
     }
 
-    /// Cuts a wait short if the alarm is not armed.
+    /// Returns `deadline` or, if the alarm is not armed, at most [`SLICE_NS`] from now.
     fn slice(&self, deadline: Deadline) -> Deadline {
         match self.armed.load(Relaxed) {
             true => deadline,
@@ -562,7 +572,7 @@ impl Alarm {
 
 fn finish(request: &Request, completion: RingCompletion) -> Completion {
     let result = match completion.result {
-        // A worker of the kernel that was interrupted by the cancellation returns EINTR.
+        // EINTR comes from a worker thread of the kernel that the cancellation has interrupted.
         result if request.cancelled && result == -Errno::INTR.raw() => Err(Errno::CANCELED),
         result if result < 0 => Err(Errno::new(-result)),
         result => Ok(result as u32),

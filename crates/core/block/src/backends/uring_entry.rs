@@ -3,9 +3,9 @@
 use crate::bio::{Bio, BioOp, Segments};
 use nowait_sys::uring::{Entry, opcode, types};
 
-/// `user_data` of the entry that waits to be woken; keys of requests have bit 63 clear.
+/// `user_data` of the entry that waits for a wake-up; keys of requests have bit 63 clear.
 pub(super) const ALARM: u64 = 1 << 63;
-/// `user_data` of entries that cancel others.
+/// `user_data` of entries that cancel requests.
 pub(super) const CANCEL: u64 = 1 << 63 | 1;
 
 /// The most bytes that read(2) and write(2) transfer (`MAX_RW_COUNT`).
@@ -13,7 +13,6 @@ const TRANSFER_MAX: usize = 0x7fff_f000;
 const FUTEX2_SIZE_U32_PRIVATE: u32 = 0x02 | 0x80;
 const FUTEX_BITSET_MATCH_ANY: u64 = 0xffff_ffff;
 
-/// Encodes `bio` for the kernel.
 pub(super) fn of_bio(bio: &Bio, key: u64) -> Entry {
     let fd = types::Fd(bio.fd);
     let entry = match bio.op {
@@ -74,7 +73,7 @@ pub(super) fn wait_on_word(word: *const u32, seen: u32) -> Entry {
         .user_data(ALARM)
 }
 
-/// Makes an entry that completes when the eventfd is not zero.
+/// Makes an entry that completes when the eventfd's counter is not zero.
 pub(super) fn wait_on_counter(fd: i32) -> Entry {
     const POLLIN: u32 = 1;
     opcode::PollAdd::new(types::Fd(fd), POLLIN).build().user_data(ALARM)

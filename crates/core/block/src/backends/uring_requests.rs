@@ -1,15 +1,15 @@
 //! The requests of an io_uring in flight, and the look-up of requests to cancel.
 //!
-//! There are few requests of devices, at most the queue's depth, so a cancellation searches them
-//! all. Polls and streams wait for readiness. There may be a hundred thousand of them, so a map
-//! finds them by their token.
+//! At most `depth` requests wait for a device, so a cancellation searches all of these. Endless
+//! requests (polls, and transfers of streams) wait for readiness. There may be a hundred thousand
+//! of these, so a map finds them by their token.
 
 use crate::slab::Slab;
 use nowait_sys::file::IoVec;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// The data that must live until the completion.
+/// A request in flight: the data that its completion needs, and its segment list.
 pub(super) struct Request {
     pub(super) token: u64,
     pub(super) cancelled: bool,
@@ -29,7 +29,8 @@ pub(super) struct Requests {
 const ENDLESS: u64 = 1 << 31;
 
 impl Requests {
-    /// Makes a table for up to `depth` requests of devices, and any number of endless ones.
+    /// Makes a table for up to `depth` requests that wait for a device, and any number of endless
+    /// requests.
     pub(super) fn new(depth: usize) -> Requests {
         Requests {
             on_devices: Slab::new(depth),
@@ -38,7 +39,8 @@ impl Requests {
         }
     }
 
-    /// Adds a request and returns its key; `None`: the depth for devices is reached.
+    /// Adds a request and returns its key; `None` if `depth` other requests wait for a device, and
+    /// this one would, too.
     pub(super) fn insert(&mut self, request: Request) -> Option<u64> {
         if !request.endless {
             return self.on_devices.insert(request).ok();
@@ -59,8 +61,8 @@ impl Requests {
         Some(request)
     }
 
-    /// Marks a request with this token as cancelled, if there is one that is not yet marked;
-    /// returns its key.
+    /// Marks a request with this token as cancelled and returns its key; `None` if there is no
+    /// request with this token that is not marked yet.
     pub(super) fn cancel(&mut self, token: u64) -> Option<u64> {
         let endless = self.by_token.get(&token).copied();
         let on_a_device = || self.on_devices.find(|it| it.token == token && !it.cancelled);
@@ -69,14 +71,13 @@ impl Requests {
         Some(key)
     }
 
-    /// Marks all requests that are not cancelled yet; returns their keys.
+    /// Marks all requests as cancelled. Returns the keys of those that were not marked before.
     pub(super) fn cancel_all(&mut self) -> Vec<u64> {
         let keys = self.on_devices.keys().chain(self.endless.keys().map(|key| key | ENDLESS));
         let keys: Vec<u64> = keys.collect();
         keys.into_iter().filter(|key| self.mark(*key)).collect()
     }
 
-    /// Returns the number of requests in flight.
     pub(super) fn len(&self) -> usize {
         self.on_devices.len() + self.endless.len()
     }
@@ -125,8 +126,8 @@ mod tests {
         assert_eq!((requests.len(), requests.on_devices()), (98, 1));
     }
 
-    /// A cancellation does not search endless requests: with a scan of all, these 200,000
-    /// cancellations would read 20,000,000,000 entries.
+    /// A cancellation does not search endless requests: otherwise these 200,000 cancellations would
+    /// read 20,000,000,000 entries.
     #[test]
     fn a_cancellation_among_many_endless_requests_finds_its_own() {
         let mut requests = Requests::new(192);
@@ -142,8 +143,8 @@ mod tests {
     }
 
     proptest! {
-        /// The table behaves like a list that is searched. No two live requests have the same
-        /// token.
+        /// The table behaves like a list that is searched. The test gives no two requests in flight
+        /// the same token.
         #[test]
         fn finds_what_a_scan_would_find(
             steps in prop::collection::vec((0u8..5, 0u64..12, any::<bool>()), 0..200),

@@ -1,4 +1,4 @@
-//! Is the kernel's native AIO usable? A context is made and a file is read through it.
+//! Is the kernel's native AIO usable? The probe makes a context and reads a file through it.
 
 use super::{Detail, Probe, Refusal, STACK_BYTES, check_read, test_file};
 use nowait_sys::aio::{AioContext, IoEvent, Iocb, cmd};
@@ -6,9 +6,9 @@ use nowait_sys::confined::Extra;
 use nowait_sys::time::Deadline;
 use nowait_sys::{Errno, own_thread, thread};
 
-/// A read of 16 bytes of memory that takes this long will not end.
+/// The longest wait for a read of 16 bytes of memory.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// The value that the event returns.
+/// The value in the request that its event must return.
 const TOKEN: u64 = 0x6e6f_7761_6974;
 
 /// Sets up a context, and reads a file through it.
@@ -24,9 +24,11 @@ fn attempt() -> Result<Vec<Detail>, Refusal> {
     let file = test_file()?;
     let mut buffer = [0u8; 16];
     let mut read = read_of(file.raw(), &mut buffer);
-    // Dropped first, because declared last: io_destroy waits for what is in flight.
+    // The context is declared after `read` and `buffer`, so an error return drops the context
+    // before them: io_destroy waits for the request in flight.
     let context = AioContext::new(1).map_err(|errno| Refusal::diagnose("io_setup", errno))?;
-    // SAFETY: the iocb and its buffer outlive the context, whose drop waits for the request.
+    // SAFETY: the iocb and its buffer outlive the request: either `reap` returns its event, or the
+    // context, whose drop waits for the request, is dropped before the iocb and the buffer.
     let started = unsafe { context.submit(&mut [&raw mut read]) };
     if started.map_err(|errno| Refusal::diagnose("io_submit", errno))? != 1 {
         return Err(Refusal::diagnose("io_submit", Errno::AGAIN));
@@ -40,11 +42,11 @@ fn attempt() -> Result<Vec<Detail>, Refusal> {
     Ok(Vec::new())
 }
 
-/// Destroys an idle context on a thread of its own: io_destroy takes 30 ms even then, for two
-/// RCU grace periods.
+/// Destroys an idle context on another thread, without waiting for it: even for an idle context
+/// io_destroy takes 30 ms, for two RCU grace periods.
 fn destroy(context: AioContext) {
     let mask = thread::swap_signal_mask(thread::ALL_SIGNALS);
-    // Without a thread the closure is dropped here, and the context with it.
+    // If no thread can be started, `start` drops the closure here, and with it the context.
     let _ = own_thread::start("nowait-probe", STACK_BYTES, move || drop(context));
     thread::swap_signal_mask(mask);
 }

@@ -1,4 +1,4 @@
-//! Why a call was refused, as far as the system shows it, and what to change.
+//! Why a system call failed, as far as the system shows the cause, and what to change.
 
 use core::fmt;
 use nowait_sys::{
@@ -11,11 +11,11 @@ use std::ffi::CStr;
 /// A call that did not work, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The system call that was tried.
+    /// The system call that does not work.
     pub call: &'static str,
-    /// The errno that the call returned.
+    /// The errno that the call returned; `EPERM` if the call was not tried ([`Cause::Confined`]).
     pub errno: Errno,
-    /// The party that refused the call.
+    /// The reason for the error.
     pub cause: Cause,
 }
 
@@ -23,29 +23,32 @@ pub struct Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// The kernel does not have the call: too old, or built without it.
+    /// The kernel does not have the call: it is too old, or was built without the call.
     NoKernel,
-    /// The kernel has the call, but not all that is needed of it.
+    /// The kernel has the call, but not all features of the call that nowait needs.
     OldKernel,
-    /// gVisor stands in for the kernel and does not offer the call.
+    /// gVisor runs in place of the kernel and does not offer the call.
     Gvisor,
     /// A seccomp filter answers instead of the kernel.
     Seccomp,
-    /// The program's own seccomp filter may end it for the call, so the call was not tried.
+    /// The program's own seccomp filter may kill the program for the call, so the call was not
+    /// tried.
     Confined,
     /// `kernel.io_uring_disabled` has this value.
     Sysctl(u8),
-    /// A filter of io_uring requests (Linux 7.0) ends requests of a ring that the kernel has made.
+    /// A filter of io_uring requests (Linux 7.0): the ring could be made, but the filter refuses
+    /// its requests.
     RequestFilter,
-    /// Neither filter nor sysctl: a security module (SELinux, AppArmor) or the host.
+    /// No filter and no sysctl refused the call, so a security module (SELinux, AppArmor) or the
+    /// host did.
     Policy,
     /// RLIMIT_MEMLOCK, in bytes, leaves no room for the ring.
     Memlock(u64),
     /// `fs.aio-max-nr` is used up.
     AioSlots {
-        /// Slots in use, of all processes.
+        /// The slots that all processes together use (`fs.aio-nr`).
         used: u64,
-        /// All slots.
+        /// The limit of slots (`fs.aio-max-nr`).
         max: u64,
     },
     /// No descriptors left, for this process or the system.
@@ -54,18 +57,18 @@ pub enum Cause {
     Resources,
     /// The file system does not offer the operation.
     FileSystem,
-    /// Something else; the errno says all that is known.
+    /// Another cause; only the errno is known.
     Other,
 }
 
-/// The system's properties; the input of [`Refusal::classify`].
+/// The properties of the system from which [`Refusal::classify`] finds the cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Situation {
     /// `/proc/version`.
     pub kernel: String,
     /// `Seccomp:` of `/proc/thread-self/status`: 0 off, 1 strict, 2 filter; `None` unknown.
     pub seccomp: Option<u8>,
-    /// Effective capabilities, a bit each.
+    /// The calling thread's effective capabilities, a bit each.
     pub capabilities: u64,
     /// `/proc/sys/kernel/io_uring_disabled`; `None` before Linux 6.6.
     pub uring_disabled: Option<u8>,
@@ -123,7 +126,7 @@ fn number(path: &CStr) -> Option<u64> {
 }
 
 impl Refusal {
-    /// Checks that the program's own seccomp filter will not end the program for `call`.
+    /// Checks that the program's own seccomp filter will not kill the program for `call`.
     ///
     /// # Errors
     /// A refusal with the cause [`Cause::Confined`].
@@ -137,7 +140,7 @@ impl Refusal {
         Refusal::classify(call, errno, &Situation::current())
     }
 
-    /// Finds the cause; a pure function of what is known.
+    /// Finds the cause from the arguments alone.
     pub fn classify(call: &'static str, errno: Errno, seen: &Situation) -> Refusal {
         let uring = call.starts_with("io_uring");
         let cause = match errno {
@@ -151,7 +154,7 @@ impl Refusal {
                 Cause::AioSlots { used, max }
             }
             Errno::MFILE | Errno::NFILE => Cause::Descriptors,
-            // If the kernel may start no worker thread, io_uring cancels requests that need one.
+            // If the kernel cannot start a worker thread, io_uring cancels requests that need one.
             Errno::CANCELED if uring => Cause::Resources,
             Errno::NOMEM | Errno::AGAIN => Cause::Resources,
             Errno::OPNOTSUPP if call.starts_with('p') || call == "open" => Cause::FileSystem,
@@ -182,7 +185,7 @@ impl Refusal {
         }
     }
 
-    /// Returns one line on what to change.
+    /// Returns one line that says what to change.
     pub fn advice(&self) -> String {
         match self.cause {
             Cause::NoKernel => "use a kernel that has it (io_uring: 5.11 or newer)".to_owned(),
@@ -231,7 +234,7 @@ impl Refusal {
 
 /// Finds the cause of ENOSYS: the kernel lacks the call, or a filter refuses it.
 fn missing(uring: bool, seen: &Situation) -> Cause {
-    // The sysctl and the answer EBADF exist only where the kernel has io_uring.
+    // Only a kernel with io_uring has the sysctl, or answers io_uring_enter(2) with EBADF.
     let kernel_has_uring = seen.uring_disabled.is_some() || seen.enter == Some(Errno::BADF);
     if uring && kernel_has_uring || !uring && seen.aio_slots.is_some() && seen.filtered() {
         Cause::Seccomp
@@ -247,8 +250,8 @@ fn missing(uring: bool, seen: &Situation) -> Cause {
 /// Finds the cause of EPERM or EACCES: a filter, the sysctl, or a security module.
 fn forbidden(call: &str, errno: Errno, seen: &Situation) -> Cause {
     if call == "io_uring_setup" {
-        // The kernel answers EBADF to io_uring_enter(2) on no ring, whatever the sysctl is: another
-        // answer is a filter's.
+        // The kernel answers io_uring_enter(2) on descriptor -1 with EBADF, whatever the sysctl is.
+        // If the answer is the same errno as for io_uring_setup(2), a filter returns both.
         let filter_speaks = seen.enter == Some(errno);
         match seen.uring_disabled {
             _ if filter_speaks => return Cause::Seccomp,
@@ -257,7 +260,7 @@ fn forbidden(call: &str, errno: Errno, seen: &Situation) -> Cause {
             _ => {}
         }
     }
-    // The end of a request, not of the call: io_uring_enter(2) itself was allowed.
+    // EACCES is the result of a request: io_uring_enter(2) itself works.
     if call == "io_uring_enter" && errno == Errno::ACCES && seen.enter == Some(Errno::BADF) {
         return Cause::RequestFilter;
     }

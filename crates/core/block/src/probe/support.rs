@@ -1,4 +1,4 @@
-//! Support of RWF_NOWAIT and O_DIRECT on one file system, tried on a nameless file.
+//! Support of RWF_NOWAIT and O_DIRECT on one file system, tried on a file without a name.
 
 use super::Refusal;
 use nowait_sys::file::{self, IoVec, preadv2, pwritev2, rwf};
@@ -10,15 +10,16 @@ use std::path::{Path, PathBuf};
 /// The file system's answer to a request that must not wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Done at once.
+    /// The request was done at once.
     Yes,
-    /// Known, but it would wait (`EAGAIN`), though nothing here has to be waited for.
+    /// `EAGAIN`: the file system knows the flag, but would wait, although nothing here requires it.
     WouldWait,
-    /// Not known to this file system (`EOPNOTSUPP`).
+    /// `EOPNOTSUPP`: the file system does not support the flag.
     Unsupported,
-    /// Something else, such as a seccomp filter that does not like the flag.
+    /// The request failed with another error, for example because a seccomp filter refuses the
+    /// flag.
     Refused(Refusal),
-    /// There was no file to try it on, because of this error.
+    /// The request was not tried, because of this error.
     Untested(Errno),
 }
 
@@ -29,7 +30,8 @@ pub struct Alignment {
     pub memory: u32,
     /// Alignment of offset and length.
     pub offset: u32,
-    /// Stated by statx(2); otherwise found by trying 512 and 4096.
+    /// `true`: statx(2) has stated the alignment; `false`: 512 if a read with this alignment
+    /// worked, otherwise 4096.
     pub stated: bool,
 }
 
@@ -52,9 +54,9 @@ pub struct NowaitSupport {
 
 /// Tries RWF_NOWAIT and O_DIRECT on the file system of `path`.
 ///
-/// Makes a nameless file in the directory `path`, or beside the file `path`. Where that fails, and
-/// on block devices, it reads `path` and never writes to it. Waits for the device, mostly a
-/// millisecond.
+/// Makes a file without a name in the directory `path`, or beside the regular file `path`. If there
+/// can be none beside the file, and on a block device, it reads `path` and tries no writes. It
+/// never writes to `path`. Waits for the device, mostly about a millisecond.
 /// # Errors
 /// `ENOENT`, `EACCES`, …: `path` cannot be opened.
 pub fn nowait_support(path: &Path) -> Result<NowaitSupport, Errno> {
@@ -66,12 +68,12 @@ pub fn nowait_support(path: &Path) -> Result<NowaitSupport, Errno> {
         inspect::S_IFDIR => path.to_owned(),
         inspect::S_IFREG => parent(path),
         inspect::S_IFBLK => return Ok(Trial::reading(named, Errno::PERM).run(BLOCK_DEVICE)),
-        // Reading a terminal or a pipe takes away what another program waits for.
+        // Reading a terminal or a pipe would take away data that another program waits for.
         _ => return Ok(untested(file_system, Errno::INVAL)),
     };
     let trial = match scratch(&directory) {
-        // If `path` is mounted over another file, its folder is on another file system, and a test
-        // there says nothing about `path`.
+        // If the file `path` is itself a mount point, its folder is on another file system, and a
+        // test there says nothing about `path`.
         Ok(fd) if file::stat(fd.raw())?.dev == stat.dev => Trial { fd, read_only: None },
         Ok(_) if is_directory => return Ok(untested(file_system, Errno::NODEV)),
         Err(errno) if is_directory => return Ok(untested(file_system, errno)),
@@ -93,7 +95,7 @@ fn parent(path: &Path) -> PathBuf {
     }
 }
 
-/// Makes a file without a name, or with one that is removed at once.
+/// Makes a file without a name, or else makes one with a name and removes the name at once.
 fn scratch(directory: &Path) -> Result<Fd, Errno> {
     if let Ok(fd) = open(directory, inspect::O_TMPFILE | inspect::O_RDWR) {
         return Ok(fd);
@@ -118,12 +120,13 @@ fn untested(file_system: String, errno: Errno) -> NowaitSupport {
     }
 }
 
-/// The largest alignment that any file system asks for today, and the length of the file.
+/// The largest alignment that a file system requires today, and the length of the transfer with
+/// which a trial begins.
 const LEN: usize = 64 << 10;
 
 struct Trial {
     fd: Fd,
-    /// Why nothing may be written.
+    /// The reason why the test must not write; `None`: it may write.
     read_only: Option<Errno>,
 }
 
@@ -134,7 +137,7 @@ enum Direction {
 }
 
 impl Trial {
-    /// Reads only; `why` nothing is written.
+    /// Makes a trial that writes nothing, for the reason `why`.
     fn reading(fd: Fd, why: Errno) -> Trial {
         Trial { fd, read_only: Some(why) }
     }
@@ -144,7 +147,7 @@ impl Trial {
         let mut memory = vec![0u8; 2 * LEN];
         let start = memory.as_ptr().align_offset(LEN).min(LEN);
         let memory = &mut memory[start..start + LEN];
-        // Cached, allocated and clean: from here on nothing has to be waited for.
+        // After this the pages are cached, allocated and clean, so no request has to wait.
         let filled = match self.read_only {
             None => {
                 self.transfer(Direction::Write, memory, 0, 0).and(file::fdatasync(self.fd.raw()))
@@ -171,8 +174,9 @@ impl Trial {
         }
     }
 
-    /// Asks for blocks that are allocated and not in the page cache: over cached pages a direct
-    /// write would have to drop them first, and says `EAGAIN` for that alone.
+    /// Tries direct requests on blocks that are allocated. Blocks that this function may write are
+    /// also not in the page cache: otherwise a direct write would first have to drop the cached
+    /// pages, and could fail with `EAGAIN` for that alone.
     fn direct_answers(&self, memory: &mut [u8]) -> (Answer, Answer) {
         let mut offset = 0;
         if self.read_only.is_none() {
@@ -232,14 +236,15 @@ impl Trial {
     }
 }
 
-/// Returns the length of an aligned direct request, at least 4096 bytes.
+/// Returns the length of an aligned direct request: 4096 bytes to [`LEN`].
 fn unit(alignment: Alignment) -> usize {
     (alignment.offset as usize).clamp(4096, LEN)
 }
 
 const BLOCK_DEVICE: &str = "a block device";
 
-/// Names of file systems by `f_type`. Source: statfs(2), `<linux/magic.h>`.
+/// Returns the name of a file system by its `f_type`, or that number in hexadecimal. Source:
+/// statfs(2), `<linux/magic.h>`.
 fn name_of(magic: u32) -> String {
     let name = match magic {
         0xEF53 => "ext4",

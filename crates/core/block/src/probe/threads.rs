@@ -1,13 +1,13 @@
-//! Are threads usable, and can they hold files of their own?
+//! Are threads usable, and can they have a descriptor table of their own?
 
 use super::{CONTENT, Detail, Probe, Refusal, aside, check_read, test_file};
 use nowait_sys::file::{IoVec, preadv2};
 use nowait_sys::{Errno, Fd, fdtable, poll, time::Deadline};
 
-/// A file sent to a thread that takes this long will not come.
+/// The longest time that the thread waits for the file sent to it.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
-/// The abilities of a thread of the library.
+/// The results of the operations that the new thread tried.
 struct Findings {
     private_table: Result<(), Errno>,
     file_passing: Result<(), Refusal>,
@@ -15,8 +15,8 @@ struct Findings {
 
 /// Starts a thread, which gives itself a private descriptor table and reads a file sent to it.
 ///
-/// Only the thread is indispensable. Without a private table and files sent to it, a request on a
-/// worker is less safe from a close of its file by the program (see `details`).
+/// The backend is usable if the thread starts. If the private table or sending files fails (see
+/// `details`), a request on a worker is less safe when the program closes the request's file.
 pub fn threads() -> Probe {
     match attempt() {
         Ok(seen) => {
@@ -34,7 +34,8 @@ pub fn threads() -> Probe {
 }
 
 fn attempt() -> Result<Findings, Refusal> {
-    // The numbers stay low: a private table is emptied below and above the one it keeps.
+    // The channel's numbers may stay low: the thread closes all other descriptors of its private
+    // table, below and above the number that it keeps.
     let (near, far) = fdtable::channel().map_err(|errno| Refusal::diagnose("socketpair", errno))?;
     let sent = send_file(near.raw());
     let number = far.raw();
@@ -46,7 +47,8 @@ fn send_file(channel: i32) -> Result<(), Refusal> {
     fdtable::send(channel, file.raw(), 1).map_err(|errno| Refusal::diagnose("sendmsg", errno))
 }
 
-/// Runs on the new thread; `channel` is borrowed, and stays open in the maker's table.
+/// Runs on the new thread. `channel` belongs to the thread that has called `attempt`, and stays
+/// open in that thread's table.
 fn look(channel: i32, sent: Result<(), Refusal>) -> Findings {
     let private_table = fdtable::make_private(channel);
     let file_passing = sent.and_then(|()| receive_file(channel));

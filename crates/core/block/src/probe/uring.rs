@@ -1,4 +1,4 @@
-//! Is io_uring usable? A ring is made and a file is read through it.
+//! Is io_uring usable? The probe makes a ring and reads a file through it.
 
 use super::{Detail, Probe, Refusal, aside, check_read, test_file};
 use nowait_sys::Errno;
@@ -6,10 +6,10 @@ use nowait_sys::confined::Extra;
 use nowait_sys::time::Deadline;
 use nowait_sys::uring::{Completion, Issuer, Ring, opcode, types};
 
-/// Entries of the probed ring: as many as a small queue of the backend has, so that the probe meets
-/// RLIMIT_MEMLOCK.
+/// Entries of the probed ring: as many as a small queue of the backend has, so that the probe fails
+/// if RLIMIT_MEMLOCK is too low for such a queue.
 const ENTRIES: u32 = 128;
-/// A read of 16 bytes of memory that takes this long will not end.
+/// The longest wait for a read of 16 bytes of memory.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 const NEEDED: &[(&str, u8)] = &[
@@ -22,10 +22,10 @@ const NEEDED: &[(&str, u8)] = &[
     ("cancel", opcode::AsyncCancel::CODE),
 ];
 
-/// Makes a ring, reads a file through it and looks at the operations it knows.
+/// Makes a ring, reads a file through it, and finds out which operations the ring supports.
 pub fn uring() -> Probe {
     // The kernel tears a ring down at any time after its close, and then interrupts the waits of
-    // the threads that made or entered it. So a thread of its own makes this ring, and ends.
+    // the threads that made or entered it. So a new thread makes this ring, and then ends.
     let attempted = aside(attempt).unwrap_or_else(|errno| Err(Refusal::diagnose("clone", errno)));
     match attempted {
         Ok(details) => Probe { backend: "uring", usable: Ok(()), details },
@@ -52,7 +52,8 @@ fn read_through(ring: &Ring) -> Result<(), Refusal> {
     let file = test_file()?;
     let mut buffer = Box::new([0u8; 16]);
     let read = opcode::Read::new(types::Fd(file.raw()), buffer.as_mut_ptr(), 16).build();
-    // SAFETY: no other thread has this ring; the buffer outlives the request, see `wait`.
+    // SAFETY: no other thread has this ring; the buffer outlives the request: if `wait` fails, the
+    // buffer is leaked. If `enter` fails, the kernel has not taken the entry.
     let pushed = unsafe { ring.push(&read) };
     debug_assert!(pushed, "an empty ring takes an entry");
     ring.enter(1, 0, Deadline::NEVER)

@@ -1,4 +1,4 @@
-//! Every accepted bio completes exactly once.
+//! Claims that every accepted bio completes exactly once.
 
 use super::{
     Claim, Fixture,
@@ -136,10 +136,10 @@ impl Fixture {
 fn segment_list_may_go_before_the_end(fixture: &Fixture) {
     let mut bytes = pattern(64, 3);
     for round in 0..50 {
-        // The list's only other owner is the bio, which the backend consumes.
+        // The bio, which the backend consumes, is the only owner of the segment list.
         let segments = many(&mut bytes, &[16, 16, 32]);
         fixture.start(bio(BioOp::Write, fixture.fd, segments, round * 64, 1));
-        // This allocation likely gets the same memory, if that was freed too early.
+        // If the backend has freed the list too early, this allocation likely gets its memory.
         let overwritten = vec![usize::MAX; 6];
         assert_eq!(fixture.reap(1)[0].result, Ok(64));
         drop(overwritten);
@@ -151,7 +151,7 @@ fn tokens_are_the_callers(fixture: &Fixture) {
     for token in [0, 1, u64::MAX, 1 << 63, 1 << 63 | 1, 1 << 32] {
         assert_eq!(fixture.run(fixture.read(&mut buffer, 0, token)), Ok(1));
     }
-    // Bios complete once each even if two have the same token.
+    // Each bio completes once, even if both have the same token.
     let count = fixture.backend.limits().depth.min(2);
     for _ in 0..count {
         assert!(fixture.backend.queue(fixture.read(&mut buffer, 0, 7)).is_ok());

@@ -1,4 +1,4 @@
-//! A backend under test, and the helpers with which the claims are written.
+//! A backend under test, and helpers for the claims.
 
 use core::any::Any;
 use nowait_block::{
@@ -11,10 +11,10 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// The size of a fixture's file, in bytes; it begins as zeroes.
+/// The size of a fixture's file in bytes, all of which are zero at first.
 pub(crate) const FILE_BYTES: usize = 64 << 10;
 
-/// The features that a backend lacks, each with the reason; `None`: the backend has it.
+/// The features that a backend lacks, each with the reason; `None`: the backend has the feature.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lacks {
     /// Descriptors other than the fixture's.
@@ -23,7 +23,7 @@ pub(crate) struct Lacks {
     pub(crate) polls: Option<&'static str>,
     /// Writes that make the file longer.
     pub(crate) growth: Option<&'static str>,
-    /// Use from other threads than the one that made the backend.
+    /// Calls by other threads than the one that made the backend.
     pub(crate) threads: Option<&'static str>,
 }
 
@@ -37,15 +37,16 @@ pub(crate) struct Fixture {
     pub(crate) direct_fd: Option<i32>,
     /// The clock of the backend's deadlines; `None`: CLOCK_MONOTONIC.
     pub(crate) clock: Option<Arc<VirtualClock>>,
-    /// The features that are not tested.
+    /// The features that the suite does not test, because the backend lacks them.
     pub(crate) lacks: Lacks,
     /// Values that must live as long as the fixture.
     pub(crate) _keep: Box<dyn Any>,
 }
 
 impl Fixture {
-    /// Returns `true` if the backend has the feature that a claim needs. If not, prints that, but
-    /// does not count it: the backend lacks the feature on every machine.
+    /// Returns `true` if the backend has the feature that a claim needs (`lack` is `None`).
+    /// Otherwise prints a skip, but does not count it: the backend lacks the feature on every
+    /// machine.
     pub(super) fn can(&self, claim: &str, lack: Option<&str>) -> bool {
         if let Some(why) = lack {
             print_skip(&format!("{} {claim}", self.backend.name()), why);
@@ -63,7 +64,6 @@ impl Fixture {
         self.backend.commit();
     }
 
-    /// Runs one bio to its end.
     pub(super) fn run(&self, bio: Bio) -> Result<u32, Errno> {
         let token = bio.token;
         self.start(bio);
@@ -72,7 +72,7 @@ impl Fixture {
         done[0].result
     }
 
-    /// Reaps until `count` completions have come; panics if more come.
+    /// Reaps until `count` completions have come; panics if there are more.
     pub(super) fn reap(&self, count: usize) -> Vec<Completion> {
         let done = self.reap_at_least(count);
         assert_eq!(done.len(), count);
@@ -89,7 +89,7 @@ impl Fixture {
         done
     }
 
-    /// Reaps once. If a signal, a debugger or a freezer interrupts it, it begins again.
+    /// Reaps once. Begins again if a signal, a debugger or a freezer interrupts it.
     pub(super) fn wait(&self, done: &mut Vec<Completion>, min: usize, deadline: Deadline) {
         loop {
             match self.backend.reap(done, min, deadline) {
@@ -109,8 +109,9 @@ impl Fixture {
     }
 }
 
-/// Calls a function at the end of a scope, also if a claim has failed in it. Otherwise the threads
-/// that a scope waits for would go on for ever, and the failed claim would not be reported.
+/// Calls a function when it is dropped, also if a claim has panicked. The function ends the other
+/// threads of a scope: otherwise the scope would wait for them for ever, and the test would not
+/// report the failed claim.
 pub(super) struct OnDrop<F: FnMut()>(pub(super) F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {

@@ -1,11 +1,11 @@
-//! The claims that every backend must hold, as one suite.
+//! A suite of claims that every backend must fulfil.
 //!
 //! ```text
-//! fixture    a backend, a file for it, and what it cannot do
-//! transfer   what reads and writes do                 completion  each bio once, failed or not
+//! fixture    a backend, a file for it, and the features that the backend lacks
+//! transfer   the effects of reads and writes          completion  each bio once, failed or not
 //! waiting    reap, deadline, wake, cancel, poll       parallel    several threads at once
 //! ```
-//! The suite prints `skipped: …: why` for each claim that a backend cannot support.
+//! The suite prints `skipped: …: why` for each claim that needs a feature the backend lacks.
 
 mod completion;
 mod fixture;
@@ -17,18 +17,19 @@ pub(crate) use fixture::{FILE_BYTES, Fixture, Lacks};
 
 type Claim = (&'static str, fn(&Fixture));
 
-/// Checks all claims, each on its own fixture; panics with the name of the first broken claim.
+/// Checks all claims, each on its own fixture. Prints the name of each claim; the first claim that
+/// fails panics.
 pub(crate) fn suite(make: &dyn Fn() -> Fixture) {
     let all = [transfer::CLAIMS, completion::CLAIMS, waiting::CLAIMS, parallel::CLAIMS];
     for (name, claim) in all.concat() {
-        // The test harness shows this line only if the claim fails.
+        // The test harness shows this output only if the test fails.
         println!("claim: {name}");
         claim(&make());
     }
 }
 
-/// Makes a test that runs the suite, per line `name => expression;`. The expression is a
-/// `Result<Fixture, String>`: an error says why the backend cannot work on this machine.
+/// Makes one test for each line `name => expression;`, which runs the suite. The expression is a
+/// `Result<Fixture, String>`; its error says why the backend cannot work on this machine.
 macro_rules! conformance {
     ($($name:ident => $fixture:expr;)*) => { $(
         #[test]

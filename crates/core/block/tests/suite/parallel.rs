@@ -1,4 +1,4 @@
-//! Checks of a backend that several threads use at once.
+//! Claims on a backend that several threads use at once.
 
 use super::{
     Claim, FILE_BYTES, Fixture,
@@ -46,7 +46,7 @@ fn threads_queue_and_commit_while_one_reaps(fixture: &Fixture) {
 }
 
 /// Queues the bios of one thread, in batches of changing size. All of them read into the same
-/// buffer: only their completions matter. Stops when `over` is set: the reaper has ended.
+/// buffer: only their completions matter. Stops when `over` is set, because the reaper has ended.
 fn feed(
     backend: &dyn BlockBackend,
     fd: i32,
@@ -61,7 +61,8 @@ fn feed(
             if over.load(SeqCst) {
                 return;
             }
-            // The queue is full: the queued bios must be started, or none will ever complete.
+            // The backend has no room: this thread must start its queued bios, so that some of them
+            // complete.
             backend.commit();
             std::thread::yield_now();
             bio = back;

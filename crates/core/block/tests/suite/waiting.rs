@@ -183,7 +183,7 @@ fn cancel_of_unknown_is_ignored(fixture: &Fixture) {
     let mut buffer = [0u8; 8];
     for token in 0..50 {
         assert_eq!(fixture.run(fixture.read(&mut buffer, 0, token)), Ok(8));
-        // The bio has ended, though the next one may have its slot.
+        // The bio has ended, but the next bio may get its slot.
         fixture.backend.cancel(token);
     }
     nothing_more(fixture);

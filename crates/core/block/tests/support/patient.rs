@@ -1,22 +1,23 @@
-//! A backend for callers that take signals: it queues bios again that the kernel has given up.
+//! Wraps a backend for callers that take signals: queues those bios again that the kernel has given
+//! up.
 
 use nowait_block::{Bio, BlockBackend, Completion, Limits};
 use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, time::Deadline};
 
-/// Queues each bio again that ends with `ECANCELED` although no thread has cancelled it.
+/// Queues a bio again if it ends with `ECANCELED` although no thread has cancelled it.
 ///
-/// If a request of a ring cannot begin without waiting, the kernel makes a thread for it on behalf
-/// of the thread that has entered the ring. If a signal is pending then, the kernel tries again;
-/// after a few attempts it ends the request with `ECANCELED`, and has moved nothing
-/// (`io_queue_worker_create` in Linux's io_uring/io-wq.c). The engine submits such requests again
-/// (`gave_up` in nowait-file); its own threads block signals.
+/// If a request of a ring cannot begin without waiting, the kernel may make a worker thread for it
+/// on behalf of the thread that has entered the ring. If that thread has a pending signal then, the
+/// kernel tries again. After a few attempts the kernel ends the request with `ECANCELED`, and has
+/// transferred nothing (`io_queue_worker_create` in Linux's io_uring/io-wq.c). The engine submits
+/// such requests again (`gave_up` in nowait-file); the threads of the engine block signals.
 pub(crate) struct Patient<B> {
     inner: B,
     in_flight: Mutex<Vec<Pending>>,
 }
 
-/// The bios that may be submitted again.
+/// A bio in flight, which may have to be queued again.
 struct Pending {
     bio: Bio,
     is_cancelled: bool,
@@ -27,8 +28,8 @@ impl<B: BlockBackend> Patient<B> {
         Patient { inner, in_flight: Mutex::default() }
     }
 
-    /// Passes on completions, and queues bios again that the kernel has given up. There is room for
-    /// them, because they count as in flight until here.
+    /// Moves completions to `done`, and queues those bios again that the kernel has given up. The
+    /// inner backend has room for these bios, because they have counted as in flight until now.
     fn pass_on(&self, fresh: Vec<Completion>, done: &mut Vec<Completion>) {
         let mut in_flight = self.in_flight.lock();
         for completion in fresh {
@@ -45,7 +46,8 @@ impl<B: BlockBackend> Patient<B> {
         self.inner.commit();
     }
 
-    /// Returns `true` if bios that are not [endless](Bio::is_endless) have all places.
+    /// Returns `true` if as many bios that are not [endless](Bio::is_endless) are in flight as the
+    /// depth allows.
     fn is_full(&self, in_flight: &[Pending]) -> bool {
         let count = in_flight.iter().filter(|it| !it.bio.is_endless()).count();
         count >= self.inner.limits().depth
@@ -85,7 +87,7 @@ impl<B: BlockBackend> BlockBackend for Patient<B> {
         loop {
             let (missing, mut fresh) = ((before + min).saturating_sub(done.len()), Vec::new());
             let result = self.inner.reap(&mut fresh, missing, deadline);
-            // `wake` was called, or the deadline has passed.
+            // `wake` was called, the deadline has passed, or a signal came.
             let is_early = fresh.len() < missing;
             self.pass_on(fresh, done);
             match result {

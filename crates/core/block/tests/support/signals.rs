@@ -1,10 +1,10 @@
-//! A thread that is interrupted again and again, as a debugger or a freezer would do.
+//! Interrupts a thread again and again by signals, as a debugger or a freezer would do.
 
 use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use nowait_sys::thread;
 use std::sync::{Mutex, PoisonError};
 
-/// The handler of a signal that only interrupts.
+/// A signal handler that does nothing: the signal only interrupts system calls.
 pub(crate) extern "C" fn nothing(_signal: i32) {}
 
 fn handle_signals(handler: extern "C" fn(i32)) {
@@ -15,7 +15,8 @@ fn handle_signals(handler: extern "C" fn(i32)) {
     unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, core::ptr::null_mut()) };
 }
 
-/// Ends the signals, also if the test fails: otherwise its scope would never end.
+/// Stops the thread that sends the signals, also if the test fails: otherwise the scope would never
+/// end.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -24,8 +25,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Signals the calling thread as long as `run` runs. One call at a time runs in a process, because
-/// all threads share the handler.
+/// Sends signals to the calling thread as long as `run` runs. In a process one call runs at a time,
+/// because all threads share the handler.
 pub(crate) fn under_signals<R>(handler: extern "C" fn(i32), run: impl FnOnce() -> R) -> R {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

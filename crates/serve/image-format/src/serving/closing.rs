@@ -1,4 +1,4 @@
-//! The end of a writer: the head names the end of the log, and says that no segment follows.
+//! The end of a writer: its last head names the end of the log, and says that no segment follows.
 
 use super::Serving;
 use crate::head::Head;
@@ -23,7 +23,8 @@ impl Closing {
 }
 
 impl Serving {
-    /// Begins to close the image: later changes fail. A second request to close fails.
+    /// Begins to close the image: later changes fail. A second request to close fails with
+    /// [`Failure::Invalid`].
     pub(super) fn close(&mut self, id: RequestId, out: &mut Outbox) {
         match self.closing {
             None => self.closing = Some(Closing { id, head_is_sent: false }),
@@ -31,7 +32,8 @@ impl Serving {
         }
     }
 
-    /// Puts the last head, once all data is durable and nothing is in flight.
+    /// Puts the last head, once all data is durable and no flush, change or checkpoint is in
+    /// progress.
     pub(super) fn close_head(&mut self, out: &mut Outbox) {
         let is_durable = self.tail.open_is_empty() && self.tail.nothing_is_sealed();
         let is_idle = self.flushes.is_empty() && self.parked.is_empty() && self.shrink.is_none();

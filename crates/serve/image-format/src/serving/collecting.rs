@@ -1,4 +1,4 @@
-//! The part of collection that uses the store and the tail.
+//! The part of the collection that uses the store and the tail: reads blocks and moves them.
 
 use super::Serving;
 use crate::block::BlockCodec;
@@ -11,15 +11,16 @@ use crate::recovery::DAMAGED_READS_MAX;
 use crate::scan::MISSED_READS_MAX;
 use crate::store::{Answer, Key};
 
-/// The most bytes of moved blocks in a segment while a flush waits, if clients have written less.
+/// The most bytes of moved blocks in a segment while a flush waits, if clients have written less
+/// into the segment; more when garbage piles up.
 const MOVED_BESIDE_BYTES: usize = 64 << 10;
 
 impl Serving {
     /// Advances the collection as far as is possible now.
     pub(super) fn collect(&mut self, out: &mut Outbox) {
         loop {
-            // A snapshot needs the earlier segments too, so moving their live blocks would free
-            // nothing.
+            // Snapshots and bases keep the segments before `pinned`, so moving live blocks of these
+            // segments would free nothing.
             let pinned = self.head.snapshots_end().max(self.head.bases.end());
             let part = pinned..self.tail.durable().max(pinned);
             let geometry = self.head.geometry;
@@ -61,11 +62,11 @@ impl Serving {
     }
 
     /// Puts blocks that were read into the open segment, if their place in the map is unchanged.
-    /// While flushes wait, the segment gets only a few blocks, so that its PUT takes no longer. No
-    /// further segment gets moved blocks before this segment is durable.
+    /// While flushes wait, it puts only as many as [`Serving::moved_beside_flushes`] allows. No
+    /// other segment gets moved blocks before this segment is durable.
     fn move_blocks(&mut self, out: &mut Outbox) {
-        // While the image shrinks, moved blocks would lie behind the place that is left out of the
-        // log.
+        // While the image becomes smaller, moved blocks would lie behind the place that the writer
+        // leaves out of the log.
         if self.shrink.is_some() || self.closing.is_some() {
             return;
         }
@@ -94,9 +95,9 @@ impl Serving {
         }
     }
 
-    /// Returns the most moved blocks of a segment for which a flush waits: so few that its PUT
-    /// takes no longer, or as many as clients, who make the garbage, have written into it; more
-    /// when garbage piles up.
+    /// Returns the most moved blocks of the open segment while a flush waits. They are so few that
+    /// the PUT hardly takes longer, or as many as clients, who make the garbage, have written into
+    /// the segment; more when garbage piles up.
     fn moved_beside_flushes(&self) -> usize {
         if mistake::makes(Mistake::StarveCollection) {
             return 0;
@@ -120,7 +121,7 @@ impl Serving {
             }
             _ => return,
         };
-        // The collector may have given the segment up.
+        // The collector may have given up this segment.
         let Some(victim) = self.collector.victim(sequence) else { return };
         match answer {
             Answer::Got { bytes, object_bytes, .. } => {
@@ -149,7 +150,8 @@ impl Serving {
                     }
                 }
             }
-            // Newer writes may have replaced all of its blocks, so that the segment was deleted.
+            // Newer changes may have replaced all blocks of the segment, so that this writer has
+            // deleted it.
             Answer::Missing => {
                 let segment = self.map.segments().get(&sequence);
                 if segment.is_none_or(|it| it.live == 0) {
@@ -157,8 +159,8 @@ impl Serving {
                 } else if errand.damaged < MISSED_READS_MAX {
                     out.errands.reread(errand, out.now_ns);
                 } else {
-                    // A read of the segment will find whether it is lost, or another writer has the
-                    // image.
+                    // A client's read of the segment will find out whether the segment is lost or
+                    // another writer has the image.
                     self.collector.give_up(sequence);
                 }
             }
@@ -167,7 +169,8 @@ impl Serving {
     }
 }
 
-/// Returns the live blocks among the read ones, which begin at index `start`, if all are intact.
+/// Returns the live blocks of a run that was read and begins at index `start`; `None` if one of the
+/// live blocks is damaged.
 fn check(
     (bytes, blocks, start): (&[u8], &[u64], u32),
     codec: BlockCodec<'_>,

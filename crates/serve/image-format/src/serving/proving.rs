@@ -1,14 +1,14 @@
 //! Proofs that the writer still has the image.
 //!
-//! The fence stops a replaced writer until the next writer deletes it, a minute after the takeover
-//! at the earliest. Nothing stops a writer whose image was removed. So flushes and reads succeed
-//! only within a minute after a head in the store named this writer. The exception is a flush that
-//! covers no more than an earlier flush.
+//! The fence of the next writer stops a replaced writer. The next writer may delete its fence, but
+//! not before a minute after the takeover. Nothing stops a writer whose image was removed. So
+//! flushes and reads succeed only within a minute after a head in the store named this writer. The
+//! exception is a flush that covers no more segments than an earlier flush.
 //!
-//! After that minute the writer puts only segments less than `WINDOW` places behind the first one
-//! that was not durable at the last proof. The fence of the next writer is not before that place,
-//! and the next writer's log continues `WINDOW` places behind the fence. So no late segment can
-//! enter that log, even if the fence was deleted.
+//! After that minute the writer puts only segments less than `WINDOW` places behind the first place
+//! whose segment was not durable at the last proof. The fence of the next writer is not before that
+//! place, and the next writer's log continues `WINDOW` places behind the fence. So no late segment
+//! can enter the next writer's log, even if the fence was deleted.
 
 use super::{PROOF_NS, Serving};
 use crate::head::HEAD_BYTES_MAX;
@@ -18,21 +18,22 @@ use crate::segment::WINDOW;
 use crate::store::Key;
 
 impl Serving {
-    /// Records that the writer had the image at `proof_ns`, when all segments before `durable` were
-    /// durable.
+    /// Records that the writer had the image at `proof_ns` or later, and that all segments before
+    /// `durable` were durable then.
     pub(super) fn note_proof(&mut self, proof_ns: u64, durable: u64) {
         self.proof_ns = self.proof_ns.max(proof_ns);
         self.proven_until = self.proven_until.max(durable.saturating_add(WINDOW));
     }
 
-    /// Returns `true` if a segment may be sent.
+    /// Returns `true` if the writer may send the segment at place `sequence` now.
     pub(super) fn may_send(&mut self, sequence: u64, out: &mut Outbox) -> bool {
         let is_near = sequence < self.proven_until;
         self.is_proven(out) || is_near || mistake::makes(Mistake::SendUnproven)
     }
 
-    /// Returns `true` if the writer had the image within the last minute. Otherwise, and when half
-    /// of that time is over, it requests the head, so that frequent callers need not wait.
+    /// Returns `true` if there is a proof that the writer had the image within the last minute.
+    /// Requests a new proof, the head, if the last one is more than half a minute old: if calls are
+    /// frequent, the new proof then comes before the old one expires.
     pub(super) fn is_proven(&mut self, out: &mut Outbox) -> bool {
         let age_ns = out.now_ns - self.proof_ns;
         if age_ns > PROOF_NS / 2 && !self.is_proving {
@@ -43,7 +44,7 @@ impl Serving {
         age_ns <= PROOF_NS || mistake::makes(Mistake::NeverAsk)
     }
 
-    /// Ends the reads that wait for a proof, if the last proof still holds.
+    /// Ends the reads that wait for a proof, if the last proof holds.
     pub(super) fn prove(&mut self, out: &mut Outbox) {
         if !self.unproven.is_empty() && self.is_proven(out) {
             self.unproven.drain(..).for_each(|(id, data)| out.end(id, Ok(data)));

@@ -1,4 +1,4 @@
-//! Reads: data in memory is copied, and each other run of blocks needs one GET.
+//! Reads: the writer copies data from memory, and gets each other extent by one GET.
 
 use super::Serving;
 use crate::block::BlockCodec;
@@ -44,7 +44,7 @@ impl Serving {
         }
     }
 
-    /// Copies an extent from memory; returns `false` if it is not in memory.
+    /// Copies an extent from memory. Returns `false` if the extent is not in memory.
     fn copy(&self, block: u64, extent: Extent, to: &mut [u8]) -> bool {
         let size = self.head.geometry.block_bytes as usize;
         let places = (extent.index..).map(|index| (extent.sequence, index)).zip(block..);
@@ -90,7 +90,8 @@ impl Serving {
             }
             Answer::Got { .. } => out.errands.reread(errand, out.now_ns),
             Answer::Missing => {
-                // A newer write may have replaced the block, so that the segment was deleted.
+                // A newer change may have replaced the block, so that this writer has deleted the
+                // segment.
                 let is_there = self.map.extents().place(block);
                 if is_there == Some((extent.sequence, extent.index)) {
                     Self::missed(errand, out);
@@ -102,14 +103,15 @@ impl Serving {
         }
     }
 
-    /// Ends a read, once the writer is known to have had the image within the last minute.
+    /// Ends a read, whose result is `data`, as soon as there is a proof that the writer had the
+    /// image within the last minute.
     pub(super) fn end_read(&mut self, id: RequestId, data: Vec<u8>, out: &mut Outbox) {
         self.unproven.push((id, data));
         self.prove(out);
     }
 
-    /// Repeats the GET of a missing segment that the image needs, and after some tries reads the
-    /// head: the store may have erred, or a later writer has deleted the segment.
+    /// Repeats the GET of a missing segment that the image needs, because the store may have erred.
+    /// After some tries reads the head, because a later writer may have deleted the segment.
     fn missed(errand: Errand<Purpose>, out: &mut Outbox) {
         let Purpose::ReadData { read, extent, .. } = errand.purpose else { return };
         if errand.damaged < MISSED_READS_MAX {
@@ -146,7 +148,8 @@ impl Serving {
     }
 }
 
-/// Copies the blocks of an extent into the data of a read, if they are intact.
+/// Copies the blocks of an extent into the data of a read. Returns `None` if one of them is
+/// damaged.
 fn take(
     read: &mut Read,
     bytes: &[u8],

@@ -6,14 +6,14 @@
 //!     ─▶ a checkpoint of this map is put, and all segments before it
 //!     ─▶ the head that names it has the new size ─▶ changes continue
 //! ```
-//! A writer that is killed before the head is put has changed nothing. No segment behind the
-//! checkpoint of a head has a block behind the end of the image, so readers of the log need not
-//! know that the image was larger.
+//! If the writer is killed before the head is put, the image keeps its size and all blocks. No
+//! segment behind the checkpoint of a head has a block behind the end of the image, so readers of
+//! the log need not know that the image was larger.
 //!
 //! The cut blocks count as dead since a place of the log that the writer leaves out. A snapshot
 //! made before the head is put ends at that place at the latest, and keeps the cut blocks; a later
 //! snapshot ends behind that place, and does not keep them. Until the head is put, the writer puts
-//! no segment behind that place: the next writer would take it for the end.
+//! no segment behind that place: the next writer would take the place for the end of the log.
 
 use super::Serving;
 use crate::mistake::{self, Mistake};
@@ -25,7 +25,7 @@ use crate::request::{Request, RequestId};
 pub(super) struct Shrink {
     id: RequestId,
     size_bytes: u64,
-    /// The map has lost the cut blocks, and the checkpoint in progress is of that map.
+    /// `true`: the map has lost the cut blocks, and the checkpoint in progress is of that map.
     is_cut: bool,
 }
 
@@ -40,20 +40,22 @@ impl Shrink {
 }
 
 impl Serving {
-    /// Returns the size of the image for requests that come now.
+    /// Returns the size of the image for requests that come now: the smaller size as soon as the
+    /// image is being made smaller.
     pub(super) fn size_bytes(&self) -> u64 {
         let size_bytes = self.head.geometry.size_bytes;
         self.shrink.as_ref().map_or(size_bytes, |it| it.size_bytes.min(size_bytes))
     }
 
-    /// Returns `true` for every change while the image is being made smaller. Until the head with
-    /// the new size is put, a change could get a segment behind the place that the log leaves out.
+    /// Returns `true` for every change while the image is being made smaller. Otherwise the writer
+    /// could put a change, before the head with the new size, behind the place that it leaves out.
     pub(super) fn keeps_waiting(&self, request: &Request) -> bool {
         let is_another = matches!(request, Request::Shrink { .. });
         self.shrink.is_some() && (is_another || !mistake::makes(Mistake::ChangeMeanwhile))
     }
 
-    /// Cuts off the blocks behind the new end, once that is possible.
+    /// Cuts off the blocks behind the new end and begins the checkpoint, once no other checkpoint
+    /// is in progress.
     pub(super) fn shrink(&mut self) {
         let waiting = self.shrink.as_ref().filter(|it| !it.is_cut);
         let Some(size_bytes) = waiting.map(|it| it.size_bytes) else { return };
@@ -76,7 +78,8 @@ impl Serving {
         self.shrink.iter_mut().for_each(|it| it.is_cut = true);
     }
 
-    /// Ends the request if the head that was put has the smaller size.
+    /// Ends the request to make the image smaller, if the map has lost the cut blocks. Called when
+    /// a head was put.
     pub(super) fn end_shrink(&mut self, out: &mut Outbox) {
         if let Some(shrink) = self.shrink.take_if(|it| it.is_cut) {
             out.end(shrink.id, Ok(Vec::new()));

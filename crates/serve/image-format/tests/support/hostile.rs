@@ -1,5 +1,5 @@
-//! A store that carries out operations or not, and answers anything: a tape of bytes decides. When
-//! the tape is over, the store works, and every request must end.
+//! A store that carries out operations or not, and gives arbitrary answers, as a tape of bytes
+//! decides. When the tape is over, the store works, and every request must end.
 
 use crate::memory::{BLOCK_BYTES, Memory, image, settings};
 use crate::strangers::seal;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 const BLOCKS: u64 = 64;
 
-/// How often time may pass after the tape is over: a working store needs less.
+/// How often the test lets time pass after the tape is over, at most.
 const TURNS_MAX: usize = 10_000;
 
 struct Tape<'a>(&'a [u8]);
@@ -28,7 +28,7 @@ impl Tape<'_> {
     }
 }
 
-/// A writer, its store, and the lengths of its reads.
+/// A writer, its store, and the lengths of the writer's reads in progress.
 struct World<'a> {
     tape: Tape<'a>,
     store: Memory,
@@ -95,7 +95,8 @@ impl World<'_> {
         self.serve();
     }
 
-    /// Returns whole blocks of the image, or a little beyond its end.
+    /// Returns the offset and length of some blocks, which may reach a little beyond the image's
+    /// end.
     fn range(&mut self) -> (u64, u64) {
         let (block, blocks) = (self.tape.number() % BLOCKS, 1 + self.tape.number() % 8);
         (block * BLOCK_BYTES, blocks * BLOCK_BYTES)
@@ -109,7 +110,8 @@ impl World<'_> {
         self.writer.submit(self.submitted, request, self.now_ns);
     }
 
-    /// Lets another writer open the image; the unanswered requests of the previous one are lost.
+    /// Lets another writer open the image. Drops the previous writer, and with it its unanswered
+    /// requests.
     fn take_over(&mut self) {
         self.writers = self.writers.wrapping_add(1);
         self.writer = Image::open(small(self.writers), Origin::TakeOver, self.now_ns);
@@ -125,7 +127,7 @@ impl World<'_> {
         }
     }
 
-    /// Lets the time pass until something is due.
+    /// Lets the time pass until something is due for the writer.
     fn pass(&mut self) {
         if let Some(next_ns) = self.writer.next_ns() {
             self.now_ns = self.now_ns.max(next_ns);
@@ -169,7 +171,8 @@ impl World<'_> {
         }
     }
 
-    /// Changes an answer: its length, the object's length, or a byte, perhaps with valid checksums.
+    /// Changes the answer to a GET: its length, the object's length, or a byte, perhaps with valid
+    /// checksums.
     fn distorted(&mut self, answer: Answer, how: u64) -> Answer {
         let Answer::Got { mut bytes, mut object_bytes, tag } = answer else { return answer };
         let at = self.tape.number() as usize * if how >= 128 { 16 } else { 1 };

@@ -16,7 +16,7 @@ pub(crate) struct Memory {
     revisions: u64,
     requests: u64,
     pub(crate) now_ns: u64,
-    /// No object can be deleted.
+    /// `true`: deletions fail.
     pub(crate) keeps_all: bool,
 }
 
@@ -54,7 +54,7 @@ impl Memory {
         data
     }
 
-    /// Carries out all operations at once.
+    /// Carries out all operations of `image` at once, also those that follow from the answers.
     pub(crate) fn serve(&mut self, image: &mut Image) {
         while let Some((ticket, operation)) = image.pop_operation() {
             let answer = match operation {
@@ -65,7 +65,7 @@ impl Memory {
         }
     }
 
-    /// Lets the time pass until nothing is due.
+    /// Lets the time pass until nothing will be due for `image`.
     pub(crate) fn idle(&mut self, image: &mut Image) {
         while let Some(next_ns) = image.next_ns() {
             self.now_ns = self.now_ns.max(next_ns);
@@ -74,7 +74,7 @@ impl Memory {
         }
     }
 
-    /// Returns the number of parts of checkpoints.
+    /// Returns the number of parts of checkpoints in the store.
     #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn parts(&self) -> usize {
         self.objects.keys().filter(|key| matches!(key, Key::Part { .. })).count()

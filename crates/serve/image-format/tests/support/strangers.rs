@@ -1,5 +1,5 @@
-//! A store may answer anything. Whatever it is, the parsers report what is wrong with it, and
-//! encode the objects that they accept as the same bytes again.
+//! Checks of the parsers with arbitrary bytes, because a store may answer anything. A parser must
+//! return an error, or an object whose encoding is the same bytes again.
 
 use nowait_image_format::{Encryption, Geometry, Head, Header, Part, checkpoint};
 
@@ -12,7 +12,7 @@ pub(crate) fn encrypted() -> Geometry {
     Geometry { encryption, ..geometry() }
 }
 
-/// Parses `object` as each kind.
+/// Parses `object` as each kind of object.
 pub(crate) fn read(object: &[u8]) {
     if let Ok(head) = Head::parse(object) {
         assert_eq!(head.encode(), object);
@@ -35,8 +35,8 @@ pub(crate) fn read(object: &[u8]) {
     assert!(!(header(geometry()) && header(encrypted())), "it is of one kind of image only");
 }
 
-/// Parses arbitrary bytes: as they are, and with valid checksums, as an attacker or a faulty writer
-/// would send them.
+/// Parses arbitrary bytes unchanged, and then with valid checksums, as an attacker or a faulty
+/// writer would send them.
 pub(crate) fn object(input: &[u8]) {
     read(input);
     let mut sealed = input.to_vec();
@@ -46,7 +46,7 @@ pub(crate) fn object(input: &[u8]) {
     read(&sealed);
 }
 
-/// Puts the checksum of the bytes before `at` behind them.
+/// Writes the checksum of the bytes before `at` over the four bytes from `at` on, if they exist.
 pub(crate) fn seal(bytes: &mut [u8], at: usize) {
     if let Some((front, rest)) = bytes.split_at_mut_checked(at)
         && let Some(sum) = rest.first_chunk_mut()

@@ -1,4 +1,4 @@
-//! The state of a native AIO context's requests between `queue` and `reap`.
+//! The state of the requests of a native AIO context, between `queue` and `reap`.
 
 use crate::{BioOp, Completion, bio::Bio, slab::Slab};
 use nowait_sys::{
@@ -9,25 +9,26 @@ use std::sync::Arc;
 
 pub(super) struct Book {
     pub(super) requests: Slab<Request>,
-    /// Requests that are queued and not submitted, each with the thread that queued it; 0: the
-    /// kernel had no room for the request.
+    /// The keys of requests that are queued and not submitted, each with the number of the thread
+    /// that queued it, or with [`ANY_THREAD`] if the kernel had no room for the request.
     pub(super) pending: Vec<(i32, u64)>,
-    /// The number of threads that ask the kernel for events. Meanwhile other threads ask the
-    /// kernel, too, instead of taking events from the ring. A thread that ended inside that call
-    /// stays counted, and from then on every thread asks the kernel.
+    /// The number of threads that are in a system call that takes events. While it is not 0, other
+    /// threads also take events by this system call, not from the user-mapped ring. If a thread
+    /// ends inside the call, it stays counted, and every thread makes the system call from then on.
     pub(super) asking: usize,
-    /// The slot of the ring after the last processed event.
+    /// The slot of the ring that follows the last processed event.
     pub(super) dealt_with: u32,
     /// The number of processed events.
     pub(super) events_total: u64,
-    /// The number of consecutive commits that waited in vain until another thread processes the
+    /// The number of consecutive commits that waited in vain for another thread to process the
     /// events that it has taken. That thread has ended, or does not get a processor.
     pub(super) waits_in_vain: u32,
 }
 
+/// Every thread may submit the request.
 pub(super) const ANY_THREAD: i32 = 0;
 
-/// The state of the events before requests were submitted.
+/// The state of the ring's events just before a thread submits requests.
 #[derive(Clone, Copy)]
 pub(super) struct Before {
     /// The slot of the ring that the kernel fills next.
@@ -38,36 +39,36 @@ pub(super) struct Before {
 
 pub(super) struct Request {
     pub(super) token: u64,
-    /// The events that a poll waits for, including those that are always reported.
+    /// The events that a poll waits for, with POLLERR and POLLHUP; `None`: the request is no poll.
     pub(super) poll: Option<u16>,
     pub(super) cancelled: bool,
-    /// The bytes to transfer, if the committing thread may get the request back. `None`: it is no
-    /// transfer, or it has RWF_NOWAIT itself, or the kernel may wait for it.
+    /// The number of bytes to transfer, if the committing thread may get the request back. `None`:
+    /// the request is no transfer, or its bio has RWF_NOWAIT itself, or the kernel may wait for it.
     pub(super) claimable: Option<u64>,
     pub(super) claim: Claim,
-    /// `true`: the kernel signals an eventfd when the request ends, unless io_submit refuses it.
+    /// `true`: the kernel signals an eventfd when the request ends, unless io_submit refuses the
+    /// request.
     pub(super) is_counted: bool,
     pub(super) _segments: Option<Arc<[IoVec]>>,
 }
 
-/// The thread that gets a request that the kernel refuses or ends short.
+/// The thread that gets the result if the kernel refuses a request or transfers only a part of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
     Reaper,
-    /// The committing thread, which is in `commit_or_refuse`.
+    /// The committing thread, which is in `commit_or_refuse` or `submit_now`.
     Committer,
-    /// The committing thread; the kernel has returned this result.
+    /// The committing thread, and the kernel has returned this result.
     Refused(i64),
 }
 
 impl Request {
-    /// Records that the committing thread waits for the kernel's result.
+    /// Records that the committing thread gets the request if the kernel refuses it.
     pub(super) fn is_committed(&mut self) {
         self.claim = Claim::Committer;
     }
 
-    /// Records a result for the committing thread. Returns `false` if the result goes to the
-    /// reaper.
+    /// Records `result` if the committing thread gets it. Returns `false` if the reaper gets it.
     pub(super) fn claims(&mut self, result: i64) -> bool {
         let claims = self.is_unfinished(result);
         if claims {
@@ -76,9 +77,9 @@ impl Request {
         claims
     }
 
-    /// Records that io_submit has refused the request. A thread in `commit_or_refuse` gets any
-    /// refused request with an eventfd, because the kernel does not signal that eventfd. Returns
-    /// `false` if the result goes to the reaper.
+    /// Records that io_submit has refused the request with `result`. Returns `false` if the
+    /// committing thread does not get the request. A thread in `commit_or_refuse` gets every
+    /// refused request with an eventfd, because the kernel does not signal that eventfd.
     pub(super) fn give_back(&mut self, result: i64, committer: Claim) -> bool {
         if self.is_counted && committer == Claim::Committer {
             self.claim = Claim::Refused(result);
@@ -87,7 +88,7 @@ impl Request {
         self.claims(result)
     }
 
-    /// Returns `true` if the committing thread gets this result.
+    /// Returns `true` if the committing thread gets this result: a refusal, or a short transfer.
     pub(super) fn is_unfinished(&self, result: i64) -> bool {
         let is_short = |len: u64| (0..len as i64).contains(&result);
         self.claim == Claim::Committer
@@ -95,8 +96,8 @@ impl Request {
     }
 }
 
-/// Returns the length of a transfer. `None`: the bio is no transfer, or has RWF_NOWAIT itself, so
-/// that the kernel's answer is its result.
+/// Returns the length of a transfer. `None`: the bio is no transfer, or has RWF_NOWAIT itself, and
+/// then the kernel's answer is the bio's result.
 pub(super) fn claimable(bio: &Bio) -> Option<u64> {
     let is_transfer = matches!(bio.op, BioOp::Read | BioOp::Write);
     (is_transfer && bio.rw_flags & rwf::NOWAIT == 0).then(|| bio.segments.len() as u64)
@@ -106,7 +107,7 @@ pub(super) fn outcome(result: i64) -> Result<u32, Errno> {
     if result < 0 { Err(Errno::new(-result as i32)) } else { Ok(result as u32) }
 }
 
-/// Returns `true` if this result means that the kernel would have waited (RWF_NOWAIT).
+/// Returns `true` if this result can mean that the kernel would have waited (RWF_NOWAIT).
 fn is_refusal(result: i64) -> bool {
     [Errno::AGAIN, Errno::OPNOTSUPP].map(|it| -i64::from(it.raw())).contains(&result)
 }
@@ -115,7 +116,7 @@ pub(super) fn finish(request: &Request, result: i64) -> Completion {
     let result = match (result, request.poll) {
         (0, Some(_)) if request.cancelled => Err(Errno::CANCELED),
         (result, _) if result < 0 => Err(Errno::new(-result as i32)),
-        // The kernel adds other events of the same wake-up (POLLRDNORM).
+        // The kernel may report further events, for which the poll did not ask (POLLRDNORM).
         (ready, Some(events)) => Ok(ready as u32 & u32::from(events)),
         (bytes, None) => Ok(bytes as u32),
     };

@@ -1,18 +1,18 @@
-//! Tests of the alarm of a native AIO context.
+//! Tests of native AIO: the alarm, submission inside the call, and shared tags.
 
 use super::*;
 use crate::bio::Segments;
 use nowait_sys::file::IoVec;
 use std::{io::pipe, os::fd::AsRawFd, sync::Arc};
 
-/// A bio whose event does not arrive, because nothing is written into the pipe.
+/// Returns a poll of a pipe that does not end, because the test writes nothing into the pipe.
 fn silent(fd: i32) -> Bio {
     // SAFETY: a poll has no memory.
     unsafe { Bio::new(BioOp::Poll(1), fd, Segments::NONE, 0, 1) }
 }
 
-/// The kernel wakes the sleeping thread, which finds an empty ring if another thread has taken the
-/// event first. The test's one thread announces a wait and takes the event.
+/// If another thread takes the alarm's event first, the woken thread finds an empty ring and would
+/// sleep on. Here one thread plays both: it announces a wait and takes the event.
 #[test]
 fn an_alarm_that_another_thread_takes_sounds_again() {
     let Ok(kaio) = Kaio::new(4) else {
@@ -38,13 +38,13 @@ fn an_alarm_that_another_thread_takes_sounds_again() {
         kaio.collect(&mut done);
         assert_eq!(done, [], "there was the alarm alone");
         assert!(kaio.context.has_events(), "the one that sleeps would sleep on");
-        // Takes the event, as a waking thread does.
+        // Takes the event, as a thread does that was woken.
         kaio.events(&mut done, 1, Deadline::NEVER).unwrap();
         assert!(!kaio.context.has_events());
         kaio.arm();
     }
 
-    // No thread waits any more: an alarm that is left over is taken once.
+    // No thread waits any more: taking the alarm's event does not trigger the alarm again.
     sound();
     kaio.gate.end();
     kaio.collect(&mut Vec::new());
@@ -53,7 +53,8 @@ fn an_alarm_that_another_thread_takes_sounds_again() {
     kaio.reap(&mut Vec::new(), 1, Deadline::NEVER).unwrap();
 }
 
-/// Starts a thread that reaps one completion. Returns when the thread sleeps, in the kernel or not.
+/// Starts a thread that reaps one completion. Returns when the thread has announced its wait, and
+/// checks that it waits in the kernel (`in_kernel`) or on the gate.
 fn reaper(kaio: &Arc<Kaio>, in_kernel: bool) -> std::thread::JoinHandle<Vec<Completion>> {
     let reaps = kaio.clone();
     let reaper = std::thread::spawn(move || {
@@ -95,15 +96,15 @@ fn a_reaper_that_had_to_be_woken_for_a_submission_sleeps_in_the_kernel_from_then
             submit_ready(&kaio, writer.as_raw_fd());
             assert_eq!(came(next), 1);
         }
-        // After a wake-up without an event, the next reaper sleeps where a wake-up costs less.
+        // After a call of `wake`, the next reaper sleeps on the gate, where a wake-up costs less.
         let called = reaper(&kaio, true);
         kaio.wake();
         assert_eq!(came(called), 0);
     }
 }
 
-/// A write at `offset` that native AIO refuses to do without waiting, because the file is not
-/// direct.
+/// Returns a write at `offset` for a file without O_DIRECT. With RWF_NOWAIT the kernel may refuse
+/// the write.
 fn buffered_write(fd: i32, memory: &mut [u8], offset: i64, token: u64) -> Bio {
     let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
     // SAFETY: the tests reap before the memory is freed.
@@ -144,8 +145,7 @@ fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
     let nothing = buffered_write(-1, &mut memory, 0, 20);
     assert_eq!(kaio.submit_now(nothing, true).unwrap().bios, [(20, Err(Errno::BADF))]);
     assert_eq!(kaio.in_flight(), 1);
-    // With RWF_NOWAIT only the write that would wait is refused; the file was written and has pages
-    // in memory.
+    // With RWF_NOWAIT the kernel refuses a write beyond the end of the file, or the write succeeds.
     let end = buffered_write(file.as_raw_fd(), &mut memory, 1 << 20, 21);
     let refused = kaio.submit_now(end, false).unwrap();
     let waits = refused.bios.iter().all(|(token, result)| {
@@ -156,7 +156,7 @@ fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
     kaio.reap(&mut done, 1, Deadline::NEVER).unwrap();
 }
 
-/// A queue reports no room if the disk has no tags for it, and accepts bios nevertheless.
+/// A queue reports no room if the disk has no tags left, but accepts bios nevertheless.
 #[test]
 fn queues_that_share_tags_have_room_together() {
     let tags = Arc::new(crate::Tags::default());

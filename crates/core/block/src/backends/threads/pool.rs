@@ -1,4 +1,4 @@
-//! The pool of workers: the ready list, the idle workers, and how they are woken.
+//! The pool of workers: how threads add work, wake and start workers, and deliver completions.
 
 use super::{
     Carry, Deliver, OnPanic, ThreadsConfig,
@@ -30,14 +30,15 @@ use std::{
     sync::Arc,
 };
 
-/// The longest time that a worker stays idle if another one is idle, too.
+/// The longest time that a worker stays idle before it ends, if another worker is idle, too.
 const IDLE_NS_MAX: u64 = 3_000_000_000;
-/// The number of bios of one lane that run before other lanes have their turn.
+/// The most bios of one lane that run in one turn, and the most completions that one call of
+/// [`take_done`] collects.
 const LANE_TURN: usize = 32;
 
 type FirstTask = Box<dyn FnOnce() + Send>;
 
-/// The futex word of one idle worker: 0 asleep, 1 woken.
+/// The futex word of one worker: 0 if the worker is idle, 1 if a thread has woken it.
 #[derive(Default)]
 struct IdleSlot(AtomicU32);
 
@@ -51,10 +52,10 @@ impl IdleSlot {
 #[derive(Default)]
 struct State {
     ready: Ready,
-    /// The idle workers, last in first out, because the last one's caches are warm. The lowest one
-    /// sleeps without a time limit.
+    /// The idle workers. The worker that became idle last is woken first, because its caches are
+    /// warm. A worker that became idle while no other was idle sleeps without a time limit.
     idle: Vec<Arc<IdleSlot>>,
-    /// A worker was woken and has not arrived. The worker will run everything that is ready.
+    /// `true`: a thread has woken a worker that does not run yet. That worker sees all ready work.
     called: bool,
     workers: usize,
     starting: usize,
@@ -72,8 +73,8 @@ enum Successor {
 }
 
 impl State {
-    /// Takes the worker that became idle last, for the caller to wake. `None`: there is no work, no
-    /// worker is idle, or a worker is being woken already.
+    /// Takes the worker that became idle last out of `idle`: the caller must wake it. `None`: there
+    /// is no work, no worker is idle, or a woken worker does not run yet.
     fn call_idle(&mut self) -> Option<Arc<IdleSlot>> {
         if self.called || self.ready.is_empty() {
             return None;
@@ -83,9 +84,9 @@ impl State {
         slot
     }
 
-    /// Finds the successor of a worker that goes to work now. If another one is idle and nothing is
-    /// ready, none is needed. If none is idle, one is needed, as far as `workers_max` allows: the
-    /// work may take long, and threads that commit cannot start workers.
+    /// Finds a successor for a worker that begins work now. If more work is ready, this is an idle
+    /// worker. If no worker is idle, woken or starting, it is a new worker, as far as `workers_max`
+    /// allows: the work may take long, and threads that commit cannot start workers.
     fn successor(&mut self, workers_max: usize) -> Successor {
         if let Some(slot) = self.call_idle() {
             return Successor::Call(slot);
@@ -112,7 +113,8 @@ struct PendingBios {
 }
 
 pub(super) struct Pool {
-    /// Bios that are queued and not committed. Locked before `state`.
+    /// Bios that are queued and not committed. A thread that takes both locks takes this one before
+    /// `state`.
     pending: Mutex<PendingBios>,
     state: Mutex<State>,
     watches: Watches,
@@ -210,13 +212,13 @@ impl Pool {
         let queued = pending.bios.iter().position(|bio| bio.token == token);
         let removed = queued.map(|index| pending.bios.remove(index));
         let removed = removed.or_else(|| state.ready.take(token));
-        // The bio's file is released before its end is reported.
+        // `drop` releases the bio's file before the completion is reported.
         if removed.map(drop).is_some() {
             let completion = Completion { token, result: Err(Errno::CANCELED) };
             match &self.deliver {
                 Deliver::Queue => self.inbox.add(&mut vec![completion]),
-                // On a worker, as promised: the cancelling thread may hold locks that the receiver
-                // takes.
+                // A worker calls the receiver: the thread that cancels may hold locks that the
+                // receiver takes.
                 Deliver::Call(_) => state.ready.add_urgent(cancelled(token)),
             }
         } else if self.watches.cancel(token) {
@@ -257,7 +259,8 @@ impl Pool {
     }
 
     fn join(&self) {
-        // Workers may start others until they have seen `closing`, so handles are taken one by one.
+        // Workers may start other workers until they have seen `closing`, so this loop takes one
+        // handle at a time.
         loop {
             let mut state = self.state.lock();
             let (handle, spawning) = (state.handles.pop(), state.spawning);
@@ -265,14 +268,14 @@ impl Pool {
             match handle {
                 None if spawning > 0 => std::thread::yield_now(),
                 None => return,
-                // Called from inside a worker, which ends by itself.
+                // This thread is the worker itself, which ends later.
                 Some(handle) if handle.is_this() => {}
                 Some(handle) => handle.join(),
             }
         }
     }
 
-    /// Starts a worker that has been counted.
+    /// Starts a worker that [`State::count_start`] has counted.
     fn start_worker(self: &Arc<Pool>, first: Option<FirstTask>) -> Result<(), Errno> {
         let name = format!("{}{}", self.name, self.state.lock().started_total - 1);
         let pool = self.clone();
@@ -295,7 +298,6 @@ impl Pool {
         handle.map(|handle| state.handles.push(handle))
     }
 
-    /// The life of one worker.
     fn work(self: &Arc<Pool>, first: Option<FirstTask>) {
         let _own = OwnThread::begin();
         if let Some(first) = first {
@@ -309,8 +311,8 @@ impl Pool {
         while let Some(work) = self.next(&slot) {
             self.attend(work, &runner, &mut batch);
         }
-        // The watcher's eventfd is in the workers' descriptor table, so a worker wakes the watcher,
-        // not the thread in `shutdown`.
+        // When the pool closes, the watcher must check for that. A worker wakes it, and not the
+        // thread in `shutdown`, because the watcher's eventfd is in the workers' descriptor table.
         self.watches.rouse();
         self.leave();
     }
@@ -324,7 +326,7 @@ impl Pool {
                 drop(state);
                 match help {
                     Successor::Call(slot) => slot.call(),
-                    // If no thread can be started, the existing ones must be enough.
+                    // If no thread can be started, the existing workers must be enough.
                     Successor::Start => drop(self.start_worker(None)),
                     Successor::None => {}
                 }
@@ -368,8 +370,8 @@ impl Pool {
         self.deliver(batch);
     }
 
-    /// Runs bios of one lane. Each completion is delivered before the next bio starts, which may
-    /// wait long; adjoining writes run as one call.
+    /// Runs up to [`LANE_TURN`] bios of one lane. Delivers the completion of a bio before the next
+    /// bio starts, which may block for long; adjoining writes run as one call.
     fn drain(self: &Arc<Pool>, lane: &Arc<Lane>, runner: &BioRunner, batch: &mut Vec<Completion>) {
         let (mut again, mut had) = (true, Vec::with_capacity(LANE_TURN));
         let mut run = Vec::new();
@@ -388,7 +390,8 @@ impl Pool {
         self.state.lock().ready.end_turn(lane, &had, again);
     }
 
-    /// Runs a bio, or begins to watch a poll. Releases the bio's file before its end is reported.
+    /// Runs a bio, or begins to watch a poll. Drops the bio, and with it the reference to its file,
+    /// before the completion is reported.
     fn run(self: &Arc<Pool>, bio: Bio, runner: &BioRunner, batch: &mut Vec<Completion>) {
         match bio.op {
             BioOp::Poll(events) => {
@@ -399,7 +402,8 @@ impl Pool {
         }
     }
 
-    /// Runs writes that join as one call, and runs those again alone that were not fully written.
+    /// Runs writes that join as one call. Then runs each write alone that this call has not written
+    /// in full.
     fn run_joined(&self, bios: VecDeque<Bio>, runner: &BioRunner, batch: &mut Vec<Completion>) {
         let mut bios = bios;
         let whole = runner.run_joined(&bios);
@@ -410,8 +414,8 @@ impl Pool {
             batch.push(Completion { token: bio.token, result: Ok(len as u32) });
         }
         self.deliver(batch);
-        // The kernel reports some errors once, such as those of earlier writebacks: if no write
-        // fails alone, the first one gets the error of the joined call.
+        // The kernel reports some errors only once, for example of an earlier writeback. If none of
+        // the writes that are repeated fails, the first one gets the error of the joined call.
         let mut first = None;
         for bio in bios {
             let end = runner.run(&bio);
@@ -460,7 +464,7 @@ impl Pool {
             }
         });
         if let Err(errno) = started {
-            // No thread watches any of the polls, so they fail instead of waiting for ever.
+            // No thread watches the polls, so they fail instead of waiting for ever.
             self.watches.fail_all(errno, batch);
         }
     }
@@ -471,7 +475,7 @@ impl Pool {
         }
     }
 
-    /// Delivers the completions, also if there are none.
+    /// Delivers the completions; calls the receiver even if there are none.
     fn deliver_all(&self, batch: &mut Vec<Completion>) {
         match &self.deliver {
             Deliver::Queue => self.inbox.add(batch),
@@ -501,7 +505,7 @@ impl Pool {
     }
 }
 
-/// Takes the next work from the ready list.
+/// Takes the next work from the ready list, and registers it with `watches` if it is a poll.
 fn take_work(state: &mut State, watches: &Watches) -> Option<Work> {
     Some(match state.ready.next()? {
         Work::Bio(bio) => match bio.op {
@@ -515,7 +519,8 @@ fn take_work(state: &mut State, watches: &Watches) -> Option<Work> {
     })
 }
 
-/// Adds other completions that only wait to be delivered.
+/// Adds completions that workers must deliver to `batch`, as long as it is shorter than
+/// [`LANE_TURN`].
 fn take_done(state: &mut State, batch: &mut Vec<Completion>) {
     while batch.len() < LANE_TURN
         && let Some(completion) = state.ready.next_done()

@@ -1,4 +1,4 @@
-//! The work that waits for a worker.
+//! The work that waits until a worker takes it.
 
 use crate::Lane;
 use crate::{Completion, bio::Bio, fair::Fair};
@@ -6,19 +6,19 @@ use nowait_sys::Errno;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// The flow of lanes that have had a turn and have more bios.
+/// The flow in which a lane waits for its next turn, after a turn that has left bios in it.
 const LANES: u64 = 1;
 
 pub(super) enum Work {
     Bio(Bio),
     Lane(Arc<Lane>),
-    /// A poll and its number in the watches' book.
+    /// A poll and its number in `Watches`.
     Poll(Bio, u64),
-    /// The watcher has to check again.
+    /// The worker must call `Watches::poke`.
     Poke,
-    /// The receiver has to be called without completions.
+    /// The worker must call the receiver without completions.
     Wake,
-    /// A cancelled bio's completion, which only waits to be delivered.
+    /// A completion that a worker must deliver: of a cancelled bio, or from `Threads::deliver`.
     Done(Completion),
 }
 
@@ -30,14 +30,14 @@ enum Place {
     Lane(Arc<Lane>, u64),
 }
 
-/// The work that no worker has begun. A bio to cancel is found by its token in constant time.
+/// The work that no worker has begun. It finds a bio to cancel by its token without a search.
 #[derive(Default)]
 pub(super) struct Ready {
     work: Fair<Work>,
-    /// The places of waiting bios by token. A bio that a worker has just taken from its lane may
-    /// still be in here.
+    /// The places of waiting bios by token. A bio of a lane stays in here until the end of the turn
+    /// in which a worker has taken it.
     places: FxHashMap<u64, Place>,
-    /// Lanes that workers drain now.
+    /// The lanes whose bios workers run now.
     lanes: Vec<Arc<Lane>>,
 }
 
@@ -76,7 +76,7 @@ impl Ready {
         Some(work)
     }
 
-    /// Takes the next work if it is a completion that only waits to be delivered.
+    /// Takes the next work if it is a completion that a worker must deliver.
     pub(super) fn next_done(&mut self) -> Option<Completion> {
         match self.work.pop_urgent_if(|work| matches!(work, Work::Done(_)))? {
             Work::Done(completion) => Some(completion),
@@ -84,13 +84,14 @@ impl Ready {
         }
     }
 
-    /// Ends the turn of a lane in which the bios `had` ran; `again`: it has more.
+    /// Ends the turn of a lane in which the bios `had` ran. If `again`, the lane has more bios and
+    /// waits for another turn.
     pub(super) fn end_turn(&mut self, lane: &Arc<Lane>, had: &[LaneEntry], again: bool) {
         if let Some(index) = self.lanes.iter().position(|running| Arc::ptr_eq(running, lane)) {
             self.lanes.swap_remove(index);
         }
         for (token, number) in had {
-            // A later bio of the same request may have the same token.
+            // A later bio of the same request may be in the map with the same token.
             let is_it = |place: &Place| match place {
                 Place::Lane(its, at) => at == number && Arc::ptr_eq(its, lane),
                 Place::Flow(..) => false,
@@ -104,7 +105,7 @@ impl Ready {
         }
     }
 
-    /// Takes the bio with `token` out; `None`: a worker has taken it, or there is no such bio.
+    /// Takes the bio with `token` out; `None`: a worker has taken this bio, or there is none.
     pub(super) fn take(&mut self, token: u64) -> Option<Bio> {
         match self.places.remove(&token)? {
             Place::Lane(lane, number) => lane.take(number),
@@ -122,7 +123,7 @@ impl Ready {
         for work in self.work.take_all() {
             match work {
                 Work::Bio(bio) => bios.push(bio),
-                // No worker drains this lane, and its turn was just taken off the list.
+                // No worker runs bios of this lane, and this loop has just taken its turn.
                 Work::Lane(lane) => {
                     take_all(&lane, &mut bios);
                     lane.pause();
@@ -136,7 +137,6 @@ impl Ready {
         kept.into_iter().for_each(|work| self.work.push_urgent(work));
     }
 
-    /// Returns `true` if there is no work.
     pub(super) fn is_empty(&self) -> bool {
         self.work.is_empty()
     }
@@ -146,7 +146,7 @@ fn take_all(lane: &Lane, bios: &mut Vec<Bio>) {
     bios.extend(core::iter::from_fn(|| lane.take_first()));
 }
 
-/// Returns the work that delivers the end of a bio that was taken out.
+/// Returns the work that completes a bio with `ECANCELED`.
 pub(super) fn cancelled(token: u64) -> Work {
     Work::Done(Completion { token, result: Err(Errno::CANCELED) })
 }

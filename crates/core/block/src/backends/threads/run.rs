@@ -19,7 +19,7 @@ use std::{
 const TRANSFER_MAX: usize = 0x7fff_f000;
 const PAGE_SIZE: usize = 4096;
 
-/// Runs bios with their credentials and priority, and restores the worker's own.
+/// Runs bios with their credentials and priority, and then restores those of the worker.
 pub(super) struct BioRunner {
     priority: u16,
     carry: Carry,
@@ -27,12 +27,12 @@ pub(super) struct BioRunner {
 }
 
 impl BioRunner {
-    /// Makes a runner whose own priority is that of the calling thread.
+    /// Makes a runner that restores the calling thread's current I/O priority after each bio.
     pub(super) fn new(carry: Carry, failed: OnPanic) -> BioRunner {
         BioRunner { priority: thread::io_priority(), carry, failed }
     }
 
-    /// Runs adjoining writes ([`Bio::goes_with`]) as one; returns how many bytes were written.
+    /// Runs adjoining writes ([`Bio::goes_with`]) as one; returns the number of bytes written.
     pub(super) fn run_joined(&self, bios: &VecDeque<Bio>) -> Result<usize, Errno> {
         let Some(mut joined) = bios.front().cloned() else { return Ok(0) };
         let segments = bios.iter().flat_map(|bio| bio.segments.as_slice()).copied();
@@ -43,8 +43,8 @@ impl BioRunner {
     /// Runs `bio` to its end; blocks. The bio is not a poll.
     pub(super) fn run(&self, bio: &Bio) -> Completion {
         let result = match &bio.hints.credentials {
-            // Compared with the worker's current credentials: the process may change them at any
-            // time.
+            // `run` compares them with the worker's current credentials, because the process may
+            // change these at any time.
             Some(credentials) => {
                 credentials.run(|| self.with_priority(bio)).and_then(|result| result)
             }
@@ -63,8 +63,8 @@ impl BioRunner {
         result
     }
 
-    /// Runs a bio. If it panics, it ends with EIO, and the worker has its own credentials and
-    /// priority again.
+    /// Runs a bio. If this panics, the bio ends with EIO; the panic is stopped here, so that the
+    /// callers restore the worker's credentials and priority.
     fn perform(&self, bio: &Bio) -> Result<usize, Errno> {
         catch_unwind(AssertUnwindSafe(|| (self.carry)(bio))).unwrap_or_else(|cause| {
             (self.failed)(cause.as_ref());
@@ -76,7 +76,7 @@ impl BioRunner {
 /// Runs a bio by system calls on its file; blocks.
 ///
 /// # Errors
-/// The errors of the call. `EINVAL`: a poll.
+/// The errors of the system call, and of [`Bio::number`]. `EINVAL`: the bio is a poll.
 pub fn system_calls(bio: &Bio) -> Result<usize, Errno> {
     let fd = bio.number()?;
     match bio.op {
@@ -87,8 +87,9 @@ pub fn system_calls(bio: &Bio) -> Result<usize, Errno> {
     }
 }
 
-/// Transfers bytes by one call or, if the bio `continues`, up to the end of the file or an error.
-/// If some bytes were transferred, returns their count and not the error.
+/// Transfers bytes by one call. If [`continues`] allows it, makes further calls until all bytes are
+/// transferred, a call transfers none, or a call fails. If some bytes were transferred, returns
+/// their number and no error.
 fn transfer(bio: &Bio, fd: i32) -> Result<usize, Errno> {
     let len = bio.segments.len();
     if bio.hints.upfront && bio.op == BioOp::Read && bio.offset >= 0 && len > PAGE_SIZE {
@@ -106,10 +107,10 @@ fn transfer(bio: &Bio, fd: i32) -> Result<usize, Errno> {
     Ok(done)
 }
 
-/// Returns `true` if a short transfer is continued, as the kernel would do inside one call.
+/// Returns `true` if the worker should transfer the rest after a short transfer.
 fn continues(bio: &Bio, fd: i32, len: usize) -> bool {
-    // With NOWAIT short means that the rest would wait; an atomic write and an append must stay
-    // one call.
+    // A short transfer with NOWAIT means that the rest would wait; an atomic write and an append
+    // must stay one call.
     let one_call = bio.rw_flags & (rwf::NOWAIT | rwf::ATOMIC | rwf::APPEND) != 0;
     if bio.offset < 0 || one_call || len > TRANSFER_MAX {
         return false;

@@ -1,8 +1,8 @@
 //! Polls: one thread watches all of them.
 //!
-//! A descriptor is in the thread's epoll set while polls wait for it, for all their events at once.
-//! The descriptor leaves the set before its file is released: otherwise the set would still watch
-//! the old file under a number that means another file.
+//! A descriptor is in the thread's epoll set while polls wait for it, with the events of all these
+//! polls. The descriptor leaves the set before its file is released: otherwise the set could still
+//! watch the old file under a number that then belongs to another file.
 
 use crate::{
     Completion,
@@ -19,11 +19,11 @@ use nowait_sys::{
 use std::{collections::HashMap, sync::Arc};
 
 const POLLNVAL: u16 = 0x20;
-/// Events that are always reported (POLLERR, POLLHUP).
+/// Events that the kernel always reports (POLLERR, POLLHUP).
 const ALWAYS: u16 = 0x8 | 0x10;
 /// The number of the eventfd in the epoll set; descriptors have other numbers.
 const COUNTER: u64 = 0;
-/// The most descriptors that are processed after one wait.
+/// The most descriptors that the watcher takes from the epoll set after one wait.
 const READY_MAX: usize = 64;
 
 /// The watched descriptors and their epoll set.
@@ -37,16 +37,16 @@ struct Book {
     watches: HashMap<u64, Watch>,
     by_token: HashMap<u64, u64>,
     by_fd: HashMap<i32, WatchedFd>,
-    /// The descriptors by their numbers in the epoll set.
+    /// The descriptors by their numbers in the epoll set ([`WatchedFd::number`]).
     fds: HashMap<u64, i32>,
-    /// Cancelled polls, which the watcher has to end.
+    /// Cancelled polls, which the watcher must end.
     cancelled: Vec<u64>,
     last_id: u64,
     poll_set: Option<Arc<PollSet>>,
     closing: bool,
 }
 
-/// The epoll set that the watcher waits for; lives in the workers' descriptor table.
+/// The epoll set in which the watcher waits; its descriptors are in the workers' table.
 #[derive(Debug)]
 pub(super) struct PollSet {
     epoll: Epoll,
@@ -54,7 +54,6 @@ pub(super) struct PollSet {
     counter: EventFd,
 }
 
-/// One poll in flight.
 #[derive(Debug)]
 struct Watch {
     /// `None` until a worker has found out the number.
@@ -62,23 +61,22 @@ struct Watch {
     events: u16,
     token: u64,
     cancelled: bool,
-    /// Keeps the file open, and so its number valid.
+    /// Keeps the file open, so that `fd` stays valid.
     _file: Option<Arc<dyn Descriptor>>,
 }
 
-/// A descriptor in the epoll set.
 #[derive(Debug)]
 struct WatchedFd {
     number: u64,
     polls: Vec<u64>,
 }
 
-/// How the watch of a poll began.
+/// The result of the attempt to watch a poll.
 pub(super) enum WatchStart {
-    /// The poll has ended already, or cannot be watched.
+    /// The poll has ended: it was ready or cancelled, or it cannot be watched.
     Ended(Completion),
     Watched,
-    /// The caller must start a watcher with this set, which then watches the poll.
+    /// The poll is in this set, and the caller must start a watcher for the set.
     Unwatched(Arc<PollSet>),
 }
 
@@ -92,7 +90,8 @@ impl PollSet {
 }
 
 impl Book {
-    /// Takes a poll out, on a thread with the workers' descriptor table. `None`: it has ended.
+    /// Removes a poll and returns it with its completion; `None`: the poll has ended before. Called
+    /// on threads with the workers' descriptor table.
     fn end(&mut self, id: u64, result: Result<u32, Errno>) -> Option<(Completion, Watch)> {
         let watch = self.watches.remove(&id)?;
         self.by_token.remove(&watch.token);
@@ -117,7 +116,7 @@ impl Book {
         self.last_id
     }
 
-    /// Makes the epoll set report all events that polls of `fd` wait for.
+    /// Makes the epoll set report the events that polls of `fd` wait for, once.
     fn arm(&self, fd: i32) -> Result<(), Errno> {
         let (Some(poll_set), Some(watched)) = (&self.poll_set, self.by_fd.get(&fd)) else {
             return Ok(());
@@ -130,7 +129,8 @@ impl Book {
         }
     }
 
-    /// Begins to watch `fd` for a poll. Returns the set if no thread watches it yet.
+    /// Adds a poll of `fd` to the epoll set. Makes the set if there is none, and then returns it:
+    /// no thread watches it yet.
     fn begin(&mut self, id: u64, fd: i32) -> Result<Option<Arc<PollSet>>, Errno> {
         if self.poll_set.is_some() {
             return self.register(id, fd).map(|()| None);
@@ -143,7 +143,7 @@ impl Book {
         registered.map(|()| self.poll_set.clone())
     }
 
-    /// Adds the events that a poll of `fd` waits for to the epoll set.
+    /// Adds a poll to the polls of `fd`, and its events to the epoll set.
     fn register(&mut self, id: u64, fd: i32) -> Result<(), Errno> {
         let number = self.next_id();
         self.watches.get_mut(&id).ok_or(Errno::INVAL)?.fd = Some(fd);
@@ -156,7 +156,7 @@ impl Book {
 }
 
 impl Watches {
-    /// Accepts a poll and returns its number; from now on [`Watches::cancel`] finds it.
+    /// Accepts a poll and returns its number. From now on [`Watches::cancel`] finds the poll.
     pub(super) fn add(&self, bio: &Bio, events: u16) -> u64 {
         let mut book = self.book.lock();
         let (id, cancelled) = (book.next_id(), book.closing);
@@ -169,11 +169,12 @@ impl Watches {
         id
     }
 
-    /// Begins to watch a poll; on a thread with the workers' descriptor table.
+    /// Begins to watch a poll; `None` if the poll has ended. Called on threads with the workers'
+    /// descriptor table.
     pub(super) fn begin(&self, id: u64, bio: Bio, events: u16) -> Option<WatchStart> {
         let ready = bio.number().and_then(|fd| Ok((fd, ready_now(fd, events)?)));
-        // When the poll ends, the reference of its watch must be the last one to the file. The poll
-        // may end as soon as it is registered.
+        // The poll may end as soon as it is registered. Its watch must then have the last reference
+        // to the file, so the bio's reference is dropped before.
         drop(bio);
         let fd = match ready {
             Ok((fd, 0)) => fd,
@@ -186,8 +187,8 @@ impl Watches {
             false => match book.begin(id, fd) {
                 Ok(None) => return Some(WatchStart::Watched),
                 Ok(Some(poll_set)) => return Some(WatchStart::Unwatched(poll_set)),
-                // The file cannot be watched because it is always ready, although the last check
-                // found it not ready.
+                // EPERM: epoll does not support the file because it is always ready, although
+                // `ready_now` found no event.
                 Err(Errno::PERM) => book.end(id, Ok(u32::from(events))),
                 Err(errno) => book.end(id, Err(errno)),
             },
@@ -196,14 +197,14 @@ impl Watches {
         ended.map(|(completion, _)| WatchStart::Ended(completion))
     }
 
-    /// Ends a poll; `None`: it has ended otherwise meanwhile.
+    /// Ends a poll with `result`; `None`: the poll has ended before.
     pub(super) fn end(&self, id: u64, result: Result<u32, Errno>) -> Option<Completion> {
         let ended = self.book.lock().end(id, result);
         ended.map(|(completion, _)| completion)
     }
 
-    /// Marks a poll as cancelled. Returns `true` if it was found and not marked before; a worker
-    /// must then call [`Watches::poke`].
+    /// Marks the poll with `token` as cancelled. Returns `true` if it has marked a poll, which was
+    /// not marked before; a worker must then call [`Watches::poke`].
     pub(super) fn cancel(&self, token: u64) -> bool {
         let book = &mut *self.book.lock();
         let Some(id) = book.by_token.get(&token) else { return false };
@@ -225,8 +226,8 @@ impl Watches {
         }
     }
 
-    /// Makes the watcher end the cancelled polls. Called on a thread with the workers' descriptor
-    /// table. Without a watcher this call ends them itself.
+    /// Makes the watcher end the cancelled polls. If there is no watcher, ends them itself and adds
+    /// their completions to `done`. Called on threads with the workers' descriptor table.
     pub(super) fn poke(&self, done: &mut Vec<Completion>) {
         let book = self.book.lock();
         if let Some(poll_set) = &book.poll_set {
@@ -243,7 +244,8 @@ impl Watches {
         }
     }
 
-    /// Ends all polls with `errno`, because there is no watcher.
+    /// Ends all polls with `errno`, because there is no watcher any more. The next poll makes
+    /// another epoll set.
     pub(super) fn fail_all(&self, errno: Errno, done: &mut Vec<Completion>) {
         let mut book = self.book.lock();
         let ids: Vec<u64> = book.watches.keys().copied().collect();
@@ -253,7 +255,7 @@ impl Watches {
         done.extend(failed.iter().map(|(completion, _)| *completion));
     }
 
-    /// Ends the polls marked as cancelled; on a thread with the workers' descriptor table.
+    /// Ends the polls marked as cancelled. Called on threads with the workers' descriptor table.
     fn take_cancelled(&self, done: &mut Vec<Completion>) {
         let mut book = self.book.lock();
         let ids = core::mem::take(&mut book.cancelled);
@@ -263,7 +265,8 @@ impl Watches {
         done.extend(ended.iter().map(|(completion, _)| *completion));
     }
 
-    /// Watches until closed; passes completions to `deliver`.
+    /// Runs the watcher: passes the completions of polls to `deliver`. Returns when the watches are
+    /// closed and no poll is left.
     pub(super) fn watch(&self, poll_set: &PollSet, mut deliver: impl FnMut(&mut Vec<Completion>)) {
         let (mut ready, mut done) = (Vec::with_capacity(READY_MAX), Vec::new());
         loop {
@@ -284,7 +287,8 @@ impl Watches {
         }
     }
 
-    /// Ends the polls that wait for one of the `ready` events of a descriptor in the set.
+    /// Ends the polls of a descriptor that wait for one of its `ready` events. `number` is the
+    /// descriptor's number in the set.
     fn found(&self, number: u64, ready: u16, done: &mut Vec<Completion>) {
         let mut book = self.book.lock();
         let Some(fd) = book.fds.get(&number).copied() else { return };
@@ -306,13 +310,13 @@ impl Watches {
         done.extend(ended.iter().map(|(completion, _)| *completion));
     }
 
-    /// Returns `true` if the watches are closed and no poll is left.
+    /// Returns `true` if the watches are closed and no poll is left; then drops the epoll set.
     fn is_over(&self) -> bool {
         let mut book = self.book.lock();
         let over = book.closing && book.watches.is_empty();
         if over {
-            // The watcher drops the last reference, because its descriptors are valid in its own
-            // table: the thread that drops the pool may have another table.
+            // The watcher drops the last reference to the epoll set, because the set's descriptors
+            // are in the watcher's table: the thread that drops the pool may have another table.
             book.poll_set = None;
         }
         over
@@ -323,8 +327,8 @@ fn result_of(ready: u16) -> Result<u32, Errno> {
     if ready & POLLNVAL == 0 { Ok(u32::from(ready)) } else { Err(Errno::BADF) }
 }
 
-/// Returns the events that are ready now. poll(2) ignores negative descriptors; here they are an
-/// error.
+/// Returns the events that are ready now. poll(2) ignores negative descriptors; for them this
+/// function returns `POLLNVAL`.
 fn ready_now(fd: i32, events: u16) -> Result<u16, Errno> {
     if fd < 0 { Ok(POLLNVAL) } else { poll::ready(fd, events as i16).map(|ready| ready as u16) }
 }

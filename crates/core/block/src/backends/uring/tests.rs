@@ -1,4 +1,4 @@
-//! Tests of a ring: its alarm, and completions that do not fit.
+//! Tests of a ring: its alarm, completions that do not fit into its queue, and shared tags.
 
 use super::*;
 use crate::bio::{BioOp, Segments};
@@ -6,7 +6,8 @@ use core::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use nowait_sys::{eventfd::EventFd, fd, fdtable, own_thread::OwnThread};
 use std::os::fd::AsRawFd;
 
-/// Makes a ring like those of kernels before 6.7, which cannot wait on a word of memory.
+/// Makes a ring that waits on an eventfd, as on kernels before 6.7, where rings cannot wait on a
+/// word of memory.
 fn with_a_counter(issuer: Issuer, test: &str) -> Option<Uring> {
     with(issuer, Some(Arc::new(EventFd::new().unwrap())), test)
 }
@@ -16,8 +17,8 @@ fn with(issuer: Issuer, counter: Option<Arc<dyn Descriptor>>, test: &str) -> Opt
     made.map_err(|errno| crate::skip::note_skip(test, &errno.to_string())).ok()
 }
 
-/// A wait that a ring leaves at an address would take the wake-up of the next thread that sleeps
-/// there.
+/// If a dropped ring still waited on the word at its gate's address, it would take the wake-up of
+/// the next thread that sleeps at this address.
 #[test]
 fn a_ring_that_has_gone_waits_for_no_word_any_more() {
     for _ in 0..300 {
@@ -31,7 +32,7 @@ fn a_ring_that_has_gone_waits_for_no_word_any_more() {
         let seen = gate.begin().unwrap();
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| gate.sleep(seen, Deadline::after_ns(5_000_000_000)));
-            // The thread mostly sleeps by then.
+            // After these yields the sleeper mostly sleeps.
             (0..100).for_each(|_| std::thread::yield_now());
             assert!(gate.wake());
             gate.rouse();
@@ -40,8 +41,8 @@ fn a_ring_that_has_gone_waits_for_no_word_any_more() {
     }
 }
 
-/// The kernel shows completions that did not fit only to a thread that enters the ring, also if the
-/// caller never waits.
+/// The kernel shows completions that did not fit into the queue only after a thread has entered the
+/// ring. So `reap` must enter the ring even if it does not wait.
 #[test]
 fn completions_that_do_not_fit_are_seen_without_a_wait() {
     const POLLS: u64 = 1000;
@@ -79,7 +80,7 @@ fn to_collect_starts_nothing() {
     // SAFETY: a poll names no memory.
     let poll = unsafe { Bio::new(events, reader.as_raw_fd(), none, 0, 1) };
     uring.queue(poll).unwrap();
-    // Another thread cancels a bio and has not entered yet.
+    // The state after another thread has recorded a cancellation and not entered the ring yet.
     uring.cancels.lock().push(u64::MAX >> 1);
     uring.cancels_wait.store(true, Relaxed);
     let mut done = Vec::new();
@@ -89,11 +90,11 @@ fn to_collect_starts_nothing() {
     assert_eq!(uring.pending(), 0);
 }
 
-/// The first io_uring_enter of a wait also submits the alarm. That call returns the same at the end
-/// of a slice as after a signal.
+/// The first io_uring_enter of a wait also submits the alarm. The call's return value is the same
+/// at the end of a slice as after a signal.
 #[test]
 fn the_end_of_a_slice_is_no_signal() {
-    // A blocked signal interrupts nothing.
+    // The thread blocks signals, so that none interrupts the wait.
     let _own = OwnThread::begin();
     for _ in 0..3 {
         let uring = with_a_counter(Issuer::Any, "the_end_of_a_slice_is_no_signal");
@@ -117,7 +118,7 @@ impl Descriptor for InBoth {
     }
 }
 
-/// In the other thread's table, the number that the eventfd has in this table means another file.
+/// In the table of the other thread, a pipe has the number that the eventfd has in this table.
 #[test]
 fn wake_by_a_thread_with_another_table_ends_the_wait_and_writes_to_no_file() {
     let here = EventFd::new().unwrap().moved_high();
@@ -159,7 +160,8 @@ fn wake_by_a_thread_with_another_table_ends_the_wait_and_writes_to_no_file() {
     assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
 }
 
-/// The kernel cancels requests of an ended thread when they would complete, the alarm included.
+/// If the thread that submitted a request has ended, the kernel cancels the request at the time
+/// when it would complete; the alarm is such a request.
 #[test]
 fn the_alarm_of_a_thread_that_has_ended_goes_off_and_is_set_again() {
     let counter: Arc<dyn Descriptor> = Arc::new(EventFd::new().unwrap());
@@ -182,8 +184,8 @@ fn the_alarm_of_a_thread_that_has_ended_goes_off_and_is_set_again() {
     }
 }
 
-/// Waits in the ring up to four times, until the alarm is set: the first waits may return because
-/// an earlier alarm ends.
+/// Waits in the ring up to four times, until the alarm is armed, and returns `true` if it is. The
+/// first waits may return because an earlier alarm completes.
 fn sets_the_alarm(uring: &Uring) -> bool {
     (0..4).any(|_| {
         let _ = uring.wait(&mut Vec::new(), Deadline::after_ns(50_000));
@@ -205,7 +207,7 @@ fn wake_by_a_counter_ends_the_wait() {
                     }
                 });
                 let mut done = Vec::new();
-                // A debugger or a freezer may interrupt the wait.
+                // A debugger or a freezer may interrupt the wait: then reaps again.
                 let mut reap = || uring.reap(&mut done, 1, Deadline::NEVER);
                 let reaped = core::iter::repeat_with(&mut reap).find(|it| *it != Err(Errno::INTR));
                 returned.store(true, SeqCst); // before a panic, because the other thread is joined
@@ -215,7 +217,7 @@ fn wake_by_a_counter_ends_the_wait() {
     }
 }
 
-/// Polls take no tags; syncs do, until they are reaped.
+/// Polls take no tags; a sync takes one until it is reaped.
 #[test]
 fn a_ring_has_room_where_the_disk_has_tags() {
     let tags = Arc::new(crate::Tags::default());
