@@ -22,10 +22,10 @@ pub(crate) fn strip_prefix<'a>(text: &'a OsStr, prefix: &str) -> Option<&'a OsSt
     text.as_bytes().strip_prefix(prefix.as_bytes()).map(OsStr::from_bytes)
 }
 
-/// Splits `[NAME=]PATH`. A path with `=` in it begins with `./` or `/`.
+/// Splits `[NAME=]PATH`. A path that contains `=` needs a `/` before it, as in `./a=b`.
 ///
 /// # Errors
-/// The name is not UTF-8, which the protocols require.
+/// The name is not UTF-8. The protocols require names in UTF-8.
 pub(crate) fn named_path(text: &OsStr) -> Result<(Option<&str>, &OsStr), String> {
     match split_once(text, b'=') {
         Some((name, path)) if !name.as_bytes().contains(&b'/') && !path.is_empty() => {

@@ -7,8 +7,9 @@
 //!    └─ results ┘
 //!  served    the queues of one thread
 //! ```
-//! The kernel copies the data of a request into and out of memory of the queue; the device below
-//! reads and writes that same memory. A request in flight occupies no thread.
+//! The kernel copies the data of a request into or out of memory of the queue. If the medium can
+//! borrow that memory, the device below reads or writes it directly, otherwise the session copies
+//! the data once more. The serving thread does not wait for requests in flight.
 
 mod drive;
 mod served;
