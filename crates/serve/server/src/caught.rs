@@ -3,9 +3,9 @@
 use nowait::Nowait;
 use nowait_terminal::say;
 
-/// Runs `work` on the calling thread, and returns `None` if `work` panics. Counts each panic. The
-/// first panic of the engine is reported on standard error, with `doing` as the description of the
-/// work.
+/// Runs `work` on the calling thread; if `work` panics, counts the panic and returns `None`. Then
+/// also reports the engine's first panic on standard error, unless that panic was reported before.
+/// `doing` describes the work in such a report.
 pub(crate) fn caught<T>(nowait: &Nowait, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
     let done = nowait.caught(doing, work);
     if let (None, Some(line)) = (&done, nowait.untold_failure()) {

@@ -19,7 +19,7 @@ pub(crate) enum At {
     Front,
     /// A serving thread takes a request to a FUSE file.
     Ask,
-    /// A worker takes requests from a ring.
+    /// A worker is about to take requests from a ring.
     Ring,
     /// A listener thread handles a message of a VMM.
     Talk,

@@ -1,5 +1,5 @@
-//! Identifies files that the server has made by device and inode, so that the server leaves another
-//! file that has taken the same name.
+//! Names of files that the server has made, each with the file's device and inode. By these the
+//! server recognizes another file that has taken the name, and does not remove it.
 
 use std::{
     fs, io,

@@ -14,7 +14,7 @@
 //! * [`ublk`]: an image as a block device, by the kernel's ublk
 //! * [`status`]: counters of the server, for `nowait top` and Prometheus
 //! * [`access`]: the rules that say which clients may use which exports
-//! * `identity`: identifies files that the server has made, to remove no others
+//! * `identity`: identifies files that the server has made, so that it removes no other files
 //! * `caught`: runs work and catches its panics, on threads that must not end
 //! * `os_text`: splits arguments of the command line, whose paths need not be UTF-8
 //! * [`command`]: the command `nowait serve`: options, start, signals, shutdown

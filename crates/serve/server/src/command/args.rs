@@ -131,8 +131,8 @@ pub struct ServeArgs {
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = memory,
           default_value = "256M")]
     pub memory: u64,
-    /// Memory for writes to images on object stores that are not durable yet; at least 64M. Images
-    /// that are written get equal parts, each at most 64M.
+    /// Memory for writes to images on object stores that are not durable yet; at least 64M.
+    /// Writable images get equal parts, each at most 64M.
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = memory,
           default_value = "1G")]
     pub write_buffer: u64,
@@ -298,7 +298,6 @@ impl ServeArgs {
     }
 }
 
-/// Parses `--durability`.
 fn durability(text: &str) -> Result<Durability, String> {
     match (text, text.strip_prefix("interval=")) {
         ("flush", _) => Ok(Durability::Flush),
@@ -316,7 +315,8 @@ fn os_text() -> OsStringValueParser {
     OsStringValueParser::new()
 }
 
-/// Parses `[NAME=]PATH[,OPTION…]`. A path that contains `=` needs a `/` before it, as in `./a=b`.
+/// Parses `[NAME=]PATH[,OPTION…]`. A path that contains `=` needs a `/` before the `=`, as in
+/// `./a=b`.
 fn image(text: &OsStr) -> Result<NamedImage, String> {
     let (text, own) = own_options(text)?;
     let (name, path) = named_path(text)?;

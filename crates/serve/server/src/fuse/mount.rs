@@ -89,7 +89,8 @@ impl Mount {
         self.lost.raw()
     }
 
-    /// Returns `true` until this program has unmounted the file, or knows that another one has.
+    /// Returns `true` until this program has unmounted the file, or has learned that another
+    /// program has unmounted it.
     pub fn is_up(&self) -> bool {
         self.mounted
     }

@@ -48,7 +48,7 @@ impl<F> Exports<F> {
     }
 }
 
-/// The results of the options.
+/// The agreements between client and server that options have made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agreement {
     /// The server sends structured replies to reads, queries for extents, and failures of these.
@@ -67,11 +67,10 @@ pub(crate) enum Next<F> {
     Tls,
     /// Requests to this image.
     Transmission(Arc<Image<F>>, Agreement),
-    /// None: the server closes the connection after the answer was sent.
+    /// No message: the server closes the connection after the answer was sent.
     Close,
 }
 
-/// The state of a handshake.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     security: Security,
@@ -87,10 +86,11 @@ pub(crate) struct Handshake {
 
 /// The longest option that the server parses, in bytes. Names and queries have at most 4096 bytes.
 const OPTION_BYTES_MAX: usize = 16 << 10;
-/// The longest option that the server answers, in bytes. At a longer option it closes the
+/// The longest option that the server answers, in bytes. At a longer option the server closes the
 /// connection.
 const SKIP_BYTES_MAX: usize = 1 << 20;
-/// The most options of a connection, those before TLS included.
+/// The most options of a connection, those before TLS included. At one more the server closes the
+/// connection.
 const OPTIONS_MAX: u32 = 256;
 const NAME_BYTES_MAX: usize = 4096;
 const HEADER_BYTES: usize = 16;

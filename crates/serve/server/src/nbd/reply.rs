@@ -1,4 +1,4 @@
-//! The heads of replies.
+//! The replies, without the data of reads.
 
 use super::{
     handshake::Agreement,

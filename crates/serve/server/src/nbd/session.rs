@@ -49,7 +49,7 @@ const READ_BYTES: usize = 64 << 10;
 const READ_AHEAD_BYTES: usize = 512;
 /// The most memory that the session keeps for unhandled input while there is none.
 const CARRY_KEPT_BYTES: usize = 4 << 10;
-/// The most bytes of unsent answers to options; the last answer may exceed it.
+/// The most bytes of unsent answers to options. The last answer may exceed this limit.
 const ANSWERS_BYTES_MAX: usize = 16 << 10;
 /// The most unsent parts. Beyond them the read budget is 0, so a client that takes no replies is
 /// not read.
@@ -314,8 +314,8 @@ impl<F> Session<F> {
         self.outbox.is_empty()
     }
 
-    /// Removes the first `bytes` bytes of the output, which the caller has sent. Continues a
-    /// chunked read that has waited for their memory.
+    /// Removes the first `bytes` bytes of the output, which the caller has sent. If the client then
+    /// holds no memory, continues its chunked read, if there is one.
     pub fn sent<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
         let given_back = self.outbox.sent(bytes, medium.pool());
         if let Phase::Requests(transmission) = &mut self.phase {

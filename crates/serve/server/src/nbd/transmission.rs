@@ -115,7 +115,6 @@ const EXTENTS_MAX: usize = 4096;
 const EXTENTS_FEW: usize = 64;
 const _: () = assert!(reply::extents_bytes(EXTENTS_FEW) <= SMALL_BYTES);
 
-/// The result of handling a header.
 enum HeaderOutcome {
     Yes,
     /// The header stays unhandled now: the client has reached its limits, the pool has no room, or
@@ -148,7 +147,6 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Returns how many requests are in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.requests.len() - self.free.len()
     }
@@ -165,7 +163,6 @@ impl<F> Transmission<F> {
         self.stopping = true;
     }
 
-    /// Returns `true` after [`Transmission::stop`].
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping
     }
@@ -216,7 +213,7 @@ impl<F> Transmission<F> {
     }
 
     /// Takes requests and their data from the front of `input`; returns how many bytes it has
-    /// taken. It takes fewer than all if a header is not complete, if the next request or data must
+    /// taken. Takes fewer than all if a header is not complete, if the next request or data must
     /// wait for the client's limits or for memory, or if the client has disconnected.
     ///
     /// # Errors

@@ -52,7 +52,7 @@ pub(crate) struct Client {
     unread: bool,
 }
 
-/// The most reads from one socket before other clients get their turn.
+/// The most reads in one call of [`Client::read`]. Then other clients get their turn.
 const READS_MAX: usize = 4;
 /// The most parts of the output that one write takes.
 const PARTS_MAX: usize = 64;
@@ -80,8 +80,9 @@ impl Client {
     }
 
     /// Reads bytes that have arrived, up to the session's read budget, and passes them to the
-    /// session. If reading stops earlier, [`Client::is_unread`] returns `true`, or the epoll set
-    /// reports the rest.
+    /// session. If bytes are left although the budget is not used up, [`Client::is_unread`] returns
+    /// `true`, or the epoll set reports them. Returns [`Fate::Goes`] if the client has
+    /// disconnected.
     pub(crate) fn read(&mut self, scratch: &mut [u8], disk: &mut Disk, now_ns: u64) -> Fate {
         #[cfg(test)]
         self.inject(At::Read);

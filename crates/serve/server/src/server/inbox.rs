@@ -21,8 +21,8 @@ pub(crate) enum Order {
     Ask(Arc<ImageFile<AnySource>>, FuseRequest),
     /// Serve this queue of a block device.
     Attach(Box<ublk::Setup>),
-    /// Begin no more requests. End when the requests in flight have ended and no client is left, or
-    /// at this time by the clock of `now_ns`.
+    /// Begin no more requests of NBD clients and FUSE files. End when no client, no ublk queue and
+    /// no request in flight is left, or at this time by the clock of `now_ns`.
     Stop(u64),
 }
 

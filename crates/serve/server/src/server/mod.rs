@@ -287,7 +287,7 @@ impl Server {
     }
 
     /// Gives the queues of a block device to the serving threads: each queue to a different thread,
-    /// if there are enough threads. Waits until each queue is served or has failed.
+    /// if there are enough threads. Waits until all queues are served, or one has failed.
     ///
     /// # Errors
     /// A serving thread cannot open its queue, or has ended.

@@ -110,7 +110,7 @@ impl Listener {
         self.socket.local_addr().ok()?.as_socket()
     }
 
-    /// Returns `true` for TCP.
+    /// Returns `true` if the listener has a TCP address.
     pub fn is_tcp(&self) -> bool {
         self.tcp_address().is_some()
     }

@@ -28,7 +28,6 @@ use nowait_sys::{
 use socket2::Socket;
 use std::{collections::VecDeque, sync::Arc};
 
-/// One serving thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
     shared: Arc<Shared>,

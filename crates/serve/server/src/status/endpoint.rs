@@ -17,7 +17,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// The most clients at a time. A further client replaces the oldest one, which is disconnected.
+/// The most clients at a time. At one more, the server disconnects the oldest client.
 const CLIENTS_MAX: usize = 64;
 /// The pause after accepting a client has failed, for example for lack of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -79,7 +79,6 @@ where
     }
 }
 
-/// A client's socket.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl Stream for UnixStream {}

@@ -126,7 +126,6 @@ impl Queues {
         self.0.iter().flatten().any(|served| served.queue.has_unsent())
     }
 
-    /// Returns `true` if no queue is served.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }

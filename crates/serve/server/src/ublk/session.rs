@@ -52,8 +52,9 @@ impl<F> Session<F> {
         self.in_flight
     }
 
-    /// Begins a request, or answers it with the error for which it cannot begin. If this panics,
-    /// the session answers with `EIO`, unless the request is in flight, and the panic continues.
+    /// Begins a request, or answers it with an error if it cannot begin. If the medium panics, the
+    /// session answers the request with `EIO`, unless the request is in flight; then the panic
+    /// continues.
     pub fn request<M: Medium<File = F>>(
         &mut self,
         request: Request,

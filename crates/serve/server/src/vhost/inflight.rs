@@ -49,7 +49,6 @@ pub struct UnfinishedRequests {
     pub heads: Vec<u16>,
 }
 
-/// Returns the bytes of a queue's region.
 fn region_bytes(queue_size: u16) -> usize {
     (HEADER_BYTES + ENTRY_BYTES * usize::from(queue_size)).next_multiple_of(ALIGN_BYTES)
 }

@@ -59,7 +59,7 @@ pub struct Setup<F> {
     pub used: GuestAddress,
     /// The index in the available ring of the next request to take.
     pub next_available: u16,
-    /// The ring signals this when it has used descriptors.
+    /// The ring signals this when it has used descriptors and the driver wants a signal.
     pub call: Option<Counter>,
     /// The ring signals this when it is broken.
     pub error: Option<Counter>,
@@ -429,7 +429,6 @@ impl<F> Ring<F> {
         medium.pool().release(self.image.number(), bytes);
     }
 
-    /// Lends the guest's memory to the medium.
     fn lend(&self, parts: &Spans) -> Option<Vec<LentMemory>> {
         let lend = |part: &chain::Span| {
             let slice = GuestMemoryBackend::get_slice(&*self.memory, part.start, part.len).ok()?;

@@ -117,10 +117,11 @@ impl Workers {
         answered.recv().map_err(|_| Errno::IO)
     }
 
-    /// Tells each thread to end as soon as it has no rings, and waits for the end of all threads.
+    /// Tells each thread to end as soon as it has no rings, and waits until all threads have ended,
+    /// or one has failed.
     ///
     /// # Errors
-    /// A thread has failed; the error of the first such thread.
+    /// The error of the first thread that has failed.
     pub(crate) fn quit(&self) -> Result<(), ServeError> {
         self.inboxes.iter().for_each(|inbox| inbox.put(Order::Quit));
         let ended = |thread: ThreadHandle| {
