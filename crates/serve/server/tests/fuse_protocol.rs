@@ -21,8 +21,8 @@ use tempfile::TempDir;
 
 const SIZE: u64 = 8 << 20;
 const USER: u32 = 7;
-/// The most bytes of data in a message of these tests: a datagram socket takes no message of any
-/// length.
+/// The most bytes of data in a message of these tests, because the datagram socket refuses messages
+/// that are too long.
 const DATA_BYTES_MAX: usize = 128 << 10;
 
 mod opcode {

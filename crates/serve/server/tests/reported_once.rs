@@ -1,5 +1,5 @@
 //! If the kernel could not write data, only one of its flushes and durable writes returns an error.
-//! With `--cache host` the server lets all flushes and durable writes fail that the loss concerns.
+//! With `--cache host` the server fails all flushes and durable writes that the loss concerns.
 //!
 //! The workers' durable writes and flushes go to a model of the kernel's page cache (errseq,
 //! mm/filemap.c) instead of the kernel.

@@ -234,8 +234,8 @@ fn a_stopped_queue_continues_where_it_was() {
     vmm.read(0, 512);
     let base = vmm.frontend.get_vring_base(1).unwrap();
     assert_eq!(base, 1);
-    // The device carries out a request that becomes available while the queue is stopped after its
-    // next start.
+    // A request becomes available while the queue is stopped. The device carries out this request
+    // after the queue's next start.
     let asked = vmm.guest.give(VIRTIO_BLK_T_OUT, 5, &[9; 512]);
     vmm.kick();
     let Vmm { frontend, guest, .. } = vmm;
@@ -332,8 +332,8 @@ fn ask_without_end(host: &Host) -> UnixStream {
     stream
 }
 
-/// A VMM stalls in the header of a message, behind the header, or in the rest, or it reads no
-/// answers.
+/// A VMM stalls in the header of a message, behind the header, or in the rest of the message, or
+/// the VMM reads no answers.
 #[test]
 fn a_stalled_vmm_delays_neither_the_next_one_nor_the_end() {
     let head = [9u32, 1, 40].map(u32::to_ne_bytes).concat();
@@ -413,7 +413,8 @@ fn a_vmm_of_another_user_is_disconnected() {
     let rule = |user: u32| [format!("uid:{user}").parse().unwrap()];
     let host = Host::for_users(&rule(me + 1));
     let mut stream = UnixStream::connect(&host.socket).unwrap();
-    // If the server admits this VMM, it waits for a message. Then this read must fail, not hang.
+    // If the server admits this VMM, the server waits for a message from it. Then this read must
+    // fail, not hang.
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     // `read_to_end` repeats an interrupted read. The kernel does not restart a read with a time
     // limit if work of a ring interrupts its thread (signal(7)).

@@ -145,11 +145,11 @@ pub(crate) enum ImageCommand {
     /// The image's server may continue, but must not write to the image meanwhile. A snapshot does
     /// not change.
     Export(TransferArgs),
-    /// Show what an image has lost of its log, and repair it.
+    /// Show what an image has lost of its log; with --cut or --skip, repair the image.
     ///
-    /// If the loss keeps the image from opening, --cut or --skip repairs the image. Then the
-    /// command replaces the image's server. If that server has not closed the image, the command
-    /// waits a minute, until the server must have noticed.
+    /// If the loss keeps the image from opening, --cut or --skip repairs the image. The repair
+    /// replaces the image's server. If a server of the image may still run, the command first waits
+    /// a minute, until that server must have noticed.
     Repair {
         /// The address of the image.
         url: StoreUrl,
@@ -168,12 +168,13 @@ pub(crate) enum ImageCommand {
     /// Remove an image with its snapshots, or with @NAME a snapshot.
     ///
     /// Stop the server of an image before you remove the image; to remove a snapshot, the server
-    /// can continue. If the server has not closed the image, the command replaces the server, and
-    /// waits a minute until that server must have noticed.
+    /// can continue. The removal of an image replaces its server. If a server of the image may
+    /// still run, the command first waits a minute, until that server must have noticed.
     Rm {
         /// The address of the image or snapshot.
         url: StoreUrl,
-        /// Remove the image or snapshot: without this option, only show what would be removed.
+        /// Remove the image or snapshot. Without this option, the command only says what it would
+        /// remove, and fails.
         #[arg(long)]
         yes: bool,
         /// Do not wait: the server that has not closed the image is certainly dead.
@@ -199,7 +200,7 @@ pub(crate) struct ImageArgs {
 /// The parameters of a copy.
 #[derive(Args, Debug)]
 pub(crate) struct TransferArgs {
-    /// The image, for an export perhaps with @SNAPSHOT.
+    /// The address of the image; for an export, @NAME behind it selects a snapshot.
     pub(crate) url: StoreUrl,
     /// The other end: PATH, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH.
     #[arg(value_name = "OTHER", value_hint = clap::ValueHint::FilePath)]

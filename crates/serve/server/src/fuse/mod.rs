@@ -7,7 +7,7 @@
 //!  kernel ─▶ fuser ─▶ Front ─── FuseRequest, an order ───▶ Pending ─▶ nowait_device
 //!    ▲                                                  │
 //!    └─────────────────── fuser's reply ◀───────────────┘
-//!  image_file  the state of the file that they share
+//!  image_file  the state of the file, which all these threads share
 //! ```
 //! The crate fuser mounts, negotiates, and encodes the messages. A thread of fuser passes a request
 //! for the image to a serving thread. The serving thread answers the request after the device has

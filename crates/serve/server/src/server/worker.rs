@@ -265,8 +265,8 @@ impl Worker {
         }
     }
 
-    /// Lets the clients with events continue, and sends their output. Answers FUSE and ublk
-    /// requests that have ended.
+    /// Lets the clients with events continue, and sends their output. Begins FUSE requests that
+    /// have waited for memory, and hands results of ublk requests to the kernel.
     fn settle(&mut self, now_ns: u64) {
         if core::mem::take(&mut self.lacks_memory) {
             self.touched = self.keys();

@@ -3,9 +3,9 @@
 //! ```text
 //!  drive     the device appears and disappears; devices of killed servers
 //!  queue ──▶ session ──▶ nowait_device
-//!    ▲          │           a device has a queue for each serving thread, with a session
+//!    ▲          │           a device has one or more queues, each with a session
 //!    └─ results ┘
-//!  served    the queues of one thread
+//!  served    the queues of one serving thread
 //! ```
 //! The kernel copies the data of a request into or out of memory of the queue. If the medium can
 //! borrow that memory, the device below reads or writes it directly, otherwise the session copies

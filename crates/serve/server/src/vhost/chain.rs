@@ -4,8 +4,8 @@
 //!  read by the device           written by the device
 //!  header (16) · data out       data in · status (1)
 //! ```
-//! The boundaries between descriptors have no meaning. The guest can change all of this at any
-//! time, so the server copies descriptors and header, and checks and uses the copies.
+//! The boundaries between descriptors have no meaning. The guest can change its memory at any time,
+//! so the server copies descriptors and header, and checks and uses the copies.
 
 use smallvec::SmallVec;
 use virtio_bindings::virtio_blk;

@@ -6,9 +6,9 @@
 //!  entry of a head     in flight u8 · 5 unused · next u16 · counter u64
 //! ```
 //! The device marks an entry before its request begins, and clears the entry after the driver can
-//! see the answer. If the server crashes between the answer and this, `used` is behind the index in
-//! the guest's used ring: then the driver can see the answer of `last`. Source: vhost-user
-//! protocol, "Inflight I/O tracking".
+//! see the answer. If the server crashes after the answer and before it updates `used`, then `used`
+//! is behind the index in the guest's used ring. In this case the driver can see the answer of
+//! `last`. Source: vhost-user protocol, "Inflight I/O tracking".
 
 use core::sync::atomic::{Ordering, fence};
 use nowait::Errno;

@@ -1,7 +1,7 @@
 //! Images served to virtual machines as vhost-user-blk devices.
 //!
 //! ```text
-//!  VMM ── socket ─▶ Front ─▶ Session: features, memory, queues     (a thread each socket)
+//!  VMM ── socket ─▶ Front ─▶ Session: features, memory, queues     (a thread for each socket)
 //!                              │ start, stop
 //!  guest ── kick ─▶ Worker ─▶ Ring ─▶ Medium = Disk ─▶ Queue       (serving threads)
 //!        ◀─ call ────────────── used ring ◀──┘

@@ -123,8 +123,8 @@ impl Guest {
         self.memory.write_obj(index.to_le(), GuestAddress(place)).unwrap();
     }
 
-    /// Returns the address of the next `len` bytes for buffers. Begins anew at the end of the
-    /// memory.
+    /// Returns the address of the next `len` bytes for buffers. After the end of the memory, begins
+    /// anew with the first buffer.
     pub(crate) fn buffer(&mut self, len: u64) -> u64 {
         if self.next_buffer + len > MEMORY_BYTES {
             self.next_buffer = BUFFERS;
