@@ -268,8 +268,8 @@ fn told(checked: &Checked) -> String {
             let _ = writeln!(text, "  {start} to {}", end - 1);
         }
     }
-    // The loss of a segment of the log affects the whole image. The loss of data affects only these
-    // bytes.
+    // The loss of a segment of the log affects the whole image. The loss of data affects only the
+    // lost bytes.
     let is_of_log =
         |it: &Found| it.object.starts_with("log/") && it.ranges == [[0, checked.size_bytes]];
     if checked.findings.iter().any(is_of_log) {
@@ -364,8 +364,8 @@ fn told_loss(url: &StoreUrl, loss: &Loss) -> String {
     text
 }
 
-/// Waits [`NOTICED_WITHIN`], unless `now`: after that a writer that may still run must have noticed
-/// that this command has replaced it.
+/// Waits [`NOTICED_WITHIN`], unless `now`: after this time a writer that may still run must have
+/// noticed that this command has replaced it.
 fn wait_for(url: &StoreUrl, head: &Head, now: bool) {
     if !now {
         let (seconds, writer) = (NOTICED_WITHIN.as_secs(), &head.writer.name);

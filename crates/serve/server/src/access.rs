@@ -153,7 +153,8 @@ impl Access {
         rules.peek().is_none() || rules.any(|rule| rule.who.is(peer))
     }
 
-    /// Returns the images that `peer` may use. The NBD handshake answers as if no others existed.
+    /// Returns the images that `peer` may use. The NBD handshake answers as if no other images
+    /// existed.
     pub fn of<F>(&self, images: &Arc<[Arc<Image<F>>]>, peer: &Peer) -> Exports<F> {
         let all = Exports::all(images);
         if self.is_open() { all } else { all.filter(|image| self.admits(image.name(), peer)) }

@@ -30,7 +30,8 @@ pub(crate) enum At {
 /// The panics to inject, each once: the place and the image.
 static WANTED: Mutex<Vec<(At, String)>> = Mutex::new(Vec::new());
 
-/// Panics if a test has asked for a panic at this place for this image, and has not had it yet.
+/// Panics if a test has asked for a panic at this place for this image. Each such request of a test
+/// causes one panic.
 pub(crate) fn inject(at: At, image: &str) {
     let mut wanted = WANTED.lock();
     let found = wanted.iter().position(|(there, whose)| *there == at && whose == image);

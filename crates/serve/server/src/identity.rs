@@ -1,5 +1,5 @@
-//! Names of files that the server has made, each with the file's device and inode. By these the
-//! server recognizes another file that has taken the name, and does not remove it.
+//! Names of files that the server has made, each with the file's device and inode. By device and
+//! inode the server recognizes another file that has taken the name, and does not remove that file.
 
 use std::{
     fs, io,

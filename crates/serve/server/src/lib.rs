@@ -14,8 +14,9 @@
 //! * [`ublk`]: an image as a block device, by the kernel's ublk
 //! * [`status`]: counters of the server, for `nowait top` and Prometheus
 //! * [`access`]: the rules that say which clients may use which exports
-//! * `identity`: identifies files that the server has made, so that it removes no other files
-//! * `caught`: runs work and catches its panics, on threads that must not end
+//! * `identity`: identifies files that the server has made, so that the server removes no other
+//!   files
+//! * `caught`: runs work on threads that must not end, and catches the work's panics
 //! * `os_text`: splits arguments of the command line, whose paths need not be UTF-8
 //! * [`command`]: the command `nowait serve`: options, start, signals, shutdown
 //!

@@ -68,7 +68,7 @@ fn take(session: &mut Session<()>, memory: &mut Memory) {
     }
 }
 
-/// Clients send requests until the session reads no more, and take no reply.
+/// Clients send many requests, as long as the session takes them, and take no reply to them.
 #[test]
 fn untaken_replies_stay_within_the_memory_for_all() {
     let _turn = TURN.lock();

@@ -33,8 +33,8 @@ const SECTORS: u64 = 6144;
 const HANG_NS: u64 = 60_000_000_000;
 
 /// Returns a function that carries bios to the one file of a simulated device, whatever their
-/// descriptor. Several threads call it at the same time, each with a queue of its own on the
-/// device.
+/// descriptor. Several threads may call the function at the same time, each with a queue of its own
+/// on the device.
 fn carry_to(device: &SimDevice) -> Carry {
     let (device, spare) = (device.clone(), Mutex::new(Vec::new()));
     Arc::new(move |bio: &Bio| {

@@ -378,7 +378,7 @@ fn a_thousand_half_sent_writes_hold_little_memory_and_others_are_served() {
         let write = [request(WRITE, 0, 2, 512, 600_000), data[..600_000].to_vec()].concat();
         shared(&mut other, &mut all, |other| other.say(&write));
         assert_eq!(other.simple(), (0, 2));
-        // The client sends two reads at once: the second begins when the first has ended.
+        // The client sends two reads together. The second read begins after the first has ended.
         let reads = [request(READ, 0, 3, 512, 600_000), request(READ, 0, 4, 513, 100)].concat();
         shared(&mut other, &mut all, |other| other.say(&reads));
         for (cookie, at, len) in [(3, 0, 600_000), (4, 1, 100)] {

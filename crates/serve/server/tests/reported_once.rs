@@ -1,5 +1,6 @@
-//! If the kernel could not write data, only one of its flushes and durable writes returns an error.
-//! With `--cache host` the server fails all flushes and durable writes that the loss concerns.
+//! If the kernel could not write data of an open file, only one flush or durable write of this file
+//! returns an error. With `--cache host` the server fails all flushes and durable writes that the
+//! loss concerns.
 //!
 //! The workers' durable writes and flushes go to a model of the kernel's page cache (errseq,
 //! mm/filemap.c) instead of the kernel.

@@ -105,8 +105,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS",
           value_parser = os_text().try_map(|text| Address::read(&text)))]
     pub status: Option<Address>,
-    /// Allow an address for --status that other machines reach: they learn names, sizes and
-    /// counters of the images.
+    /// Allow an address for --status that other machines can reach: those machines learn names,
+    /// sizes and counters of the images.
     #[arg(long, hide_short_help = true, requires = "status")]
     pub expose_status: bool,
     /// End when the last client has gone.
@@ -136,8 +136,8 @@ pub struct ServeArgs {
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = memory,
           default_value = "1G")]
     pub write_buffer: u64,
-    /// How long requests wait for an unreachable NBD server of an image until they fail; 0: they
-    /// fail when the connection is lost.
+    /// How long requests wait for an unreachable NBD server of an image until they fail; 0: the
+    /// requests fail when the connection is lost.
     #[arg(long, hide_short_help = true, value_name = "SECONDS", default_value = "60",
           value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub reconnect: u64,

@@ -14,18 +14,18 @@ use std::{
 };
 
 /// A file with the number of this process. Dropping this value removes the file, if it is still the
-/// same.
+/// file that this process has made.
 #[derive(Debug)]
 pub(super) struct PidFile(OwnName);
 
-/// A bound on the length of a file that holds a process number: these have fewer bytes.
+/// The most bytes of a file that the server takes for a file with a process number.
 const NUMBER_BYTES_MAX: u64 = 32;
 
 /// The kind of the existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
-    /// An empty file, or one with the number of a process that has ended.
+    /// An empty file, or a file with the number of a process that has ended.
     Stale,
     /// A file with the number of a running process.
     Running(u32),
@@ -64,8 +64,8 @@ fn number_text() -> String {
 }
 
 impl PidFile {
-    /// Writes the file under another name, and then gives it its name. So a reader that finds the
-    /// file reads the whole number.
+    /// Writes a file under another name, and then gives this file the name `path`. So a reader that
+    /// finds the file reads the whole number.
     ///
     /// # Errors
     /// The file cannot be written, or an existing file must not be replaced.

@@ -134,8 +134,7 @@ fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> 
         (Some(folder), _) => {
             // The cache has an engine of its own, so that requests to a stalled disk occupy no
             // worker of other images. Workers also make the first attempt at each request, because
-            // a submit waits when the disk has as many requests as it takes, and an image's thread
-            // must not wait.
+            // a submit blocks while the disk's queue is full, and an image's thread must not block.
             let engine = Nowait::builder().cache_bytes(args.cache_size);
             let nowait = engine.submit(SubmitMode::Offload).build()?;
             StoreCache::in_folder(&nowait, folder, args.cache_dir_size, mode, say)
@@ -222,7 +221,7 @@ fn listen(
     secured.collect::<Result<_, _>>().map_err(Failure::Error)
 }
 
-/// Begins to listen at `address`, as a step of the start, because this may look up a host name.
+/// Begins to listen at `address`, as a step of the start, because that may look up a host name.
 fn bind(address: &Address, start: &Start<'_>) -> Result<Listener, Failure> {
     let address = address.clone();
     start.step(move || {
@@ -352,7 +351,7 @@ const MOUNTS: u64 = 1 << 32;
 const DRIVES: u64 = 1 << 33;
 
 impl Main {
-    /// Opens the images of `args`, and begins to serve them. Signals stay pending.
+    /// Opens the images of `args`, and begins to serve these images. Signals stay pending.
     ///
     /// # Errors
     /// An image, an address or a file cannot be used, or a signal of `ends` has come first. The
@@ -519,7 +518,8 @@ impl Main {
     }
 
     /// Forgets a file that another program has unmounted, or removes a block device that another
-    /// program has stopped, and reports that. Returns the descriptor that reported this.
+    /// program has stopped, and reports that. Returns the descriptor that has become readable for
+    /// this reason.
     fn lose(&mut self, token: u64) -> i32 {
         if let Some(index) = token.checked_sub(DRIVES) {
             let drive = &mut self.drives[index as usize];
@@ -563,7 +563,7 @@ impl Main {
     }
 
     /// Reloads the server's certificate and key, and the authorities for clients. New TLS
-    /// connections use them. If one cannot be read, keeps the earlier ones.
+    /// connections use the new files. If a file cannot be read, the server keeps the earlier ones.
     fn reload_tls(&self) {
         match self.tls.as_ref().map(Tls::load) {
             None => {}

@@ -38,8 +38,8 @@ impl<'a> Start<'a> {
         Start { ends, gives_up: Cell::new(None) }
     }
 
-    /// Runs `work` on a thread of its own, and waits for it, at most until [`GRACE_NS`] after a
-    /// signal.
+    /// Runs `work` on a thread of its own, and waits for the result, at most until [`GRACE_NS`]
+    /// after a signal.
     ///
     /// # Errors
     /// The error of `work`. [`Failure::Signal`]: the step was given up, and its thread continues

@@ -8,8 +8,8 @@ use std::{
     time::Duration,
 };
 
-/// Work on a thread. If the server gives it up, its thread continues until the work or the process
-/// ends.
+/// Work on a thread. If the server gives the work up, the thread continues until the work or the
+/// process ends.
 pub(super) struct Task<T>(mpsc::Receiver<Result<T, ServeError>>);
 
 /// The time between two calls of `is_over`.

@@ -39,7 +39,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// Panics are injected by the name of the image, so each test needs a name of its own.
+    /// Tests inject panics by the name of the image, so each test needs a name of its own.
     fn new(name: &str) -> Rig {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("image");

@@ -239,7 +239,7 @@ impl Filesystem for Front {
                 return reply.ok();
             }
             // If the file system that holds the image cannot zero a range without writing zeroes,
-            // fallocate(2) fails with its error.
+            // fallocate(2) fails with the error of that file system.
             self.ask(FuseRequest::Zero { reply, range, allocated });
         });
     }

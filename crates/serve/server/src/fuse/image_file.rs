@@ -1,5 +1,5 @@
 //! The file that shows an image: its attributes and open count. The threads of fuser and the
-//! serving threads share it.
+//! serving threads share these.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use fuser::{FileAttr, FileType, INodeNo};

@@ -95,15 +95,15 @@ impl Mount {
         self.mounted
     }
 
-    /// Forgets the mount after another program has unmounted it. Removes the file below it if the
-    /// server made that file.
+    /// Forgets the mount after another program has unmounted the file. If the server made the file
+    /// below the mount, removes that file.
     pub fn forget(&mut self) {
         self.mounted = false;
         self.point.remove();
     }
 
     /// Unmounts the file, lazily if a program has it open, so that no program can open it any more.
-    /// Removes the file below it if the server made that file.
+    /// If the server made the file below the mount, removes that file.
     pub fn unmount(&mut self) -> UnmountOutcome {
         if !core::mem::take(&mut self.mounted) {
             self.point.remove();
@@ -112,7 +112,7 @@ impl Mount {
         let outcome = if unmount(self.point.path(), false).is_ok() {
             UnmountOutcome::Clean
         } else {
-            // A lazy unmount works for a file in use, too. Its error is ignored, because another
+            // A lazy unmount works for a file in use, too. An error is ignored, because another
             // program may have unmounted the file first.
             let _ = unmount(self.point.path(), true);
             UnmountOutcome::InUse

@@ -1,8 +1,9 @@
 //! The place of a mounted file: the file below the mount, and the mount that a killed server has
 //! left.
 //!
-//! If the server made the file below the mount, it removes that file after the mount. If the server
-//! is killed, the file stays: the next server finds an existing file, and does not remove it.
+//! If the server made the file below the mount, the server removes that file after the mount. If
+//! the server is killed, the file stays: the next server finds an existing file, and does not
+//! remove it.
 
 use crate::{ServeError, identity::OwnName};
 use nowait::Errno;
@@ -26,7 +27,7 @@ pub(crate) struct MountPoint {
 }
 
 /// The name of nowait's mounts in the kernel's table of mounts: their source. If the helper mounts,
-/// it is also a part of the type, `fuse.nowait`.
+/// the name is also a part of the type, `fuse.nowait`.
 pub(super) const NAME: &str = "nowait";
 const HELPER: &str = "fusermount3";
 

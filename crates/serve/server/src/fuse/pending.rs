@@ -1,4 +1,4 @@
-//! The FUSE requests that one serving thread has in flight, or that wait there for memory.
+//! The FUSE requests that one serving thread has in flight, or for which it has no memory yet.
 
 use super::{
     ImageFile,

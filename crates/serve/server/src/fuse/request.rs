@@ -91,7 +91,7 @@ fn found(extents: &[Extent], from: u64, for_hole: bool, size: u64) -> Option<u64
 }
 
 /// Memory for copies of the data of writes to all FUSE files. The FUSE library lends the data only
-/// during its call, so the server copies it.
+/// during its call, so the server copies the data.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     pool: Mutex<Pool>,
@@ -180,7 +180,7 @@ mod tests {
         for lost in [false, true] {
             let buffers = Arc::new(Buffers::new(8192, 1));
             // The chunk is larger than the bound of the memory. An image that uses none of the
-            // memory gets it nevertheless.
+            // memory gets the chunk nevertheless.
             let (chunk, space) = buffers.filled(0, &[1; 10_000]);
             let (second, space) = thread::scope(|scope| {
                 let waiting = scope.spawn(|| buffers.filled(0, &[2; 4096]));

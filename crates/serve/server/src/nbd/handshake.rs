@@ -7,12 +7,12 @@ use std::sync::Arc;
 /// The security of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// No TLS; the server does not offer it.
+    /// No TLS; the server does not offer TLS.
     Plain,
-    /// No TLS yet, and the client must start it: before that the server tells nothing about its
+    /// No TLS yet, and the client must start TLS: before that the server tells nothing about its
     /// exports. With TLS the options begin anew.
     TlsRequired,
-    /// No TLS yet, and the client need not use it.
+    /// No TLS yet. The client may start TLS.
     TlsOffered,
     /// The connection uses TLS.
     Tls,

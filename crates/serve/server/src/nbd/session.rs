@@ -51,8 +51,8 @@ const READ_AHEAD_BYTES: usize = 512;
 const CARRY_KEPT_BYTES: usize = 4 << 10;
 /// The most bytes of unsent answers to options. The last answer may exceed this limit.
 const ANSWERS_BYTES_MAX: usize = 16 << 10;
-/// The most unsent parts. Beyond them the read budget is 0, so a client that takes no replies is
-/// not read.
+/// The most unsent parts. Beyond this limit the read budget is 0, so the server does not read from
+/// a client that takes no replies.
 const UNSENT_PARTS_MAX: usize = 4096;
 
 impl<F> Session<F> {
@@ -249,7 +249,7 @@ impl<F> Session<F> {
 
     /// Begins no further requests, because the server ends. If the client has chosen no export, the
     /// session asks the caller to close the connection. Otherwise requests in flight continue, and
-    /// the session refuses all others with `ESHUTDOWN`. The caller reads on, and calls
+    /// the session refuses all other requests with `ESHUTDOWN`. The caller reads on, and calls
     /// [`Session::quiet`] when nothing more arrives.
     pub fn stop<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) {
         if let Phase::Requests(transmission) = &mut self.phase {

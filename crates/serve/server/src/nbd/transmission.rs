@@ -193,7 +193,7 @@ impl<F> Transmission<F> {
             if *left + chunk.as_ref().map_or(0, |(chunk, _)| chunk.data().len()) >= 32 << 10)
     }
 
-    /// Returns the memory for the next bytes, if they are the data of a write.
+    /// Returns the memory for the next bytes, if these bytes are the data of a write.
     pub(crate) fn receive_buffer(&mut self) -> Option<&mut [u8]> {
         match &mut self.receive {
             Receive::Data { chunk: Some((chunk, filled)), .. } => {
@@ -203,8 +203,8 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Counts `bytes` that the caller has put into the receive buffer. Passes the chunk to the
-    /// medium if it is full.
+    /// Counts `bytes` that the caller has put into the receive buffer. If the chunk is full, passes
+    /// it to the medium.
     pub(crate) fn filled<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
         if let Receive::Data { chunk: Some((_, filled)), .. } = &mut self.receive {
             *filled += bytes;
@@ -380,7 +380,7 @@ impl<F> Transmission<F> {
             return Err(Errno::INVAL);
         }
         // The server offers this command only for images with a cache, so for other images a client
-        // must not send it.
+        // must not send the command.
         if header.command == command::CACHE && !self.image.properties().caches {
             return Err(Errno::INVAL);
         }
@@ -464,7 +464,7 @@ impl<F> Transmission<F> {
         medium.run(&self.image, task, tag);
     }
 
-    /// Asks the medium for extents. With `short` it asks for at most [`EXTENTS_FEW`], because there
+    /// Asks the medium for extents. With `short`, asks for at most [`EXTENTS_FEW`], because there
     /// is no memory for more.
     fn ask_for_extents<M: Medium<File = F>>(
         &mut self,

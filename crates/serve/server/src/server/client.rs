@@ -87,9 +87,9 @@ impl Client {
         #[cfg(test)]
         self.inject(At::Read);
         let mut reads = 0;
-        // The epoll set does not report bytes that TLS has decrypted. It also does not report that
-        // a socket is empty, which ends a stopped session. So with TLS, and in a stopped session,
-        // read until the socket is empty.
+        // The epoll set does not report bytes that TLS has decrypted. The epoll set also does not
+        // report that a socket is empty, which ends a stopped session. So with TLS, and in a
+        // stopped session, read until the socket is empty.
         let to_the_end = self.tls.is_some() || self.session.is_stopping();
         self.unread = false;
         loop {
@@ -252,9 +252,9 @@ impl Client {
         self.session.is_handshake() || self.session.is_mid_message() || self.stuck
     }
 
-    /// Returns `true` if the client waits for memory of the server, its replies are sent, and it is
-    /// still connected. Polls the socket, because the socket of such a client is not in the epoll
-    /// set, so that the set reports no hang-up.
+    /// Returns `true` if the client waits for memory of the server, all its replies are sent, and
+    /// the client is still connected. Polls the socket, because the socket of such a client is not
+    /// in the epoll set, so that the set reports no hang-up.
     pub(crate) fn waits_for_us(&self) -> bool {
         self.session.waits_for_memory()
             && !self.stuck

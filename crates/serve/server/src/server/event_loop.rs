@@ -1,5 +1,5 @@
-//! The event loop of a serving thread. The thread waits in it for orders, for its queue, and for
-//! its clients or rings.
+//! The event loop of a serving thread. In this loop the thread waits for orders, for its queue, and
+//! for its clients or rings.
 
 use super::shared::Shared;
 use crate::ServeError;

@@ -94,7 +94,7 @@ impl Default for Config {
     }
 }
 
-/// A handle to a server's state. Any thread may use it, and clones are cheap.
+/// A handle to a server's state, for any thread. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct View(Arc<Shared>);
 

@@ -9,7 +9,8 @@ use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::time::now_ns;
 use std::{path::PathBuf, sync::Arc};
 
-/// The state that all serving threads share. The threads for VMMs and status requests use it, too.
+/// The state that all serving threads share. The threads for VMMs and status requests use this
+/// state, too.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) nowait: Nowait,

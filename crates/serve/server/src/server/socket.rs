@@ -127,7 +127,7 @@ impl Listener {
     pub fn accept(&self) -> io::Result<Socket> {
         let (socket, address) = self.socket.accept()?;
         if !address.is_unix() {
-            // The server sends replies in batches itself, so the kernel must not delay them to
+            // The server sends replies in batches itself, so the kernel must not delay replies to
             // collect more.
             socket.set_tcp_nodelay(true)?;
             socket.set_tcp_keepalive(&keepalive())?;

@@ -14,8 +14,8 @@ use std::{
 
 /// The longest path of a Unix socket, in bytes: `sun_path` without its last zero byte, unix(7).
 pub(super) const PATH_BYTES_MAX: usize = 107;
-/// How long to wait for the lock on the folder. Servers hold it for much less time, so a lock that
-/// stays longer belongs to another program.
+/// How long to wait for the lock on the folder. Servers hold the lock for much less time, so a lock
+/// that stays longer belongs to another program.
 const PATIENCE: Duration = Duration::from_secs(2);
 const BETWEEN: Duration = Duration::from_millis(1);
 

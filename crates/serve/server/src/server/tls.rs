@@ -28,7 +28,7 @@ pub struct TlsFiles {
     /// The private key of the server's certificate.
     pub key: PathBuf,
     /// The certificate authorities for clients: the server refuses a client whose certificate none
-    /// of them has signed. `None`: clients need no certificate.
+    /// of these authorities has signed. `None`: clients need no certificate.
     pub client_authority: Option<PathBuf>,
 }
 

@@ -129,7 +129,8 @@ impl Worker {
         self.stopping.is_some() && (idle || now_ns() > self.ends_ns)
     }
 
-    /// Waits until an event or the next sweep. Does not wait if a client must be read first.
+    /// Waits until an event, and while there are clients at most until the next sweep. Does not
+    /// wait if a client must be read first.
     fn sleep(&mut self) -> Result<(), ServeError> {
         let alone = self.clients.is_empty() && self.stopping.is_none();
         let deadline = match alone && !self.queues.has_unsent() {

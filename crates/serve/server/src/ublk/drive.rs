@@ -137,7 +137,7 @@ impl Drive {
     /// # Errors
     /// The kernel could not make the disk.
     pub fn start(&mut self) -> Result<(), ServeError> {
-        // The queues hold references to the device now, and the last queue closes it.
+        // The queues hold references to the device now, and the last queue closes the device.
         self.device = None;
         let (id, process) = (self.info.id, thread::process_id() as u32);
         let deadline = Deadline::after_ns(PATIENCE_NS);
@@ -241,8 +241,8 @@ impl Drive {
         outcome
     }
 
-    /// Writes the kernel's cache back, because the kernel does not do so when a disk is stopped
-    /// that can outlive its server. Returns [`RemoveOutcome::InUse`] if the disk is mounted, or a
+    /// Writes the kernel's cache back, because the kernel does not do so when it stops a disk that
+    /// can outlive its server. Returns [`RemoveOutcome::InUse`] if the disk is mounted, or a
     /// program has claimed it otherwise.
     fn write_back(&self) -> RemoveOutcome {
         if let Ok(disk) = ublk::open_disk(self.info.id, false)
@@ -370,7 +370,7 @@ fn mark_of(image: &Image) -> Result<u64, ServeError> {
             let numbers = [about.dev(), about.ino(), about.rdev()].map(u64::to_ne_bytes);
             bytes.splice(0..0, numbers.concat());
         }
-        // An image on an NBD server or a store has no file, so its name identifies it.
+        // An image on an NBD server or a store has no file, so its name identifies the image.
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             bytes.extend(path.as_os_str().as_encoded_bytes());
         }
@@ -391,7 +391,7 @@ fn is_alive(process: i32) -> bool {
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// Removes devices of killed servers that are dead: no server can take them over.
+/// Removes dead devices, which killed servers have left and no server can take over.
 fn clear_away(control: &mut Control) {
     let Ok(folder) = fs::read_dir("/dev") else { return };
     let number = |entry: fs::DirEntry| {

@@ -76,7 +76,7 @@ impl<F> Session<F> {
     }
 
     /// Answers all requests in flight with `EIO`. The caller has dropped the medium, which
-    /// therefore reports no ends of them.
+    /// therefore reports no ends of these requests.
     pub fn give_up(&mut self, kernel: &mut impl Kernel, now_ns: u64) {
         for slot in 0..self.requests.len() as u32 {
             let tag = Tag { owner: self.owner, slot, part: 0 };

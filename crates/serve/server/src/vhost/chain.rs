@@ -46,7 +46,7 @@ pub struct Request {
     pub data: Spans,
     /// The length of the data.
     pub data_bytes: usize,
-    /// `true`: the device writes the data; `false`: the device reads it.
+    /// `true`: the device writes the data; `false`: the device reads the data.
     pub into_guest: bool,
     /// The address of the status.
     pub status: GuestAddress,
@@ -186,7 +186,7 @@ fn indirect_table(descriptor: &Descriptor) -> Option<Table> {
     whole.then_some(Table { start: descriptor.addr(), len })
 }
 
-/// Copies `bytes` into the guest's memory at `spans`, behind the first `skip` bytes of these.
+/// Copies `bytes` into the guest's memory at `spans`, behind the first `skip` bytes of the spans.
 /// Returns `false` if the spans are too short or outside the memory.
 pub(super) fn scatter(memory: &GuestMemoryMmap, spans: &Spans, skip: usize, bytes: &[u8]) -> bool {
     each_part(spans, skip, bytes.len(), |start, range| {
@@ -194,7 +194,7 @@ pub(super) fn scatter(memory: &GuestMemoryMmap, spans: &Spans, skip: usize, byte
     })
 }
 
-/// Fills `bytes` from the guest's memory at `spans`, behind the first `skip` bytes of these.
+/// Fills `bytes` from the guest's memory at `spans`, behind the first `skip` bytes of the spans.
 /// Returns `false` if the spans are too short or outside the memory.
 pub(super) fn gather(
     memory: &GuestMemoryMmap,

@@ -16,7 +16,7 @@ use virtio_bindings::{
 
 /// The unit of offsets and lengths in `virtio_blk`, whatever the sector size of the image.
 pub const SECTOR_BYTES: u64 = 512;
-/// The most bytes of a segment. With [`SEGMENTS_MAX`] it bounds the memory of a request.
+/// The most bytes of a segment. This limit and [`SEGMENTS_MAX`] bound the memory of a request.
 pub const SEGMENT_BYTES_MAX: u32 = 64 << 10;
 /// The most segments of a request: as many as fit a queue of 128 without indirect descriptors.
 pub const SEGMENTS_MAX: u32 = 126;

@@ -77,7 +77,7 @@ impl Socket {
     }
 }
 
-/// Images served as vhost-user-blk devices. Dropping this value stops serving them.
+/// Images served as vhost-user-blk devices. Dropping this value ends the service.
 #[derive(Debug)]
 pub struct Front {
     shared: Arc<Shared>,
@@ -208,8 +208,8 @@ impl Front {
     }
 
     /// Closes all connections after their requests in flight have ended. Discards and zeroing that
-    /// take too long fail. If an in-flight region records them, the next server carries them out
-    /// instead.
+    /// take too long fail. If an in-flight region records such a request, the next server carries
+    /// it out instead.
     ///
     /// # Errors
     /// A thread has failed.

@@ -179,8 +179,8 @@ impl Inflight {
         });
     }
 
-    /// Writes to the region. All entries are inside it, because the numbers of heads are below the
-    /// size of the queue.
+    /// Writes to the region. All entries are inside the region, because the numbers of heads are
+    /// below the size of the queue.
     fn write(&self, write: impl FnOnce(VolatileSlice<'_>) -> Option<()>) {
         let written = self.slice().and_then(write);
         debug_assert!(written.is_some());

@@ -9,8 +9,8 @@ use std::{
 };
 use vhost::vhost_user::Error;
 
-/// `true` after the first report. Further reports are left out, because such a VMM may connect
-/// again every second.
+/// `true` after the first report. The server makes no further report, because such a VMM may
+/// connect again every second.
 static SAID: AtomicBool = AtomicBool::new(false);
 
 /// The number of queues, and the last message of one VMM about it.

@@ -285,7 +285,8 @@ impl<F> Ring<F> {
             }
         };
         let fate = catch_unwind(AssertUnwindSafe(start)).unwrap_or_else(|cause| {
-            // If the request is in flight, the worker gives it up with all others after the panic.
+            // If the request is in flight, the worker gives it up after the panic, with all other
+            // requests.
             if !self.requests.iter().flatten().any(|active| active.head == head) {
                 self.answer(head, status, VIRTIO_BLK_S_IOERR, 0);
             }
@@ -594,7 +595,7 @@ impl<F> Ring<F> {
     }
 
     /// Answers all requests in flight as failed. The caller has dropped the medium, which therefore
-    /// reports no ends of them.
+    /// reports no ends of these requests.
     pub fn give_up(&mut self, now_ns: u64) {
         for slot in 0..self.requests.len() {
             let Some(active) = self.requests[slot].take() else { continue };
@@ -632,7 +633,7 @@ impl<F> Ring<F> {
         if !core::mem::take(&mut self.unsignalled) {
             return;
         }
-        // If the memory that tells this cannot be read, signal the driver.
+        // If the ring cannot be read to find out what the driver wants, signal the driver.
         let wanted = self.queue.needs_notification(&*self.memory).unwrap_or(true);
         if wanted && !self.is_quiet() {
             self.call.iter().for_each(Counter::signal);
