@@ -17,7 +17,6 @@ pub(crate) enum FuseRequest {
     Seek { reply: ReplyLseek, from: u64, for_hole: bool, size: u64 },
 }
 
-/// A reply that the kernel waits for.
 #[derive(Debug)]
 pub(super) enum PendingReply {
     Data(ReplyData),

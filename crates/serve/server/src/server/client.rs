@@ -32,7 +32,6 @@ pub(crate) struct ExportChoice {
     pub(crate) peer: Peer,
 }
 
-/// A client of one serving thread.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: Socket,

@@ -284,7 +284,6 @@ fn sector_of(properties: Properties) -> u32 {
     properties.sector_bytes.max(SECTOR_BYTES as u32)
 }
 
-/// Describes the disk to the kernel.
 fn describe(properties: Properties, size_bytes: u64) -> Result<Parameters, ServeError> {
     let sector = sector_of(properties);
     if sector > SECTOR_BYTES_MAX {
