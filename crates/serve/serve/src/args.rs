@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `nowait-serve`.
 
 mod image;
 
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 pub(crate) use image::{ImageArgs, ImageCommand, KeyFile, TransferArgs};
 
-/// The commands of this program, named as the arguments of `nowait`.
+/// The commands of this program. Help shows them as commands of `nowait`.
 #[derive(Debug, Parser)]
 #[command(name = "nowait", version, propagate_version = true, about = ABOUT)]
 pub(crate) struct Cli {

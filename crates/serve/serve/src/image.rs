@@ -16,7 +16,7 @@ use std::io;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long a new image may take to be durable.
+/// How long the command waits until a new image is durable.
 const CLOSES_WITHIN: Duration = Duration::from_mins(1);
 
 pub(crate) fn image(command: &ImageCommand) -> Result<ExitCode> {
@@ -69,7 +69,7 @@ fn wanted(args: &TransferArgs) -> Result<Transfer> {
     args.wanted().map_err(|error| failed(&error))
 }
 
-/// Refuses the address of a snapshot.
+/// Refuses an address that names a snapshot.
 fn whole(url: &StoreUrl) -> Result<()> {
     match &url.snapshot {
         None => Ok(()),
@@ -174,7 +174,7 @@ fn resize(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode>
     print(format!("{url}: {}\n", shown(head.geometry.size_bytes)).as_bytes())
 }
 
-/// Makes an image smaller, and names its earlier writer, if that may still run.
+/// Makes an image smaller. Prints the name of its earlier writer if that writer may still run.
 fn cut_off(url: &StoreUrl, options: &StoreOptions, size: u64) -> Result<ExitCode> {
     whole(url)?;
     let before = shrink(url, options, size).map_err(|error| failed(&error))?;
@@ -211,9 +211,9 @@ struct Found {
     what: &'static str,
     /// The first byte of each range, and the byte behind its last.
     ranges: Vec<[u64; 2]>,
-    /// The image itself has affected bytes.
+    /// Bytes of the image itself are lost, not only bytes of snapshots.
     is_of_image: bool,
-    /// The snapshots that have affected bytes.
+    /// The snapshots that have lost bytes.
     snapshots: Vec<String>,
 }
 
@@ -268,7 +268,8 @@ fn told(checked: &Checked) -> String {
             let _ = writeln!(text, "  {start} to {}", end - 1);
         }
     }
-    // A lost segment of the log affects the whole image; lost data only its own bytes.
+    // The loss of a segment of the log affects the whole image. The loss of data affects only the
+    // lost bytes.
     let is_of_log =
         |it: &Found| it.object.starts_with("log/") && it.ranges == [[0, checked.size_bytes]];
     if checked.findings.iter().any(is_of_log) {
@@ -319,7 +320,7 @@ fn list(folder: &StoreUrl, options: &StoreOptions, as_json: bool) -> Result<Exit
     print(format!("{shown_as}\n").as_bytes())
 }
 
-/// Shows the lost parts of the log of an image, or repairs the image.
+/// Repairs an image in the given way. Without a way, only shows which part of its log is lost.
 fn mend(url: &StoreUrl, options: &StoreOptions, way: Option<Way>, now: bool) -> Result<ExitCode> {
     whole(url)?;
     let loss = match way {
@@ -363,7 +364,8 @@ fn told_loss(url: &StoreUrl, loss: &Loss) -> String {
     text
 }
 
-/// Unless `now`, waits until a writer that may still run must have noticed that it was replaced.
+/// Waits [`NOTICED_WITHIN`], unless `now`: after this time a writer that may still run must have
+/// noticed that this command has replaced it.
 fn wait_for(url: &StoreUrl, head: &Head, now: bool) {
     if !now {
         let (seconds, writer) = (NOTICED_WITHIN.as_secs(), &head.writer.name);

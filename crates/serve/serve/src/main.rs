@@ -19,7 +19,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Help and errors show the command as an argument of `nowait`.
+    // Help and error messages show the command as a command of `nowait`.
     let words = [OsString::from("nowait")].into_iter().chain(env::args_os().skip(1));
     let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,

@@ -1,4 +1,4 @@
-//! `nowait serve` refuses wrong descriptors of a socket unit before it serves.
+//! `nowait serve` refuses wrong descriptors from a socket unit before it serves.
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! `nowait image` and `nowait serve` with key files, on a store in a folder.
+//! `nowait image` and `nowait serve` with key files on a store in a folder, and without settings
+//! that other stores need.
 
 mod support;
 
@@ -10,7 +11,7 @@ use tempfile::TempDir;
 
 const SECRET: &[u8] = b"a secret";
 
-/// A folder for the store, keys and files.
+/// A folder for the store, for keys and for other files.
 struct Place(TempDir);
 
 impl Place {

@@ -1,4 +1,4 @@
-//! Names that would control a terminal are printed as text.
+//! `nowait serve` prints names with control characters as harmless text.
 
 mod support;
 
@@ -6,7 +6,7 @@ use support::{nowait_serve, outcome};
 
 const RED: &str = "\x1b[31mred\r\nnowait: all is well";
 
-/// Returns `true` for one line of characters without an effect on a terminal.
+/// Returns `true` if `text` is one line without other control characters.
 fn is_shown(text: &str) -> bool {
     text.lines().count() == 1 && !text.trim_end_matches('\n').contains(char::is_control)
 }

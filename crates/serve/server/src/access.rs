@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// or `tls:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// `None`: all exports.
+    /// The name of the export; `None`: all exports.
     export: Option<String>,
     who: Who,
 }
@@ -22,9 +22,10 @@ pub struct Rule {
 /// The clients that a rule admits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Who {
-    /// A user of this machine, who comes by a Unix socket or a file.
+    /// A user ID of this machine: of a client at a Unix socket, or of a program that opens a FUSE
+    /// file.
     User(u32),
-    /// Clients whose address begins with this many bits of this address.
+    /// Clients whose address begins with the same bits as this address; the number says how many.
     Net(IpAddr, u32),
     /// A client with a certificate for this name.
     Certificate(ServerName<'static>),
@@ -64,7 +65,7 @@ fn width(address: IpAddr) -> u32 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Returns an address as a number of 128 bits, with the address's bits first.
+/// Returns an address as a number of 128 bits. An IPv4 address takes the highest 32 bits.
 fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
@@ -75,11 +76,12 @@ fn number(address: IpAddr) -> u128 {
 /// The properties of a client that rules check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peer {
-    /// The user, if the client is on this machine.
+    /// The user ID, if the client came by a Unix socket.
     pub user: Option<u32>,
     /// The address, if the client came by TCP.
     pub address: Option<IpAddr>,
-    /// The certificate, signed by a trusted authority.
+    /// The client's certificate, which an authority of `--tls-client-ca` has signed; `None`: the
+    /// client has shown none yet.
     pub certificate: Option<CertificateDer<'static>>,
 }
 
@@ -88,7 +90,8 @@ impl Who {
         match self {
             Who::User(user) => peer.user == Some(*user),
             Who::Net(net, bits) => peer.address.is_some_and(|address| {
-                // On a socket for both families, IPv4 clients have IPv6 addresses.
+                // On a socket for both families, the kernel maps the addresses of IPv4 clients to
+                // IPv6.
                 let address = address.to_canonical();
                 let differ = number(address) ^ number(*net);
                 address.is_ipv4() == net.is_ipv4() && differ.leading_zeros() >= *bits
@@ -101,15 +104,17 @@ impl Who {
     }
 }
 
-/// All rules. An export without a rule admits every client that reaches the server.
+/// All rules. If no rule names an export or holds for all exports, every client that reaches the
+/// server may use that export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access(Vec<Rule>);
 
 impl Access {
-    /// Checks the rules of the command line, and keeps them.
+    /// Checks the rules of the command line, and stores a copy of them.
     ///
     /// # Errors
-    /// A rule names an unknown export, or asks for certificates that the server does not check.
+    /// A rule names an unknown export, or a rule `tls:NAME` is given but the server does not check
+    /// certificates.
     pub fn new(
         rules: &[Rule],
         exports: &[&str],
@@ -128,12 +133,12 @@ impl Access {
         Ok(Access(rules.to_vec()))
     }
 
-    /// Returns `true` if every client may use every export.
+    /// Returns `true` if there are no rules, so that every client may use every export.
     pub fn is_open(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns `true` if there is a rule about `export`.
+    /// Returns `true` if a rule names `export` or holds for all exports.
     pub fn is_about(&self, export: &str) -> bool {
         self.rules_of(export).next().is_some()
     }
@@ -148,13 +153,14 @@ impl Access {
         rules.peek().is_none() || rules.any(|rule| rule.who.is(peer))
     }
 
-    /// Returns the images that `peer` may use; the client does not learn of the others.
+    /// Returns the images that `peer` may use. The NBD handshake answers as if no other images
+    /// existed.
     pub fn of<F>(&self, images: &Arc<[Arc<Image<F>>]>, peer: &Peer) -> Exports<F> {
         let all = Exports::all(images);
         if self.is_open() { all } else { all.filter(|image| self.admits(image.name(), peer)) }
     }
 
-    /// Returns the users whom rules admit to `export`.
+    /// Returns the user IDs in the rules that name `export` or hold for all exports.
     pub fn users_of(&self, export: &str) -> Vec<u32> {
         let user = |rule: &Rule| match rule.who {
             Who::User(user) => Some(user),

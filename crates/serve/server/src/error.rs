@@ -10,7 +10,7 @@ use std::io;
 pub struct ServeError(String);
 
 impl ServeError {
-    /// Makes an error of the line that describes it.
+    /// Makes an error whose message is the line `text`.
     pub fn new(text: impl Into<String>) -> ServeError {
         ServeError(text.into())
     }

@@ -4,7 +4,7 @@ mod tests;
 
 use nowait_sys::mutex::Mutex;
 
-/// The place where a test injects a panic.
+/// A place where a test can inject a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     /// A serving thread reads from a client.
@@ -13,13 +13,13 @@ pub(crate) enum At {
     End,
     /// A serving thread sends to a client.
     Settle,
-    /// A serving thread works for no particular client.
+    /// A serving thread has read from its clients; the panic concerns no particular client.
     Round,
-    /// A thread of the FUSE library takes a request.
+    /// A thread of the FUSE library takes a request from the kernel.
     Front,
-    /// A serving thread takes a request of a file.
+    /// A serving thread takes a request to a FUSE file.
     Ask,
-    /// A worker takes requests from a ring.
+    /// A worker is about to take requests from a ring.
     Ring,
     /// A listener thread handles a message of a VMM.
     Talk,
@@ -30,7 +30,8 @@ pub(crate) enum At {
 /// The panics to inject, each once: the place and the image.
 static WANTED: Mutex<Vec<(At, String)>> = Mutex::new(Vec::new());
 
-/// Panics if a test has asked for it here.
+/// Panics if a test has asked for a panic at this place for this image. Each such request of a test
+/// causes one panic.
 pub(crate) fn inject(at: At, image: &str) {
     let mut wanted = WANTED.lock();
     let found = wanted.iter().position(|(there, whose)| *there == at && whose == image);
@@ -39,7 +40,7 @@ pub(crate) fn inject(at: At, image: &str) {
     assert!(found.is_none(), "injected");
 }
 
-/// Asks for a panic at a place, for an image.
+/// Asks for one panic at a place, for an image.
 fn want(at: At, image: &str) {
     WANTED.lock().push((at, image.to_owned()));
 }

@@ -1,5 +1,5 @@
-//! Identifies files that the server has made, so that it never removes another file of the same
-//! name.
+//! Names of files that the server has made, each with the file's device and inode. By device and
+//! inode the server recognizes another file that has taken the name, and does not remove that file.
 
 use std::{
     fs, io,
@@ -21,7 +21,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 }
 
 impl OwnName {
-    /// Records the device and inode of the file at `path`, which was just made.
+    /// Records the device and inode of the file at `path`, which the caller has just made.
     ///
     /// # Errors
     /// The errors of lstat(2).
@@ -33,7 +33,8 @@ impl OwnName {
         &self.path
     }
 
-    /// Removes the name, unless it belongs to another file by now.
+    /// Removes the name, unless it belongs to another file by now. Does not see a change of the
+    /// name between the check and the removal. Ignores errors.
     pub(crate) fn remove(&self) {
         if identity(&self.path).is_ok_and(|file| file == self.file) {
             let _ = fs::remove_file(&self.path);

@@ -7,22 +7,24 @@
 //!                     └▶ ublk ──┘
 //! ```
 //!
-//! * [`nbd`]: the protocol, without sockets
+//! * [`nbd`]: the NBD protocol, without sockets
 //! * [`fuse`]: an image as a file, by the kernel's FUSE
-//! * [`server`]: sockets, and the threads that serve them
+//! * [`server`]: sockets of NBD clients, and the threads that serve NBD, FUSE and ublk
 //! * [`vhost`]: devices of virtual machines, and the threads that serve them
 //! * [`ublk`]: an image as a block device, by the kernel's ublk
 //! * [`status`]: counters of the server, for `nowait top` and Prometheus
-//! * [`access`]: access to exports
-//! * `identity`: identifies files that the server has made
-//! * `caught`: work on threads that must survive its panics
-//! * `os_text`: paths of the command line
-//! * [`command`]: the command: listeners, signals, ends
+//! * [`access`]: the rules that say which clients may use which exports
+//! * `identity`: identifies files that the server has made, so that the server removes no other
+//!   files
+//! * `caught`: runs work on threads that must not end, and catches the work's panics
+//! * `os_text`: splits arguments of the command line, whose paths need not be UTF-8
+//! * [`command`]: the command `nowait serve`: options, start, signals, shutdown
 //!
-//! A module imports only modules of lower floors; the highest floor is `command`, then `status` and
-//! [`vhost`], [`server`], [`fuse`] and [`ublk`] (`cargo x tidy`).
+//! A module imports only modules of lower floors, which `cargo x tidy` checks. The floors from the
+//! highest down: `command`; `status` and [`vhost`]; [`server`]; [`fuse`] and [`ublk`]; [`access`]
+//! and `caught`; the rest.
 
-// Tests of this crate use the support code of the integration tests.
+// Unit tests include support code of the integration tests, which names this crate `nowait_server`.
 #[cfg(test)]
 extern crate self as nowait_server;
 

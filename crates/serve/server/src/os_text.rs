@@ -7,7 +7,6 @@ pub(crate) fn split_once(text: &OsStr, separator: u8) -> Option<(&OsStr, &OsStr)
     Some(around(text, place))
 }
 
-/// Splits `text` at the last `separator`.
 pub(crate) fn rsplit_once(text: &OsStr, separator: u8) -> Option<(&OsStr, &OsStr)> {
     let place = text.as_bytes().iter().rposition(|byte| *byte == separator)?;
     Some(around(text, place))
@@ -22,10 +21,10 @@ pub(crate) fn strip_prefix<'a>(text: &'a OsStr, prefix: &str) -> Option<&'a OsSt
     text.as_bytes().strip_prefix(prefix.as_bytes()).map(OsStr::from_bytes)
 }
 
-/// Splits `[NAME=]PATH`. A path with `=` in it begins with `./` or `/`.
+/// Splits `[NAME=]PATH`. A path that contains `=` needs a `/` before the `=`, as in `./a=b`.
 ///
 /// # Errors
-/// The name is not UTF-8, which the protocols require.
+/// The name is not UTF-8. The protocols require names in UTF-8.
 pub(crate) fn named_path(text: &OsStr) -> Result<(Option<&str>, &OsStr), String> {
     match split_once(text, b'=') {
         Some((name, path)) if !name.as_bytes().contains(&b'/') && !path.is_empty() => {

@@ -50,12 +50,13 @@ fn most(work: impl FnOnce()) -> usize {
 }
 
 const POOL: usize = 1 << 20;
-/// The bytes that each client may have beyond the pool: a small chunk, waiting requests, heads of
-/// replies.
+/// The bytes that each client may use beyond the pool's bound: for a small chunk, waiting requests,
+/// and heads of replies.
 const CLIENT: usize = 256 << 10;
 const CLIENTS: usize = 16;
 
-/// Held by each test, so that only one runs at a time: the allocator counts for all.
+/// Each test holds this lock, so that one runs at a time, because the allocator counts for the
+/// whole process.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn take(session: &mut Session<()>, memory: &mut Memory) {
@@ -67,7 +68,7 @@ fn take(session: &mut Session<()>, memory: &mut Memory) {
     }
 }
 
-/// Clients send requests without end, and take no reply.
+/// Clients send many requests, as long as the session takes them, and take no reply to them.
 #[test]
 fn untaken_replies_stay_within_the_memory_for_all() {
     let _turn = TURN.lock();
@@ -114,8 +115,8 @@ fn untaken_replies_stay_within_the_memory_for_all() {
     ask(|_| option(3, &[]), &[]);
 }
 
-/// Requests of as many segments or ranges as possible, by descriptors outside the ring; the device
-/// completes none of them.
+/// The guest sends requests of 1000 segments or 32 ranges, by indirect tables. The device completes
+/// none of these requests.
 #[test]
 fn segments_and_ranges_count_toward_the_memory_for_all() {
     const SEGMENTS: u64 = 1000;
@@ -136,7 +137,7 @@ fn segments_and_ranges_count_toward_the_memory_for_all() {
         };
         part(0, header, 16, NEXT);
         let count = if zeroes {
-            // 32 ranges of a sector each.
+            // 32 ranges of one sector each.
             let range = [&0u64.to_le_bytes()[..], &1u32.to_le_bytes(), &[0; 4]].concat();
             guest.memory.write_slice(&range.repeat(32), GuestAddress(data)).unwrap();
             part(1, data, 512, NEXT);

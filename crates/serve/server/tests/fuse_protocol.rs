@@ -1,5 +1,5 @@
-//! The test acts as the kernel: requests by hand, through fuser's session and the serving threads
-//! to a real file. Checks which requests are answered or refused, and what stays in the file.
+//! The tests act as the kernel: they send FUSE requests through fuser's session and the serving
+//! threads to a real file. They check which requests succeed or fail, and what the file contains.
 //!
 //! A datagram socket takes the place of the kernel's device.
 
@@ -21,7 +21,8 @@ use tempfile::TempDir;
 
 const SIZE: u64 = 8 << 20;
 const USER: u32 = 7;
-/// The most bytes in a message of the datagram socket.
+/// The most bytes of data in a message of these tests, because the datagram socket refuses messages
+/// that are too long.
 const DATA_BYTES_MAX: usize = 128 << 10;
 
 mod opcode {
@@ -41,7 +42,7 @@ mod opcode {
     pub(super) const LSEEK: u32 = 46;
 }
 
-/// The kernel's end.
+/// The kernel's side of a FUSE connection.
 struct Kernel {
     device: UnixDatagram,
     server: Option<Server>,
@@ -144,7 +145,8 @@ impl Kernel {
         self.ask(opcode::FALLOCATE, &words(&[0, offset, len, pair(mode, 0)]))
     }
 
-    /// Ends the session as the end of a mount does, and the server.
+    /// Ends the session, as an unmount does, and the server. Checks that no request is in flight
+    /// and that the file is not open.
     fn end(mut self) {
         assert_eq!(self.ask(opcode::DESTROY, &[]), Ok(vec![]));
         self.session.take().unwrap().join().unwrap();
@@ -161,7 +163,8 @@ fn the_greeting_negotiates_the_needed_features() {
     for needed in [1, 1 << 5, 1 << 15, 1 << 22] {
         assert_ne!(flags & needed, 0, "{needed:#x} of {flags:#x}");
     }
-    // WRITEBACK_CACHE: the kernel would report a write as done before the server has it.
+    // With WRITEBACK_CACHE the kernel would report a write as done before the server has received
+    // it.
     assert_eq!(flags & 1 << 16, 0);
     let background = number(&kernel.agreed, 16) & 0xffff;
     assert_eq!((background, number(&kernel.agreed, 20)), (512, 256 << 10));
@@ -188,7 +191,7 @@ fn the_end_of_the_file_is_where_the_image_ends() {
     assert_eq!(kernel.read(SIZE - 3, 10), Ok(vec![0; 3]));
     assert_eq!(kernel.write(SIZE, b"x"), Err(Errno::NOSPC.raw()));
     assert_eq!(kernel.write(SIZE - 2, b"xyz"), Ok(words(&[pair(2, 0)])));
-    // The number is not an offset of a file.
+    // This number is too large for an offset in a file.
     assert_eq!(kernel.read(u64::MAX, 10), Err(Errno::INVAL.raw()));
     let attributes = kernel.ask(opcode::GETATTR, &words(&[0, 0])).expect("attributes");
     assert_eq!(attributes[..16], [0; 16], "remembered");

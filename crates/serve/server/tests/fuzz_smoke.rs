@@ -1,7 +1,8 @@
-//! Arbitrary input: garbage, and conversations with errors. Nothing panics, memory stays bounded
-//! and is returned, and every request is answered at most once.
+//! Arbitrary input from NBD clients: garbage, and conversations with errors. The session must not
+//! panic, memory and requests in flight stay bounded, and all memory is returned at the end.
 //!
-//! The fuzz targets (`fuzz/fuzz_targets`) run far longer; this repeats the inputs in their corpus.
+//! The fuzz targets (`fuzz/fuzz_targets`) run far longer. The last test repeats the inputs in their
+//! corpus.
 
 #[path = "support/strangers.rs"]
 mod strangers;
@@ -14,7 +15,7 @@ use support::{Client, contexts, go, option, request};
 
 const LIMITS: Limits = Limits { requests: 16, bytes: 1 << 20 };
 
-/// Sends `bytes` in pieces, and checks the invariants after each.
+/// Sends `bytes` in pieces, and checks the bounds after each piece.
 fn talk(prng: &mut Prng, client: &mut Client, bytes: &[u8]) {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -34,7 +35,7 @@ fn random_bytes(prng: &mut Prng, len: usize) -> Vec<u8> {
     (0..len).map(|_| prng.below(256) as u8).collect()
 }
 
-/// Makes a conversation that is mostly valid.
+/// Makes options, most of them valid. The last option chooses the export `disk`.
 fn options(prng: &mut Prng) -> Vec<u8> {
     let mut said = 3u32.to_be_bytes().to_vec();
     for _ in 0..prng.index(8) {
@@ -77,7 +78,7 @@ fn requests(prng: &mut Prng) -> Vec<u8> {
     said
 }
 
-/// Changes some bytes.
+/// Flips up to three bits.
 fn spoil(prng: &mut Prng, bytes: &mut [u8]) {
     for _ in 0..prng.index(4) {
         let at = prng.index(bytes.len());

@@ -1,4 +1,4 @@
-//! The time limit for choosing an export, however a client uses the time.
+//! The time limit for choosing an export holds however slowly or busily a client sends.
 
 use nowait::Nowait;
 use nowait_device::{Cache, Image, ImageOptions};
@@ -54,7 +54,8 @@ fn a_client_that_drips_has_no_more_time_than_a_silent_one() {
     };
     let (mut silent, slow, busy) = (connect(), connect(), connect());
     std::thread::scope(|scope| {
-        // An option that never ends, and options without end.
+        // One client sends an option that takes too long; the other sends one option after the
+        // other.
         scope.spawn(|| drip(slow, &[b"IHAVEOPT\0\0\0\x77\0\0\x40\0", &[0; 16 << 10][..]].concat()));
         scope.spawn(|| drip(busy, UNKNOWN));
         silent.read_to_end(&mut Vec::new()).unwrap();

@@ -2,9 +2,9 @@
 //!
 //! Sessions, [`Disk`], queue, workers and page cache are those of a server; only the workers' calls
 //! go to a simulated device instead of the kernel. Clients write whole sectors, some of them with
-//! FUA, and flush. The oracle records their replies, and judges the data that is left after the
-//! cut. There are two connections to one image, which the protocol allows: a flush on one makes the
-//! acknowledged writes of the other durable.
+//! FUA, and flush. The oracle records the replies, and judges the data that is left after the cut.
+//! Two connections use one image, which the protocol allows: a flush on one connection makes the
+//! acknowledged writes of the other connection durable.
 //!
 //! The threads are real: a seed decides the requests and the device's faults, but not the order of
 //! several requests in flight.
@@ -29,11 +29,12 @@ use tempfile::TempDir;
 const FD: i32 = 3;
 const SECTOR: u64 = 512;
 const SECTORS: u64 = 6144;
-/// A worker that waits longer for the device hangs.
+/// A test fails if it waits longer for an end of a request.
 const HANG_NS: u64 = 60_000_000_000;
 
-/// Carries bios to the one file of a simulated device, whatever their descriptor. Several threads
-/// do so at once, and each uses a queue of its own on the device.
+/// Returns a function that carries bios to the one file of a simulated device, whatever their
+/// descriptor. Several threads may call the function at the same time, each with a queue of its own
+/// on the device.
 fn carry_to(device: &SimDevice) -> Carry {
     let (device, spare) = (device.clone(), Mutex::new(Vec::new()));
     Arc::new(move |bio: &Bio| {
@@ -105,7 +106,7 @@ impl Run {
         let mut oracle = Oracle::new(config.sector_bytes);
         device.create(FD, SECTORS * SECTOR);
         oracle.create(FD, SECTORS * SECTOR);
-        // The file gives the image its size, and is never read or written.
+        // The file gives the image its size. All reads and writes go to the simulated device.
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("disk");
         std::fs::File::create(&path).unwrap().set_len(SECTORS * SECTOR).unwrap();
@@ -160,7 +161,7 @@ impl Run {
     }
 
     fn write(&mut self) {
-        // Sometimes a write that the session cuts into pieces.
+        // Sometimes write so much that the session divides it into chunks.
         let most = if self.prng.chance(100_000) { 1200 } else { 16 };
         let first = self.prng.below(SECTORS / self.unit) * self.unit;
         let most = (most.min(SECTORS - first) / self.unit).max(1);
@@ -230,7 +231,7 @@ impl Run {
     }
 }
 
-/// Runs clients into a power cut; returns the verdict of the oracle.
+/// Runs clients until a power cut; returns the verdict of the oracle.
 fn cut(seed: u64, faults: Faults, cache: Cache) -> Result<(), String> {
     let config = Config { faults, ..Config::new(seed) };
     let mut run = Run::new(&config, cache);
@@ -258,8 +259,8 @@ fn nothing_is_lost(seeds: core::ops::Range<u64>, cache: Cache, faults: impl Fn(u
     }
 }
 
-/// Returns any faults except lies and writes that end inside a sector: the oracle knows only whole
-/// sectors.
+/// Returns random faults, but no lies, and no writes that end inside a sector, because the oracle
+/// knows only whole sectors.
 fn swarm(seed: u64) -> Faults {
     Faults { short_odd_ppm: 0, ..Faults::swarm(&mut Prng::new(seed)) }
 }

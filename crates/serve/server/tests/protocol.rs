@@ -1,4 +1,4 @@
-//! The protocol by hand: requests, answers and refusals.
+//! The NBD protocol: requests, answers and refusals.
 
 mod support;
 
@@ -63,8 +63,8 @@ fn options_are_answered_also_byte_by_byte() {
     assert!(client.session.is_handshake());
 }
 
-/// The empty name selects the first export, which this client may not use, and not the first of
-/// those that it may.
+/// The empty name selects the first of all exports. If a client may not use that export, the empty
+/// name must not select another.
 #[test]
 fn a_client_without_access_is_refused_the_default_export() {
     let denied = || {
@@ -136,7 +136,7 @@ fn without_required_tls_the_server_discloses_nothing() {
         client.say(&bytes);
         assert_eq!(client.answer().1, ERROR + 5);
     }
-    // Bytes sent in the clear after STARTTLS do not count.
+    // The session drops bytes that the client sends unencrypted after STARTTLS.
     client.say(&[option(5, &[]), option(3, &[])].concat());
     assert_eq!(client.answer(), (5, ACK, vec![]));
     assert_eq!((client.session.demand(), client.heard.len()), (Demand::StartTls, 0));
@@ -234,7 +234,7 @@ fn invalid_requests_are_refused_and_the_next_one_works() {
         client.say(&bytes);
         assert_eq!(client.simple(), (error, 5));
     }
-    // The data of a refused write is skipped.
+    // The session skips the data of a refused write.
     let write = [request(WRITE, 0, 6, end - 100, 4096), vec![9; 4096]].concat();
     client.say(&[write, request(FLUSH, 0, 7, 0, 0)].concat());
     assert_eq!((client.simple(), client.simple()), ((28, 6), (0, 7)));
@@ -306,7 +306,7 @@ fn a_client_is_bounded_in_requests() {
     assert_eq!(client.session.read_budget(), 0, "what it sent is enough for now");
     client.memory.holds = false;
     client.run();
-    // Some requests were never read from the socket; all that were read are answered.
+    // The session has not taken all requests, and has answered all that it has taken.
     assert_eq!(client.heard.len() % (16 + 512), 0);
     assert!(client.heard.len() / (16 + 512) > 2000);
 }
@@ -336,7 +336,7 @@ fn a_client_that_takes_no_replies_is_not_read() {
         client.session.retry(&mut client.memory, 1);
     }
     assert!(client.memory.pool().used_bytes() <= 64 << 10);
-    // Errors need no memory of the pool; their replies are bounded too.
+    // Replies with errors need no memory of the pool, but their number is bounded, too.
     let wrong: Vec<u8> = (0..2000).flat_map(|n| request(FLUSH, 0, n, 0, 1)).collect();
     let mut other = Client::on("disk", false, Limits { requests: 8, bytes: 64 << 10 });
     other.session.receive(0, &wrong, &mut other.memory, 0);
@@ -346,7 +346,7 @@ fn a_client_that_takes_no_replies_is_not_read() {
     assert_eq!(other.heard.len(), 2000 * 16);
 }
 
-/// Lets a client act with the shared memory.
+/// Lets a client act with the medium that all clients share.
 fn shared<R>(client: &mut Client, all: &mut Memory, act: impl FnOnce(&mut Client) -> R) -> R {
     core::mem::swap(&mut client.memory, all);
     let result = act(client);
@@ -378,7 +378,7 @@ fn a_thousand_half_sent_writes_hold_little_memory_and_others_are_served() {
         let write = [request(WRITE, 0, 2, 512, 600_000), data[..600_000].to_vec()].concat();
         shared(&mut other, &mut all, |other| other.say(&write));
         assert_eq!(other.simple(), (0, 2));
-        // The client sends two reads at once: the second begins when the first has ended.
+        // The client sends two reads together. The second read begins after the first has ended.
         let reads = [request(READ, 0, 3, 512, 600_000), request(READ, 0, 4, 513, 100)].concat();
         shared(&mut other, &mut all, |other| other.say(&reads));
         for (cookie, at, len) in [(3, 0, 600_000), (4, 1, 100)] {
@@ -435,7 +435,7 @@ fn a_write_that_stops_half_way_holds_one_piece() {
     assert_eq!(memory.pool().used_bytes(), 0);
 }
 
-/// A client whose data waits for memory need not act, so it must not be disconnected.
+/// A client whose data waits for memory need not act, so the server must not disconnect it.
 #[test]
 fn a_client_whose_data_finds_no_memory_waits_for_the_server() {
     let memory = Memory::new(300 << 10);
@@ -457,7 +457,7 @@ fn a_client_whose_data_finds_no_memory_waits_for_the_server() {
     client.end_checked();
 }
 
-/// Replies that the client does not take hold the memory.
+/// Here the memory is held by replies that the client does not take.
 #[test]
 fn a_client_that_takes_no_replies_does_not_wait_for_the_server() {
     let mut client = Client::on("disk", false, Limits { requests: 64, bytes: 256 << 10 });
@@ -499,7 +499,7 @@ fn a_disconnect_waits_for_requests_in_flight() {
     assert_eq!((client.simple(), client.session.demand()), ((0, 1), Demand::Close));
 }
 
-/// The error for requests that come while the server ends.
+/// The error for requests that have not begun when the server ends.
 const SHUTDOWN: u32 = 108;
 
 #[test]
@@ -529,7 +529,7 @@ fn a_write_whose_data_arrives_while_the_server_ends_is_done() {
     client.session.quiet();
     assert_eq!((client.heard.len(), client.session.demand()), (0, Demand::Serve));
     client.say(&[&data[300_000..], &request(FLUSH, 0, 6, 0, 0)].concat());
-    // The refusal need not wait for the device.
+    // The refusal of the flush comes first, because it need not wait for the device.
     assert_eq!((client.simple(), client.simple()), ((SHUTDOWN, 6), (0, 5)));
     assert!(client.memory.bytes[..data.len()] == data && client.memory.flushes == 0);
     client.session.quiet();

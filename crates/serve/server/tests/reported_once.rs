@@ -1,5 +1,6 @@
-//! If the kernel could not write data, only one flush or durable write returns an error. With
-//! `--cache host` all flushes and durable writes that the loss concerns fail anyway.
+//! If the kernel could not write data of an open file, only one flush or durable write of this file
+//! returns an error. With `--cache host` the server fails all flushes and durable writes that the
+//! loss concerns.
 //!
 //! The workers' durable writes and flushes go to a model of the kernel's page cache (errseq,
 //! mm/filemap.c) instead of the kernel.
@@ -30,22 +31,23 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// A request that takes longer hangs.
+/// A test fails if it waits longer for its requests.
 const HANG_NS: u64 = 60_000_000_000;
 const LOST: Result<(), Errno> = Err(Errno::IO);
 
-/// The kernel's page cache of one file.
+/// A model of the kernel's page cache of one file.
 #[derive(Default)]
 struct PageCache {
-    /// Data could not be written, and no call has reported it.
+    /// The kernel could not write data, and no call has reported that.
     has_lost: AtomicBool,
-    /// Calls that wait until the test lets them go on.
+    /// Calls wait while this is `true`.
     are_held: AtomicBool,
     inside: AtomicU32,
 }
 
 impl PageCache {
-    /// Ends a flush or durable write.
+    /// Carries out a flush or durable write: takes the report of a loss, and then waits while calls
+    /// are held.
     fn sync(&self) -> Result<usize, Errno> {
         let has_lost = self.has_lost.swap(false, SeqCst);
         self.inside.fetch_add(1, SeqCst);
@@ -104,7 +106,7 @@ impl Rig {
         self.disk.start();
     }
 
-    /// Waits until `count` calls are inside the kernel.
+    /// Waits until `count` calls have begun in the model.
     fn wait_for_calls(&self, count: u32) {
         while self.kernel.inside.load(SeqCst) < count {
             thread::yield_now();

@@ -104,8 +104,8 @@ fn written_data_is_read() {
     assert_eq!(bench.memory.durable_writes, 0);
 }
 
-/// An image on an object store or an NBD server does not borrow, nor does a file while another
-/// front writes a part of the same sectors.
+/// The medium borrows no memory for an image on an object store or an NBD server, nor for a file
+/// while another request writes a part of the same blocks.
 #[test]
 fn a_medium_that_borrows_no_memory_gets_copies() {
     let mut bench = Bench::new(PLAIN);

@@ -1,4 +1,4 @@
-//! A virtqueue between a driver made by hand and a medium in memory.
+//! A virtqueue between a driver, as which the test acts, and a medium in memory.
 
 #[path = "support/guest.rs"]
 mod guest_support;
@@ -58,7 +58,7 @@ fn boundaries_between_descriptors_have_no_meaning() {
         let guest = &mut device.guest;
         let data = pattern(2048, 1);
         let header = guest.header(OUT, 8);
-        // The data follows the header at once, and lies across two regions of the memory.
+        // The data follows the header without a gap, and lies in two regions of the memory.
         let start = BORDER - 1000;
         let mut bytes = guest.bytes(GuestAddress(header), 16);
         bytes.extend(&data);
@@ -201,14 +201,14 @@ fn malformed_requests_are_answered_and_the_next_one_is_served() {
 fn loops_and_oversized_requests_are_answered() {
     let mut device = Device::new(16, FEATURES, true);
     let status = device.guest.buffer(1);
-    // An endless loop between two descriptors.
+    // Two descriptors that form an endless loop.
     device.guest.describe(0, status, 1, WRITE | NEXT, 1);
     device.guest.describe(1, status, 1, WRITE | NEXT, 0);
     device.guest.publish(0);
-    // A table of tables.
+    // An indirect table that contains an indirect table.
     device.guest.describe(2, 16 * 2, 16, 4, 0);
     device.guest.publish(2);
-    // A request longer than any driver may make.
+    // A request longer than the device allows.
     let header = device.guest.header(IN, 0);
     let most: Vec<_> = (0..9).map(|_| (BORDER, 1 << 20, WRITE)).collect();
     device.guest.describe(4, header, 16, NEXT, 5);
@@ -277,7 +277,7 @@ fn the_driver_is_signalled_when_it_asks_for_it() {
         device.run();
         assert_eq!(calls.drain(), expected);
     }
-    // The device signals five answers together once.
+    // For five answers together the device signals once.
     device.guest.call_after(5);
     device.medium.holds = true;
     for _ in 0..5 {
@@ -294,7 +294,7 @@ fn requests_in_flight_do_not_exceed_the_queue() {
     let mut device = Device::new(4, FEATURES, true);
     device.medium.holds = true;
     let asked = device.guest.want(IN, 0, 512);
-    // The driver repeats one request while it is in flight.
+    // The driver publishes one request again and again while it is in flight.
     for _ in 0..20 {
         device.run();
         device.guest.publish(asked.head);
@@ -324,7 +324,8 @@ fn requests_without_memory_wait_for_it() {
     device.end_checked();
 }
 
-/// A request begins however much other images hold, and however small its share is.
+/// A request begins however much memory other images hold, and however small the share of its own
+/// image is.
 #[test]
 fn a_request_of_an_image_that_holds_nothing_begins() {
     let mut device = Device::new(16, FEATURES, false);
@@ -363,7 +364,7 @@ fn the_next_server_completes_requests_in_flight_at_a_crash() {
     device.medium.holds = true;
     let lost = [2u8, 3, 4].map(|byte| device.guest.give(OUT, byte.into(), &[byte; 512]));
     device.run();
-    // The last request is answered before the others; then the server dies.
+    // The device answers the last request before the others. Then the server is killed.
     let ended = device.medium.ended.pop_back().unwrap();
     device.ring.end(ended, &mut device.medium, 1);
     let mut after = Device::new(16, FEATURES, false);

@@ -1,4 +1,4 @@
-//! VMMs that come, go and misbehave, at a real socket in front of a real file.
+//! VMMs that connect, disconnect and misbehave, at a real socket in front of a real file.
 
 #[path = "support/guest.rs"]
 mod guest_support;
@@ -49,7 +49,7 @@ const QUEUES: u16 = 2;
 const OK: u8 = VIRTIO_BLK_S_OK as u8;
 const IOERR: u8 = VIRTIO_BLK_S_IOERR as u8;
 
-/// A server with a device of one image.
+/// A server with a vhost-user device of one image.
 struct Host {
     server: Server,
     front: Front,
@@ -69,7 +69,7 @@ impl Host {
         Host::in_folder(tempfile::tempdir().unwrap(), SIZE, rules)
     }
 
-    /// Serves an image of this size in a new folder in `parent`.
+    /// Serves an image of `bytes` bytes in a new folder in `parent`.
     fn on(parent: &str, bytes: u64) -> Host {
         Host::in_folder(tempfile::tempdir_in(parent).unwrap(), bytes, &[])
     }
@@ -147,7 +147,7 @@ impl Vmm {
         Vmm::with(connect(host), Guest::over(shared_memory(), 64), 0)
     }
 
-    /// Starts the queue of a guest, in the available ring at `base`.
+    /// Starts queue 1 of a guest, from index `base` of the available ring on.
     fn with(mut frontend: Frontend, guest: Guest, base: u16) -> Vmm {
         let regions = regions(&guest.memory);
         frontend.set_mem_table(&regions).unwrap();
@@ -178,7 +178,7 @@ impl Vmm {
         self.kick.write(1).unwrap();
     }
 
-    /// Waits until the device has used descriptors.
+    /// Waits until the device has used descriptors, and returns the new entries of the used ring.
     fn used(&mut self) -> Vec<(u32, u32)> {
         loop {
             self.guest.call_after(self.guest.seen);
@@ -187,7 +187,7 @@ impl Vmm {
                 return used;
             }
             self.calls.wait(&mut self.called, Deadline::NEVER);
-            // The signal may have been for entries that were seen already.
+            // The signal may have been for entries that the driver has seen already.
             let _ = self.call.read();
         }
     }
@@ -234,13 +234,14 @@ fn a_stopped_queue_continues_where_it_was() {
     vmm.read(0, 512);
     let base = vmm.frontend.get_vring_base(1).unwrap();
     assert_eq!(base, 1);
-    // Requests that become available while the queue is stopped are done later.
+    // A request becomes available while the queue is stopped. The device carries out this request
+    // after the queue's next start.
     let asked = vmm.guest.give(VIRTIO_BLK_T_OUT, 5, &[9; 512]);
     vmm.kick();
     let Vmm { frontend, guest, .. } = vmm;
     let mut vmm = Vmm::with(frontend, guest, base as u16);
     assert_eq!(vmm.used(), [(asked.head.into(), 1)]);
-    // The memory and the eventfds change under a running queue.
+    // The VMM replaces the memory and an eventfd of a running queue.
     vmm.frontend.set_mem_table(&regions(&vmm.guest.memory)).unwrap();
     vmm.frontend.set_vring_call(1, &vmm.call).unwrap();
     assert_eq!(vmm.read(5, 512), [9; 512]);
@@ -266,7 +267,7 @@ fn requests_in_flight_are_recorded_for_the_next_server() {
     let mut frontend = connect(&second);
     frontend.set_inflight_fd(&area, notes.as_raw_fd()).unwrap();
     let asked = vmm.guest.give(VIRTIO_BLK_T_OUT, 1, &[4; 512]);
-    // A VMM that lost its server does not know the position in the ring.
+    // A VMM whose server was killed does not know the position in the ring.
     let mut vmm = Vmm::with(frontend, vmm.guest, 0);
     assert_eq!(vmm.used(), [(asked.head.into(), 1)]);
     assert_eq!(vmm.read(1, 512), [4; 512]);
@@ -315,14 +316,14 @@ fn vmms_that_violate_the_protocol_are_disconnected_and_the_next_is_served() {
     host.stop();
 }
 
-/// Sends part of a message.
+/// Connects, and sends a part of a message.
 fn begin(host: &Host, part: &[u8]) -> UnixStream {
     let mut stream = UnixStream::connect(&host.socket).unwrap();
     stream.write_all(part).unwrap();
     stream
 }
 
-/// Asks for the features again and again, and reads no answer.
+/// Connects, asks for the features until the socket is full, and reads no answer.
 fn ask_without_end(host: &Host) -> UnixStream {
     let mut stream = UnixStream::connect(&host.socket).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -331,7 +332,8 @@ fn ask_without_end(host: &Host) -> UnixStream {
     stream
 }
 
-/// The VMM stalls in a header, in the rest of a message, and in its answers.
+/// A VMM stalls in the header of a message, behind the header, or in the rest of the message, or
+/// the VMM reads no answers.
 #[test]
 fn a_stalled_vmm_delays_neither_the_next_one_nor_the_end() {
     let head = [9u32, 1, 40].map(u32::to_ne_bytes).concat();
@@ -411,10 +413,11 @@ fn a_vmm_of_another_user_is_disconnected() {
     let rule = |user: u32| [format!("uid:{user}").parse().unwrap()];
     let host = Host::for_users(&rule(me + 1));
     let mut stream = UnixStream::connect(&host.socket).unwrap();
-    // A client that is admitted waits for a message: this read must fail then, not hang.
+    // If the server admits this VMM, the server waits for a message from it. Then this read must
+    // fail, not hang.
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    // A read with a time limit is not restarted when work of a ring interrupts its thread
-    // (signal(7)).
+    // `read_to_end` repeats an interrupted read. The kernel does not restart a read with a time
+    // limit if work of a ring interrupts its thread (signal(7)).
     assert_eq!(stream.read_to_end(&mut Vec::new()).unwrap(), 0, "closed without a word");
     host.stop();
     let host = Host::for_users(&rule(me));
@@ -424,8 +427,8 @@ fn a_vmm_of_another_user_is_disconnected() {
     host.stop();
 }
 
-/// A guest zeroes its whole disk, 512 times over, on a file system that must write the zeroes: this
-/// takes minutes after the server was ordered to end.
+/// A guest zeroes its whole disk 512 times, on a file system that must write the zeroes. To
+/// complete all of this would take minutes after the server was ordered to end.
 #[test]
 fn endless_zeroing_does_not_delay_the_end_and_is_left_to_the_next_server() {
     const BYTES: u64 = 256 << 20;

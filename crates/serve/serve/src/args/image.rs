@@ -49,7 +49,7 @@ pub(crate) enum ImageCommand {
     Create {
         /// The address of the image.
         url: StoreUrl,
-        /// Its size, with K, M, G or T: a multiple of the block size.
+        /// The size of the image, with K, M, G or T: a multiple of the block size.
         #[arg(long, value_name = "BYTES", value_parser = bytes)]
         size: u64,
         /// The size of a block, a power of two from 512 to 64K: a smaller read or write transfers a
@@ -67,7 +67,7 @@ pub(crate) enum ImageCommand {
     ///
     /// The snapshot contains all data that was flushed before.
     Snapshot {
-        /// The image, and the name behind @.
+        /// The address of the image, and the name of the snapshot behind @.
         #[arg(value_name = "URL@NAME")]
         url: StoreUrl,
         #[command(flatten)]
@@ -75,7 +75,8 @@ pub(crate) enum ImageCommand {
     },
     /// Make an image from a snapshot, at once and without a copy.
     ///
-    /// In the same bucket, whatever its size; later changes of either do not affect the other.
+    /// The new image is in the same bucket. Later changes of one image do not affect the other
+    /// image.
     Clone {
         /// The snapshot.
         #[arg(value_name = "URL@NAME")]
@@ -88,17 +89,17 @@ pub(crate) enum ImageCommand {
     },
     /// Make an image larger, or with --shrink smaller.
     ///
-    /// Larger: its server continues, and has the new size after a restart. Smaller: when its server
-    /// has ended.
+    /// To make an image larger, its server can continue, and has the new size after a restart. To
+    /// make an image smaller, stop its server first.
     Resize {
         /// The address of the image.
         url: StoreUrl,
-        /// Its new size, with K, M, G or T: a multiple of the block size.
+        /// The new size of the image, with K, M, G or T: a multiple of the block size.
         #[arg(long, value_name = "BYTES", value_parser = bytes)]
         size: u64,
-        /// Make it smaller: data behind the new end is gone for good, except in snapshots. The
-        /// command takes the image over, so a running server fails: stop it first. Shrinking
-        /// an encrypted image needs --key-file.
+        /// Make the image smaller: data behind the new end is gone for good, except in snapshots.
+        /// The command takes the image over, so a running server fails: stop it first. Shrinking an
+        /// encrypted image needs --key-file.
         #[arg(long)]
         shrink: bool,
         #[command(flatten)]
@@ -141,14 +142,14 @@ pub(crate) enum ImageCommand {
     },
     /// Copy an image or a snapshot to a file, a device or an NBD export.
     ///
-    /// The image's server may continue, but must not write to it meanwhile; a snapshot does not
-    /// change.
+    /// The image's server may continue, but must not write to the image meanwhile. A snapshot does
+    /// not change.
     Export(TransferArgs),
-    /// Show what an image has lost of its log, and repair it.
+    /// Show what an image has lost of its log; with --cut or --skip, repair the image.
     ///
-    /// If the loss keeps the image from opening, --cut or --skip repairs it. The command replaces
-    /// its server. If that has not closed the image, the command waits a minute, until the server
-    /// must have noticed.
+    /// If the loss keeps the image from opening, --cut or --skip repairs the image. The repair
+    /// replaces the image's server. If a server of the image may still run, the command first waits
+    /// a minute, until that server must have noticed.
     Repair {
         /// The address of the image.
         url: StoreUrl,
@@ -166,12 +167,14 @@ pub(crate) enum ImageCommand {
     },
     /// Remove an image with its snapshots, or with @NAME a snapshot.
     ///
-    /// Stop the server of an image first; for a snapshot it continues. If the server has not closed
-    /// the image, the command replaces it, and waits a minute until it must have noticed.
+    /// Stop the server of an image before you remove the image; to remove a snapshot, the server
+    /// can continue. The removal of an image replaces its server. If a server of the image may
+    /// still run, the command first waits a minute, until that server must have noticed.
     Rm {
         /// The address of the image or snapshot.
         url: StoreUrl,
-        /// Remove it: without this option, only show what would be removed.
+        /// Remove the image or snapshot. Without this option, the command only says what it would
+        /// remove, and fails.
         #[arg(long)]
         yes: bool,
         /// Do not wait: the server that has not closed the image is certainly dead.
@@ -197,13 +200,13 @@ pub(crate) struct ImageArgs {
 /// The parameters of a copy.
 #[derive(Args, Debug)]
 pub(crate) struct TransferArgs {
-    /// The image, for an export perhaps with @SNAPSHOT.
+    /// The address of the image; for an export, @NAME behind it selects a snapshot.
     pub(crate) url: StoreUrl,
     /// The other end: PATH, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH.
     #[arg(value_name = "OTHER", value_hint = clap::ValueHint::FilePath)]
     other: PathBuf,
-    /// Resume an interrupted copy: an import with the blocks that the image lacks, an export with
-    /// the file that it has left.
+    /// Resume an interrupted copy: an import copies the blocks that the image lacks, an export
+    /// continues with the file that the interrupted export has left.
     #[arg(long)]
     resume: bool,
     #[command(flatten)]
@@ -279,7 +282,7 @@ fn block_bytes(text: &str) -> Result<u32, String> {
     u32::try_from(bytes).ok().filter(|_| fits).ok_or_else(wrong)
 }
 
-/// Returns the address of an image in a folder.
+/// Parses the address of a bucket or folder; returns the address of an image in it.
 fn beside(text: &str) -> Result<StoreUrl, String> {
     let url: Result<StoreUrl, String> = format!("{}/image", text.trim_end_matches('/')).parse();
     url.map_err(|_| format!("{text}: expected s3://BUCKET or s3://BUCKET/FOLDER"))

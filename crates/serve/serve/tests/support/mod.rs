@@ -3,7 +3,8 @@
 use std::ffi::OsStr;
 use std::process::{Command, Output};
 
-/// Prepares the program under test, without variables of nowait in its environment.
+/// Prepares the program under test, with neither variables of nowait nor LD_PRELOAD in its
+/// environment.
 #[allow(dead_code)]
 pub(crate) fn nowait_serve<S: AsRef<OsStr>>(args: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-serve"));

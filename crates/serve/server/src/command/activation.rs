@@ -1,4 +1,4 @@
-//! Listening sockets that systemd has opened and passes on. Source: sd_listen_fds(3).
+//! Listening sockets that systemd has opened and passes to the server. Source: sd_listen_fds(3).
 
 use crate::{ServeError, server::Listener};
 use nowait_sys::fd;
@@ -7,11 +7,12 @@ use std::{env, process};
 /// The number of the first descriptor that systemd passes.
 const FIRST: i32 = 3;
 
-/// Takes over the listening sockets passed to this process, if there are any. The process must not
-/// have opened a file yet, because its descriptor could be taken for a socket.
+/// Takes over the listening sockets that systemd has passed to this process, if there are any. The
+/// process must not have opened a file yet, because the file could have got the number of a missing
+/// socket.
 ///
 /// # Errors
-/// A descriptor is not a listening stream socket.
+/// A passed descriptor is not a listening TCP socket or Unix stream socket.
 pub(super) fn listeners() -> Result<Vec<Listener>, ServeError> {
     let number = |name| env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
     let count = match (number("LISTEN_PID"), number("LISTEN_FDS")) {
@@ -21,7 +22,7 @@ pub(super) fn listeners() -> Result<Vec<Listener>, ServeError> {
     let numbers = (FIRST..).take(count as usize);
     let listener = |number| {
         // SAFETY: the parent process states that it has left the descriptor open for this process,
-        // and nothing else here has used it.
+        // and no other code here uses its number.
         let given = unsafe { fd::inherited(number) };
         given.and_then(|given| Listener::passed(given.into())).ok_or_else(|| {
             ServeError::new(format!(
@@ -79,7 +80,7 @@ mod tests {
         drop(client);
         let served = listener(tcp).unwrap();
         assert!(served.is_tcp());
-        // Does not wait, because the server has made the listener nonblocking.
+        // The call does not block, because the server has made the listener nonblocking.
         assert_eq!(served.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     }
 

@@ -42,9 +42,9 @@ pub struct ServeArgs {
     pub fuse: Vec<ShownFile>,
     /// Make an image the block device /dev/ublkbN (Linux 6.5, root).
     ///
-    /// N is a free number, or auto for any. A device with a number of its own outlives a server
-    /// that is killed: its requests wait for the next server with the same number and image.
-    /// Without EXPORT, the first image; may be repeated.
+    /// N is a free number, or auto for any. If the server is killed, a device with a given number
+    /// stays: its requests wait for the next server with the same number and image. Without EXPORT,
+    /// the first image; may be repeated.
     #[arg(long, value_name = "[EXPORT=]N|auto")]
     pub ublk: Vec<WantedDrive>,
     /// Restrict an export to these clients.
@@ -60,7 +60,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "[NAME=]SOCKET",
           value_parser = os_text().try_map(|text| Socket::read(&text)))]
     pub vhost_user: Vec<Socket>,
-    /// Queues of each such device.
+    /// Queues of each vhost-user-blk device.
     #[arg(long, hide_short_help = true, value_name = "N", default_value = "4",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     pub queues: u16,
@@ -73,28 +73,29 @@ pub struct ServeArgs {
     /// Serve images that other processes may change meanwhile; only with --read-only.
     #[arg(long, hide_short_help = true, short = 'U')]
     pub force_share: bool,
-    /// Size of a sector: 512, 4096, … [default: the block size of direct I/O on the file].
+    /// Size of a sector: 512, 4096, … [default: the block size of direct I/O on the file; 1 with a
+    /// cache].
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = bytes)]
     pub sector_size: Option<u64>,
     /// TLS of NBD clients, by TCP and by Unix sockets.
     ///
-    /// The default with --tls-cert is require. Without --tls-cert the server accepts no client by
-    /// TCP.
+    /// The default with --tls-cert is require. Without --tls-cert the server listens on TCP only
+    /// with --tls off.
     #[arg(long, value_enum)]
     pub tls: Option<TlsArg>,
     /// The server's certificate, in PEM.
     ///
-    /// Clients must use TLS then; see --tls.
+    /// Clients must then use TLS, unless --tls on lets them choose.
     #[arg(long, value_name = "FILE", requires = "tls_key", value_hint = clap::ValueHint::FilePath)]
     pub tls_cert: Option<PathBuf>,
     /// The key of the certificate, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert", value_hint = clap::ValueHint::FilePath)]
     pub tls_key: Option<PathBuf>,
-    /// Serve only clients whose certificate one of these authorities signed, in PEM.
+    /// Serve a client over TLS only if one of these authorities, in PEM, signed its certificate.
     #[arg(long, hide_short_help = true, value_name = "FILE", requires = "tls_cert",
           value_hint = clap::ValueHint::FilePath)]
     pub tls_client_ca: Option<PathBuf>,
-    /// Refused, because it had two meanings.
+    /// Removed: the server refuses this option, because it had two meanings.
     #[arg(long, hide = true)]
     pub insecure: bool,
     /// Answer GET /metrics and /status on this address.
@@ -104,8 +105,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDRESS",
           value_parser = os_text().try_map(|text| Address::read(&text)))]
     pub status: Option<Address>,
-    /// Allow an address for --status that other machines reach: they learn names, sizes and
-    /// counters of the images.
+    /// Allow an address for --status that other machines can reach: those machines learn names,
+    /// sizes and counters of the images.
     #[arg(long, hide_short_help = true, requires = "status")]
     pub expose_status: bool,
     /// End when the last client has gone.
@@ -122,7 +123,7 @@ pub struct ServeArgs {
     #[arg(long, hide_short_help = true, value_name = "N",
           value_parser = clap::value_parser!(u32).range(1..=64))]
     pub threads: Option<u32>,
-    /// Most clients at once.
+    /// Most NBD clients at a time.
     #[arg(long, hide_short_help = true, value_name = "N", default_value = "4096",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub max_clients: u32,
@@ -130,13 +131,13 @@ pub struct ServeArgs {
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = memory,
           default_value = "256M")]
     pub memory: u64,
-    /// Memory for writes to images on object stores that are not durable yet; at least 64M. Images
-    /// that are written get equal parts, each at most 64M.
+    /// Memory for writes to images on object stores that are not durable yet; at least 64M.
+    /// Writable images get equal parts, each at most 64M.
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = memory,
           default_value = "1G")]
     pub write_buffer: u64,
-    /// How long requests wait for an unreachable NBD server of an image until they fail; 0: they
-    /// fail when the connection is lost.
+    /// How long requests wait for an unreachable NBD server of an image until they fail; 0: the
+    /// requests fail when the connection is lost.
     #[arg(long, hide_short_help = true, value_name = "SECONDS", default_value = "60",
           value_parser = clap::value_parser!(u64).range(..=1_000_000))]
     pub reconnect: u64,
@@ -177,7 +178,7 @@ pub struct ServeArgs {
     #[arg(long, hide_short_help = true, value_name = "FOLDER",
           value_hint = clap::ValueHint::DirPath)]
     pub cache_dir: Option<PathBuf>,
-    /// Size of that file; 64M to 1T. The file grows as needed.
+    /// Size of the file in --cache-dir; 64M to 1T. The file grows as needed.
     #[arg(long, hide_short_help = true, value_name = "BYTES", value_parser = cache_dir_size,
           default_value = "10G",
           requires = "cache_dir")]
@@ -202,7 +203,7 @@ struct OwnOptions {
     key_file: Option<PathBuf>,
 }
 
-/// An image to show as a file.
+/// A file that shows an image, as the user wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShownFile {
     /// The name of the image; `None`: the first.
@@ -211,7 +212,7 @@ pub struct ShownFile {
     pub(crate) path: PathBuf,
 }
 
-/// An image to make a block device.
+/// A block device of an image, as the user wants it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WantedDrive {
     /// The name of the image; `None`: the first.
@@ -269,8 +270,8 @@ impl ServeArgs {
         self.images.iter().map(|image| self.object(image.own.key_file.as_ref())).collect()
     }
 
-    /// Returns the time limits for NBD servers: a server has half of the time to answer, and a new
-    /// connection to it the other half.
+    /// Returns the time limits for NBD servers: a server has half of `--reconnect` to answer, and a
+    /// new connection to the server has the other half.
     fn patience(&self) -> Patience {
         let outage = Duration::from_secs(self.reconnect);
         Patience { outage, silence: outage / 2, say: Some(|text| say(text)), ..Patience::default() }
@@ -283,9 +284,9 @@ impl ServeArgs {
         ObjectOptions { store, durability: self.durability, write_buffer_bytes, key_file }
     }
 
-    /// Returns the write buffer of each image. The parts are equal, because the buffer of an image
-    /// whose store is stalled stays full, and must not take from the others. Read-only images do
-    /// not count.
+    /// Returns the size of the write buffer of each image, in bytes. The images get equal parts:
+    /// the buffer of an image whose store is stalled stays full, and must take nothing from other
+    /// images. Read-only images, and images that are not on a store, do not count.
     fn write_buffer_of_each(&self) -> usize {
         const MOST: u64 = 64 << 20;
         let writes = |image: &&NamedImage| {
@@ -297,7 +298,6 @@ impl ServeArgs {
     }
 }
 
-/// Parses `--durability`.
 fn durability(text: &str) -> Result<Durability, String> {
     match (text, text.strip_prefix("interval=")) {
         ("flush", _) => Ok(Durability::Flush),
@@ -310,12 +310,13 @@ fn durability(text: &str) -> Result<Durability, String> {
     }
 }
 
-/// Takes an argument as bytes: paths need not be UTF-8.
+/// Parses an argument as bytes, because paths need not be UTF-8.
 fn os_text() -> OsStringValueParser {
     OsStringValueParser::new()
 }
 
-/// Parses `[NAME=]PATH[,OPTION…]`. A path with `=` in it begins with `./` or `/`.
+/// Parses `[NAME=]PATH[,OPTION…]`. A path that contains `=` needs a `/` before the `=`, as in
+/// `./a=b`.
 fn image(text: &OsStr) -> Result<NamedImage, String> {
     let (text, own) = own_options(text)?;
     let (name, path) = named_path(text)?;
@@ -332,8 +333,8 @@ fn image(text: &OsStr) -> Result<NamedImage, String> {
     Ok(NamedImage { name, path, own })
 }
 
-/// Splits an image from the options behind it. Words that are no options belong to the path, which
-/// may contain commas.
+/// Splits the argument of an image into the image and the options behind it. A word that is not an
+/// option belongs to the path, because a path may contain commas.
 fn own_options(mut text: &OsStr) -> Result<(&OsStr, OwnOptions), String> {
     let mut own = OwnOptions::default();
     while let Some((before, option)) = rsplit_once(text, b',') {
@@ -382,7 +383,7 @@ impl FromStr for WantedDrive {
             Some((export, number)) => (Some(export.to_owned()), number),
             None => (None, text),
         };
-        // The kernel stores the number in 20 bits.
+        // The kernel stores the number of a device in 20 bits.
         const ID_MAX: u32 = (1 << 20) - 1;
         let digits = number.strip_prefix("/dev/ublkb").unwrap_or(number);
         let id = match number {
@@ -413,7 +414,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "a number of bytes, with K, M, G or T if wanted, such as 256M".to_owned())
 }
 
-/// Parses an amount of memory. Less than 64 MiB would leave a client none for transfers.
+/// Parses an amount of memory of at least 64 MiB.
 fn memory(text: &str) -> Result<u64, String> {
     const LEAST: u64 = 64 << 20;
     let bytes = bytes(text)?;
@@ -473,7 +474,7 @@ mod tests {
         let path = PathBuf::from("/a/b,c.img");
         assert_eq!(all, NamedImage { name: "vm".to_owned(), path, own });
         assert_eq!(image("/a,read-only").unwrap().name, "a");
-        // A word that is not an option belongs to the name.
+        // A word that is not an option belongs to the path.
         assert_eq!(image("/a,readonly").unwrap().path, PathBuf::from("/a,readonly"));
         assert!(image("/a,offset=x").is_err() && image("/a,length=").is_err());
         assert!(image("/a,key-file=").is_err());

@@ -1,4 +1,4 @@
-//! The block devices of images: made at the start of the server, removed at its end.
+//! The ublk devices of images. The server makes them at its start, and removes them at its end.
 
 use super::{ServeArgs, args::WantedDrive};
 use crate::{
@@ -11,7 +11,7 @@ use nowait_sys::ublk;
 use nowait_terminal::say;
 use std::sync::Arc;
 
-/// Makes the block devices of `args`.
+/// Makes a block device for each `--ublk` of `args`.
 ///
 /// # Errors
 /// There is no such image, or access to it is restricted; a device cannot be made.
@@ -62,16 +62,16 @@ fn make_one(
     Ok(drive)
 }
 
-/// Keeps memory reclaim of the serving threads from waiting for their own devices. Called before
-/// the first thread starts.
+/// With `--ublk`, keeps memory reclaim in the server's threads from waiting for their own devices.
+/// The caller calls this before the first thread starts.
 pub(super) fn prepare(args: &ServeArgs) {
     if !args.ublk.is_empty() {
-        // Without the privilege, serving is safe as long as the machine has memory.
+        // Without the privilege for this, serving is safe as long as the machine has free memory.
         let _ = ublk::become_io_flusher();
     }
 }
 
-/// Removes all devices; reports those that are still in use.
+/// Removes all devices that are still up; reports those that are in use.
 pub(super) fn remove(server: &Server, drives: &mut [Drive]) {
     for drive in drives.iter_mut().filter(|drive| drive.is_up()) {
         if drive.remove() == RemoveOutcome::InUse {

@@ -1,4 +1,5 @@
-//! The files that show images: mounted at the start of the server, unmounted at its end.
+//! The FUSE files that show images. The server mounts them at its start, and unmounts them at its
+//! end.
 
 use super::ServeArgs;
 use crate::{
@@ -11,16 +12,16 @@ use nowait_sys::inspect;
 use nowait_terminal::say;
 use std::{sync::Arc, time::SystemTime};
 
-/// Unmounts the files of killed servers at the places of `args`. An image may be below such a
-/// mount.
+/// Unmounts files that killed servers have left mounted at the places of `--fuse`, because an image
+/// may be below such a mount. Returns the places.
 ///
 /// # Errors
-/// Another file system is mounted there; there is no such folder.
+/// Another file system is mounted at a place, or the folder of the place does not exist.
 pub(super) fn clear(args: &ServeArgs) -> Result<Vec<MountPoint>, ServeError> {
     args.fuse.iter().map(|file| MountPoint::clear(&file.path)).collect()
 }
 
-/// Mounts the files of `args`, on `points` made from them.
+/// Mounts a file for each `--fuse` of `args`, at the place in `points`.
 ///
 /// # Errors
 /// There is no such image; a file cannot be mounted.
@@ -45,7 +46,7 @@ pub(super) fn show(
 
 fn show_one(server: &Server, image: &Arc<Image>, point: MountPoint) -> Result<Mount, ServeError> {
     let owner = (inspect::user_ids().1, inspect::group_ids().1);
-    // Read this before the mount, which may hide the image itself.
+    // Read the time before the mount, because the mount may hide the file of the image.
     let changed = image.file().metadata().and_then(|about| about.modified());
     let users = server.view().access().users_of(image.name());
     let rights = Rights { user: owner.0, group: owner.1, users };

@@ -1,4 +1,4 @@
-//! `nowait serve`, from the command line to the last flush.
+//! The command `nowait serve`, from its arguments to the last flush.
 
 mod activation;
 mod args;

@@ -1,4 +1,4 @@
-//! The file with the number of the process while it serves.
+//! The file that holds the process number of the server while it serves.
 //!
 //! The option may name a file of another owner by mistake: an image, a device, a link. The server
 //! replaces an existing file only if it is an empty regular file, or contains the number of a
@@ -13,18 +13,19 @@ use std::{
     process,
 };
 
-/// A file with the process's number, removed when dropped.
+/// A file with the number of this process. Dropping this value removes the file, if it is still the
+/// file that this process has made.
 #[derive(Debug)]
 pub(super) struct PidFile(OwnName);
 
-/// More bytes than the number of a process and a line end have.
+/// The most bytes of a file that the server takes for a file with a process number.
 const NUMBER_BYTES_MAX: u64 = 32;
 
 /// The kind of the existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
-    /// An empty file, or one with the number of a process that has ended.
+    /// An empty file, or a file with the number of a process that has ended.
     Stale,
     /// A file with the number of a running process.
     Running(u32),
@@ -63,17 +64,18 @@ fn number_text() -> String {
 }
 
 impl PidFile {
-    /// Writes the file. A reader that sees the file sees the whole number.
+    /// Writes a file under another name, and then gives this file the name `path`. So a reader that
+    /// finds the file reads the whole number.
     ///
     /// # Errors
-    /// The file cannot be written, or the existing one must not be replaced.
+    /// The file cannot be written, or an existing file must not be replaced.
     pub(super) fn new(path: &Path) -> Result<PidFile, ServeError> {
         let option = format!("--pid-file {}", path.display());
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}", process::id()));
         let new = path.with_file_name(name);
         let placed = fs::write(&new, number_text()).and_then(|()| place(&new, path));
-        // The file has its final name by now, or was not placed.
+        // The file has the name `path` by now, or another file keeps that name.
         let _ = fs::remove_file(&new);
         let failed = |error| ServeError::io(&option, &error);
         match placed.map_err(failed)? {
@@ -112,7 +114,7 @@ fn place(new: &Path, path: &Path) -> io::Result<Found> {
 
 impl Drop for PidFile {
     fn drop(&mut self) {
-        // Compare the contents too: another file may have got the inode's number.
+        // Compare the contents, too, because another file may have got the same inode number.
         if fs::read(self.0.path()).is_ok_and(|text| text == number_text().as_bytes()) {
             self.0.remove();
         }
@@ -167,7 +169,7 @@ mod tests {
         assert!(other.ends_with(&format!("process {} uses this file", process::id())), "{other}");
         drop(made);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        // When the server ends, the path names another file.
+        // Another file has the name when the server ends.
         let made = PidFile::new(&path).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another").unwrap();

@@ -1,4 +1,5 @@
-//! The main thread: opens images and listeners, accepts clients, handles signals.
+//! The main thread of `nowait serve`: opens images and listeners, accepts clients, and handles
+//! signals.
 
 use super::{
     ServeArgs, TlsArg, activation,
@@ -35,12 +36,14 @@ use std::{os::fd::AsRawFd, path::Path, sync::Arc, thread, time::Instant};
 /// client can connect any more.
 ///
 /// # Errors
-/// An image or an address cannot be used; some writes could not be made durable.
+/// An image, an address or a file cannot be used; a thread has failed; some writes could not be
+/// made durable.
 pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
-    // Take the listeners before this process opens a file, which could get the number of a missing
-    // socket.
+    // Take the listeners before this process opens a file, because the file could get the number of
+    // a missing socket.
     let given = activation::listeners()?;
-    // Block the signals before the first thread starts, so that it inherits the mask.
+    // Block the signals before the first thread starts, so that all threads inherit the signal
+    // mask.
     let taken = (Signals::take(ENDS), Signals::take(&[signalfd::HUP]));
     let (ends, hang_ups) =
         (taken.0.map_err(ServeError::descriptors)?, taken.1.map_err(ServeError::descriptors)?);
@@ -54,7 +57,8 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     };
     main.say_what_is_served();
     let served = main.run();
-    // The thread of the endpoint keeps the listener, and ends with the process.
+    // The status thread keeps its listener until the process ends, so remove the socket's name
+    // here.
     main.status_listeners.unlink();
     served?;
     main.end()
@@ -76,12 +80,12 @@ fn vhost(
 
 fn config(args: &ServeArgs) -> Result<Config, ServeError> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    // Each front has memory of its own.
+    // The memory is divided, because each kind of front has memory of its own.
     let others = [args.fuse.is_empty(), args.vhost_user.is_empty(), args.ublk.is_empty()];
     let fronts = 1 + others.iter().filter(|empty| !**empty).count() as u64;
     Ok(Config {
         threads: args.threads.map_or((processors / 2).clamp(1, 4), |count| count as usize),
-        // A client needs a descriptor; images, rings and sockets need some too.
+        // A client needs one descriptor. Images, rings and listeners need descriptors, too.
         clients_max: (args.max_clients as usize).min(fd::nofile_limit() as usize / 2),
         memory_bytes: usize::try_from(args.memory / fronts).unwrap_or(usize::MAX),
         limits: Limits::default(),
@@ -90,7 +94,7 @@ fn config(args: &ServeArgs) -> Result<Config, ServeError> {
     })
 }
 
-/// Returns an eventfd that is readable when the last client of an image has gone.
+/// Returns an eventfd that becomes readable when an image has lost its last client.
 fn last_client(server: &Server) -> Result<Arc<EventFd>, ServeError> {
     let bell = Arc::new(EventFd::new().map_err(ServeError::descriptors)?);
     for image in server.view().images() {
@@ -130,8 +134,7 @@ fn store_cache(args: &ServeArgs) -> Result<Option<Arc<StoreCache>>, ServeError> 
         (Some(folder), _) => {
             // The cache has an engine of its own, so that requests to a stalled disk occupy no
             // worker of other images. Workers also make the first attempt at each request, because
-            // a submit waits when the disk has as many requests as it takes, and an image's thread
-            // must not wait.
+            // a submit blocks while the disk's queue is full, and an image's thread must not block.
             let engine = Nowait::builder().cache_bytes(args.cache_size);
             let nowait = engine.submit(SubmitMode::Offload).build()?;
             StoreCache::in_folder(&nowait, folder, args.cache_dir_size, mode, say)
@@ -156,10 +159,11 @@ fn has_any(args: &ServeArgs, is_meant: fn(&Path) -> bool) -> bool {
     args.images().iter().any(|image| is_meant(&image.path))
 }
 
-/// The parts that are opened before the server starts.
+/// The settings, cache and images that are opened before the server starts.
 type Opened = (Config, Option<Arc<StoreCache>>, Vec<Arc<Image>>);
 
-/// Opens images, and their caches and settings. Blocks as long as files, servers and stores take.
+/// Opens the images and their cache, and reads the settings. Blocks as long as files, servers and
+/// stores take.
 fn open(nowait: &Nowait, args: &ServeArgs) -> Result<Opened, ServeError> {
     let cache = store_cache(args)?;
     let images = open_images(nowait, args, cache.as_ref())?;
@@ -217,7 +221,7 @@ fn listen(
     secured.collect::<Result<_, _>>().map_err(Failure::Error)
 }
 
-/// Begins to listen; this may look up a host name.
+/// Begins to listen at `address`, as a step of the start, because that may look up a host name.
 fn bind(address: &Address, start: &Start<'_>) -> Result<Listener, Failure> {
     let address = address.clone();
     start.step(move || {
@@ -235,7 +239,8 @@ fn listen_for_machines(
     args.vhost_user.iter().map(bind).collect()
 }
 
-/// Listens for status requests: from this machine, or from all.
+/// Listens for status requests. Refuses an address that other machines can reach, unless
+/// `--expose-status` is given.
 fn listen_for_status(
     address: &Address,
     args: &ServeArgs,
@@ -252,8 +257,8 @@ fn listen_for_status(
     Ok(listener)
 }
 
-/// Determines the security of a listener's clients. TCP on a loopback address counts like any other
-/// TCP.
+/// Determines the security of a listener's clients. A loopback address counts like any other TCP
+/// address.
 fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), ServeError> {
     let refuse = |reason: String| Err(ServeError::new(reason));
     let security = match (args.tls, args.tls_cert.is_some()) {
@@ -274,8 +279,8 @@ fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), 
     Ok((listener, security))
 }
 
-/// Images opened during a start. If the start fails, this closes them, so that images on stores do
-/// not count as served; nothing was written.
+/// Images opened during a start. If the start fails, dropping this value closes the images, so that
+/// images on stores do not count as served.
 struct Unserved(Option<View>);
 
 /// The time limit for closing images that were never served.
@@ -284,12 +289,12 @@ const CLOSE_NS: u64 = 500_000_000;
 impl Drop for Unserved {
     fn drop(&mut self) {
         let Some(view) = self.0.take() else { return };
-        // Data is safe even if the close fails.
+        // If the close fails, no data is lost.
         let _ = Task::begin("nowait-end", move || view.sync()).map(|task| wait(task, CLOSE_NS));
     }
 }
 
-/// Waits for a task that a disk may delay.
+/// Waits for a task that a disk may delay, for `limit_ns` at most.
 fn wait(task: Task<()>, limit_ns: u64) -> Result<(), ServeError> {
     let deadline = Deadline::after_ns(limit_ns);
     task.wait(|| deadline.has_passed()).unwrap_or_else(|| {
@@ -300,7 +305,8 @@ fn wait(task: Task<()>, limit_ns: u64) -> Result<(), ServeError> {
 
 const ENDS: &[i32] = &[signalfd::TERM, signalfd::INT];
 
-/// Listeners that belong to threads which end with the process. Dropping this removes their names.
+/// Listeners of the status threads, which end with the process. Dropping this value removes the
+/// names of the sockets.
 #[derive(Default)]
 struct StatusListeners(Vec<Arc<Listener>>);
 
@@ -323,31 +329,34 @@ struct Main {
     drives: Vec<Drive>,
     front: Option<Front>,
     tls: Option<TlsFiles>,
-    /// Signalled when the last client goes, if that ends the server.
+    /// Becomes readable when an image has lost its last client; `None`: the server continues
+    /// without clients.
     last: Option<Arc<EventFd>>,
     ends: Signals,
-    /// The signals that reload files.
+    /// SIGHUP, at which the server updates the images' sizes and reloads the TLS files.
     hang_ups: Signals,
     started: Instant,
     status_listeners: StatusListeners,
     cache: Option<Arc<StoreCache>>,
-    /// Removed at the end.
+    /// Dropped at the end, which removes the file.
     pid_file: Option<PidFile>,
 }
 
-/// The tokens of the epoll set: signals have `SIGNALS`, listeners their index, mounts an index from
-/// [`MOUNTS`] on, and block devices from [`DRIVES`] on.
+/// The tokens of the epoll set. Signals have `SIGNALS`, the eventfd for the last client has
+/// [`LAST`], and a listener has its index. Mounts have their index plus [`MOUNTS`], and block
+/// devices their index plus [`DRIVES`].
 const SIGNALS: u64 = u64::MAX;
 const LAST: u64 = u64::MAX - 1;
 const MOUNTS: u64 = 1 << 32;
 const DRIVES: u64 = 1 << 33;
 
 impl Main {
-    /// Opens the images of `args`, and begins to serve them. Later signals stay pending.
+    /// Opens the images of `args`, and begins to serve these images. Signals stay pending.
     ///
     /// # Errors
-    /// An image or an address cannot be used, or a signal of `ends` has come first. The start has
-    /// then removed everything that it made, except in steps that it gave up.
+    /// An image, an address or a file cannot be used, or a signal of `ends` has come first. The
+    /// start has then removed everything that it made, except the results of a step that it gave
+    /// up.
     fn start(
         args: &Arc<ServeArgs>,
         given: Vec<Listener>,
@@ -373,13 +382,14 @@ impl Main {
         let points = start.step(move || files::clear(&named))?;
         let (engine, named) = (nowait.clone(), args.clone());
         let (config, cache, images) = start.step(move || open(&engine, &named))?;
-        // The following steps may wait, and a start that is given up makes nothing durable, so they
-        // come before the first client is served.
+        // The following two steps may wait. They come before the first client is served, because a
+        // start that is given up does not make writes durable.
         let machines = listen_for_machines(args, &start)?;
         let own = start.step(|| Ok(own_socket::listen()))?;
         let server = Server::start(&nowait, images, &config)?;
         let mut unserved = Unserved(Some(server.view()));
-        // Devices come before all other fronts: if one fails, no client has been served yet.
+        // Devices come before all other fronts: if a device fails, no other front has served a
+        // client yet.
         let (named, limits) = (args.clone(), config.clone());
         let (server, drives) = start.step(move || {
             let drives = drives::make(&server, &named, &limits)?;
@@ -417,7 +427,7 @@ impl Main {
         }
     }
 
-    /// Begins to answer status requests; returns the listeners.
+    /// Starts a thread for each listener that answers status requests; returns the listeners.
     fn answer_status(
         &self,
         listeners: impl Iterator<Item = Listener>,
@@ -432,11 +442,13 @@ impl Main {
         Ok(listening)
     }
 
-    /// Completes requests in flight within a time limit, and makes all images durable.
+    /// Removes the files and devices, waits for requests in flight until a time limit, and makes
+    /// the writes to all images durable.
     fn end(self) -> Result<(), ServeError> {
         let Main { server, listeners, mut mounts, mut drives, front, cache, .. } = self;
         let (view, ends_ns) = (server.view(), now_ns() + DRAIN_NS);
-        // The server accepts no new client while it answers the present ones.
+        // The server accepts no new NBD client while it completes the requests of connected
+        // clients.
         drop(listeners);
         let machines = Task::begin("nowait-end", move || front.map_or(Ok(()), Front::stop))?;
         let others = Task::begin("nowait-end", move || {
@@ -446,7 +458,7 @@ impl Main {
         })?;
         let left_ns = || ends_ns.saturating_sub(now_ns());
         let ended = wait(machines, left_ns()).and(wait(others, left_ns()));
-        // Syncs all images, even if a disk of one does not answer.
+        // Sync all images, even if the requests of some did not end in time.
         let ended = ended.and(view.sync());
         cache.iter().for_each(|cache| cache.end());
         ended
@@ -488,7 +500,8 @@ impl Main {
         }
     }
 
-    /// Returns `true` if a client is connected, or can still connect.
+    /// Returns `true` if a client can still connect: there is a listener, a socket for VMMs, a
+    /// mounted file, or a block device.
     fn has_clients(&self) -> bool {
         !self.listeners.is_empty()
             || self.front.is_some()
@@ -496,15 +509,17 @@ impl Main {
             || self.drives.iter().any(Drive::is_up)
     }
 
-    /// Returns `true` if the last client of all images has gone, and that ends the server.
+    /// Returns `true` if all clients of all images have disconnected, and `--exit-with-last-client`
+    /// was given.
     fn last_has_gone(&self) -> bool {
         let Some(bell) = &self.last else { return false };
         let view = self.server.view();
         bell.drain() > 0 && view.images().iter().all(|image| image.stats().connections() == 0)
     }
 
-    /// Forgets a file that another program has unmounted, or a block device that one has stopped,
-    /// and reports that; returns its descriptor.
+    /// Forgets a file that another program has unmounted, or removes a block device that another
+    /// program has stopped, and reports that. Returns the descriptor that has become readable for
+    /// this reason.
     fn lose(&mut self, token: u64) -> i32 {
         if let Some(index) = token.checked_sub(DRIVES) {
             let drive = &mut self.drives[index as usize];
@@ -524,7 +539,8 @@ impl Main {
         mount.raw()
     }
 
-    /// Updates the sizes of the images from their files.
+    /// Updates the sizes of the images from their files. Tells VMMs about that, and resizes the
+    /// block devices.
     fn resize(&mut self) {
         for image in self.server.view().images() {
             match image.resize() {
@@ -546,7 +562,8 @@ impl Main {
         }
     }
 
-    /// Reloads certificate, key and authority, for new clients.
+    /// Reloads the server's certificate and key, and the authorities for clients. New TLS
+    /// connections use the new files. If a file cannot be read, the server keeps the earlier ones.
     fn reload_tls(&self) {
         match self.tls.as_ref().map(Tls::load) {
             None => {}

@@ -1,4 +1,5 @@
-//! The steps of a server's start. A signal ends a step, whatever it waits for.
+//! The steps of a server's start. After a signal the server waits only briefly for a step, whatever
+//! the step waits for.
 
 use super::task::Task;
 use crate::ServeError;
@@ -8,9 +9,9 @@ use std::cell::Cell;
 /// The reason why the server has not started.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// A signal has ended the start.
+    /// The start was given up after a signal.
     Signal,
-    /// An image, address or file cannot be used.
+    /// A step has failed, for example because an image, an address or a file cannot be used.
     Error(ServeError),
 }
 
@@ -20,15 +21,15 @@ impl<E: Into<ServeError>> From<E> for Failure {
     }
 }
 
-/// How long all steps together may continue after a signal. The result of a step that ends within
-/// this time is dropped, which closes images and removes files; a server that has started ends like
-/// any other. A step that takes longer may leave files.
+/// How long the start may continue after a signal, all steps together. A server that has started
+/// within this time ends like any other. Otherwise the results of the finished steps are dropped,
+/// which closes images and removes files; the unfinished step may leave files.
 const GRACE_NS: u64 = 500_000_000;
 
-/// The start of a server, which signals end. It leaves the signals pending.
+/// The start of a server. Looks for pending signals, and leaves them pending.
 pub(super) struct Start<'a> {
     ends: &'a Signals,
-    /// The time to give up an unfinished step, once a signal has come.
+    /// The time at which the start gives up an unfinished step; `None`: no signal was seen.
     gives_up: Cell<Option<Deadline>>,
 }
 
@@ -37,11 +38,12 @@ impl<'a> Start<'a> {
         Start { ends, gives_up: Cell::new(None) }
     }
 
-    /// Runs `work`, which may wait, until it is finished or [`GRACE_NS`] after a signal.
+    /// Runs `work` on a thread of its own, and waits for the result, at most until [`GRACE_NS`]
+    /// after a signal.
     ///
     /// # Errors
-    /// The error of the work. [`Failure::Signal`]: the step was given up, and its thread continues
-    /// until the process ends.
+    /// The error of `work`. [`Failure::Signal`]: the step was given up, and its thread continues
+    /// until `work` or the process ends.
     pub(super) fn step<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, ServeError> + Send + 'static,

@@ -1,5 +1,5 @@
-//! Work that something else may delay: a disk, a store, a host name. It runs on a thread of its
-//! own, and the server waits for the work only as long as it wants to.
+//! Work that a disk, a store or a name server may delay. The work runs on a thread of its own, and
+//! the server can stop waiting for it.
 
 use crate::ServeError;
 use std::{
@@ -8,14 +8,15 @@ use std::{
     time::Duration,
 };
 
-/// Running work. A thread that was given up ends with the process.
+/// Work on a thread. If the server gives the work up, the thread continues until the work or the
+/// process ends.
 pub(super) struct Task<T>(mpsc::Receiver<Result<T, ServeError>>);
 
-/// The time between two checks whether the work is still wanted.
+/// The time between two calls of `is_over`.
 const BETWEEN: Duration = Duration::from_millis(10);
 
 impl<T: Send + 'static> Task<T> {
-    /// Begins `work` on a thread with a name.
+    /// Begins `work` on a thread with the name `name`.
     ///
     /// # Errors
     /// The thread cannot be started.
@@ -25,13 +26,14 @@ impl<T: Send + 'static> Task<T> {
     ) -> Result<Task<T>, ServeError> {
         let (done, outcome) = mpsc::sync_channel(1);
         let named = thread::Builder::new().name(name.to_owned());
-        // If the server has stopped waiting, it receives no result.
+        // The send fails if the server has stopped waiting.
         let thread = named.spawn(move || _ = done.send(work()));
         thread.map_err(|error| ServeError::io("cannot start a thread", &error))?;
         Ok(Task(outcome))
     }
 
-    /// Waits for the result until `is_over`; `None`: the work was given up.
+    /// Waits for the result until `is_over` returns `true`; `None`: the work was given up. A panic
+    /// of the work is an error.
     pub(super) fn wait(self, is_over: impl Fn() -> bool) -> Option<Result<T, ServeError>> {
         loop {
             match self.0.recv_timeout(BETWEEN) {

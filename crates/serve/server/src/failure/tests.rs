@@ -39,7 +39,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// The image's name selects panics, so each test needs its own.
+    /// Tests inject panics by the name of the image, so each test needs a name of its own.
     fn new(name: &str) -> Rig {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("image");
@@ -57,7 +57,7 @@ impl Rig {
         near.set_nonblocking(true).unwrap();
         self.server.serve(near.into(), Security::Plain);
         far.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
-        // Skip the greeting, and size and flags of the export.
+        // Skip the greeting, and the size and flags of the export.
         far.read_exact(&mut [0; 18 + 10]).unwrap();
         Client(far)
     }
@@ -66,7 +66,7 @@ impl Rig {
         snapshot(&self.server.view(), Instant::now()).failed_threads
     }
 
-    /// Stops the server, and checks that nothing is left.
+    /// Stops the server, and checks that no request is in flight and no client is connected.
     fn stop(self) {
         self.server.stop().unwrap();
         assert_eq!((self.image.stats().in_flight(), self.image.stats().connections()), (0, 0));
@@ -189,7 +189,8 @@ fn a_panic_for_a_ring_fails_its_requests_and_the_next_one_works() {
         }
     };
     assert_eq!(read(None), VIRTIO_BLK_S_OK);
-    // The ring had taken no request yet, so the request is served all the same.
+    // The worker panicked before it took the request from the ring, so it serves the request
+    // afterwards.
     assert_eq!(read(Some(At::Ring)), VIRTIO_BLK_S_OK);
     assert_eq!(read(Some(At::End)), VIRTIO_BLK_S_IOERR);
     assert_eq!(read(None), VIRTIO_BLK_S_OK);

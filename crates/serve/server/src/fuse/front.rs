@@ -1,4 +1,5 @@
-//! The file system as the kernel sees it: its requests become orders to the serving threads.
+//! The FUSE file system: answers the kernel's requests, or passes them to the serving threads as
+//! orders.
 
 use super::{
     image_file::ImageFile,
@@ -16,8 +17,9 @@ use nowait_device::{AnySource, PIECE_BYTES};
 use nowait_sys::fuse::{allocation, open, whence};
 use std::{io, sync::Arc, time::SystemTime};
 
-/// The file system of one file, for a session of fuser. The threads of fuser call its methods,
-/// which wait only for memory and not for the image. Requests beyond the memory stay in the kernel.
+/// The file system of one file, for a session of fuser. The threads of fuser call its methods. A
+/// write may wait for memory; no method waits for the image. While all threads of fuser wait for
+/// memory, further requests stay in the kernel.
 pub struct Front {
     file: Arc<ImageFile<AnySource>>,
     ask: Ask,
@@ -25,17 +27,17 @@ pub struct Front {
     nowait: Nowait,
 }
 
-/// Passes a request for a file to a serving thread.
+/// Passes a request to a FUSE file to a serving thread.
 pub(crate) type Ask = Box<dyn Fn(Arc<ImageFile<AnySource>>, FuseRequest) + Send + Sync>;
 
 /// The longest data of a request, in bytes: one transfer of the image. The kernel divides longer
-/// ones.
+/// reads and writes.
 const DATA_BYTES_MAX: u32 = PIECE_BYTES as u32;
-/// The most requests that the kernel has in flight while no thread waits for them: readahead and
+/// The most requests in flight for which no thread of a program waits, such as readahead and
 /// asynchronous direct I/O.
 const BACKGROUND_MAX: u16 = 512;
 const PAGE_BYTES: u32 = 4096;
-/// How long the kernel may cache attributes: not at all, because the size may change.
+/// How long the kernel may cache attributes: not at all, because the image's size may change.
 const REMEMBERED: Duration = Duration::ZERO;
 
 impl fmt::Debug for Front {
@@ -54,8 +56,8 @@ impl Front {
         Front { file: Arc::new(file), ask, buffers, nowait }
     }
 
-    /// Calls `take`, which takes a request. After a panic the request's reply is dropped, which
-    /// answers with `EIO`, and the library's thread reads the next request.
+    /// Calls `take`, which takes a request. If `take` panics, the drop of the reply answers the
+    /// request with `EIO`, and the calling thread of fuser continues.
     fn take(&self, take: impl FnOnce()) {
         caught(&self.nowait, "as it took a request of a file", || {
             #[cfg(test)]
@@ -77,7 +79,7 @@ impl Filesystem for Front {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let needed = InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_MAX_PAGES;
         config.add_capabilities(needed).map_err(|_| io::ErrorKind::Unsupported)?;
-        // Each value is valid, but the kernel may allow less readahead.
+        // All these values are valid, but the kernel may allow less readahead.
         let _ = config.set_max_write(DATA_BYTES_MAX);
         if let Err(most) = config.set_max_readahead(DATA_BYTES_MAX) {
             let _ = config.set_max_readahead(most);
@@ -111,7 +113,8 @@ impl Filesystem for Front {
         reply: ReplyAttr,
     ) {
         self.take(|| {
-            // A change of times succeeds without an effect: the times are those of the contents.
+            // A change of times succeeds without an effect: the file shows the time of the last
+            // change of its contents.
             let resized = size.is_some_and(|size| size != self.file.image().size());
             if mode.or(user).or(group).is_some() || resized {
                 return reply.error(Errno::EPERM);
@@ -128,7 +131,8 @@ impl Filesystem for Front {
             if !self.file.open(request.uid()) {
                 return reply.error(Errno::EACCES);
             }
-            // With these flags the kernel caches no data of the file, and runs writes in parallel.
+            // With these flags reads and writes bypass the kernel's page cache, and writes run in
+            // parallel.
             let flags = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES;
             reply.opened(FileHandle(0), flags);
         });
@@ -187,7 +191,7 @@ impl Filesystem for Front {
             if self.is_read_only() {
                 return reply.error(Errno::EROFS);
             }
-            // As at the end of a disk, the part that fits is written.
+            // Write the part that fits, as a block device does at its end.
             let there = self.file.image().size().saturating_sub(offset);
             let len = there.min(data.len() as u64) as usize;
             if len == 0 {
@@ -234,7 +238,8 @@ impl Filesystem for Front {
             if range.is_empty() {
                 return reply.ok();
             }
-            // If the file system below cannot zero a range, the caller gets that error.
+            // If the file system that holds the image cannot zero a range without writing zeroes,
+            // fallocate(2) fails with the error of that file system.
             self.ask(FuseRequest::Zero { reply, range, allocated });
         });
     }

@@ -1,4 +1,5 @@
-//! The file of an image as its users see it, shared by all serving threads.
+//! The file that shows an image: its attributes and open count. The threads of fuser and the
+//! serving threads share these.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use fuser::{FileAttr, FileType, INodeNo};
@@ -8,14 +9,14 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// The owner of the file, and the users that may open it.
+/// The owner of the file, and the users who may open it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     /// The user that owns the file.
     pub user: u32,
     /// The group that owns the file.
     pub group: u32,
-    /// The users that may open the file; empty: the kernel admits only the user that serves it.
+    /// The users who may open the file; empty: the kernel admits only the user of the server.
     pub users: Vec<u32>,
 }
 
@@ -23,7 +24,8 @@ pub struct Rights {
 #[derive(Debug)]
 pub struct ImageFile<F> {
     image: Arc<Image<F>>,
-    /// The kernel is one client, however often the file is open.
+    /// The failures that the kernel knows. The kernel counts as one client, however often the file
+    /// is open.
     told: KnownFailures,
     rights: Rights,
     /// The time of the last change of the contents, in nanoseconds since 1970.
@@ -48,7 +50,7 @@ impl<F> ImageFile<F> {
         &self.told
     }
 
-    /// Returns `true` if `user` may open the file, and counts the open file.
+    /// Returns `true` if `user` may open the file, and then counts the open file.
     pub(crate) fn open(&self, user: u32) -> bool {
         let users = &self.rights.users;
         let may = users.is_empty() || users.contains(&user);
@@ -102,7 +104,7 @@ impl<F> ImageFile<F> {
 
 impl<F> Drop for ImageFile<F> {
     fn drop(&mut self) {
-        // A program that had the file open when the mount ended cannot close it any more.
+        // After the end of the mount the server is not told when a program closes the file.
         for _ in 0..*self.opened.get_mut() {
             self.image.stats().disconnect();
         }

@@ -7,11 +7,11 @@
 //!  kernel ─▶ fuser ─▶ Front ─── FuseRequest, an order ───▶ Pending ─▶ nowait_device
 //!    ▲                                                  │
 //!    └─────────────────── fuser's reply ◀───────────────┘
-//!  image_file  the state of the file that they share
+//!  image_file  the state of the file, which all these threads share
 //! ```
-//! The crate fuser mounts, negotiates, and encodes the messages. The thread of fuser passes a
-//! request to a serving thread, which answers when the device has completed it; a request in flight
-//! occupies no thread.
+//! The crate fuser mounts, negotiates, and encodes the messages. A thread of fuser passes a request
+//! for the image to a serving thread. The serving thread answers the request after the device has
+//! completed it, and neither thread waits meanwhile.
 
 mod front;
 mod image_file;

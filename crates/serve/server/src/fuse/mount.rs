@@ -10,7 +10,7 @@ use nowait::Errno;
 use nowait_sys::eventfd::EventFd;
 use std::{fs, io, path::Path, sync::Arc, thread};
 
-/// A mounted file. Dropping it unmounts it.
+/// A mounted file. Dropping this value unmounts the file.
 #[derive(Debug)]
 pub struct Mount {
     point: MountPoint,
@@ -21,19 +21,20 @@ pub struct Mount {
 /// The result of an unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmountOutcome {
-    /// The file is not in use.
+    /// No program had the file open.
     Clean,
-    /// A program still has the file open; its requests fail from now on.
+    /// A program still has the file open. The program's requests fail once the serving threads have
+    /// ended.
     InUse,
 }
 
 impl Mount {
-    /// Mounts `front` on `point`. With `others` the kernel admits every user, otherwise only this
-    /// user. From now on `threads` threads take requests.
+    /// Mounts `front` on `point`, and starts `threads` threads that take the kernel's requests.
+    /// With `others` the kernel admits every user, otherwise only the user of this process.
     ///
     /// # Errors
-    /// A file system is mounted there; the path is not a regular file; this user may not mount; the
-    /// kernel has no FUSE, or an old one.
+    /// A file system is mounted on the path; the path is not a regular file; this user may not
+    /// mount; the kernel has no FUSE, or its FUSE is too old.
     pub(crate) fn new(
         mut point: MountPoint,
         front: Front,
@@ -82,23 +83,27 @@ impl Mount {
         self.point.path()
     }
 
-    /// Returns the descriptor that is readable when another program has unmounted the file.
+    /// Returns the descriptor that becomes readable after the file was unmounted, by this program
+    /// or another.
     pub fn raw(&self) -> i32 {
         self.lost.raw()
     }
 
-    /// Returns `true` until this program has unmounted the file, or knows that another one has.
+    /// Returns `true` until this program has unmounted the file, or has learned that another
+    /// program has unmounted it.
     pub fn is_up(&self) -> bool {
         self.mounted
     }
 
-    /// Forgets the mount, which another program has unmounted, and removes the file made for it.
+    /// Forgets the mount after another program has unmounted the file. If the server made the file
+    /// below the mount, removes that file.
     pub fn forget(&mut self) {
         self.mounted = false;
         self.point.remove();
     }
 
-    /// Unmounts the file. No new user can open it.
+    /// Unmounts the file, lazily if a program has it open, so that no program can open it any more.
+    /// If the server made the file below the mount, removes that file.
     pub fn unmount(&mut self) -> UnmountOutcome {
         if !core::mem::take(&mut self.mounted) {
             self.point.remove();
@@ -107,7 +112,8 @@ impl Mount {
         let outcome = if unmount(self.point.path(), false).is_ok() {
             UnmountOutcome::Clean
         } else {
-            // A lazy unmount always works, unless another program was faster.
+            // A lazy unmount works for a file in use, too. An error is ignored, because another
+            // program may have unmounted the file first.
             let _ = unmount(self.point.path(), true);
             UnmountOutcome::InUse
         };
@@ -129,7 +135,7 @@ fn probe() -> Result<(), ServeError> {
         Err(Some(errno @ (Errno::NOENT | Errno::NODEV | Errno::NXIO))) => {
             Err(ServeError::new(format!("the kernel has no FUSE here (/dev/fuse: {errno})")))
         }
-        // The mount helper may have the permission that this user lacks.
+        // Other errors are ignored: the mount helper may have the permission that this user lacks.
         _ => Ok(()),
     }
 }

@@ -1,8 +1,9 @@
-//! The place of a mounted file: the existing file, the file made for the mount, and the mount of a
-//! killed server.
+//! The place of a mounted file: the file below the mount, and the mount that a killed server has
+//! left.
 //!
-//! A file that was made for a mount is removed after it. If its server was killed, the file stays,
-//! and the next server finds an existing file.
+//! If the server made the file below the mount, the server removes that file after the mount. If
+//! the server is killed, the file stays: the next server finds an existing file, and does not
+//! remove it.
 
 use crate::{ServeError, identity::OwnName};
 use nowait::Errno;
@@ -16,7 +17,8 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// The place of a file to mount. Dropping it removes the file that was made for it.
+/// The place of a file to mount. Dropping this value removes the file below the mount if this
+/// server made that file.
 #[derive(Debug)]
 pub(crate) struct MountPoint {
     path: PathBuf,
@@ -24,17 +26,19 @@ pub(crate) struct MountPoint {
     made: Option<OwnName>,
 }
 
-/// The name of nowait's mounts in the kernel's table: the source, and with the helper also the
-/// type, `fuse.nowait`.
+/// The name of nowait's mounts in the kernel's table of mounts: their source. If the helper mounts,
+/// the name is also a part of the type, `fuse.nowait`.
 pub(super) const NAME: &str = "nowait";
 const HELPER: &str = "fusermount3";
 
 impl MountPoint {
-    /// Unmounts the mount of a killed server on `path`, and reports that on standard error. Called
-    /// before the image is opened, because the image may be the file under that mount.
+    /// Unmounts each mount that a killed server has left on `path`, and reports that on standard
+    /// error. The caller opens the images afterwards, because an image may be the file below such a
+    /// mount.
     ///
     /// # Errors
-    /// Another file system is mounted there; there is no such folder.
+    /// Another file system, or the file of a running server, is mounted on `path`; the folder of
+    /// `path` does not exist; the mount cannot be unmounted.
     pub(crate) fn clear(path: &Path) -> Result<MountPoint, ServeError> {
         let path = absolute(path)?;
         while let Some((kind, source)) = mounted_on(&path).pop() {
@@ -43,11 +47,11 @@ impl MountPoint {
         Ok(MountPoint { path, made: None })
     }
 
-    /// Makes the file, unless it exists.
+    /// Makes the file below the mount, unless it exists.
     ///
     /// # Errors
-    /// The path is not a regular file, or cannot be made; another file system was mounted there
-    /// meanwhile.
+    /// The path is not a regular file, or the file cannot be made; a file system was mounted on the
+    /// path meanwhile.
     pub(super) fn make(&mut self) -> Result<(), ServeError> {
         if let Some((kind, _)) = mounted_on(&self.path).pop() {
             return Err(is_mounted(&self.path, &kind));
@@ -60,7 +64,7 @@ impl MountPoint {
         &self.path
     }
 
-    /// Removes the file, if the server made it.
+    /// Removes the file below the mount, if this server made it.
     pub(super) fn remove(&mut self) {
         if let Some(made) = self.made.take() {
             made.remove();
@@ -74,7 +78,8 @@ impl Drop for MountPoint {
     }
 }
 
-/// Returns the path without links, even if the file itself is not accessible.
+/// Returns the absolute path without symbolic links. If the file itself is missing or not
+/// accessible, only its folder is resolved.
 fn absolute(path: &Path) -> Result<PathBuf, ServeError> {
     let failed = |error: io::Error| ServeError::io(path.display(), &error);
     if let Ok(path) = fs::canonicalize(path) {
@@ -98,7 +103,7 @@ fn is_mounted(path: &Path, kind: &str) -> ServeError {
     ServeError::new(format!("{shown}: a file system ({kind}) is mounted there: umount {shown}"))
 }
 
-/// Unmounts a mount whose server has ended.
+/// Unmounts a mount of nowait whose server has ended, and refuses every other mount.
 fn take_down(path: &Path, kind: &str, source: &str) -> Result<(), ServeError> {
     let error = fs::metadata(path).err().and_then(|error| error.raw_os_error()).map(Errno::new);
     if !(kind.starts_with("fuse") && source == NAME && error == Some(Errno::NOTCONN)) {
@@ -130,7 +135,7 @@ fn kind_and_source(line: &[u8], path: &Path) -> Option<(String, String)> {
     Some((text(behind.next()?), text(behind.next()?)))
 }
 
-/// Replaces escapes such as `\040`, a space.
+/// Replaces octal escapes such as `\040`, which stands for a space.
 fn unescaped(field: &[u8]) -> OsString {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -144,7 +149,7 @@ fn unescaped(field: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Makes the file to mount on, unless it exists; returns the file that was made.
+/// Makes the file to mount on, unless it exists; returns its name if this call has made it.
 fn prepare(path: &Path) -> Result<Option<OwnName>, ServeError> {
     let failed = |error: io::Error| ServeError::io(path.display(), &error);
     match fs::metadata(path) {
@@ -158,7 +163,8 @@ fn prepare(path: &Path) -> Result<Option<OwnName>, ServeError> {
     }
 }
 
-/// Unmounts the uppermost mount on `path`, by the helper if this user lacks the permission.
+/// Unmounts the uppermost mount on `path`. If this user lacks the permission, runs the helper
+/// `fusermount3`, and waits for it.
 pub(super) fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
     let point = CString::new(path.as_os_str().as_bytes())?;
     match fuse::unmount(&point, lazily) {

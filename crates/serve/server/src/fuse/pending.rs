@@ -1,4 +1,4 @@
-//! The kernel's requests that one serving thread has in flight.
+//! The FUSE requests that one serving thread has in flight, or for which it has no memory yet.
 
 use super::{
     ImageFile,
@@ -7,10 +7,10 @@ use super::{
 use nowait_device::{AnySource, BlockingTask, Disk, Kind, Medium, RequestEnd, Tag};
 use std::{collections::VecDeque, sync::Arc};
 
-/// The owner in the tags of all requests for files.
+/// The owner in the tags of all requests to FUSE files.
 const OWNER: u64 = 0b11 << 62;
 
-/// Returns `true` if `token` belongs to a request of a file.
+/// Returns `true` if `token` is the owner of requests to FUSE files.
 pub(crate) fn is_file(token: u64) -> bool {
     token & OWNER == OWNER
 }
@@ -24,12 +24,12 @@ struct Active {
     began_ns: u64,
 }
 
-/// Requests in flight, by the slot of their tag.
+/// FUSE requests of one serving thread.
 #[derive(Debug, Default)]
 pub(crate) struct RequestTable {
     active: Vec<Option<Active>>,
     free: Vec<u32>,
-    /// Requests that wait for memory.
+    /// Reads that wait for memory, and later requests to the same images.
     waiting: VecDeque<(Arc<ImageFile<AnySource>>, FuseRequest)>,
 }
 
@@ -42,16 +42,17 @@ impl RequestTable {
         self.active.len() - self.free.len()
     }
 
-    /// Answers all requests with `EIO`, because the thread has dropped its disk. Dropping a reply
-    /// answers the request.
+    /// Drops all requests, because the thread has dropped its disk. Each dropped reply answers its
+    /// request with `EIO`.
     pub(crate) fn give_up(&mut self) {
         for active in core::mem::take(self).active.into_iter().flatten() {
             active.file.image().stats().forget();
         }
     }
 
-    /// Returns `true` if there is memory for a request. An image with nothing in flight always has
-    /// some.
+    /// Returns `true` if there is memory for a request. Only reads take memory of this thread. A
+    /// read always gets memory if its image uses none of the pool, or if this thread has no FUSE
+    /// request in flight.
     fn has_room(
         &self,
         file: &ImageFile<AnySource>,
@@ -67,7 +68,7 @@ impl RequestTable {
         }
     }
 
-    /// Continues with requests that wait for memory, if there is memory now.
+    /// Begins requests that wait for memory, as far as there is memory now.
     pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
         for (file, request) in core::mem::take(&mut self.waiting) {
             self.ask(file, request, disk, now_ns);
@@ -81,7 +82,8 @@ impl RequestTable {
         disk: &mut Disk,
         now_ns: u64,
     ) {
-        // Requests of an image keep their order, but no image waits for the memory of another.
+        // Requests of an image begin in their order. A request does not wait behind a waiting
+        // request of another image.
         let waits = self.waiting.iter().any(|(it, _)| Arc::ptr_eq(it.image(), file.image()));
         if !waits && self.has_room(&file, &request, disk) {
             self.begin(file, request, disk, now_ns);

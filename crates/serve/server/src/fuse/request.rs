@@ -1,4 +1,5 @@
-//! A request of the kernel on its way from the library's thread to a serving thread and back.
+//! A FUSE request of the kernel on its way from a thread of the FUSE library to a serving thread,
+//! and its reply.
 
 use core::ops::Range;
 use fuser::{Errno, ReplyData, ReplyEmpty, ReplyLseek, ReplyWrite};
@@ -16,7 +17,6 @@ pub(crate) enum FuseRequest {
     Seek { reply: ReplyLseek, from: u64, for_hole: bool, size: u64 },
 }
 
-/// A reply that the kernel waits for.
 #[derive(Debug)]
 pub(super) enum PendingReply {
     Data(ReplyData),
@@ -26,7 +26,8 @@ pub(super) enum PendingReply {
 }
 
 impl PendingReply {
-    /// Answers the kernel; returns the memory that belongs to the serving thread.
+    /// Answers the kernel. Returns the chunk if it belongs to the serving thread's pool. The chunk
+    /// of a write goes back to [`Buffers`] instead.
     pub(super) fn answer(
         self,
         failed: Option<nowait::Errno>,
@@ -63,8 +64,8 @@ impl PendingReply {
         chunk
     }
 
-    /// Returns the kind for the statistics; `zeroes`: the request zeroes a range and is not a
-    /// flush.
+    /// Returns the kind for the statistics; `zeroes`: the request zeroes or frees a range and is
+    /// not a flush.
     pub(super) fn kind(&self, zeroes: bool) -> Kind {
         match self {
             PendingReply::Data(_) => Kind::Read,
@@ -76,20 +77,20 @@ impl PendingReply {
     }
 }
 
-/// Returns the result of lseek(2) at `from`, where the first of `extents` begins; `None`: no data
-/// follow.
+/// Returns the result of lseek(2) from `from`, where the first of `extents` begins; `None`: the
+/// caller seeks data, and a hole reaches up to the end.
 fn found(extents: &[Extent], from: u64, for_hole: bool, size: u64) -> Option<u64> {
     let first = extents.first().copied().unwrap_or(Extent { len: size - from, hole: false });
     if first.hole == for_hole {
         return Some(from);
     }
     let next = from + first.len;
-    // Behind the end there is only a hole.
+    // The end of the file counts as a hole, not as data.
     (for_hole || next < size).then_some(next)
 }
 
-/// Memory for copies of the data of writes to all files: the library lends the data only during its
-/// call.
+/// Memory for copies of the data of writes to all FUSE files. The FUSE library lends the data only
+/// during its call, so the server copies the data.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     pool: Mutex<Pool>,
@@ -102,7 +103,7 @@ impl Buffers {
     }
 
     /// Copies `data` into a chunk for an image; returns the chunk and its part of the memory. Waits
-    /// for memory.
+    /// until there is room, unless the image uses none of this memory.
     pub(super) fn filled(self: &Arc<Buffers>, image: usize, data: &[u8]) -> (Chunk, Space) {
         let mut pool = self.pool.lock();
         while pool.used_by(image) > 0 && !pool.has_room(image, data.len()) {
@@ -124,7 +125,8 @@ impl Buffers {
     }
 }
 
-/// A part of the memory. Dropping it frees the part, whatever happens to its chunk.
+/// A part of the memory of [`Buffers`], which counts for a chunk. Dropping this value ends the
+/// count, also if the chunk was dropped before.
 #[derive(Debug)]
 pub(crate) struct Space {
     buffers: Arc<Buffers>,
@@ -133,7 +135,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Frees the part, and keeps its chunk for others.
+    /// Ends the count, and gives the chunk back to the pool for reuse.
     fn end(mut self, chunk: Chunk) {
         self.bytes = 0;
         self.buffers.change(|pool| pool.give_back(chunk));
@@ -166,7 +168,7 @@ mod tests {
     #[test]
     fn a_write_of_another_image_does_not_wait() {
         let buffers = Arc::new(Buffers::new(8192, 2));
-        // Each chunk is larger than the whole memory.
+        // Each of the two chunks is larger than the bound of the memory.
         let held = [0, 1].map(|image| buffers.filled(image, &[1; 10_000]));
         held.into_iter().for_each(|(chunk, space)| space.end(chunk));
         assert_eq!(buffers.pool.lock().used_bytes(), 0);
@@ -176,8 +178,8 @@ mod tests {
     fn a_write_without_memory_waits_for_another_to_end() {
         for lost in [false, true] {
             let buffers = Arc::new(Buffers::new(8192, 1));
-            // The chunk is larger than the whole memory: a caller that finds nothing in use gets
-            // it.
+            // The chunk is larger than the bound of the memory. An image that uses none of the
+            // memory gets the chunk nevertheless.
             let (chunk, space) = buffers.filled(0, &[1; 10_000]);
             let (second, space) = thread::scope(|scope| {
                 let waiting = scope.spawn(|| buffers.filled(0, &[2; 4096]));

@@ -1,4 +1,4 @@
-//! The handshake: answers options until the client has chosen an export.
+//! The NBD handshake: the server answers options until the client has chosen an export.
 
 use super::wire::{self, Reader, answer, info, option, transmission};
 use nowait_device::Image;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 /// The security of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Security {
-    /// No TLS; the server does not offer it.
+    /// No TLS; the server does not offer TLS.
     Plain,
-    /// No TLS yet: without it the server discloses nothing. After the TLS handshake options begin
-    /// anew.
+    /// No TLS yet, and the client must start TLS: before that the server tells nothing about its
+    /// exports. With TLS the options begin anew.
     TlsRequired,
-    /// No TLS yet, and the client need not use it.
+    /// No TLS yet. The client may start TLS.
     TlsOffered,
-    /// TLS.
+    /// The connection uses TLS.
     Tls,
 }
 
@@ -22,18 +22,18 @@ pub enum Security {
 #[derive(Clone, Debug)]
 pub struct Exports<F> {
     images: Arc<[Arc<Image<F>>]>,
-    /// The empty name selects the first export.
+    /// The empty name selects the first of `images`.
     default: bool,
 }
 
 impl<F> Exports<F> {
-    /// Returns all images of a server; the empty name selects the first one.
+    /// Returns all images of a server; the empty name selects the first image.
     pub fn all(images: &Arc<[Arc<Image<F>>]>) -> Exports<F> {
         Exports { images: images.clone(), default: true }
     }
 
-    /// Returns the exports that `admits` accepts. The empty name still selects the first of all
-    /// exports, which may not be among them.
+    /// Returns the exports that `admits` accepts. If `admits` does not accept the first of all
+    /// exports, the empty name selects no export.
     #[must_use]
     pub fn filter(self, mut admits: impl FnMut(&Image<F>) -> bool) -> Exports<F> {
         let default = self.default && self.images.first().is_some_and(|first| admits(first));
@@ -41,55 +41,56 @@ impl<F> Exports<F> {
         Exports { images: admitted.cloned().collect(), default }
     }
 
-    /// Finds an export by its name.
+    /// Finds an export by its name; `None`: this client has no export of that name.
     pub fn find(&self, name: &[u8]) -> Option<&Arc<Image<F>>> {
         let named = self.images.iter().find(|image| image.name().as_bytes() == name);
         named.or_else(|| self.images.first().filter(|_| self.default && name.is_empty()))
     }
 }
 
-/// The result of the negotiation.
+/// The agreements between client and server that options have made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agreement {
-    /// Replies to reads are structured.
+    /// The server sends structured replies to reads, queries for extents, and failures of these.
     pub(crate) structured: bool,
     /// Headers have 64-bit lengths.
     pub(crate) extended: bool,
-    /// The client may ask for block status.
+    /// The client may ask for block status (extents).
     pub(crate) allocation: bool,
 }
 
-/// The message that follows an option.
+/// The next message of the client after a step of the handshake.
 pub(crate) enum Next<F> {
     /// Another option.
     Option,
-    /// The TLS handshake, once the answer was sent.
+    /// The TLS handshake, after the answer was sent.
     Tls,
     /// Requests to this image.
     Transmission(Arc<Image<F>>, Agreement),
-    /// No message: the connection closes, once the answer was sent.
+    /// No message: the server closes the connection after the answer was sent.
     Close,
 }
 
-/// The state of the options.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     security: Security,
     /// The client's flags, once they have arrived.
     flags: Option<u16>,
     agreed: Agreement,
-    /// The export whose block status the client has selected.
+    /// The name of the export for which the client has selected block status.
     context_of: Vec<u8>,
     options_left: u32,
-    /// The bytes to skip of an option that is too long.
+    /// The bytes still to skip of an option that is too long.
     skip: usize,
 }
 
-/// The longest option that is parsed, in bytes: names and queries have at most 4096.
+/// The longest option that the server parses, in bytes. Names and queries have at most 4096 bytes.
 const OPTION_BYTES_MAX: usize = 16 << 10;
-/// The longest option that is answered, in bytes.
+/// The longest option that the server answers, in bytes. At a longer option the server closes the
+/// connection.
 const SKIP_BYTES_MAX: usize = 1 << 20;
-/// The most options of a connection.
+/// The most options of a connection, those before TLS included. At one more the server closes the
+/// connection.
 const OPTIONS_MAX: u32 = 256;
 const NAME_BYTES_MAX: usize = 4096;
 const HEADER_BYTES: usize = 16;
@@ -112,15 +113,15 @@ impl Handshake {
         }
     }
 
-    /// Records that the connection has TLS now, and forgets earlier agreements.
+    /// Records that the connection uses TLS now, and forgets earlier agreements.
     pub(crate) fn secured(&mut self) {
         self.security = Security::Tls;
         self.agreed = Agreement::default();
         self.context_of.clear();
     }
 
-    /// Takes one step; returns how many bytes of `input` it took (0: more are needed), and the
-    /// message that follows.
+    /// Takes one step: flags, an option, or a part of an option to skip. Returns how many bytes of
+    /// `input` it took (0: more are needed), and the next message of the client.
     pub(crate) fn step<F>(
         &mut self,
         input: &[u8],
@@ -226,7 +227,7 @@ impl Handshake {
     }
 
     fn export_name<F>(&mut self, name: &[u8], exports: &Exports<F>, out: &mut Vec<u8>) -> Next<F> {
-        // The protocol has no answer that refuses this option.
+        // The protocol has no answer with which a server can refuse this option.
         let Some(image) = exports.find(name) else { return Next::Close };
         out.extend(image.size().to_be_bytes());
         out.extend(self.flags_of(image).to_be_bytes());
@@ -332,7 +333,7 @@ fn list<F>(data: &[u8], exports: &Exports<F>, out: &mut Vec<u8>) {
     reply(out, number, answer::ACK, &[]);
 }
 
-/// Parses the name of the export and the requested information.
+/// Parses the name of the export and the kinds of information that the client wants.
 fn parse_go(data: &[u8]) -> Option<(&[u8], Vec<u16>)> {
     let mut reader = Reader(data);
     let name = reader.string().filter(|name| name.len() <= NAME_BYTES_MAX)?;
@@ -346,7 +347,7 @@ fn parse_contexts(data: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
     let mut reader = Reader(data);
     let name = reader.string().filter(|name| name.len() <= NAME_BYTES_MAX)?;
     let count = reader.u32()?;
-    // Each query takes at least four bytes, so the length bounds the count.
+    // Each query takes at least four bytes, so the option's length bounds how many are parsed.
     let queries: Option<Vec<&[u8]>> = (0..count).map(|_| reader.string()).collect();
     queries.filter(|_| reader.0.is_empty()).map(|queries| (name, queries))
 }

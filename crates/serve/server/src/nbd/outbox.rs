@@ -1,12 +1,13 @@
-//! The output of a connection, in order: heads of replies, and the memory of reads without a copy.
+//! The output of a connection, in order: heads of replies, texts, and the chunks of reads, which
+//! are not copied.
 
 use nowait_device::{Chunk, Pool};
 use std::{collections::VecDeque, io::IoSlice};
 
-/// The longest head of a reply, in bytes: short enough to be stored in place.
+/// The longest head of a reply, in bytes.
 const HEAD_BYTES_MAX: usize = 40;
 
-/// The position of an image among those that are served.
+/// The position of an image among the served images.
 type ImageNumber = usize;
 
 #[derive(Debug)]
@@ -14,7 +15,7 @@ enum Part {
     Head([u8; HEAD_BYTES_MAX], u8),
     Data(Chunk),
     Text(Vec<u8>),
-    /// Text that counts in the pool.
+    /// Text whose bytes count as used in the pool.
     Counted(Vec<u8>, ImageNumber),
 }
 
@@ -32,14 +33,14 @@ impl Part {
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     parts: VecDeque<Part>,
-    /// The bytes of the first part that were sent.
+    /// The number of bytes of the first part that were sent.
     sent: usize,
-    /// The image for which the pool counts memory.
+    /// The image for which the pool counts the memory of counted texts.
     image: ImageNumber,
 }
 
 impl Outbox {
-    /// Sets the image for which the pool counts memory.
+    /// Sets the image for which the pool counts the memory of counted texts.
     pub(crate) fn is_of(&mut self, image: ImageNumber) {
         self.image = image;
     }
@@ -54,19 +55,19 @@ impl Outbox {
         self.parts.push_back(Part::Data(chunk));
     }
 
-    /// Adds a text of any length.
+    /// Adds a text that does not count in the pool.
     pub(crate) fn text(&mut self, bytes: Vec<u8>) {
         if !bytes.is_empty() {
             self.parts.push_back(Part::Text(bytes));
         }
     }
 
-    /// Adds a text that already counts as used in the pool, byte for byte.
+    /// Adds a text that the caller has counted as used in the pool, byte for byte.
     pub(crate) fn counted(&mut self, bytes: Vec<u8>) {
         self.parts.push_back(Part::Counted(bytes, self.image));
     }
 
-    /// Returns `true` if everything was sent.
+    /// Returns `true` if all parts were sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -79,7 +80,7 @@ impl Outbox {
         self.parts.iter().map(|part| part.bytes().len()).sum()
     }
 
-    /// Points `slices` at the next bytes to send; returns how many slices it needs.
+    /// Points `slices` at the next bytes to send; returns how many slices it has set.
     pub(crate) fn fill<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut count = 0;
         for (slice, part) in slices.iter_mut().zip(&self.parts) {
@@ -90,7 +91,9 @@ impl Outbox {
         count
     }
 
-    /// Removes `bytes` that were sent; returns how many counted bytes went back to the pool.
+    /// Removes the first `bytes` bytes, which were sent, and gives the memory of parts that are
+    /// sent as a whole back to the pool. Returns how many bytes of chunks and counted texts these
+    /// parts had.
     pub(crate) fn sent(&mut self, bytes: usize, pool: &mut Pool) -> usize {
         let mut given_back = 0;
         self.sent += bytes;
@@ -103,13 +106,14 @@ impl Outbox {
         given_back
     }
 
-    /// Gives all memory back unsent.
+    /// Drops all parts unsent, and gives their memory back to the pool.
     pub(crate) fn abandon(&mut self, pool: &mut Pool) {
         self.parts.drain(..).for_each(|part| _ = give_back(part, pool));
     }
 }
 
-/// Gives the memory of a part back; returns how many bytes the pool had counted for its client.
+/// Gives the memory of a part back to the pool; returns the bytes of a chunk or counted text, 0 for
+/// other parts.
 fn give_back(part: Part, pool: &mut Pool) -> usize {
     let counted = part.bytes().len();
     match part {

@@ -1,4 +1,4 @@
-//! The heads of replies.
+//! The replies, without the data of reads.
 
 use super::{
     handshake::Agreement,
@@ -7,16 +7,16 @@ use super::{
 };
 use nowait_device::Extent;
 
-/// The request that a reply is for.
+/// The request to which a reply belongs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestRef {
-    /// The client's name for its request.
+    /// The number that the client has given its request.
     pub(crate) cookie: u64,
     /// The offset in bytes.
     pub(crate) offset: u64,
 }
 
-/// Adds the reply to a request without data. `error` is 0, or an error number.
+/// Adds a reply that carries no data. `error` is 0 for success, or an error number of the protocol.
 pub(crate) fn plain(out: &mut Outbox, agreed: Agreement, request: RequestRef, error: u32) {
     if agreed.extended {
         match error {
@@ -32,7 +32,7 @@ pub(crate) fn plain(out: &mut Outbox, agreed: Agreement, request: RequestRef, er
     }
 }
 
-/// Adds the head of a read's data, which follows.
+/// Adds the head of the reply to a read. The caller adds the `len` bytes of data behind it.
 pub(crate) fn data(out: &mut Outbox, agreed: Agreement, request: RequestRef, len: u64) {
     match agreed {
         Agreement { extended: true, .. } => {
@@ -51,7 +51,8 @@ pub(crate) fn data(out: &mut Outbox, agreed: Agreement, request: RequestRef, len
     }
 }
 
-/// Adds the reply to a failed request, structured if that was agreed.
+/// Adds the reply to a failed request: a structured reply if client and server have agreed on
+/// these.
 pub(crate) fn failed(out: &mut Outbox, agreed: Agreement, request: RequestRef, error: u32) {
     if !agreed.structured {
         return plain(out, agreed, request, error);
@@ -72,8 +73,8 @@ pub(crate) fn failed(out: &mut Outbox, agreed: Agreement, request: RequestRef, e
     }
 }
 
-/// Returns the most memory for a query of up to `max` extents: a vector of results, which grows by
-/// doubling, and the reply.
+/// Returns the most bytes that a query for up to `max` extents takes: for the vector of results,
+/// which grows by doubling, and for the reply.
 pub(crate) const fn extents_bytes(max: usize) -> usize {
     2 * max * size_of::<Extent>() + STATUS_HEAD_BYTES + max * STATUS_BYTES_MAX
 }
@@ -81,7 +82,7 @@ pub(crate) const fn extents_bytes(max: usize) -> usize {
 const STATUS_HEAD_BYTES: usize = 8;
 const STATUS_BYTES_MAX: usize = 16;
 
-/// Adds the reply to a query for extents; returns how many of its bytes count in the pool.
+/// Adds the reply to a query for extents; returns how many of its bytes are a counted text.
 pub(crate) fn extents(
     out: &mut Outbox,
     agreed: Agreement,
@@ -100,7 +101,8 @@ pub(crate) fn extents(
         out.head(&extended(chunk::BLOCK_STATUS_EXT, request, payload.len() as u64));
     } else {
         for extent in extents {
-            // The requested range has a length of 32 bits, and so has each of its parts.
+            // The length of the requested range has 32 bits, and no extent is longer than the
+            // range.
             payload.extend((extent.len as u32).to_be_bytes());
             payload.extend(status(extent).to_be_bytes());
         }

@@ -1,4 +1,4 @@
-//! One connection from its first byte to its last, without its socket.
+//! The state of one NBD connection, from its first byte to its last. Uses no socket.
 
 use super::{
     handshake::{Agreement, Exports, Handshake, Next, Security},
@@ -12,18 +12,18 @@ use std::{io::IoSlice, sync::Arc};
 enum Phase<F> {
     Options(Handshake),
     Requests(Transmission<F>),
-    /// The session reads no more; it still sends its output.
+    /// The session drops all further input, and still sends its output.
     Closing,
 }
 
-/// The next action of the caller for a connection.
+/// The action that a session asks of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// No action: bytes come and go.
+    /// No action: receive and send bytes.
     Serve,
-    /// Send the output, do a TLS handshake, and call [`Session::secured`].
+    /// Send the output, begin TLS on the connection, and call [`Session::secured`].
     StartTls,
-    /// Close the connection when everything was sent.
+    /// Close the connection after all output was sent.
     Close,
 }
 
@@ -34,26 +34,30 @@ pub struct Session<F> {
     owner: u64,
     limits: Limits,
     phase: Phase<F>,
-    /// Input that was not handled yet: an incomplete message, or more than the limits allow now.
+    /// Input that the session has not handled yet: an incomplete message, or more than the limits
+    /// allow now.
     carry: Vec<u8>,
     outbox: Outbox,
     demand: Demand,
 }
 
-/// The most bytes to read at once.
+/// The most bytes of unhandled input for which the session asks. Unhandled input reduces the read
+/// budget.
 const READ_BYTES: usize = 64 << 10;
-/// The most bytes to read beyond the data of a long write, by the same system call.
+/// The read budget while the data of a long write arrives: bytes that one system call may read
+/// beyond the receive buffer.
 const READ_AHEAD_BYTES: usize = 512;
-/// The memory for unhandled input that is kept while there is none.
+/// The most memory that the session keeps for unhandled input while there is none.
 const CARRY_KEPT_BYTES: usize = 4 << 10;
-/// The most bytes of unsent answers to options; the last answer may exceed it.
+/// The most bytes of unsent answers to options. The last answer may exceed this limit.
 const ANSWERS_BYTES_MAX: usize = 16 << 10;
-/// The most unsent parts: the session does not read from a client that takes no replies.
+/// The most unsent parts. Beyond this limit the read budget is 0, so the server does not read from
+/// a client that takes no replies.
 const UNSENT_PARTS_MAX: usize = 4096;
 
 impl<F> Session<F> {
-    /// Makes a session whose output is a greeting to the client. The ends of its requests carry
-    /// `owner`.
+    /// Makes a session whose first output is the greeting to the client. The tags of its requests
+    /// carry `owner`.
     pub fn new(
         owner: u64,
         exports: &Arc<[Arc<Image<F>>]>,
@@ -74,17 +78,18 @@ impl<F> Session<F> {
         }
     }
 
-    /// Returns the next action of the caller.
+    /// Returns the action that the session asks of its caller.
     pub fn demand(&self) -> Demand {
         self.demand
     }
 
-    /// Returns `true` if the client has chosen no export yet.
+    /// Returns `true` while the client may still choose an export.
     pub fn is_handshake(&self) -> bool {
         matches!(self.phase, Phase::Options(_))
     }
 
-    /// Returns `true` if the client has begun a message that it must complete.
+    /// Returns `true` if the client must complete a request: data of a write is still arriving, or
+    /// unhandled input is left and no request is in flight.
     pub fn is_mid_message(&self) -> bool {
         match &self.phase {
             Phase::Requests(transmission) => {
@@ -96,8 +101,8 @@ impl<F> Session<F> {
     }
 
     /// Returns `true` if the data of a write has come and waits for memory, so that the client
-    /// cannot continue. `false` for a client that takes no replies: the replies hold the memory, so
-    /// the client could continue.
+    /// cannot continue. Returns `false` while output is unsent: that output may hold the memory,
+    /// and the client could take the output.
     pub fn waits_for_memory(&self) -> bool {
         matches!(&self.phase, Phase::Requests(transmission) if transmission.is_short())
             && !self.carry.is_empty()
@@ -112,7 +117,8 @@ impl<F> Session<F> {
         }
     }
 
-    /// Returns how many bytes the session can take now, beyond the receive buffer; 0: do not read.
+    /// Returns how many bytes the session can take now, in addition to the receive buffer; 0: do
+    /// not read.
     pub fn read_budget(&self) -> usize {
         let full = self.carry.len() >= READ_BYTES || self.outbox.len() > UNSENT_PARTS_MAX;
         match &self.phase {
@@ -124,7 +130,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Returns the memory that should receive the next bytes: the data of a write.
+    /// Returns the memory for the next input, if that input is the data of a write.
     pub fn receive_buffer(&mut self) -> Option<&mut [u8]> {
         match &mut self.phase {
             Phase::Requests(transmission) if self.carry.is_empty() => transmission.receive_buffer(),
@@ -132,7 +138,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Takes `filled` bytes that are in the receive buffer, and then `input`.
+    /// Takes `filled` bytes that the caller has put into the receive buffer, and then `input`.
     pub fn receive<M: Medium<File = F>>(
         &mut self,
         filled: usize,
@@ -152,7 +158,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Continues with unhandled input, if there is room for it now; returns `true` if some was
+    /// Handles as much of the unhandled input as there is room for now; returns `true` if some was
     /// handled.
     pub fn retry<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) -> bool {
         if self.carry.is_empty() {
@@ -209,7 +215,7 @@ impl<F> Session<F> {
         self.outbox.text(out);
         match next {
             Next::Option => {}
-            // The session discards bytes sent in the clear before the TLS handshake.
+            // The session drops bytes that the client sends unencrypted after this option.
             Next::Tls => self.demand = Demand::StartTls,
             Next::Transmission(image, agreed) => self.go(image, agreed),
             Next::Close => {
@@ -226,7 +232,8 @@ impl<F> Session<F> {
         self.phase = Phase::Requests(transmission);
     }
 
-    /// Begins the options anew after a TLS handshake, without input from before.
+    /// Begins the options anew on a connection that now uses TLS. Drops earlier input and
+    /// agreements.
     pub fn secured(&mut self) {
         if let Phase::Options(handshake) = &mut self.phase {
             handshake.secured();
@@ -240,9 +247,10 @@ impl<F> Session<F> {
         self.exports = exports;
     }
 
-    /// Begins no further requests, because the server ends. A client that has chosen no export is
-    /// disconnected. Otherwise requests in flight continue, and the session refuses later ones with
-    /// `ESHUTDOWN`. The caller reads on, and calls [`Session::quiet`] when nothing more arrives.
+    /// Begins no further requests, because the server ends. If the client has chosen no export, the
+    /// session asks the caller to close the connection. Otherwise requests in flight continue, and
+    /// the session refuses all other requests with `ESHUTDOWN`. The caller reads on, and calls
+    /// [`Session::quiet`] when nothing more arrives.
     pub fn stop<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) {
         if let Phase::Requests(transmission) = &mut self.phase {
             transmission.stop();
@@ -253,7 +261,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Returns `true` if the session was stopped.
+    /// Returns `true` if the session was stopped, or if the options have ended without an export.
     pub fn is_stopping(&self) -> bool {
         match &self.phase {
             Phase::Requests(transmission) => transmission.is_stopping(),
@@ -262,8 +270,8 @@ impl<F> Session<F> {
         }
     }
 
-    /// Ends a stopped session if all its replies are in the output. The caller has read all that
-    /// has arrived.
+    /// Ends a stopped session if all its replies are in the output. The caller calls this after it
+    /// has read all that has arrived.
     pub fn quiet(&mut self) {
         if let Phase::Requests(transmission) = &self.phase
             && transmission.is_stopping()
@@ -280,7 +288,7 @@ impl<F> Session<F> {
         }
     }
 
-    /// Continues with the end of a request at the medium.
+    /// Handles the end of a request, or of a part of one, at the medium.
     pub fn end<M: Medium<File = F>>(&mut self, ended: RequestEnd, medium: &mut M, now_ns: u64) {
         match &mut self.phase {
             Phase::Requests(transmission) => {
@@ -295,18 +303,19 @@ impl<F> Session<F> {
         }
     }
 
-    /// Points `slices` at the next bytes to send; returns how many slices it needs, 0 for none.
+    /// Points `slices` at the next bytes to send; returns how many slices it has set, 0 if there is
+    /// no output.
     pub fn unsent<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         self.outbox.fill(slices)
     }
 
-    /// Returns `true` if everything was sent.
+    /// Returns `true` if all output was sent.
     pub fn is_sent(&self) -> bool {
         self.outbox.is_empty()
     }
 
-    /// Removes `bytes` of the output, which were sent, and continues a read that has waited for
-    /// their memory.
+    /// Removes the first `bytes` bytes of the output, which the caller has sent. If the client then
+    /// holds no memory, continues its chunked read, if there is one.
     pub fn sent<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
         let given_back = self.outbox.sent(bytes, medium.pool());
         if let Phase::Requests(transmission) = &mut self.phase {
@@ -314,8 +323,8 @@ impl<F> Session<F> {
         }
     }
 
-    /// Ends the session, because the socket is closed. The memory of requests that end later goes
-    /// to [`Medium::pool`].
+    /// Ends the session, because the socket is closed. When requests of the session end later, the
+    /// caller gives their chunks back to [`Medium::pool`].
     pub fn abandon<M: Medium<File = F>>(mut self, medium: &mut M) {
         self.outbox.abandon(medium.pool());
         if let Phase::Requests(transmission) = &mut self.phase {

@@ -1,4 +1,5 @@
-//! Requests to one image, and their replies. Uses no sockets: bytes come in, bytes go out.
+//! The requests of one NBD client to one image, and their replies. Uses no sockets: bytes come in,
+//! bytes go out.
 //!
 //! ```text
 //!  bytes ─▶ Header ─┬─ refused ──────────────▶ (its data is skipped) ──▶ reply with an error
@@ -6,11 +7,11 @@
 //!                   └─ others ────────────────▶ medium ──────────────────┴─▶ end ─▶ reply
 //! ```
 //! **Bounds.** A client has [`Limits`] of requests and bytes. Beyond these limits, or while the
-//! pool is used up, the client's next request and all bytes after it stay unread. The data of a
-//! write gets memory one chunk at a time, as it arrives. A client without memory may always take
-//! one small chunk: its write or read (`ChunkedRead`) continues with this chunk, slowly, whatever
-//! others hold. The result of a query for extents, and its reply, count as the client's memory,
-//! too.
+//! pool has no room, the client's next request and all bytes after it wait unhandled. The data of a
+//! write gets memory one chunk at a time, as it arrives. A client that holds no memory may always
+//! take one small chunk: its write or read (`ChunkedRead`) continues with this chunk, slowly,
+//! whatever other clients hold. The result of a query for extents, and the reply with it, also
+//! count as the client's memory.
 
 mod chunked_read;
 
@@ -29,12 +30,14 @@ use nowait_device::{
 };
 use std::sync::Arc;
 
-/// The most that one client may have in flight, including replies that it has not taken.
+/// The limits of one client. A client that holds no memory may exceed the limit of bytes by one
+/// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests.
+    /// The most requests in flight. While more than twice as many parts of replies are unsent, no
+    /// further request begins either.
     pub requests: usize,
-    /// Bytes of data.
+    /// The most bytes of data, in requests and in replies that the client has not taken.
     pub bytes: usize,
 }
 
@@ -49,22 +52,23 @@ struct Active {
     header: Header,
     kind: Kind,
     began_ns: u64,
-    /// Data is still to arrive.
+    /// A part of the write's data is still to arrive.
     arriving: bool,
-    /// The parts at the medium.
+    /// The number of parts that are at the medium.
     parts_left: u32,
     failed: Option<Errno>,
-    /// The chunks of a read, in order.
+    /// The chunks of a read in order; `None`: the part is still at the medium.
     chunks: Vec<Option<Chunk>>,
     /// The bytes that the pool counts for the result of a query for extents, and for its reply.
     reserved: usize,
 }
 
-/// The meaning of the next bytes.
+/// The kind of the next input bytes.
 #[derive(Debug)]
 enum Receive {
     Header,
-    /// Data of the request in `slot`: `left` bytes that are in no chunk yet, for `offset`.
+    /// Data of the write in `slot`. `chunk` is the chunk that the data fills, and how many bytes of
+    /// it are filled; `offset` is its place in the image. A further `left` bytes have no chunk yet.
     Data {
         slot: u32,
         part: u32,
@@ -72,8 +76,8 @@ enum Receive {
         left: usize,
         chunk: Option<(Chunk, usize)>,
     },
-    /// Data of a refused request, `left` bytes. The reply follows it: a client that has not sent
-    /// all of its request does not expect a reply yet.
+    /// Data of a refused request: the session skips `left` bytes, and replies only then. A client
+    /// that has not sent all of its request does not expect a reply yet.
     Skip {
         left: u64,
         header: Header,
@@ -92,27 +96,29 @@ pub(crate) struct Transmission<F> {
     receive: Receive,
     requests: Vec<Option<Active>>,
     free: Vec<u32>,
-    /// The bytes of chunks that the client holds: at the medium, arriving, and unsent.
+    /// The bytes of memory that the client holds: chunks at the medium, arriving or unsent, and
+    /// memory for queries for extents.
     held_bytes: usize,
     chunked: Option<ChunkedRead>,
-    /// A reply cannot be completed as it began: the connection cannot be used any more.
+    /// A reply has begun and cannot be completed, so the connection cannot be used any more.
     pub(crate) broken: bool,
-    /// The client has sent a disconnect.
+    /// The client has sent the request to disconnect.
     pub(crate) leaving: bool,
-    /// The server ends: the client gets errors for requests that have not begun.
+    /// The server ends, so requests that have not begun fail with `ESHUTDOWN`.
     stopping: bool,
 }
 
 /// The most extents in one reply.
 const EXTENTS_MAX: usize = 4096;
-/// The extents in a reply for which there is always memory.
+/// The most extents in a reply if there is no memory for more. A client that holds no memory always
+/// gets memory for these.
 const EXTENTS_FEW: usize = 64;
 const _: () = assert!(reply::extents_bytes(EXTENTS_FEW) <= SMALL_BYTES);
 
-/// The result of handling a header.
 enum HeaderOutcome {
     Yes,
-    /// The client has too much in flight, or the pool has no memory.
+    /// The header stays unhandled now: the client has reached its limits, the pool has no room, or
+    /// a chunked read is not over.
     Later,
 }
 
@@ -141,53 +147,53 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Returns how many requests are in flight.
     pub(crate) fn in_flight(&self) -> usize {
         self.requests.len() - self.free.len()
     }
 
-    /// Returns `true` if data is arriving, which the client must complete.
+    /// Returns `true` if a part of a request's data has not arrived yet, so that the client must
+    /// send it.
     pub(crate) fn is_arriving(&self) -> bool {
         !matches!(self.receive, Receive::Header)
     }
 
-    /// Begins no further requests. Requests in flight continue, also a write whose data still
-    /// arrives.
+    /// Lets later requests fail with `ESHUTDOWN`. Requests in flight continue, also a write whose
+    /// data is still arriving.
     pub(crate) fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// Returns `true` if no further requests begin.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping
     }
 
-    /// Returns `true` if no reply is outstanding: nothing is in flight, and `unread`, which has
-    /// arrived since, is no whole request.
+    /// Returns `true` if no reply is outstanding: no request is in flight, no data is arriving, and
+    /// the unhandled input `unread` is shorter than a header.
     pub(crate) fn is_done(&self, unread: &[u8]) -> bool {
         let whole = unread.len() >= Header::size(self.agreed.extended);
         self.in_flight() == 0 && !self.is_arriving() && !whole
     }
 
-    /// Returns `true` if the client may have `len` bytes more.
+    /// Returns `true` if the client may take `len` bytes of memory more.
     fn fits(&self, len: usize, pool: &mut Pool) -> bool {
         let holds = self.held_bytes > 0;
         let room = pool.has_room(self.image.number(), len) || (!holds && len <= SMALL_BYTES);
         room && (!holds || self.held_bytes + len <= self.limits.bytes)
     }
 
-    /// Returns `true` if data arrives for which there is no memory.
+    /// Returns `true` if the next data of a write has no memory yet.
     pub(crate) fn is_short(&self) -> bool {
         matches!(self.receive, Receive::Data { chunk: None, .. })
     }
 
-    /// Returns `true` if the arriving data is long.
+    /// Returns `true` if the arriving data has at least 32 KiB, counted from the beginning of its
+    /// current chunk.
     pub(crate) fn receives_much(&self) -> bool {
         matches!(&self.receive, Receive::Data { left, chunk, .. }
             if *left + chunk.as_ref().map_or(0, |(chunk, _)| chunk.data().len()) >= 32 << 10)
     }
 
-    /// Returns the memory for the next bytes, if they are the data of a write.
+    /// Returns the memory for the next bytes, if these bytes are the data of a write.
     pub(crate) fn receive_buffer(&mut self) -> Option<&mut [u8]> {
         match &mut self.receive {
             Receive::Data { chunk: Some((chunk, filled)), .. } => {
@@ -197,8 +203,8 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Counts `bytes` that have come into the receive buffer, and passes a full chunk to the
-    /// medium.
+    /// Counts `bytes` that the caller has put into the receive buffer. If the chunk is full, passes
+    /// it to the medium.
     pub(crate) fn filled<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
         if let Receive::Data { chunk: Some((_, filled)), .. } = &mut self.receive {
             *filled += bytes;
@@ -207,11 +213,11 @@ impl<F> Transmission<F> {
     }
 
     /// Takes requests and their data from the front of `input`; returns how many bytes it has
-    /// taken. Fewer than all: a header is not complete, the client must wait for its limits or for
-    /// memory, or it has disconnected.
+    /// taken. Takes fewer than all if a header is not complete, if the next request or data must
+    /// wait for the client's limits or for memory, or if the client has disconnected.
     ///
     /// # Errors
-    /// The input is not a request: the connection cannot be used any more.
+    /// The input does not begin with a request, so the connection cannot be used any more.
     pub(crate) fn take<M: Medium<File = F>>(
         &mut self,
         input: &[u8],
@@ -262,7 +268,7 @@ impl<F> Transmission<F> {
         Ok(at)
     }
 
-    /// Takes memory for the next data of a write; returns `false` if there is none now.
+    /// Takes a chunk for the next data of a write; returns `false` if there is no memory now.
     fn next_chunk<M: Medium<File = F>>(&mut self, medium: &mut M) -> bool {
         let Receive::Data { left, offset, .. } = self.receive else { return true };
         let mut len = left.min(PIECE_BYTES);
@@ -281,7 +287,8 @@ impl<F> Transmission<F> {
         true
     }
 
-    /// Passes a full chunk to the medium, and takes the next one.
+    /// If the current chunk is full, passes it to the medium, and takes the next chunk if data is
+    /// left and there is memory.
     fn pass_on<M: Medium<File = F>>(&mut self, medium: &mut M) {
         let Receive::Data { slot, part, offset, left, chunk: held } = &mut self.receive else {
             return;
@@ -319,7 +326,8 @@ impl<F> Transmission<F> {
             self.leaving = true;
             return HeaderOutcome::Yes;
         }
-        // Refusals count as well: replies that the client does not take must not pile up.
+        // Unsent replies count as well, because a client could send invalid requests and take no
+        // replies.
         if self.in_flight() >= self.limits.requests || out.len() > 2 * self.limits.requests {
             return HeaderOutcome::Later;
         }
@@ -371,8 +379,8 @@ impl<F> Transmission<F> {
         if header.len == 0 || (moves && header.len > u64::from(wire::PAYLOAD_MAX)) {
             return Err(Errno::INVAL);
         }
-        // The server offers this command only for an image with a cache, so a client must not send
-        // it for another.
+        // The server offers this command only for images with a cache, so for other images a client
+        // must not send the command.
         if header.command == command::CACHE && !self.image.properties().caches {
             return Err(Errno::INVAL);
         }
@@ -385,7 +393,7 @@ impl<F> Transmission<F> {
         Ok(())
     }
 
-    /// Skips the data of a refused request, and answers it.
+    /// Answers a request with an error, after the request's data, if any, was skipped.
     fn refuse(&mut self, header: &Header, errno: Errno, out: &mut Outbox) {
         let has_data = match self.agreed.extended {
             true => header.command == command::WRITE || header.flags & flag::PAYLOAD_LEN != 0,
@@ -456,7 +464,8 @@ impl<F> Transmission<F> {
         medium.run(&self.image, task, tag);
     }
 
-    /// Asks for extents; for only a few if there is no memory for more.
+    /// Asks the medium for extents. With `short`, asks for at most [`EXTENTS_FEW`], because there
+    /// is no memory for more.
     fn ask_for_extents<M: Medium<File = F>>(
         &mut self,
         slot: u32,
@@ -494,7 +503,7 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Continues with the end of a part of a request at the medium.
+    /// Handles the end of a part of a request at the medium. Replies after the last part.
     pub(crate) fn end<M: Medium<File = F>>(
         &mut self,
         ended: RequestEnd,
@@ -567,8 +576,8 @@ impl<F> Transmission<F> {
         medium.pool().release(self.image.number(), bytes);
     }
 
-    /// Subtracts `bytes` of sent data from those that the client holds. At 0, continues a chunked
-    /// read.
+    /// Subtracts `bytes`, which were sent, from the memory that the client holds. If the client
+    /// holds none then, continues the chunked read, if there is one.
     pub(crate) fn sent<M: Medium<File = F>>(&mut self, bytes: usize, medium: &mut M) {
         self.held_bytes -= bytes;
         if self.held_bytes == 0 {
@@ -576,8 +585,8 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Ends the transmission, because the client has gone. Memory at the medium returns to the pool
-    /// by itself.
+    /// Ends the transmission, because the client has disconnected. Chunks at the medium stay there;
+    /// the caller gives them back to the pool when their requests end.
     pub(crate) fn abandon<M: Medium<File = F>>(&mut self, medium: &mut M) {
         if let Receive::Data { chunk: Some((chunk, _)), .. } =
             core::mem::replace(&mut self.receive, Receive::Header)
@@ -594,8 +603,8 @@ impl<F> Transmission<F> {
     }
 }
 
-/// Returns how many of `left` bytes at `offset` a small chunk takes: up to the end of a block, so
-/// that the following chunks consist of whole blocks.
+/// Returns how many of `left` bytes at `offset` a small chunk takes: at most up to the next
+/// multiple of [`SMALL_BYTES`], so that the following chunks begin at such a multiple.
 fn small(offset: u64, left: usize) -> usize {
     left.min(SMALL_BYTES - (offset % SMALL_BYTES as u64) as usize)
 }
@@ -619,7 +628,7 @@ fn allowed_flags(number: u16, agreed: Agreement) -> u16 {
         command::WRITE if agreed.extended => flag::PAYLOAD_LEN,
         _ => 0,
     };
-    // FUA is valid in all requests once the server offers it, and has no effect in those that write
-    // nothing.
+    // FUA is valid in all requests because the server offers it. FUA has no effect in requests that
+    // write nothing.
     own | flag::FUA
 }

@@ -7,7 +7,7 @@ pub(crate) use nowait_device::nbd::*;
 /// The server's number for the metadata context [`ALLOCATION`].
 pub(crate) const ALLOCATION_ID: u32 = 1;
 
-/// Takes numbers and strings from the front of a message; `None`: it is too short.
+/// Takes numbers and strings from the front of a message; `None`: the message is too short.
 pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -33,7 +33,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Takes a string behind its length of 32 bits.
+    /// Takes a length of 32 bits, and the string of this length behind it.
     pub(crate) fn string(&mut self) -> Option<&'a [u8]> {
         let len = self.u32()?;
         self.bytes(len as usize)
@@ -50,7 +50,7 @@ pub(crate) struct Header {
     pub(crate) len: u64,
 }
 
-/// An error in the stream: nothing after it can be parsed.
+/// A header begins with a wrong magic number, so nothing after it can be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadMagic;
 
@@ -60,7 +60,7 @@ impl Header {
         if extended { 32 } else { 28 }
     }
 
-    /// Parses a header; `None`: it is not complete.
+    /// Parses a header; `Ok(None)`: the header is not complete.
     pub(crate) fn read(bytes: &[u8], extended: bool) -> Result<Option<Header>, BadMagic> {
         let mut reader = Reader(bytes);
         let magic = if extended { EXTENDED_REQUEST } else { REQUEST };

@@ -24,7 +24,7 @@ pub(crate) enum Fate {
     Goes,
 }
 
-/// The data that decides which exports a client may see, once it has shown its certificate.
+/// The data that decides which exports a client may see once the client has shown its certificate.
 #[derive(Debug)]
 pub(crate) struct ExportChoice {
     pub(crate) access: Arc<Access>,
@@ -32,7 +32,6 @@ pub(crate) struct ExportChoice {
     pub(crate) peer: Peer,
 }
 
-/// A client of one serving thread.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: Socket,
@@ -40,20 +39,21 @@ pub(crate) struct Client {
     pub(crate) session: Session<AnySource>,
     choice: ExportChoice,
     key: u64,
-    /// The events of the socket that the epoll set reports; 0: the socket is not in the set.
+    /// The events for which the epoll set watches the socket; 0: the socket is not in the set.
     interest: u32,
     pub(crate) came_ns: u64,
-    /// The time when bytes last came or went, or a request ended.
+    /// The time at which the server last received or sent bytes of this client, or ended one of its
+    /// requests; first the time at which the client came.
     pub(crate) moved_ns: u64,
-    /// The socket has taken only a part of the output.
+    /// Output is left that the socket does not take at present.
     stuck: bool,
-    /// Reading stopped before all was read, and the epoll set will not report the rest.
+    /// Reading stopped after [`READS_MAX`] reads, and the epoll set may not report the rest.
     unread: bool,
 }
 
-/// How often to read from a socket that has more, before others get their turn.
+/// The most reads in one call of [`Client::read`]. Then other clients get their turn.
 const READS_MAX: usize = 4;
-/// The most parts sent by one system call.
+/// The most parts of the output that one write takes.
 const PARTS_MAX: usize = 64;
 
 impl Client {
@@ -78,14 +78,17 @@ impl Client {
         }
     }
 
-    /// Reads the bytes that have arrived. If some are left, [`Client::is_unread`] returns `true`,
-    /// or the epoll set reports them.
+    /// Reads bytes that have arrived, up to the session's read budget, and passes them to the
+    /// session. If bytes are left although the budget is not used up, [`Client::is_unread`] returns
+    /// `true`, or the epoll set reports them. Returns [`Fate::Goes`] if the client has
+    /// disconnected.
     pub(crate) fn read(&mut self, scratch: &mut [u8], disk: &mut Disk, now_ns: u64) -> Fate {
         #[cfg(test)]
         self.inject(At::Read);
         let mut reads = 0;
-        // The epoll set does not report bytes that TLS has decrypted, nor a socket that has become
-        // empty, which ends a stopped session. In both cases read to the end.
+        // The epoll set does not report bytes that TLS has decrypted. The epoll set also does not
+        // report that a socket is empty, which ends a stopped session. So with TLS, and in a
+        // stopped session, read until the socket is empty.
         let to_the_end = self.tls.is_some() || self.session.is_stopping();
         self.unread = false;
         loop {
@@ -120,13 +123,13 @@ impl Client {
         Fate::Stays
     }
 
-    /// Reads into the receive buffer, if there is one, and then into `scratch`; with TLS only into
-    /// `scratch`.
+    /// Reads into the session's receive buffer, if there is one, and then into `scratch`; with TLS
+    /// only into `scratch`. Returns how many bytes were read, 0 if the client has disconnected.
     fn receive(&mut self, scratch: &mut [u8]) -> io::Result<usize> {
         if let Some(tls) = &mut self.tls {
             let read = tls.read(&mut self.socket, scratch);
             let ExportChoice { access, exports, peer } = &mut self.choice;
-            // The client's data comes after its certificate.
+            // TLS delivers the client's certificate before the client's first data.
             if read.is_ok() && !access.is_open() && peer.certificate.is_none() {
                 peer.certificate = tls.certificate();
                 self.session.admit(access.of(exports, peer));
@@ -142,7 +145,9 @@ impl Client {
         }
     }
 
-    /// Sends the output, and registers for the events that the session needs.
+    /// Sends the output. Then starts TLS if the session demands that, and watches the socket for
+    /// the events that the session needs. Returns [`Fate::Goes`] if the caller must close the
+    /// connection.
     pub(crate) fn settle(
         &mut self,
         disk: &mut Disk,
@@ -174,7 +179,7 @@ impl Client {
         self.register(epoll)
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much of the output as the socket takes now.
     fn send(&mut self, disk: &mut Disk, now_ns: u64) -> io::Result<()> {
         self.stuck = false;
         while !self.session.is_sent() {
@@ -211,8 +216,8 @@ impl Client {
             return Fate::Stays;
         }
         let fd = self.socket.as_raw_fd();
-        // Remove the socket from the epoll set while no event is wanted: the set cannot ignore a
-        // hang-up.
+        // Remove the socket from the epoll set while no event is wanted, because the set would
+        // report a hang-up even then.
         let done = match (self.interest, wanted) {
             (0, _) => epoll.add(fd, wanted, self.key),
             (_, 0) => epoll.remove(fd),
@@ -222,15 +227,15 @@ impl Client {
         if done.is_ok() { Fate::Stays } else { Fate::Goes }
     }
 
-    /// Returns `true` if the socket must be read although the epoll set does not report it: TLS may
-    /// hold bytes beyond the session's read budget, and a stopped session ends when there are no
-    /// more.
+    /// Returns `true` if the socket must be read now although the epoll set may not report it: TLS
+    /// may hold decrypted bytes that an earlier read budget excluded, and a stopped session ends
+    /// when its socket is empty. `false` if the client is read in the next round anyway.
     pub(crate) fn has_more(&self) -> bool {
         let unseen = self.tls.is_some() || self.session.is_stopping();
         unseen && !self.unread && self.session.read_budget() > 0
     }
 
-    /// Returns `true` if the client must be read in the next round, which must not wait first.
+    /// Returns `true` if the next round must read this client, without waiting for events before.
     pub(crate) fn is_unread(&self) -> bool {
         self.unread
     }
@@ -240,14 +245,15 @@ impl Client {
         failure::inject(at, self.choice.exports[0].name());
     }
 
-    /// Returns `true` if the client must act: complete its message, or take its replies.
+    /// Returns `true` if the client must act: choose an export, complete its message, or take its
+    /// replies.
     pub(crate) fn owes(&self) -> bool {
         self.session.is_handshake() || self.session.is_mid_message() || self.stuck
     }
 
-    /// Returns `true` if the client cannot continue before the server does, and if the client is
-    /// still connected. A client that waits for memory is not in the epoll set, which would report
-    /// a hang-up.
+    /// Returns `true` if the client waits for memory of the server, all its replies are sent, and
+    /// the client is still connected. Polls the socket, because the socket of such a client is not
+    /// in the epoll set, so that the set reports no hang-up.
     pub(crate) fn waits_for_us(&self) -> bool {
         self.session.waits_for_memory()
             && !self.stuck
@@ -298,7 +304,7 @@ mod tests {
 
     const SCRATCH_BYTES: usize = 4096;
 
-    /// A client that waits for memory is not in the set that would report its hang-up.
+    /// A client that waits for memory is not in the epoll set, which would report its hang-up.
     #[test]
     fn a_client_that_has_hung_up_does_not_wait_for_the_server() {
         let mut rig = Rig::new();
@@ -310,7 +316,7 @@ mod tests {
         write.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);
         write.extend(4096u32.to_be_bytes());
         write.extend(vec![0; 4096]);
-        // The first write holds the memory that each client may have beyond the bound.
+        // The first write holds the 4 KiB that each client may have beyond the pool's bound.
         rig.far.write_all(&write.repeat(2)).unwrap();
         (0..4).for_each(|_| rig.read());
         assert!(rig.client.owes() && rig.client.waits_for_us());
@@ -325,7 +331,7 @@ mod tests {
         rig.far.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
         rig.read();
         assert!(!rig.client.session.is_handshake());
-        // The client is read until its socket is empty.
+        // After `stop` the server reads the client until its socket is empty.
         rig.client.session.stop(&mut rig.disk, 0);
         let mut write = nowait_device::nbd::REQUEST.to_be_bytes().to_vec();
         write.extend([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0]);

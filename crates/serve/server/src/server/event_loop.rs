@@ -1,4 +1,5 @@
-//! The event loop of a serving thread: it waits for orders, its queue, and its clients.
+//! The event loop of a serving thread. In this loop the thread waits for orders, for its queue, and
+//! for its clients or rings.
 
 use super::shared::Shared;
 use crate::ServeError;
@@ -31,15 +32,15 @@ fn watched_disk(shared: &Shared, epoll: &Epoll, memory_bytes: usize) -> Result<D
     Ok(disk)
 }
 
-/// The tokens that every thread uses. Tokens of a thread's clients and queues have bit 63 clear, or
-/// further bits set.
+/// The tokens that every thread uses in its epoll set. Tokens of clients and rings have bit 63
+/// clear; tokens of ublk queues have bits 63 and 61 set.
 pub(crate) const INBOX: u64 = 1 << 63;
 pub(crate) const DISK: u64 = 1 << 63 | 1;
 const READY_MAX: usize = 256;
 
 impl EventLoop {
     /// Makes an event loop that the descriptor `bell` wakes. The transfers of its queue use about
-    /// `memory_bytes`.
+    /// `memory_bytes` at most.
     ///
     /// # Errors
     /// No descriptors or memory left.
@@ -54,8 +55,9 @@ impl EventLoop {
         Ok(EventLoop { disk, epoll, ready: Vec::with_capacity(READY_MAX), memory_bytes })
     }
 
-    /// Replaces the disk: requests to the old one are not reported. Waits until the requests in
-    /// flight are over, so that nothing uses lent memory any more.
+    /// Replaces the disk: the new disk does not report requests to the old disk. Waits for the
+    /// requests in the old disk's queue, so that these no longer use lent memory. Blocking tasks of
+    /// the old disk continue.
     ///
     /// # Errors
     /// No descriptors or memory left.
@@ -67,10 +69,10 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Waits until an event, or the deadline.
+    /// Waits until an event or the deadline. Does not wait if a request has ended already.
     ///
     /// # Errors
-    /// This is a forked child.
+    /// The process is a forked child.
     pub(crate) fn sleep(&mut self, deadline: Deadline) -> Result<(), ServeError> {
         let EventLoop { disk, epoll, ready, .. } = self;
         ready.clear();
@@ -79,7 +81,7 @@ impl EventLoop {
             epoll.wait(ready, deadline);
             slept = true;
         })?;
-        // A request has ended already: collect only the other events.
+        // A request has ended already, so collect the other events without waiting.
         if !slept {
             epoll.wait(ready, Deadline::NOW);
         }

@@ -1,4 +1,4 @@
-//! The orders that other threads give to serving threads.
+//! Orders from other threads to serving threads, and to the threads that serve rings of VMMs.
 
 use crate::{
     fuse::{FuseRequest, ImageFile},
@@ -17,16 +17,16 @@ use std::sync::Arc;
 pub(crate) enum Order {
     /// Serve this client.
     Serve(Socket, Security),
-    /// Carry out the kernel's request to this file.
+    /// Carry out the kernel's request to this FUSE file.
     Ask(Arc<ImageFile<AnySource>>, FuseRequest),
     /// Serve this queue of a block device.
     Attach(Box<ublk::Setup>),
-    /// Take no more requests, and end when those in flight are answered, or at this time by the
-    /// clock of `now_ns`.
+    /// Begin no more requests of NBD clients and FUSE files. End when no client, no ublk queue and
+    /// no request in flight is left, or at this time by the clock of `now_ns`.
     Stop(u64),
 }
 
-/// Orders that a thread has not taken yet.
+/// Orders that other threads have put and the owning thread has not taken yet.
 #[derive(Debug)]
 pub(crate) struct Inbox<O> {
     /// `None`: the thread has ended and carries out no orders.
@@ -47,13 +47,13 @@ impl<O> Inbox<O> {
     pub(crate) fn put(&self, order: O) {
         let first = {
             let mut orders = self.orders.lock();
-            // An order to an ended thread is dropped, which wakes the thread that waits for its
-            // answer.
+            // An order to an ended thread is dropped. If a thread waits for the order's answer,
+            // this wakes that thread.
             let Some(orders) = &mut *orders else { return };
             orders.push(order);
             orders.len() == 1
         };
-        // The thread that put an earlier order has signalled.
+        // If there was an earlier order, the thread that put it signals.
         if first {
             self.bell.signal();
         }
@@ -65,7 +65,7 @@ impl<O> Inbox<O> {
     }
 }
 
-/// Closes the inbox of a thread when it ends, also by a panic.
+/// Closes the inbox of a thread when that thread ends, also by a panic.
 pub(crate) struct Closes<O>(pub(crate) Arc<Inbox<O>>);
 
 impl<O> Drop for Closes<O> {
@@ -74,7 +74,7 @@ impl<O> Drop for Closes<O> {
     }
 }
 
-/// The counters of all clients.
+/// Counters of NBD clients and VMMs, of all threads together.
 #[derive(Debug, Default)]
 pub struct Clients {
     now: AtomicUsize,
@@ -84,8 +84,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Counts a client that connects; returns `false` if there are `max` already, so that it is
-    /// refused.
+    /// Counts a client that connects. Returns `false` if `max` clients are connected already: the
+    /// client counts as refused, and the caller must disconnect it.
     pub(crate) fn enter(&self, max: usize) -> bool {
         let enter = |now: usize| (now < max).then_some(now + 1);
         let entered = self.now.fetch_update(Relaxed, Relaxed, enter).is_ok();
@@ -102,12 +102,12 @@ impl Clients {
         self.timed_out.fetch_add(1, Relaxed);
     }
 
-    /// Returns how many clients there are.
+    /// Returns how many clients are connected.
     pub fn now(&self) -> usize {
         self.now.load(Relaxed)
     }
 
-    /// Returns how many clients have connected.
+    /// Returns how many clients have connected so far, without those that were refused.
     pub fn total(&self) -> u64 {
         self.total.load(Relaxed)
     }

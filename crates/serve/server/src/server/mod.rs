@@ -4,9 +4,9 @@
 //!  main thread ── accept ──▶ Server ── inbox ──▶ Worker ─┬─ Client: Socket + Session
 //!    (listeners, signals)                    a thread each   └─ Disk: one queue of nowait
 //! ```
-//! Each worker thread has one queue of nowait and serves its own clients. Threads share no clients
-//! and no queues. They share the images, with their files, counters and locks, and the threads for
-//! blocking tasks.
+//! Each worker thread has one queue of nowait and serves its own clients. Worker threads share no
+//! clients and no queues. Worker threads share the images, with their files, counters and locks,
+//! and the threads for blocking tasks.
 
 mod client;
 mod event_loop;
@@ -59,10 +59,12 @@ pub(crate) use shared::Shared;
 pub struct Config {
     /// The number of serving threads.
     pub threads: usize,
-    /// The most clients at once.
+    /// The most NBD clients at a time. Connected VMMs count toward this number, but the server does
+    /// not refuse a VMM for it.
     pub clients_max: usize,
-    /// The bytes for the transfers of all clients together. Each client may have 4 KiB beyond;
-    /// writes to FUSE files have a pool of the same size.
+    /// The bytes for the transfers of all clients together, divided between the serving threads. A
+    /// client that holds no memory may take 4 KiB beyond this bound. Writes to FUSE files have a
+    /// separate pool of the same size.
     pub memory_bytes: usize,
     /// The limits of one client.
     pub limits: Limits,
@@ -70,7 +72,8 @@ pub struct Config {
     pub handshake_ms: u64,
     /// How long a client may make no progress in a message or reply, in milliseconds.
     pub stall_ms: u64,
-    /// The TLS settings, for clients that ask for it, or must use it.
+    /// The TLS settings for clients that ask for TLS or must use it; `None`: the server has no
+    /// certificate.
     pub tls: Option<Tls>,
     /// The access rules.
     pub access: Access,
@@ -91,12 +94,12 @@ impl Default for Config {
     }
 }
 
-/// A handle to a server's state for any thread. Cheap to clone.
+/// A handle to a server's state, for any thread. Clones are cheap.
 #[derive(Clone, Debug)]
 pub struct View(Arc<Shared>);
 
 impl View {
-    /// Returns the name of the backend.
+    /// Returns the name of the backend that nowait uses.
     pub fn backend(&self) -> &'static str {
         choice::name(self.0.nowait.backend())
     }
@@ -115,12 +118,12 @@ impl View {
         &self.0.access
     }
 
-    /// Returns the counters of nowait's own page cache; `None`: it is not in use.
+    /// Returns the counters of nowait's own page cache; `None`: the cache is not in use.
     pub fn cache(&self) -> Option<CacheCounts> {
         self.0.nowait.cache_counts()
     }
 
-    /// Returns the paths of the files and devices that show `image`.
+    /// Returns the paths of the FUSE files and ublk devices that show `image`.
     pub fn files_of(&self, image: &Arc<Image>) -> Vec<PathBuf> {
         let files = self.0.files.lock();
         let its = files.iter().filter(|(shown, _)| Arc::ptr_eq(shown, image));
@@ -132,8 +135,9 @@ impl View {
         &self.0.clients
     }
 
-    /// Makes all writes to the images durable, in parallel, so that no image waits for the disk of
-    /// another. Blocks.
+    /// Makes the writes to all writable images durable. Syncs each image on a thread of its own, so
+    /// that no image waits for the disk of another; if such a thread cannot be started, the
+    /// caller's thread syncs that image. Blocks until all syncs have ended.
     ///
     /// # Errors
     /// At least one image could not be made durable.
@@ -158,30 +162,32 @@ impl View {
 
 type ThreadHandle = thread::JoinHandle<Result<(), ServeError>>;
 
-/// Images being served. The threads of the server run until [`Server::stop`].
+/// Images being served. The serving threads run until [`Server::stop`] or `drain`, or until they
+/// fail.
 #[derive(Debug)]
 pub struct Server {
     shared: Arc<Shared>,
     threads: Vec<(Arc<Inbox<Order>>, ThreadHandle)>,
     next: usize,
     clients_max: usize,
-    /// The memory for writes to files.
+    /// The memory for the data of writes to FUSE files.
     buffers: Arc<Buffers>,
 }
 
-/// How long requests in flight may take when the server ends.
+/// How long the server waits for requests in flight when it ends.
 pub(crate) const DRAIN_NS: u64 = 30_000_000_000;
-/// Threads for blocking tasks; each image but the first adds one.
+/// The most threads for blocking tasks; each image but the first adds one.
 const TASKS_MAX: usize = 8;
 
-/// The pause after accept(2) has failed for lack of descriptors or memory.
+/// The pause after accepting a client has failed, for example for lack of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
 impl Server {
-    /// Starts serving `images`; the empty name selects the first.
+    /// Starts serving `images`. A client that asks for the empty export name gets the first image.
     ///
     /// # Errors
-    /// No descriptors, memory or threads left.
+    /// No descriptors or threads left. If a started thread cannot make its queue, [`Server::stop`]
+    /// returns that error.
     pub fn start(
         nowait: &Nowait,
         images: Vec<Arc<Image>>,
@@ -229,22 +235,23 @@ impl Server {
         View(self.shared.clone())
     }
 
-    /// Accepts all clients that wait at `listener`. If there are no descriptors for them, waits a
-    /// moment, because the event loop would call again at once.
+    /// Accepts the clients that wait at `listener`. If accepting fails, for example for lack of
+    /// descriptors, sleeps 100 ms, because the caller's event loop would call again at once.
     pub fn accept(&mut self, listener: &Listener, security: Security) {
         loop {
             match listener.accept() {
                 Ok(socket) => self.serve(socket, security),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // The client has gone again.
+                // The client has disconnected before it was accepted.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => return,
-                // Descriptors become free when clients go.
+                // Descriptors become free when clients disconnect.
                 Err(_) => return thread::sleep(PAUSE),
             }
         }
     }
 
-    /// Serves a client, or closes its socket if there are too many.
+    /// Passes a client to the next serving thread, or closes its socket if the server has as many
+    /// clients as [`Config::clients_max`] allows.
     pub fn serve(&mut self, socket: Socket, security: Security) {
         if !self.shared.clients.enter(self.clients_max) {
             return;
@@ -253,12 +260,14 @@ impl Server {
         self.threads[self.next].0.put(Order::Serve(socket, security));
     }
 
-    /// Uses `tls` for clients that start TLS from now on; present ones keep theirs.
+    /// Uses `tls` for clients that start TLS from now on. Connections that use TLS already keep
+    /// their settings.
     pub fn set_tls(&self, tls: Tls) {
         *self.shared.tls.write() = Some(tls);
     }
 
-    /// Returns a FUSE front for `file`, which passes the requests to the serving threads.
+    /// Returns a FUSE front for `file`. The front passes reads, writes and other requests for the
+    /// image to the serving threads.
     pub fn front(&self, file: ImageFile<AnySource>) -> Front {
         let inboxes: Vec<_> = self.threads.iter().map(|(inbox, _)| inbox.clone()).collect();
         let ask = move |file, request| {
@@ -277,11 +286,11 @@ impl Server {
         self.shared.files.lock().push((image.clone(), path.to_owned()));
     }
 
-    /// Serves the queues of a block device: each queue on a thread of its own, if there are enough
-    /// threads.
+    /// Gives the queues of a block device to the serving threads: each queue to a different thread,
+    /// if there are enough threads. Waits until all queues are served, or one has failed.
     ///
     /// # Errors
-    /// A queue takes no requests.
+    /// A serving thread cannot open its queue, or has ended.
     pub(crate) fn attach(&self, drive: &ublk::Drive) -> Result<(), ServeError> {
         self.shared.files.lock().push((drive.image().clone(), drive.path().to_owned()));
         let (setups, answers): (Vec<_>, Vec<_>) = drive.setups().into_iter().unzip();
@@ -303,21 +312,22 @@ impl Server {
         self.shared.files.lock().retain(|(_, shown)| shown != path);
     }
 
-    /// Completes the requests in flight, closes all connections, and makes all writes durable.
+    /// Waits up to 30 seconds for the requests in flight, closes all connections, and makes the
+    /// writes to all images durable.
     ///
     /// # Errors
-    /// A thread has failed; an image could not be made durable.
+    /// A serving thread has failed, or an image could not be made durable.
     pub fn stop(self) -> Result<(), ServeError> {
         let view = self.view();
         let drained = self.drain(now_ns() + DRAIN_NS);
         drained.and(view.sync())
     }
 
-    /// Completes the requests in flight, up to a time by the clock of [`now_ns`], and closes all
-    /// connections.
+    /// Waits for the requests in flight, until `ends_ns` by the clock of [`now_ns`] at the latest.
+    /// Closes all connections, and waits for the end of the serving threads.
     ///
     /// # Errors
-    /// A thread has failed.
+    /// A serving thread has failed.
     pub(crate) fn drain(self, ends_ns: u64) -> Result<(), ServeError> {
         self.shared.ends();
         for (inbox, _) in &self.threads {
@@ -334,8 +344,8 @@ impl Server {
     }
 }
 
-/// Returns the number of the calling thread of the FUSE library. Each thread of the library passes
-/// all its requests to one serving thread.
+/// Returns a number that identifies the calling thread of the FUSE library. A thread of the library
+/// passes all its requests for one file to the same serving thread.
 fn library_thread() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

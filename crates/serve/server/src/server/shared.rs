@@ -1,4 +1,4 @@
-//! The state that all threads of a server share.
+//! The state that the threads of a server share.
 
 use super::{inbox::Clients, tls::Tls};
 use crate::{access::Access, caught::caught, nbd::Limits};
@@ -9,7 +9,8 @@ use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::time::now_ns;
 use std::{path::PathBuf, sync::Arc};
 
-/// The state that all serving threads share.
+/// The state that all serving threads share. The threads for VMMs and status requests use this
+/// state, too.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) nowait: Nowait,
@@ -18,7 +19,7 @@ pub(crate) struct Shared {
     pub(crate) clients: Clients,
     pub(crate) files: Mutex<Vec<(Arc<Image>, PathBuf)>>,
     pub(crate) limits: Limits,
-    /// The TLS settings for new clients.
+    /// The TLS settings for clients that start TLS from now on.
     pub(crate) tls: RwLock<Option<Tls>>,
     pub(crate) access: Arc<Access>,
     /// The bytes for the transfers of one thread.
@@ -27,7 +28,7 @@ pub(crate) struct Shared {
     pub(crate) stall_ns: u64,
 }
 
-/// How long blocking tasks may continue when the server ends.
+/// How long blocking tasks other than writes may continue when the server ends.
 const TASKS_NS: u64 = 5_000_000_000;
 
 impl Shared {

@@ -65,15 +65,16 @@ impl fmt::Display for Address {
 #[derive(Debug)]
 pub struct Listener {
     socket: Socket,
-    /// The name of a Unix socket that this server has made.
+    /// The name of the Unix socket, if this server has made it.
     name: Option<OwnName>,
 }
 
 impl Listener {
-    /// Begins to listen. Replaces a Unix socket without a listener.
+    /// Begins to listen. Replaces an existing Unix socket on which no process listens.
     ///
     /// # Errors
-    /// The errors of bind(2): the address is in use, not permitted, or not possible.
+    /// The errors of bind(2), for example because the address is in use or not permitted. A host
+    /// name that is not found, or a path that is too long for a Unix socket.
     pub fn bind(address: &Address) -> io::Result<Listener> {
         let (socket, name) = match address {
             Address::Unix(path) => {
@@ -86,8 +87,8 @@ impl Listener {
         Ok(Listener { socket, name })
     }
 
-    /// Makes a listener of a passed socket; `None`: it is not a TCP or Unix stream socket that
-    /// listens.
+    /// Makes a listener of a socket that systemd has passed. Returns `None` if the socket is not a
+    /// listening TCP socket or Unix stream socket.
     pub(crate) fn passed(socket: Socket) -> Option<Listener> {
         // A descriptor without a type is not a socket.
         let is_stream = socket.r#type().is_ok_and(|kind| kind == Type::STREAM);
@@ -98,8 +99,9 @@ impl Listener {
         is_served.then_some(Listener { socket, name: None })
     }
 
-    /// Removes the name of a Unix socket that this server has made, unless it belongs to another
-    /// socket by now. No new client can connect.
+    /// Removes the name of a Unix socket that this server has made, unless the name belongs to
+    /// another socket by now. Then no new client can connect. Has no effect on TCP sockets and on
+    /// sockets that systemd has passed.
     pub fn unlink(&self) {
         self.name.iter().for_each(OwnName::remove);
     }
@@ -108,24 +110,25 @@ impl Listener {
         self.socket.local_addr().ok()?.as_socket()
     }
 
-    /// Returns `true` for TCP.
+    /// Returns `true` if the listener has a TCP address.
     pub fn is_tcp(&self) -> bool {
         self.tcp_address().is_some()
     }
 
-    /// Returns `true` if the address alone lets clients on other machines connect.
+    /// Returns `true` if the listener has a TCP address that is not a loopback address.
     pub fn is_open_to_other_machines(&self) -> bool {
         self.tcp_address().is_some_and(|address| !address.ip().is_loopback())
     }
 
-    /// Accepts a client; never waits.
+    /// Accepts a client that waits. Does not block.
     ///
     /// # Errors
-    /// `WouldBlock`: no client waits. The errors of accept(2).
+    /// `WouldBlock`: no client waits. The errors of accept(2) and setsockopt(2).
     pub fn accept(&self) -> io::Result<Socket> {
         let (socket, address) = self.socket.accept()?;
         if !address.is_unix() {
-            // The server sends replies in batches, so the kernel must not delay them.
+            // The server sends replies in batches itself, so the kernel must not delay replies to
+            // collect more.
             socket.set_tcp_nodelay(true)?;
             socket.set_tcp_keepalive(&keepalive())?;
         }
@@ -157,15 +160,16 @@ impl Drop for Listener {
     }
 }
 
-/// Returns the keepalive settings: a client whose machine or network has failed is noticed after
-/// two minutes. A client that is stopped stays, because its kernel answers.
+/// Returns the keepalive settings: the kernel ends an idle connection after two minutes in which
+/// the client's machine has answered nothing. A client process that is stopped stays connected,
+/// because the kernel of its machine answers.
 fn keepalive() -> TcpKeepalive {
     const IDLE: Duration = Duration::from_mins(1);
     const BETWEEN: Duration = Duration::from_secs(10);
     TcpKeepalive::new().with_time(IDLE).with_interval(BETWEEN).with_retries(6)
 }
 
-/// Returns the properties of a client.
+/// Returns the properties of a client, without a certificate.
 pub(crate) fn peer_of(client: &Socket) -> Peer {
     let address = client.peer_addr().ok();
     let tcp = address.as_ref().and_then(SockAddr::as_socket);

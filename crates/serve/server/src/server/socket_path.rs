@@ -1,5 +1,5 @@
-//! The path of a Unix socket. One server at a time takes it, in place of a socket without a
-//! listener.
+//! Listens at the path of a Unix socket, in place of an old socket on which no process listens. A
+//! lock on the folder lets one server at a time do so.
 
 use crate::identity::OwnName;
 use nowait_sys::{Errno, socket};
@@ -12,14 +12,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest path of a Unix socket, in bytes: `sun_path` without its last zero, unix(7).
+/// The longest path of a Unix socket, in bytes: `sun_path` without its last zero byte, unix(7).
 pub(super) const PATH_BYTES_MAX: usize = 107;
-/// How long to wait for another server that locks the folder to take a path. Servers need much
-/// less: a lock that stays longer belongs to another program.
+/// How long to wait for the lock on the folder. Servers hold the lock for much less time, so a lock
+/// that stays longer belongs to another program.
 const PATIENCE: Duration = Duration::from_secs(2);
 const BETWEEN: Duration = Duration::from_millis(1);
 
-/// Listens at `path`. Replaces a socket without a listener.
+/// Listens at `path`. Replaces an existing socket on which no process listens.
 ///
 /// # Errors
 /// `InvalidInput`: the path is too long. `AddrInUse`: another server listens there, or the file is
@@ -29,8 +29,8 @@ pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, OwnName)> {
         let why = format!("the path of a socket must have at most {PATH_BYTES_MAX} bytes");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
-    // If two servers found the same old socket, the second one would remove the first one's new
-    // socket, which looks old until the first one listens.
+    // Without the lock, two servers could find the same old socket. The second server could then
+    // remove the new socket of the first, which looks old between bind(2) and listen(2).
     let _lock = lock(folder_of(path), PATIENCE);
     if is_left(path) {
         fs::remove_file(path)?;
@@ -43,7 +43,8 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Locks the folder against other servers; `None`: the folder cannot be locked, or stays locked.
+/// Locks the folder against other servers; `None`: the folder cannot be locked, or stays locked for
+/// longer than `patience`.
 fn lock(folder: &Path, patience: Duration) -> Option<File> {
     // Opening a pipe or a device might wait or have an effect.
     if !folder.is_dir() {
@@ -59,10 +60,10 @@ fn lock(folder: &Path, patience: Duration) -> Option<File> {
     }
 }
 
-/// Returns `true` if `path` is a socket without a listener.
+/// Returns `true` if `path` is a socket on which no process listens.
 fn is_left(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket());
-    // The check must not wait for a listener whose queue is full.
+    // A blocking connect would wait for a listener whose queue is full.
     let refused = |error: Errno| {
         io::Error::from_raw_os_error(error.raw()).kind() == io::ErrorKind::ConnectionRefused
     };
@@ -89,8 +90,8 @@ mod tests {
         };
         for round in 0..ROUNDS {
             drop(UnixListener::bind(&path).unwrap());
-            // A thread that another test starts begins with a copy of all descriptors, so it may
-            // have the socket open for a moment.
+            // A thread of an engine that another test starts begins with a copy of all descriptors,
+            // so that thread may have the socket open for a moment.
             while !is_left(&path) {
                 thread::yield_now();
             }

@@ -1,4 +1,4 @@
-//! TLS, by rustls: the server's certificate, and the clients' if they need one.
+//! TLS, by rustls: the server's certificate, and the check of the clients' certificates.
 
 use super::validity;
 use crate::ServeError;
@@ -25,10 +25,10 @@ use std::{
 pub struct TlsFiles {
     /// The server's certificate, and the certificates between it and the root.
     pub certificate: PathBuf,
-    /// The key of the certificate.
+    /// The private key of the server's certificate.
     pub key: PathBuf,
-    /// The certificate authority of clients: clients without a certificate from it are refused.
-    /// `None`: clients need no certificate.
+    /// The certificate authorities for clients: the server refuses a client whose certificate none
+    /// of these authorities has signed. `None`: clients need no certificate.
     pub client_authority: Option<PathBuf>,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Debug for Tls {
 }
 
 impl Tls {
-    /// Reads the files. Reports a certificate that is not valid now.
+    /// Reads the files. Reports on standard error if a certificate of the server is not valid now.
     ///
     /// # Errors
     /// A file cannot be read, or is not valid; the key does not fit the certificate.
@@ -107,7 +107,7 @@ const BUFFER_BYTES: usize = 256 << 10;
 /// The TLS state of one client.
 pub(crate) struct Stream {
     connection: ServerConnection,
-    /// The client has sent its closing notice.
+    /// The client sends nothing more: it has sent its closing notice, or closed the connection.
     ended: bool,
 }
 
@@ -118,11 +118,11 @@ impl fmt::Debug for Stream {
 }
 
 impl Stream {
-    /// Reads data from the client; `Ok(0)`: the client has gone.
+    /// Reads data from the client; `Ok(0)`: the client has ended the connection.
     ///
     /// # Errors
-    /// `WouldBlock`: nothing has arrived. `InvalidData`: the client does not speak TLS, or is not
-    /// admitted.
+    /// `WouldBlock`: no data has arrived. `InvalidData`: the client does not speak TLS, or has no
+    /// valid certificate although it needs one. The errors of the socket.
     pub(crate) fn read(&mut self, socket: &mut Socket, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.connection.reader().read(buffer) {
@@ -139,7 +139,7 @@ impl Stream {
         }
     }
 
-    /// Returns the client's certificate, once a valid one has arrived.
+    /// Returns the client's certificate; `None`: no valid certificate has arrived.
     pub(crate) fn certificate(&self) -> Option<CertificateDer<'static>> {
         let chain = self.connection.peer_certificates()?;
         chain.first().map(|certificate| certificate.clone().into_owned())
@@ -149,7 +149,8 @@ impl Stream {
     /// takes. Returns how many bytes were encrypted.
     ///
     /// # Errors
-    /// `WouldBlock`: the socket takes nothing at present.
+    /// If nothing was encrypted: `WouldBlock`, because the buffer had no room, or the error of the
+    /// socket.
     pub(crate) fn write(
         &mut self,
         socket: &mut Socket,
@@ -171,7 +172,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends the closing notice.
+    /// Sends the closing notice, if the socket takes it.
     pub(crate) fn close(&mut self, socket: &mut Socket) {
         self.connection.send_close_notify();
         let _ = self.flush(socket);

@@ -1,5 +1,5 @@
-//! The validity period of a certificate. Clients refuse a certificate outside of it, and the server
-//! would not notice by itself.
+//! The validity period of a certificate. Clients refuse a certificate outside its validity period,
+//! and rustls does not check the period of the server's own certificate.
 
 use core::{fmt, time::Duration};
 use rustls::{
@@ -14,9 +14,9 @@ use rustls::{
 pub(super) enum Invalid {
     /// The certificate expired this long ago.
     Expired(Duration),
-    /// The certificate becomes valid after this time.
+    /// The certificate becomes valid in this time from now.
     NotYet(Duration),
-    /// The certificate ends before it begins.
+    /// The certificate expires before it becomes valid.
     Never,
 }
 
@@ -31,15 +31,16 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// Returns the problem of the first certificate of `chain` that is not valid now.
+/// Returns the problem of the first certificate of `chain` that is not valid at `now`; `None`: each
+/// certificate that can be parsed is valid.
 pub(super) fn invalid(chain: &[CertificateDer<'_>], now: UnixTime) -> Option<Invalid> {
     chain.iter().find_map(|certificate| invalid_one(certificate, now))
 }
 
 fn invalid_one(certificate: &CertificateDer<'_>, now: UnixTime) -> Option<Invalid> {
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
-    // A verifier checks the time first. No authority is trusted, so that the verification always
-    // fails.
+    // The verifier checks the validity period first. The verification always fails, because no
+    // authority is trusted here; the error tells whether the period was the reason.
     let nothing = RootCertStore::empty();
     let verified = verify_server_cert_signed_by_trust_anchor(&parsed, &nothing, &[], now, &[]);
     let between = |from: UnixTime, to: UnixTime| {

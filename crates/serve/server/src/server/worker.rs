@@ -1,4 +1,5 @@
-//! A thread that serves clients: one loop over their sockets and the requests of their images.
+//! A serving thread: one loop over the sockets of NBD clients, requests to FUSE files, and queues
+//! of ublk devices.
 
 use super::{
     client::{Client, ExportChoice, Fate},
@@ -27,7 +28,6 @@ use nowait_sys::{
 use socket2::Socket;
 use std::{collections::VecDeque, sync::Arc};
 
-/// One serving thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
     shared: Arc<Shared>,
@@ -40,23 +40,23 @@ pub(crate) struct Worker {
     queues: ublk::Queues,
     /// Clients with events in this round.
     touched: Vec<u64>,
-    /// Clients with more to read: others have their turn first.
+    /// Clients to read in the next round, because other clients have their turn first.
     unread: Vec<u64>,
     scratch: Vec<u8>,
-    /// A client waits for memory.
+    /// The pool has refused memory to a client, so the next round lets all clients try again.
     lacks_memory: bool,
     stopping: Option<u64>,
-    /// The time at which the ending server gives up requests in flight.
+    /// The time at which this thread gives up requests in flight if the server ends.
     ends_ns: u64,
     swept_ns: u64,
 }
 
-/// The description of work for one client: a panic there concerns no other client.
+/// The description of work for one client: a panic there disconnects only that client.
 const SERVING: &str = "as it served a client";
 const SCRATCH_BYTES: usize = 64 << 10;
 /// The interval between checks for clients without progress.
 const SWEEP_NS: u64 = 500_000_000;
-/// How long a client may make no progress while the server ends.
+/// The most time that a client may make no progress while the server ends.
 const DRAIN_STALL_NS: u64 = 5_000_000_000;
 
 impl Worker {
@@ -80,7 +80,8 @@ impl Worker {
         })
     }
 
-    /// Serves until an order to stop.
+    /// Serves until an order to stop has come and nothing is left to serve, or the time in that
+    /// order has passed.
     pub(crate) fn run(mut self) -> Result<(), ServeError> {
         let shared = self.shared.clone();
         while !self.is_over() {
@@ -98,7 +99,7 @@ impl Worker {
         self.read_ready(now_ns);
         #[cfg(test)]
         self.inject(At::Round, || !self.clients.is_empty() || !self.files.is_empty());
-        // The device works while this thread handles the ends of other requests.
+        // The device works on new requests while this thread handles the ends of earlier ones.
         self.event_loop.disk.start();
         self.collect(now_ns);
         self.settle(now_ns);
@@ -107,8 +108,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Ends everything in flight after a panic, whose damage is unknown: disconnects the clients,
-    /// and answers the kernel's requests with `EIO`.
+    /// Ends everything in flight after a panic, because the panic's damage is unknown: disconnects
+    /// all clients of this thread, and answers the kernel's FUSE and ublk requests with `EIO`.
     fn begin_anew(&mut self) -> Result<(), ServeError> {
         for key in self.keys() {
             self.close(key);
@@ -122,13 +123,14 @@ impl Worker {
 
     fn is_over(&self) -> bool {
         let idle = self.clients.is_empty() && self.files.is_empty() && self.queues.is_empty();
-        // A flush of a client that has left may be in flight. Without its result, flushes of other
-        // clients that overlap with it would fail.
+        // A flush of a client that has disconnected may be in flight. If this thread ended before
+        // that flush, overlapping flushes of other clients would fail.
         let idle = idle && self.event_loop.disk.is_idle();
         self.stopping.is_some() && (idle || now_ns() > self.ends_ns)
     }
 
-    /// Waits until an event.
+    /// Waits until an event, and while there are clients at most until the next sweep. Does not
+    /// wait if a client must be read first.
     fn sleep(&mut self) -> Result<(), ServeError> {
         let alone = self.clients.is_empty() && self.stopping.is_none();
         let deadline = match alone && !self.queues.has_unsent() {
@@ -139,7 +141,7 @@ impl Worker {
         self.event_loop.sleep(deadline)
     }
 
-    /// Reads from the sockets that have data.
+    /// Takes requests of ublk queues, reads from sockets that have data, and carries out orders.
     fn read_ready(&mut self, now_ns: u64) {
         self.queues.read(&mut self.event_loop.disk, now_ns);
         for key in core::mem::take(&mut self.unread) {
@@ -182,7 +184,8 @@ impl Worker {
                     shared.clients.leave();
                 }
             }
-            // The server ends: the worker drops the request, which answers it with an error.
+            // The server ends, so the worker drops the request. The drop answers the request with
+            // `EIO`.
             Order::Ask(..) if self.stopping.is_some() => {}
             Order::Ask(file, asked) => {
                 #[cfg(test)]
@@ -208,7 +211,7 @@ impl Worker {
         if self.stopping.is_some() {
             return self.shared.clients.leave();
         }
-        // A session is made with its key, which `insert_with` chooses.
+        // The session needs its key, which `insert_with` chooses.
         let Shared { exports, limits, access, .. } = &*self.shared;
         let peer = if access.is_open() { Peer::default() } else { peer_of(&socket) };
         let admitted = access.of(exports, &peer);
@@ -225,7 +228,7 @@ impl Worker {
         }
     }
 
-    /// Passes the ends of requests to their clients.
+    /// Passes the ends of requests to their clients, FUSE files and ublk queues.
     fn collect(&mut self, now_ns: u64) {
         while let Some(ended) = self.event_loop.disk.pop() {
             let key = ended.tag.owner;
@@ -263,7 +266,8 @@ impl Worker {
         }
     }
 
-    /// Lets the clients with events continue, and sends their output.
+    /// Lets the clients with events continue, and sends their output. Begins FUSE requests that
+    /// have waited for memory, and hands results of ublk requests to the kernel.
     fn settle(&mut self, now_ns: u64) {
         if core::mem::take(&mut self.lacks_memory) {
             self.touched = self.keys();
@@ -299,7 +303,7 @@ impl Worker {
         }
     }
 
-    /// Disconnects clients that make no progress.
+    /// Disconnects clients that must act and have made no progress for too long.
     fn sweep(&mut self, now_ns: u64) {
         if now_ns < self.swept_ns + SWEEP_NS {
             return;
@@ -345,7 +349,7 @@ fn settle(
 ) -> Fate {
     let EventLoop { disk, epoll, .. } = event_loop;
     let mut fate = client.settle(disk, epoll, tls, now_ns);
-    // The sent bytes have freed memory for unhandled input.
+    // The sent bytes may have freed memory for unhandled input.
     while fate == Fate::Stays && client.session.retry(disk, now_ns) {
         fate = client.settle(disk, epoll, tls, now_ns);
     }

@@ -1,4 +1,4 @@
-//! The status endpoint on a socket: one thread, and several clients at a time.
+//! The status endpoint on a socket: one thread that serves several clients at a time.
 
 use super::http;
 #[cfg(test)]
@@ -17,17 +17,18 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// The most clients at a time. One more client replaces the oldest.
+/// The most clients at a time. At one more, the server disconnects the oldest client.
 const CLIENTS_MAX: usize = 64;
-/// The pause after accept(2) has failed for lack of descriptors or memory.
+/// The pause after accepting a client has failed, for example for lack of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A thread that answers status requests. The thread ends with the process.
+/// A thread that answers status requests. Dropping this value does not end the thread, which ends
+/// with the process.
 #[derive(Debug)]
 pub struct Endpoint;
 
 impl Endpoint {
-    /// Begins to answer on `listener` with the result of `status`.
+    /// Starts a thread that answers the clients of `listener` with results of `status`.
     ///
     /// # Errors
     /// The thread cannot be started; no descriptors are left.
@@ -40,7 +41,7 @@ impl Endpoint {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(failed)?;
         let entered = runtime.enter();
-        // SAFETY: a listener has one descriptor, which stays open as long as it.
+        // SAFETY: a listener has one descriptor, which stays open as long as the listener lives.
         let listener = unsafe { AsyncFd::register_with_interest(listener, Interest::READABLE) };
         let listener = listener.map_err(|error| failed(error.into()))?;
         drop(entered);
@@ -52,7 +53,7 @@ impl Endpoint {
     }
 }
 
-/// Accepts clients, for ever.
+/// Accepts clients, and answers each in a task of its own. Never returns.
 async fn accept<S>(listener: &AsyncFd<Arc<Listener>>, answers: &Arc<Answers<S>>)
 where
     S: Fn() -> Status + Send + Sync + 'static,
@@ -69,16 +70,15 @@ where
                 let answer = timeout(PATIENCE, async move { answers.answer(socket).await });
                 clients.push_back(tokio::spawn(answer));
             }
-            // The client has gone again.
+            // The client has disconnected before it was accepted.
             Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // Descriptors become free when clients go.
+            // Descriptors become free when clients disconnect.
             Err(_) => sleep(PAUSE).await,
         }
     }
 }
 
-/// A client's socket.
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl Stream for UnixStream {}
@@ -97,10 +97,11 @@ struct Answers<S> {
 }
 
 impl<S: Fn() -> Status> Answers<S> {
-    /// Reads the request of a client, and answers it.
+    /// Reads the request of a client, and answers it. After a panic closes the connection without
+    /// an answer.
     ///
     /// # Errors
-    /// The client has gone.
+    /// The errors of the client's socket.
     async fn answer(&self, socket: Socket) -> io::Result<()> {
         let (mut stream, mut question) = (stream(socket)?, Vec::new());
         while !http::is_whole(&question) && stream.read_buf(&mut question).await? > 0 {}
@@ -131,7 +132,7 @@ mod tests {
     };
     use tempfile::TempDir;
 
-    /// A server of one image, with a socket for its status.
+    /// A server of one image, with a status socket.
     struct Rig {
         _folder: TempDir,
         path: PathBuf,

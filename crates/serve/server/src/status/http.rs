@@ -6,7 +6,7 @@ use nowait_status::Status;
 /// The longest request, in bytes.
 const QUESTION_BYTES_MAX: usize = 8192;
 
-/// Returns `true` if a request is complete, or too long.
+/// Returns `true` if a request is complete, or is too long to be valid.
 pub(super) fn is_whole(question: &[u8]) -> bool {
     question.windows(4).any(|end| end == b"\r\n\r\n") || question.len() > QUESTION_BYTES_MAX
 }

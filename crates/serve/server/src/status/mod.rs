@@ -4,7 +4,7 @@
 //!  Server ── snapshot ──▶ Status ─┬─ JSON          GET /status
 //!                                 └─ prometheus    GET /metrics
 //!  endpoint   answers on a socket        own_socket   the socket that `nowait top` finds
-//!  http       what a client asks, and the answer
+//!  http       parses a request, and makes the answer
 //!  backing    stores and NBD servers behind images: a part of Status
 //! ```
 

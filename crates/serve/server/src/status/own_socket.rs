@@ -1,4 +1,4 @@
-//! The socket of this server that `nowait top` finds.
+//! The status socket of this process, which `nowait top` finds by its folder.
 
 use crate::server::{Address, Listener};
 use nowait_status::place::own_folder;
@@ -6,8 +6,8 @@ use nowait_terminal::say;
 use std::{io, path::PathBuf, process};
 
 /// Listens on the socket that `nowait top` finds; `None`: `nowait top` will not see this server.
-/// Reports the reason, unless the folder for the socket is missing or this user may not write
-/// there.
+/// Reports the reason on standard error, unless the folder for the socket is missing or not
+/// writable for this user.
 pub(crate) fn listen() -> Option<Listener> {
     listen_at(own_socket()).map_err(|reason| reason.iter().for_each(say)).ok()
 }
@@ -27,7 +27,7 @@ fn listen_at(path: io::Result<PathBuf>) -> Result<Listener, Option<String>> {
     })
 }
 
-/// Returns the path of this process's socket, in a folder that belongs to this user alone.
+/// Returns the path of this process's socket, in a folder that belongs to this user.
 ///
 /// # Errors
 /// The errors of [`own_folder`].

@@ -70,7 +70,7 @@ pub fn metrics(status: &Status) -> String {
     text
 }
 
-/// A counter's name, its type, its description, and its value.
+/// A metric: its name, its type, its description, and the function that returns its value.
 type Row<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
 
 fn stores(text: &mut String, status: &Status) {
@@ -111,7 +111,7 @@ fn connections(text: &mut String, status: &Status) {
     each_export(text, status, &rows, |export| export.connection.as_ref());
 }
 
-/// Writes the rows for each export for which `of` returns counters.
+/// Writes the rows for the exports for which `of` returns counters.
 fn each_export<T>(
     text: &mut String,
     status: &Status,
@@ -142,8 +142,8 @@ fn latencies(text: &mut String, status: &Status) {
             let _ = writeln!(text, "nowait_serve_{NAME}_bucket{{{label},le=\"{le}\"}} {count}");
         }
         let count = below(u64::MAX);
-        // The values inside a bucket are unknown, so its upper end counts: an eighth too large at
-        // most.
+        // The values inside a bucket are unknown, so each counts as the upper end of its bucket.
+        // The sum is too large by an eighth at most.
         let sum_ns: u64 = kind.latency_ns.iter().map(|(upper, count)| upper * count).sum();
         let _ = writeln!(text, "nowait_serve_{NAME}_bucket{{{label},le=\"+Inf\"}} {count}");
         let _ = writeln!(text, "nowait_serve_{NAME}_sum{{{label}}} {}", sum_ns as f64 / 1e9);

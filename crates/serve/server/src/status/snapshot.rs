@@ -1,4 +1,4 @@
-//! A copy of all counters of a server.
+//! Copies the counters of a server.
 
 use super::backing;
 use crate::server::View;
@@ -6,7 +6,7 @@ use nowait_device::{Image, Kind};
 use nowait_status::{CacheStatus, ClientsStatus, ExportStatus, KindStatus, Status};
 use std::{process, sync::Arc, time::Instant};
 
-/// Copies the counters of `server`.
+/// Copies the counters of `server`, which was started at `started`.
 pub fn snapshot(server: &View, started: Instant) -> Status {
     let clients = server.clients();
     Status {

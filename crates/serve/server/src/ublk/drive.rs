@@ -1,4 +1,4 @@
-//! Makes and removes the device, and removes devices of killed servers.
+//! Makes, takes over and removes ublk devices.
 
 use super::Setup;
 use crate::ServeError;
@@ -30,27 +30,28 @@ use std::{
 /// The limits of each device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The number of queues, one for each serving thread.
+    /// The number of queues; the server asks for one for each serving thread.
     pub queues: u16,
-    /// The bytes for the data of all requests of a device.
+    /// The bytes for the data of all requests of a device. A device with many queues may use more,
+    /// because each queue takes at least 8 requests.
     pub memory_bytes: usize,
 }
 
-/// A block device of an image. Dropping it removes the device, unless the device still waits for a
-/// server.
+/// A block device of an image. Dropping this value removes the device, unless the device still
+/// waits for a server.
 #[derive(Debug)]
 pub struct Drive {
     control: Control,
     image: Arc<Image>,
     info: DeviceInfo,
-    /// The open character device of the queues, until all queues have it.
+    /// The open character device of the queues; `None` after [`Drive::start`].
     device: Option<Arc<OwnedFd>>,
     path: PathBuf,
     /// The size in sectors of 512 bytes.
     sectors: u64,
     lost: Arc<EventFd>,
     up: bool,
-    /// The device waits for a server, because the previous one was killed.
+    /// The device waits for a server, because its previous server was killed.
     recovers: bool,
 }
 
@@ -59,32 +60,35 @@ pub struct Drive {
 pub enum RemoveOutcome {
     /// The device was not in use.
     Clean,
-    /// The device was mounted, or otherwise claimed; its requests fail from now on.
+    /// The device was mounted, or a program had claimed it otherwise. Requests to the device fail
+    /// from now on.
     InUse,
 }
 
 const SECTOR_BYTES: u64 = 512;
 /// The most bytes of a request.
 const BUFFER_BYTES: u32 = 512 << 10;
-/// The requests of a queue: as many as the memory allows, within these limits.
+/// The number of requests of a queue: as many as the memory allows, within these limits.
 const DEPTHS: core::ops::RangeInclusive<usize> = 8..=128;
 /// The longest discard or zeroing: 2 GiB.
 const RANGE_SECTORS_MAX: u32 = 1 << 22;
 /// The largest sector of a block device, in bytes.
 const SECTOR_BYTES_MAX: u32 = 4096;
-/// How long the kernel may take for steps that depend on other programs.
+/// How long the server waits for steps of the kernel that depend on other programs.
 const PATIENCE_NS: u64 = 30_000_000_000;
-/// How long a killed server may take to end.
+/// How long the server waits for a killed server to end, and for the removal of a dead device.
 const LEAVING_NS: u64 = 10_000_000_000;
 const ANY: u32 = u32::MAX;
 
 impl Drive {
-    /// Makes a device of `image`, with the number `id` or any. A device with a requested number
-    /// stays when the server is killed: its requests wait for the next server.
+    /// Makes a device of `image`, with the number `id`, or with a free number for `None`. A device
+    /// with a requested number stays when the server is killed, and its requests wait for the next
+    /// server. If a killed server of the same image has left the device `id`, takes that device
+    /// over.
     ///
     /// # Errors
-    /// This machine or user has no ublk; the number is taken; the sectors are larger than 4096
-    /// bytes.
+    /// The kernel has no ublk, or this user may not use it; the number is taken; the sectors are
+    /// larger than 4096 bytes; a device cannot be taken over.
     pub fn new(id: Option<u32>, image: &Arc<Image>, limits: Limits) -> Result<Drive, ServeError> {
         let lost = Arc::new(EventFd::new().map_err(ServeError::descriptors)?);
         let mut control = Control::open().map_err(unavailable)?;
@@ -106,7 +110,7 @@ impl Drive {
         };
         let path = PathBuf::from(format!("/dev/ublkb{}", info.id));
         let (image, device, sectors) = (image.clone(), None, parameters.basic.sectors);
-        // From here on, dropping `drive` removes the device, unless it waits for a server.
+        // From here on, dropping `drive` removes the device, unless the device waits for a server.
         let mut drive =
             Drive { control, image, info, device, path, sectors, lost, up: false, recovers };
         let opened = ublk::open_device(info.id);
@@ -128,12 +132,12 @@ impl Drive {
         self.device.iter().flat_map(|device| queues.clone().map(|q| setup(device, q))).collect()
     }
 
-    /// Makes the disk appear, once all queues are served.
+    /// Lets the kernel show the disk. The caller calls this after all queues are served.
     ///
     /// # Errors
     /// The kernel could not make the disk.
     pub fn start(&mut self) -> Result<(), ServeError> {
-        // The queues have the device now, and close it.
+        // The queues hold references to the device now, and the last queue closes the device.
         self.device = None;
         let (id, process) = (self.info.id, thread::process_id() as u32);
         let deadline = Deadline::after_ns(PATIENCE_NS);
@@ -165,27 +169,26 @@ impl Drive {
         &self.path
     }
 
-    /// Returns the descriptor that is readable when another program has stopped the device.
+    /// Returns the descriptor that becomes readable after this program or another has stopped the
+    /// device.
     pub fn raw(&self) -> i32 {
         self.lost.raw()
     }
 
-    /// Returns `true` until this program has removed the device, or knows that another one has
-    /// stopped it.
+    /// Returns `true` from [`Drive::start`] until this program has removed the device.
     pub fn is_up(&self) -> bool {
         self.up
     }
 
-    /// Removes the device, which another program has stopped.
+    /// Removes the device after another program has stopped it.
     pub fn forget(&mut self) {
         self.remove();
     }
 
-    /// Gives the device the size of its image, if the kernel can; returns `true` if the size has
-    /// changed.
+    /// Gives the device the present size of its image; returns `true` if the size has changed.
     ///
     /// # Errors
-    /// The device keeps its size.
+    /// The kernel cannot change the size, so the device keeps it.
     pub fn resized(&mut self) -> Result<bool, ServeError> {
         let sectors = self.sectors_of_image();
         if sectors == self.sectors {
@@ -212,8 +215,8 @@ impl Drive {
         self.image.size() / sector * (sector / SECTOR_BYTES)
     }
 
-    /// Writes the kernel's cache of the device back, and removes the device. The serving threads
-    /// must still run.
+    /// Writes back the kernel's cache of a started device, and removes the device. The serving
+    /// threads must still run. Reports errors on standard error.
     pub fn remove(&mut self) -> RemoveOutcome {
         self.device = None;
         let was_up = core::mem::take(&mut self.up);
@@ -227,7 +230,7 @@ impl Drive {
         let removed =
             stopped.and_then(|()| self.control.delete(id, Deadline::after_ns(PATIENCE_NS)));
         match removed {
-            // Another program was faster.
+            // Another program has removed the device first.
             Ok(()) | Err(Errno::NODEV) => {}
             Err(errno) => {
                 say(format_args!("cannot remove {}: {errno}", self.path.display()));
@@ -238,7 +241,9 @@ impl Drive {
         outcome
     }
 
-    /// Writes the kernel's cache back. Stopping a disk that outlives its server does not do that.
+    /// Writes the kernel's cache back, because the kernel does not do so when it stops a disk that
+    /// can outlive its server. Returns [`RemoveOutcome::InUse`] if the disk is mounted, or a
+    /// program has claimed it otherwise.
     fn write_back(&self) -> RemoveOutcome {
         if let Ok(disk) = ublk::open_disk(self.info.id, false)
             && let Err(errno) = ublk::write_back(disk.as_fd())
@@ -273,13 +278,12 @@ fn unavailable(errno: Errno) -> ServeError {
     })
 }
 
-/// Returns the sector size of the disk. An image in a page cache takes requests of any size, but a
-/// disk has sectors of at least 512 bytes.
+/// Returns the sector size of the disk. An image behind a page cache takes requests of any size,
+/// but a disk has sectors of at least 512 bytes.
 fn sector_of(properties: Properties) -> u32 {
     properties.sector_bytes.max(SECTOR_BYTES as u32)
 }
 
-/// Describes the disk to the kernel.
 fn describe(properties: Properties, size_bytes: u64) -> Result<Parameters, ServeError> {
     let sector = sector_of(properties);
     if sector > SECTOR_BYTES_MAX {
@@ -299,7 +303,7 @@ fn describe(properties: Properties, size_bytes: u64) -> Result<Parameters, Serve
         optimal_shift: preferred,
         minimal_shift: preferred,
         sectors_max: BUFFER_BYTES / SECTOR_BYTES as u32,
-        // The kernel does not check that these are whole sectors.
+        // The kernel does not check that this is a whole number of the disk's sectors.
         sectors: size_bytes / u64::from(sector) * (u64::from(sector) / SECTOR_BYTES),
         ..Basic::default()
     };
@@ -351,11 +355,12 @@ fn add(
     Ok(info)
 }
 
-/// The upper bits of the mark identify devices of nowait.
+/// The upper 16 bits of a device's mark identify devices of nowait.
 const OURS: u64 = 0x6e77 << 48;
 const OURS_MASK: u64 = 0xffff << 48;
 
-/// Returns the mark of an image, which identifies its devices: a device never changes its image.
+/// Returns the mark of devices of this image. A server takes over a device only if the device has
+/// the mark of its image.
 fn mark_of(image: &Image) -> Result<u64, ServeError> {
     let path = image.file().path();
     let mut bytes = image.place(0).to_ne_bytes().to_vec();
@@ -364,7 +369,7 @@ fn mark_of(image: &Image) -> Result<u64, ServeError> {
             let numbers = [about.dev(), about.ino(), about.rdev()].map(u64::to_ne_bytes);
             bytes.splice(0..0, numbers.concat());
         }
-        // Only the name identifies an image on a server or a store.
+        // An image on an NBD server or a store has no file, so its name identifies the image.
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             bytes.extend(path.as_os_str().as_encoded_bytes());
         }
@@ -377,15 +382,15 @@ fn mark_of(image: &Image) -> Result<u64, ServeError> {
     Ok(OURS | (hash & !OURS_MASK))
 }
 
-/// Returns `true` if a process exists and is not a zombie. Source: proc_pid_stat(5).
+/// Returns `true` if the process exists and is not a zombie. Source: proc_pid_stat(5).
 fn is_alive(process: i32) -> bool {
     let about = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The process's name in front may contain anything.
+    // The process's name stands before the state, and may contain any characters.
     let state = about.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
     state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
 }
 
-/// Removes unusable devices of killed servers.
+/// Removes dead devices, which killed servers have left and no server can take over.
 fn clear_away(control: &mut Control) {
     let Ok(folder) = fs::read_dir("/dev") else { return };
     let number = |entry: fs::DirEntry| {
@@ -395,13 +400,14 @@ fn clear_away(control: &mut Control) {
         let Ok(info) = control.info(id) else { continue };
         let ours = info.mark & OURS_MASK == OURS && info.state == state::DEAD;
         if ours && !is_alive(info.process) {
-            // The time limit bounds the delay by a program that has the device open.
+            // The removal waits for programs that have the device open, so it has a time limit.
             let _ = control.delete(id, Deadline::after_ns(LEAVING_NS));
         }
     }
 }
 
-/// Looks for a device with the number `id` that waits for a server; `None`: the number is free.
+/// Returns the device with the number `id` if a killed server of the image with this mark has left
+/// it; `None`: the number is free.
 fn left_behind(
     control: &mut Control,
     id: u32,
@@ -428,7 +434,7 @@ fn left_behind(
     Ok(Some(info))
 }
 
-/// Takes over a device whose server was killed.
+/// Takes over a device whose server was killed. Waits for the end of that server.
 fn take_over(
     control: &mut Control,
     info: DeviceInfo,
@@ -448,7 +454,7 @@ fn take_over(
     loop {
         match control.start_recovery(id) {
             Ok(()) => break,
-            // The previous server is ending, and nothing reports when it has ended.
+            // The previous server is ending, and the kernel does not report when it has ended.
             Err(Errno::BUSY) if !deadline.has_passed() => {
                 std::thread::sleep(std::time::Duration::from_millis(5));
             }
@@ -500,7 +506,7 @@ mod tests {
         assert!(is_alive(thread::process_id()) && !is_alive(-1) && !is_alive(0));
         let mut command = std::process::Command::new("true");
         let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
-        // The process ends soon after its output.
+        // The process ends soon after it has closed its output.
         std::io::copy(&mut child.stdout.take().unwrap(), &mut std::io::sink()).unwrap();
         let id = child.id() as i32;
         while is_alive(id) {

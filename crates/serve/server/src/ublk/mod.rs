@@ -3,12 +3,13 @@
 //! ```text
 //!  drive     the device appears and disappears; devices of killed servers
 //!  queue ──▶ session ──▶ nowait_device
-//!    ▲          │           a device has a queue for each serving thread, with a session
+//!    ▲          │           a device has one or more queues, each with a session
 //!    └─ results ┘
-//!  served    the queues of one thread
+//!  served    the queues of one serving thread
 //! ```
-//! The kernel copies the data of a request into and out of memory of the queue; the device below
-//! reads and writes that same memory. A request in flight occupies no thread.
+//! The kernel copies the data of a request into or out of memory of the queue. If the medium can
+//! borrow that memory, the device below reads or writes it directly, otherwise the session copies
+//! the data once more. The serving thread does not wait for requests in flight.
 
 mod drive;
 mod served;

@@ -13,16 +13,18 @@ use std::{
     sync::{Arc, mpsc::SyncSender},
 };
 
-/// A queue for a thread to serve. The kernel requires that this thread makes it.
+/// The description of a queue for a serving thread. The kernel requires that the thread that serves
+/// a queue also opens it.
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) image: Arc<Image>,
     pub(crate) device: Arc<OwnedFd>,
     pub(crate) info: DeviceInfo,
     pub(crate) queue: u16,
-    /// Signalled when the disk was stopped, so that no more requests come.
+    /// The serving thread signals this when the kernel sends no more requests, because the disk was
+    /// stopped.
     pub(crate) lost: Arc<EventFd>,
-    /// Receives the result: does the queue take requests?
+    /// Receives `Ok` when the queue is served, or the error of opening it.
     pub(crate) answer: SyncSender<Result<(), Errno>>,
 }
 
@@ -49,7 +51,8 @@ impl Kernel for Queue {
     }
 }
 
-/// The bits of a queue's token in the epoll set, which is also the owner of its requests.
+/// The highest three bits of a queue's token in the epoll set. The token is also the owner in the
+/// tags of the queue's requests.
 const MARK: u64 = 0b101 << 61;
 const MASK: u64 = 0b111 << 61;
 
@@ -57,12 +60,12 @@ pub(crate) fn is_queue(token: u64) -> bool {
     token & MASK == MARK
 }
 
-/// The queues in the order of their arrival; a queue that has gone leaves its place empty.
+/// The queues in the order of their arrival. A queue that has ended leaves its place empty.
 #[derive(Debug, Default)]
 pub(crate) struct Queues(Vec<Option<ActiveQueue>>);
 
 impl Queues {
-    /// Begins to serve a queue, and sends the result to the thread that asked for it.
+    /// Begins to serve a queue, and sends the result to the thread that gave the order.
     pub(crate) fn add(&mut self, setup: Setup, epoll: &Epoll) {
         let Setup { image, device, info, queue, lost, answer } = setup;
         let token = MARK | self.0.len() as u64;
@@ -72,12 +75,12 @@ impl Queues {
             self.0.push(Some(ActiveQueue { queue, session, lost }));
             Ok(())
         });
-        // The asking thread waits for this answer.
+        // The send fails only if no thread waits for the answer any more.
         let _ = answer.send(made);
     }
 
-    /// Takes the requests that have come. Looks at the ring itself, even if the epoll set reports
-    /// nothing, because the ring's work in the kernel interrupts the wait for events.
+    /// Takes the requests that have come. Looks at each ring itself, even if the epoll set reports
+    /// nothing, because the ring's work in the kernel may interrupt the wait for events.
     pub(crate) fn read(&mut self, disk: &mut Disk, now_ns: u64) {
         for served in self.0.iter_mut().flatten() {
             while let Some(next) = served.queue.next() {
@@ -98,12 +101,12 @@ impl Queues {
         }
     }
 
-    /// Hands the results to the kernel, takes the requests that it returns, and drops queues that
-    /// have ended.
+    /// Hands the results to the kernel, drops queues that have ended, and takes the requests that
+    /// have come meanwhile.
     pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
         for place in &mut self.0 {
             if let Some(served) = place {
-                // Results that the kernel has no memory for follow in the next round.
+                // If the kernel has no memory for some results, the next round submits these again.
                 let _ = served.queue.submit();
             }
             place.take_if(|served| !served.queue.is_open() && served.session.in_flight() == 0);
@@ -118,12 +121,11 @@ impl Queues {
         }
     }
 
-    /// Returns `true` if results wait for which the kernel had no memory.
+    /// Returns `true` if results wait that the kernel has not taken for lack of memory.
     pub(crate) fn has_unsent(&self) -> bool {
         self.0.iter().flatten().any(|served| served.queue.has_unsent())
     }
 
-    /// Returns `true` if no queue is served.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(Option::is_none)
     }

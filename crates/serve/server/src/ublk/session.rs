@@ -1,4 +1,5 @@
-//! Requests of one queue, and their results. Uses no device: requests come in, results go out.
+//! The requests of one ublk queue, and their results. Uses no device: requests come in, results go
+//! out.
 
 use nowait::Errno;
 use nowait_device::{
@@ -12,8 +13,8 @@ use std::{
 
 /// The kernel's side of a queue.
 pub trait Kernel {
-    /// Lends the memory for the data of a request: it holds the data of a write, and receives that
-    /// of a read. `None`: the memory is shorter than `len`.
+    /// Lends the memory for the data of a request. The memory holds the data of a write, or
+    /// receives the data of a read. `None`: the memory is shorter than `len`.
     fn lend(&self, tag: u16, len: usize) -> Option<LentMemory>;
 
     /// Takes the result of a request: bytes of data, or a negative errno. Does not wait.
@@ -40,7 +41,7 @@ pub struct Session<F> {
 }
 
 impl<F> Session<F> {
-    /// Makes the session of a queue of `depth` requests. The ends of its requests carry `owner`.
+    /// Makes the session of a queue of `depth` requests. The tags of its requests carry `owner`.
     pub fn new(owner: u64, image: Arc<Image<F>>, depth: u16) -> Session<F> {
         let (told, requests) = (image.join(), vec![None; usize::from(depth)]);
         Session { owner, image, told, requests, in_flight: 0 }
@@ -51,8 +52,9 @@ impl<F> Session<F> {
         self.in_flight
     }
 
-    /// Begins a request, or answers it with the reason why it cannot begin. After a panic it
-    /// answers with `EIO`, unless the request is in flight.
+    /// Begins a request, or answers it with an error if it cannot begin. If the medium panics, the
+    /// session answers the request with `EIO`, unless the request is in flight; then the panic
+    /// continues.
     pub fn request<M: Medium<File = F>>(
         &mut self,
         request: Request,
@@ -73,7 +75,8 @@ impl<F> Session<F> {
         }
     }
 
-    /// Answers all requests in flight with `EIO`: the medium has dropped them, and reports no end.
+    /// Answers all requests in flight with `EIO`. The caller has dropped the medium, which
+    /// therefore reports no ends of these requests.
     pub fn give_up(&mut self, kernel: &mut impl Kernel, now_ns: u64) {
         for slot in 0..self.requests.len() as u32 {
             let tag = Tag { owner: self.owner, slot, part: 0 };

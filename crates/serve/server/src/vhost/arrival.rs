@@ -1,5 +1,5 @@
-//! Finds how much of a VMM's next message has arrived. A whole message can be read without waiting,
-//! so the thread never waits for a VMM that stops in the middle.
+//! Finds how much of a VMM's next message has arrived. The listener thread reads a message only
+//! after all of it has arrived, so that a VMM that stops in the middle cannot block the read.
 //!
 //! Source: vhost-user protocol (QEMU, docs/interop/vhost-user.rst), "Message Specification".
 
@@ -9,9 +9,10 @@ use nowait_sys::{poll, socket};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     Nothing,
-    /// A part of the message.
+    /// A part of the message has arrived.
     Begun,
-    /// The whole message, or, if the VMM has gone, all that has come.
+    /// The whole message has arrived, or so much that the read fails at once: the VMM has
+    /// disconnected, or the message is too long.
     Whole,
 }
 
@@ -22,15 +23,15 @@ const REST_BYTES_MAX: usize = 4096;
 
 /// Examines the bytes at the socket `raw`, and leaves them there.
 pub(super) fn look(raw: i32) -> Arrival {
-    // Check this first, because nothing arrives after a hang-up.
+    // Check this before the bytes are counted, because no bytes arrive after a hang-up.
     let has_gone = poll::has_hung_up(raw);
     let Ok(unread) = socket::unread_bytes(raw) else { return Arrival::Whole };
     let mut head = [0; HEAD_BYTES];
     let seen = if unread < HEAD_BYTES { 0 } else { socket::peek(raw, &mut head).unwrap_or(0) };
     let [.., a, b, c, d] = head;
     let rest = match u32::from_ne_bytes([a, b, c, d]) as usize {
-        // The head came in two parts, the first with files: the size of the rest is not visible
-        // yet.
+        // The VMM sent the head in two parts, the first with files. A peek shows only the first
+        // part, so the size of the rest is not visible yet.
         _ if seen < HEAD_BYTES => 0,
         rest if rest > REST_BYTES_MAX => 0,
         rest => rest,

@@ -1,11 +1,11 @@
-//! A request of the driver in the guest's memory.
+//! A request of the driver, as a chain of descriptors in the guest's memory.
 //!
 //! ```text
 //!  read by the device           written by the device
 //!  header (16) · data out       data in · status (1)
 //! ```
-//! The boundaries between descriptors have no meaning. The guest wrote everything here, and may
-//! change it meanwhile, so each byte is read only once.
+//! The boundaries between descriptors have no meaning. The guest can change its memory at any time,
+//! so the server copies descriptors and header, and checks and uses the copies.
 
 use smallvec::SmallVec;
 use virtio_bindings::virtio_blk;
@@ -35,40 +35,41 @@ pub struct Table {
     pub len: u16,
 }
 
-/// A well-formed request.
+/// A request whose chain is well-formed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request {
     /// The type: `VIRTIO_BLK_T_…`.
     pub kind: u32,
     /// The offset, in units of 512 bytes.
     pub sector: u64,
-    /// The data, which the device either reads or writes.
+    /// The data, all of which the device reads, or all of which it writes.
     pub data: Spans,
     /// The length of the data.
     pub data_bytes: usize,
-    /// The device writes the data.
+    /// `true`: the device writes the data; `false`: the device reads the data.
     pub into_guest: bool,
     /// The address of the status.
     pub status: GuestAddress,
 }
 
-/// An invalid request, by a fault of the driver.
+/// A request whose chain the driver has built wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedRequest {
     /// The address of the status byte, if the request has one.
     pub status: Option<GuestAddress>,
 }
 
-/// The most descriptors of a request: as many as the longest request that the device announces has,
-/// and more for drivers that split it otherwise.
+/// The most descriptors of a request. The longest request that the device announces has fewer, but
+/// a driver may divide a request into more descriptors.
 const DESCRIPTORS_MAX: usize = 1024;
 const HEADER_BYTES: usize = 16;
 
 /// Reads the request whose first descriptor is number `head` of `table`.
 ///
 /// # Errors
-/// A descriptor outside the table or the memory, a loop, data read after data written, data in both
-/// directions or none in the direction of the request, no header, no status byte.
+/// The chain has a descriptor outside the table or the memory, a loop, too many descriptors, an
+/// indirect table in an indirect table, a readable descriptor after a writable one, data in the
+/// wrong direction for the request's type, no header, or no status byte.
 pub fn read(
     memory: &GuestMemoryMmap,
     table: Table,
@@ -87,10 +88,11 @@ struct Parts {
 }
 
 impl Parts {
-    /// Collects the descriptors of a chain; `None`: it is malformed.
+    /// Collects the descriptors of a chain; `None`: the chain is malformed.
     fn walk(&mut self, memory: &GuestMemoryMmap, mut table: Table, head: u16) -> Option<()> {
         let (mut index, mut indirect) = (head, false);
-        // A chain that visits a descriptor twice has more steps than there are descriptors.
+        // A chain that visits a descriptor twice is a loop, so it takes more steps than the table
+        // has descriptors.
         let mut steps_left = table.len;
         for _ in 0..DESCRIPTORS_MAX {
             if index >= table.len || steps_left == 0 {
@@ -132,8 +134,8 @@ impl Parts {
         self.writable.is_empty().then_some(())
     }
 
-    /// Removes the status, the last byte that the device writes, from the writable parts; returns
-    /// its address.
+    /// Removes the status byte, which is the last writable byte, from the writable parts; returns
+    /// its address. `None`: there is no writable byte.
     fn take_status(&mut self) -> Option<GuestAddress> {
         let last = self.writable.last_mut()?;
         last.len -= 1;
@@ -184,16 +186,16 @@ fn indirect_table(descriptor: &Descriptor) -> Option<Table> {
     whole.then_some(Table { start: descriptor.addr(), len })
 }
 
-/// Copies `bytes` into the guest, from `skip` bytes of `spans` on; returns `false` if that is
-/// outside the memory.
+/// Copies `bytes` into the guest's memory at `spans`, behind the first `skip` bytes of the spans.
+/// Returns `false` if the spans are too short or outside the memory.
 pub(super) fn scatter(memory: &GuestMemoryMmap, spans: &Spans, skip: usize, bytes: &[u8]) -> bool {
     each_part(spans, skip, bytes.len(), |start, range| {
         memory.write_slice(&bytes[range], start).is_ok()
     })
 }
 
-/// Copies from the guest into `bytes`, from `skip` bytes of `spans` on; returns `false` if that is
-/// outside the memory.
+/// Fills `bytes` from the guest's memory at `spans`, behind the first `skip` bytes of the spans.
+/// Returns `false` if the spans are too short or outside the memory.
 pub(super) fn gather(
     memory: &GuestMemoryMmap,
     spans: &Spans,
@@ -205,8 +207,9 @@ pub(super) fn gather(
     })
 }
 
-/// Passes each contiguous part of `len` bytes, and its range among them, to `each`, until that
-/// fails.
+/// Divides the `len` bytes behind the first `skip` bytes of `spans` into contiguous parts, and
+/// calls `each` with the address of a part and its range among the `len` bytes. Returns `false` if
+/// a call returns `false`, or if the spans are too short.
 fn each_part(
     spans: &Spans,
     mut skip: usize,
@@ -227,7 +230,7 @@ fn each_part(
 }
 
 /// Splits spans at the borders of memory regions, so that each part is contiguous in this process.
-/// `None`: there would be too many parts, or a span is outside the memory.
+/// Returns `None` if there would be too many parts, or if a span is outside the memory.
 pub(super) fn contiguous(memory: &GuestMemoryMmap, spans: &Spans) -> Option<Spans> {
     let mut parts = Spans::new();
     for span in spans {

@@ -1,4 +1,4 @@
-//! Eventfds of another process.
+//! Eventfds of a VMM.
 
 use nowait::Errno;
 use nowait_sys::{eventfd, file};
@@ -7,15 +7,16 @@ use std::{
     os::fd::{AsRawFd, OwnedFd},
 };
 
-/// An eventfd that came by a socket.
+/// An eventfd that a VMM has sent by a socket.
 #[derive(Debug)]
 pub struct Counter(OwnedFd);
 
 impl Counter {
-    /// Takes the descriptor over, and makes it nonblocking.
+    /// Takes the descriptor over, and sets `O_NONBLOCK` on it.
     ///
     /// # Errors
-    /// `EINVAL`: the descriptor is not an eventfd, so it might block the server.
+    /// `EINVAL`: the descriptor is not an eventfd. A descriptor of another kind might block the
+    /// server.
     pub fn new(file: File) -> Result<Counter, Errno> {
         if !eventfd::is_eventfd(file.as_raw_fd())? {
             return Err(Errno::INVAL);

@@ -14,9 +14,9 @@ use virtio_bindings::{
     virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC},
 };
 
-/// The unit of `virtio_blk`, whatever the sector size of the image.
+/// The unit of offsets and lengths in `virtio_blk`, whatever the sector size of the image.
 pub const SECTOR_BYTES: u64 = 512;
-/// The most bytes of a segment. With [`SEGMENTS_MAX`] it bounds the memory of a request.
+/// The most bytes of a segment. This limit and [`SEGMENTS_MAX`] bound the memory of a request.
 pub const SEGMENT_BYTES_MAX: u32 = 64 << 10;
 /// The most segments of a request: as many as fit a queue of 128 without indirect descriptors.
 pub const SEGMENTS_MAX: u32 = 126;
@@ -34,7 +34,7 @@ pub const QUEUES_MAX: u16 = 64;
 /// The size of the configuration space, in bytes.
 const CONFIG_BYTES: usize = 256;
 
-/// Returns the features offered for an image, as bits.
+/// Returns the features that the device offers for an image, as bits.
 pub fn features(properties: Properties) -> u64 {
     let common = [
         VIRTIO_F_VERSION_1,
@@ -55,12 +55,13 @@ pub fn features(properties: Properties) -> u64 {
     bits | VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits()
 }
 
-/// Returns `true` if `features` has a bit.
+/// Returns `true` if bit number `bit` is set in `features`.
 pub fn has(features: u64, bit: u32) -> bool {
     features & 1 << bit != 0
 }
 
-/// Returns the offered vhost-user protocol features, which are separate from the virtio features.
+/// Returns the vhost-user protocol features that the server offers. The virtio features are
+/// separate from these.
 pub fn protocol_features() -> VhostUserProtocolFeatures {
     VhostUserProtocolFeatures::MQ
         | VhostUserProtocolFeatures::REPLY_ACK
@@ -71,7 +72,8 @@ pub fn protocol_features() -> VhostUserProtocolFeatures {
         | VhostUserProtocolFeatures::RESET_DEVICE
 }
 
-/// Returns `len` bytes of the configuration space from `offset` on; `None`: outside.
+/// Returns `len` bytes of the configuration space from `offset` on; `None`: the bytes are not all
+/// inside the space.
 pub fn config(
     properties: Properties,
     size_bytes: u64,
@@ -81,8 +83,8 @@ pub fn config(
 ) -> Option<Vec<u8>> {
     let mut space = [0; CONFIG_BYTES];
     let mut put = |at: usize, bytes: &[u8]| space[at..at + bytes.len()].copy_from_slice(bytes);
-    // An image in the user-space page cache takes requests of any size, but the sectors of a virtio
-    // disk have at least 512 bytes.
+    // An image behind a page cache takes requests of any size, but the sectors of a virtio disk
+    // have at least 512 bytes.
     let sector_bytes = properties.sector_bytes.max(SECTOR_BYTES as u32);
     let blocks = properties.preferred_bytes / sector_bytes;
     let (zeroing, aligned) = (!properties.read_only, properties.preferred_bytes / 512);

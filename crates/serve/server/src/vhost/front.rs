@@ -1,7 +1,8 @@
-//! The sockets for VMMs, each with a listener thread that accepts one VMM and handles its messages.
+//! The sockets for VMMs, each with a listener thread that accepts one VMM at a time and handles its
+//! messages.
 //!
-//! A device has one driver: the thread accepts the next VMM when the previous one has gone and its
-//! requests have ended.
+//! A device has one driver, so the thread accepts the next VMM only after the previous VMM has
+//! disconnected and its requests have ended.
 
 use super::{
     arrival::{self, Arrival},
@@ -43,7 +44,7 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 /// A socket on the command line: `[NAME=]PATH`, optionally with `unix:` before the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Socket {
-    /// The name of the image that it serves; `None`: the first.
+    /// The name of the image that the socket serves; `None`: the first image.
     pub export: Option<String>,
     /// The path of the socket.
     pub path: PathBuf,
@@ -61,7 +62,7 @@ impl Socket {
     /// Parses an argument of the command line, in which a path need not be UTF-8.
     ///
     /// # Errors
-    /// There is no path.
+    /// There is no path, or the name is not UTF-8.
     pub(crate) fn read(text: &OsStr) -> Result<Socket, String> {
         let (export, path) = os_text::named_path(text)?;
         let path = os_text::strip_prefix(path, "unix:").unwrap_or(path);
@@ -76,7 +77,7 @@ impl Socket {
     }
 }
 
-/// Images served as vhost-user-blk devices. Dropping it stops them.
+/// Images served as vhost-user-blk devices. Dropping this value ends the service.
 #[derive(Debug)]
 pub struct Front {
     shared: Arc<Shared>,
@@ -90,7 +91,7 @@ struct ListenerThread {
     thread: thread::JoinHandle<()>,
 }
 
-/// The orders to a listener thread.
+/// Orders to a listener thread.
 #[derive(Debug)]
 struct Control {
     notifier: EventFd,
@@ -98,19 +99,21 @@ struct Control {
     resized: AtomicBool,
 }
 
-/// How long a VMM may take to complete a message, and to make room for an answer.
+/// How long a VMM may take to complete a message and to make room in the socket for the answer.
 const STALL: Duration = Duration::from_secs(10);
-/// The time limit of a read for bytes that have arrived.
+/// The time limit of a read or write on the socket. Bytes have arrived, or there is room, so a call
+/// normally does not wait.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// The pause after accept(2) has failed for lack of descriptors or memory.
+/// The pause after accepting a VMM has failed, for example for lack of descriptors or memory.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The reason why a VMM is no longer served.
+/// The reason why the server no longer serves a VMM.
 enum ServingEnd {
-    /// The VMM has gone, or violated the protocol.
+    /// The VMM has disconnected or violated the protocol, or the server could not do what a message
+    /// asks.
     Protocol(Error),
-    /// The VMM did not complete a message, or takes no answer.
+    /// The VMM has not completed a message in time, or does not read answers.
     Stalled,
 }
 
@@ -137,11 +140,11 @@ impl From<Error> for ServingEnd {
 }
 
 impl Front {
-    /// Serves listening sockets: each device has `queues` queues, and `threads` threads serve all
-    /// of them, with `memory_bytes` for transfers together.
+    /// Serves the listening sockets. Each device has `queues` queues. `threads` threads serve the
+    /// queues of all devices, with `memory_bytes` for transfers together.
     ///
     /// # Errors
-    /// An image is unknown; no descriptors, memory or threads left.
+    /// A socket names an unknown image; no descriptors or threads left.
     pub fn serve(
         view: &View,
         listeners: Vec<(Socket, Listener)>,
@@ -195,7 +198,8 @@ impl Front {
         Ok(())
     }
 
-    /// Lets the listener threads tell their VMMs that images have new sizes.
+    /// Lets the listener threads tell their VMMs that the device configuration has changed, because
+    /// images may have new sizes.
     pub fn resized(&self) {
         for listener in &self.listeners {
             listener.control.resized.store(true, Relaxed);
@@ -203,8 +207,9 @@ impl Front {
         }
     }
 
-    /// Closes all connections, once their requests in flight have ended. Blocking tasks that take
-    /// too long fail, or, if they are recorded in an in-flight region, are left to the next server.
+    /// Closes all connections after their requests in flight have ended. Discards and zeroing that
+    /// take too long fail. If an in-flight region records such a request, the next server carries
+    /// it out instead.
     ///
     /// # Errors
     /// A thread has failed.
@@ -233,7 +238,7 @@ impl Front {
 
 impl Drop for Front {
     fn drop(&mut self) {
-        // After a failed start, this removes the sockets.
+        // If the start has failed, this removes the sockets.
         let _ = self.end();
     }
 }
@@ -259,13 +264,14 @@ impl Acceptor {
                 return;
             }
             self.wait(Deadline::NEVER);
-            // The listener is not watched while a VMM is served: the next VMMs wait.
+            // While this thread serves a VMM, it does not watch the listener, so the next VMMs
+            // wait.
             let _ = self.epoll.remove(listener.as_raw_fd());
             let stream = match listener.accept() {
                 Ok(stream) => stream,
                 Err(error) => {
                     if error.kind() != io::ErrorKind::WouldBlock {
-                        // Descriptors become free when clients go.
+                        // Descriptors become free when clients disconnect.
                         self.wait(Deadline::after_ns(PAUSE.as_nanos() as u64));
                     }
                     continue;
@@ -276,7 +282,7 @@ impl Acceptor {
             if self.shared.access.admits(name, &peer) {
                 self.serve(stream.into());
             } else {
-                // The rules of `--allow` name other users.
+                // No rule of `--allow` admits this user.
                 say(format_args!("{name}: access denied to a VMM: {}", user(&peer)));
             }
         }
@@ -290,7 +296,7 @@ impl Acceptor {
         }
     }
 
-    /// Serves a VMM until it disconnects, or the server stops.
+    /// Serves a VMM until it disconnects, fails or stalls, or until the server stops.
     fn serve(&self, stream: UnixStream) {
         let clients = &self.shared.clients;
         if !clients.enter(usize::MAX) {
@@ -312,15 +318,18 @@ impl Acceptor {
         stream.set_write_timeout(Some(GLANCE)).map_err(broken)?;
         let raw = stream.as_raw_fd();
         let (image, workers) = (self.image.clone(), self.workers.clone());
-        // The session is dropped at the end in any case, which waits for the requests in flight.
+        // However this function ends, it drops the session. The drop waits for the requests in
+        // flight.
         let session = Arc::new(Mutex::new(Session::new(image, workers, self.queues)));
         let mut handler = BackendReqHandler::from_stream(stream, session);
         let mut announcer = None;
-        // Watch edge-triggered, because the socket stays readable while part of a message is there.
+        // Watch edge-triggered, because the socket stays readable while a part of a message is in
+        // it.
         let watched = self.epoll.add(raw, epoll::IN | epoll::OUT | epoll::EDGE, STREAM);
         watched.map_err(|errno| broken(io::Error::from_raw_os_error(errno.raw())))?;
         while self.expect_message(raw, announcer.as_ref())? {
-            // Keep the channel: the crate `vhost` does not send messages of this kind.
+            // Keep the channel here, because the crate `vhost` cannot send the message of a changed
+            // configuration on it.
             if let Some(channel) = channel(raw) {
                 announcer = Some(channel);
             }
@@ -331,8 +340,11 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Waits until a message can be read and answered without waiting. Returns `false` if the
+    /// Waits until a message can be read and answered without blocking. Returns `false` if the
     /// server stops.
+    ///
+    /// # Errors
+    /// `Stalled`: the VMM has not completed the message, or made room for the answer, in time.
     fn expect_message(&self, raw: i32, announcer: Option<&UnixStream>) -> Result<bool, ServingEnd> {
         let mut deadline = Deadline::NEVER;
         loop {
@@ -362,7 +374,7 @@ fn user(peer: &Peer) -> String {
     peer.user.map_or_else(|| "its user is unknown".to_owned(), |user| format!("its user is {user}"))
 }
 
-/// Sends the message that the configuration has changed, which has no answer.
+/// Tells the VMM that the device configuration has changed. The VMM does not answer this message.
 fn announce(channel: &UnixStream) {
     use std::io::Write;
     const CONFIG_CHANGE: u32 = 2;
@@ -370,11 +382,11 @@ fn announce(channel: &UnixStream) {
     let message: Vec<u8> =
         [CONFIG_CHANGE, VERSION, 0].iter().flat_map(|n| n.to_ne_bytes()).collect();
     let mut channel = channel;
-    // A VMM that does not read the message is ignored.
+    // If the channel is full, because the VMM does not read it, the message is lost.
     let _ = channel.write_all(&message);
 }
 
-/// Returns the channel for messages to the VMM, if the next message brings it.
+/// Returns the channel for messages to the VMM, if the VMM's next message brings it.
 fn channel(raw: i32) -> Option<UnixStream> {
     const SET_BACKEND_REQ_FD: u32 = 21;
     let (head, fd) = fdtable::peek(raw).ok()?;

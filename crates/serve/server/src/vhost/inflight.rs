@@ -1,13 +1,14 @@
-//! The in-flight region, in memory that the VMM keeps: the next server repeats the recorded
-//! requests.
+//! The in-flight region, in memory that the VMM keeps. If the server is killed, the next server
+//! repeats the requests that are recorded there.
 //!
 //! ```text
 //!  region of a queue   features u64 · version u16 · size u16 · last u16 · used u16 · entries
 //!  entry of a head     in flight u8 · 5 unused · next u16 · counter u64
 //! ```
-//! The device marks an entry before its request begins, and clears it after the driver can see the
-//! answer. After a crash in between, `used` is behind the index in the guest's ring: then the
-//! driver has seen the answer of `last`. Source: vhost-user protocol, "Inflight I/O tracking".
+//! The device marks an entry before its request begins, and clears the entry after the driver can
+//! see the answer. If the server crashes after the answer and before it updates `used`, then `used`
+//! is behind the index in the guest's used ring. In this case the driver can see the answer of
+//! `last`. Source: vhost-user protocol, "Inflight I/O tracking".
 
 use core::sync::atomic::{Ordering, fence};
 use nowait::Errno;
@@ -41,20 +42,19 @@ pub struct Inflight {
     last: u16,
 }
 
-/// The requests that were in flight.
+/// The requests that an earlier server has left in flight.
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnfinishedRequests {
     /// The requests' first descriptors, the oldest request first.
     pub heads: Vec<u16>,
 }
 
-/// Returns the bytes of a queue's region.
 fn region_bytes(queue_size: u16) -> usize {
     (HEADER_BYTES + ENTRY_BYTES * usize::from(queue_size)).next_multiple_of(ALIGN_BYTES)
 }
 
 impl Area {
-    /// Makes an empty area, and its file.
+    /// Makes an empty area. Returns the area, its file, and the length of the file in bytes.
     ///
     /// # Errors
     /// No memory or descriptors left.
@@ -67,7 +67,7 @@ impl Area {
         Ok((Area::map(shared, 0, bytes as u64, queues, queue_size)?, file, bytes))
     }
 
-    /// Maps an area that another process, or this one, has left.
+    /// Maps the area in `file`, which an earlier server or this one has filled.
     ///
     /// # Errors
     /// `EINVAL`: the file is too small for so many queues. `ENOMEM`.
@@ -89,7 +89,8 @@ impl Area {
         Ok(Area { region, queue_size, queues })
     }
 
-    /// Opens the region of a queue whose ring is at `used`, and returns the requests in flight.
+    /// Opens the region of a queue whose used ring has the index `used`. Returns the region, and
+    /// the requests that an earlier server has left in flight.
     ///
     /// # Errors
     /// `EINVAL`: there is no region for a queue of this number and size, or its contents are not
@@ -154,7 +155,7 @@ impl Inflight {
         });
     }
 
-    /// Records that the driver will see the answer of `head` next.
+    /// Records that `head` is the request that the device answers next.
     pub(super) fn before_answer(&mut self, head: u16) {
         let last = self.last;
         self.last = head;
@@ -166,7 +167,8 @@ impl Inflight {
         fence(Ordering::SeqCst);
     }
 
-    /// Records that the driver can see the answer of `head`, and that the used ring is at `used`.
+    /// Records that the driver can see the answer of `head`, and that the used ring has the index
+    /// `used`.
     pub(super) fn after_answer(&mut self, head: u16, used: u16) {
         fence(Ordering::SeqCst);
         let entry = HEADER_BYTES + ENTRY_BYTES * usize::from(head);
@@ -177,7 +179,8 @@ impl Inflight {
         });
     }
 
-    /// Writes to the region. All entries are inside, because heads are below the size of the queue.
+    /// Writes to the region. All entries are inside the region, because the numbers of heads are
+    /// below the size of the queue.
     fn write(&self, write: impl FnOnce(VolatileSlice<'_>) -> Option<()>) {
         let written = self.slice().and_then(write);
         debug_assert!(written.is_some());
@@ -217,9 +220,9 @@ mod tests {
         queue.begin(2);
         queue.begin(4);
         queue.before_answer(4);
-        // The ring says 1: the answer was given, and then the process ended.
+        // The index of the used ring is 1: the device gave the answer before the process ended.
         assert_eq!(reopened(&file, bytes).queue(0, 8, 1).unwrap().1.heads, [2]);
-        // The ring says 0: the process ended before.
+        // The index of the used ring has not changed: the process ended before the answer.
         let (mut queue, left) = area.queue(0, 8, 1).unwrap();
         assert_eq!(left.heads, [2]);
         queue.before_answer(2);

@@ -23,16 +23,17 @@ pub(super) struct Memory {
     whole: Option<Arc<GuestMemoryMmap>>,
 }
 
-/// The most parts, as in the kernel's vhost.
+/// The most parts that a VMM can add, as in the kernel's vhost.
 pub(super) const PARTS_MAX: usize = 509;
 
 impl Memory {
-    /// Returns the memory by the guest's addresses; `None`: there is none yet.
+    /// Returns all memory by the guest's addresses; `None`: the VMM has announced none.
     pub(super) fn whole(&self) -> Option<Arc<GuestMemoryMmap>> {
         self.whole.clone()
     }
 
-    /// Translates an address of the VMM to one of the guest.
+    /// Translates an address of the VMM to an address of the guest; `None`: the address is in no
+    /// part.
     pub(super) fn guest_address(&self, user: u64) -> Option<GuestAddress> {
         let inside = |part: &&Part| user.checked_sub(part.user).is_some_and(|at| at < part.bytes);
         let part = self.parts.iter().find(inside)?;
@@ -42,7 +43,7 @@ impl Memory {
     /// Replaces all memory.
     ///
     /// # Errors
-    /// `EINVAL`: parts overlap, or are outside their file. `ENOMEM`.
+    /// `EINVAL`: parts overlap, or are outside their file. `ENOMEM`: a part cannot be mapped.
     pub(super) fn replace(
         &mut self,
         parts: &[VhostUserMemoryRegion],
@@ -82,7 +83,7 @@ impl Memory {
         parts.sort_by_key(|part| part.guest);
         let regions: Vec<_> = parts.iter().map(|part| part.region.clone()).collect();
         let whole = |regions| GuestMemoryMmap::from_arc_regions(regions).map_err(|_| Errno::INVAL);
-        // The crate `vm_memory` has no memory without parts.
+        // The crate `vm_memory` refuses memory without regions.
         self.whole = if regions.is_empty() { None } else { Some(Arc::new(whole(regions)?)) };
         self.parts = parts;
         Ok(())
@@ -90,12 +91,12 @@ impl Memory {
 }
 
 fn map(part: &VhostUserMemoryRegion, file: File) -> Result<Part, Errno> {
-    // All fields are read by value, because the message is packed.
+    // Copy the fields, because the message is packed and allows no references to them.
     let (offset, bytes) = (part.mmap_offset, part.memory_size);
     let (guest, user) = (part.guest_phys_addr, part.user_addr);
     let end = offset.checked_add(bytes).ok_or(Errno::INVAL)?;
     let there = file.metadata().map_err(|_| Errno::INVAL)?;
-    // An access behind the end of the file would kill the process.
+    // An access behind the end of the file would kill the process with SIGBUS.
     if user.checked_add(bytes).is_none() || (there.is_file() && there.len() < end) {
         return Err(Errno::INVAL);
     }

@@ -1,5 +1,6 @@
-//! The number of queues of a device. A VMM may want more: a server that restarts with fewer must
-//! report that, because the VMM only disconnects.
+//! The number of queues of a device. A VMM that wants more queues, for example after the server has
+//! restarted with fewer, disconnects without an error message. So the server reports the likely
+//! reason.
 
 use nowait_terminal::say;
 use std::{
@@ -8,14 +9,15 @@ use std::{
 };
 use vhost::vhost_user::Error;
 
-/// `true` once the number was reported: a refused VMM connects again every second.
+/// `true` after the first report. The server makes no further report, because such a VMM may
+/// connect again every second.
 static SAID: AtomicBool = AtomicBool::new(false);
 
-/// The questions of one VMM for the number of queues.
+/// The number of queues, and the last message of one VMM about it.
 #[derive(Debug)]
 pub(super) struct QueueCount {
     count: usize,
-    /// The VMM has asked for the number, and nothing since.
+    /// The VMM has asked for the number, and no later message has shown that the number is enough.
     is_last: bool,
 }
 
@@ -24,13 +26,13 @@ impl QueueCount {
         QueueCount { count, is_last: false }
     }
 
-    /// Returns the number to a VMM that asks for it.
+    /// Returns the number, and records that the VMM has asked for it.
     pub(super) fn asked(&mut self) -> u64 {
         self.is_last = true;
         self.count as u64
     }
 
-    /// Records that the VMM has sent another message, so the number is enough for it.
+    /// Records that the VMM has sent a message which shows that the number is enough.
     pub(super) fn is_enough(&mut self) {
         self.is_last = false;
     }
@@ -52,7 +54,8 @@ impl QueueCount {
         Err(Error::ReqHandlerError(io::Error::new(io::ErrorKind::InvalidInput, line)))
     }
 
-    /// Reports why a VMM may have gone, once in the life of the server.
+    /// If the VMM has disconnected after it asked for the number, reports the likely reason on
+    /// standard error, once in the life of the process.
     pub(super) fn tell(&self, image: &str) {
         if let Some(line) = self.reason(image)
             && !SAID.swap(true, Relaxed)

@@ -6,10 +6,11 @@
 //!                      ├─ others ──▶ chunks, copied ───────────────────┤
 //!                      └─ flush, discard, zeroes ─▶ medium ─────────────┴─▶ status, used ─▶ call
 //! ```
-//! **Bounds.** A queue has at most as many requests in flight as it has places, whatever the driver
-//! writes. The queue takes chunks only while the pool has room, or its ring or its image holds
-//! nothing. The descriptions of a request's segments and ranges count in the pool, too. A ring with
-//! invalid indices is broken: the device does not read it until the session starts it again.
+//! **Bounds.** A ring has at most as many requests in flight as its queue has places, whatever the
+//! driver writes. A request gets chunks only while the pool has room, while its ring holds no
+//! memory (then at most one chunk), or while its image holds no memory. The descriptions of a
+//! request's segments and ranges also count in the pool. A ring with invalid indices is broken: the
+//! device does not read it until the session starts it again.
 
 use super::{
     Counter,
@@ -39,10 +40,10 @@ use virtio_bindings::{
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend, GuestMemoryMmap};
 
-/// The description of a ring by the VMM.
+/// The description of a ring, as the VMM has given it.
 #[derive(Debug)]
 pub struct Setup<F> {
-    /// The image of the queue.
+    /// The image that the queue serves.
     pub image: Arc<Image<F>>,
     /// The guest's memory.
     pub memory: Arc<GuestMemoryMmap>,
@@ -56,11 +57,11 @@ pub struct Setup<F> {
     pub available: GuestAddress,
     /// The address of the ring in which the device returns used descriptors.
     pub used: GuestAddress,
-    /// The next index in the available ring.
+    /// The index in the available ring of the next request to take.
     pub next_available: u16,
-    /// Signalled when the device has used descriptors.
+    /// The ring signals this when it has used descriptors and the driver wants a signal.
     pub call: Option<Counter>,
-    /// Signalled when the ring is broken.
+    /// The ring signals this when it is broken.
     pub error: Option<Counter>,
     /// The record of requests in flight, and the first descriptors of requests to repeat.
     pub inflight: Option<(Inflight, Vec<u16>)>,
@@ -74,18 +75,19 @@ pub struct Ring<F> {
     told: KnownFailures,
     memory: Arc<GuestMemoryMmap>,
     queue: Queue,
-    /// Writes are durable when they end, because the driver has no flush.
+    /// All writes are durable when they end, because the driver has not accepted the flush feature.
     writes_through: bool,
     call: Option<Counter>,
     error: Option<Counter>,
     inflight: Option<Inflight>,
-    /// Requests to repeat, the next one last.
+    /// First descriptors of requests to begin before those in the available ring, the next one
+    /// last: requests of an earlier server, and a request that waits for memory.
     again: Vec<u16>,
     requests: Vec<Option<Active>>,
     free: Vec<u32>,
-    /// The bytes that the pool counts for requests at the medium.
+    /// The bytes that count for requests at the medium: data in chunks, and descriptions.
     held_bytes: usize,
-    /// The device has used descriptors that the driver was not told of.
+    /// The device has used descriptors since the last [`Ring::notify`].
     unsignalled: bool,
     stopped: bool,
     broken: bool,
@@ -99,11 +101,11 @@ struct Active {
     began_ns: u64,
     parts_left: u32,
     failed: bool,
-    /// The request was given up because the server ends.
+    /// A part of the request was given up because the server ends.
     given_up: bool,
     /// The bytes that the pool counts for the description of the request.
     reserved: usize,
-    /// The guest's memory for a read by chunks.
+    /// The guest's memory for the data of a read by chunks; empty for other requests.
     target: Spans,
     status: GuestAddress,
     into_guest: bool,
@@ -112,31 +114,32 @@ struct Active {
 /// The result of taking the available requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeOutcome {
-    /// All were taken; the driver kicks when there are more.
+    /// All were taken, and the driver kicks when there are more.
     All,
-    /// Some may be left: the ring continues when requests end, or it is stopped or broken.
+    /// Some may be left. The caller calls again when requests have ended or memory is free, unless
+    /// the ring is stopped or broken.
     Waits,
-    /// Some are left; other rings have their turn first.
+    /// Some may be left. The caller calls again after other rings have had their turn.
     More,
 }
 
-/// The bytes for a segment in flight: its descriptions for the guest, the device, the queue and the
-/// kernel.
+/// The bytes that count for a segment in flight: its descriptions in the ring, the medium, the
+/// queue and the kernel.
 const SEGMENT_COST_BYTES: usize = 128;
-/// The bytes that a range to discard or zero occupies while it waits for a thread.
+/// The bytes that count for a range to discard or zero while its task waits for a thread.
 const RANGE_COST_BYTES: usize = 256;
 
 enum Fate {
     /// The request is at the medium.
     Begun,
-    /// The request has its answer: a status, and the bytes written.
+    /// The request is over: the status for the driver, and the number of bytes written.
     Answered(u32, u32),
     /// There is no memory for the request now.
     Later,
 }
 
 impl<F> Ring<F> {
-    /// Begins to serve a ring; `owner` is in the tags of its requests.
+    /// Begins to serve a ring. The tags of its requests carry `owner`.
     ///
     /// # Errors
     /// `EINVAL`: the size is not valid, or addresses are outside the memory or not aligned.
@@ -156,7 +159,7 @@ impl<F> Ring<F> {
         queue.set_next_used(used);
         let (inflight, mut again) = inflight.unzip();
         queue.set_next_avail(match &again {
-            // The requests in flight come from the record, not from the ring.
+            // The requests that were in flight come from the record, not from the available ring.
             Some(again) => used.wrapping_add(again.len() as u16),
             None => setup.next_available,
         });
@@ -191,9 +194,9 @@ impl<F> Ring<F> {
         self.broken
     }
 
-    /// Returns the next index in the available ring.
+    /// Returns the index in the available ring of the next request to begin.
     pub fn next_available(&self) -> u16 {
-        // The requests to repeat were taken, and not carried out yet.
+        // The requests in `again` were taken from the available ring, and have not begun.
         self.queue.next_avail().wrapping_sub(self.again.len() as u16)
     }
 
@@ -202,12 +205,13 @@ impl<F> Ring<F> {
         self.stopped = true;
     }
 
-    /// Returns the ring's eventfds, with which it can be started again.
+    /// Returns the ring's eventfds for calls and errors, with which the ring can be started again.
     pub fn into_counters(self) -> (Option<Counter>, Option<Counter>) {
         (self.call, self.error)
     }
 
-    /// Takes available requests, as far as there is room. Does not wait.
+    /// Takes available requests, as far as there is room, and begins or answers them. Does not
+    /// wait.
     pub fn take<M: Medium<File = F>>(&mut self, medium: &mut M, now_ns: u64) -> TakeOutcome {
         if self.stopped || self.broken {
             return TakeOutcome::Waits;
@@ -228,8 +232,8 @@ impl<F> Ring<F> {
                     }
                 }
                 Ok(None) => match self.queue.enable_notification(&*self.memory) {
-                    // More requests came. The count bounds the loop, because a driver may claim
-                    // this without end.
+                    // More requests have come. The count bounds the loop, because a driver may
+                    // claim this without end.
                     Ok(true) => left -= 1,
                     Ok(false) => return TakeOutcome::All,
                     Err(_) => return self.break_off(),
@@ -239,12 +243,13 @@ impl<F> Ring<F> {
         }
     }
 
-    /// Returns the next request's first descriptor.
+    /// Returns the first descriptor of the next request; `Ok(None)`: there is no request. `Err`:
+    /// the driver has written invalid indices.
     fn next_head(&mut self) -> Result<Option<u16>, ()> {
         if let Some(head) = self.again.pop() {
             return Ok(Some(head));
         }
-        // The driver need not kick while this loop looks.
+        // The driver need not kick while the device takes requests anyway.
         self.queue.disable_notification(&*self.memory).map_err(drop)?;
         let next = self.queue.next_avail();
         let head = self.queue.iter(&*self.memory).map_err(drop)?.next();
@@ -261,8 +266,8 @@ impl<F> Ring<F> {
         TakeOutcome::Waits
     }
 
-    /// Begins a request, or answers it at once. Returns `false` if the request and those behind it
-    /// must wait.
+    /// Begins a request, or answers it. Returns `false` if the request, and all requests behind it,
+    /// must wait for memory.
     fn begin<M: Medium<File = F>>(&mut self, head: u16, medium: &mut M, now_ns: u64) -> bool {
         let table = Table { start: GuestAddress(self.queue.desc_table()), len: self.queue.size() };
         if let Some(inflight) = &mut self.inflight {
@@ -280,7 +285,8 @@ impl<F> Ring<F> {
             }
         };
         let fate = catch_unwind(AssertUnwindSafe(start)).unwrap_or_else(|cause| {
-            // If the request is in flight, the worker gives it up with all others.
+            // If the request is in flight, the worker gives it up after the panic, with all other
+            // requests.
             if !self.requests.iter().flatten().any(|active| active.head == head) {
                 self.answer(head, status, VIRTIO_BLK_S_IOERR, 0);
             }
@@ -290,7 +296,7 @@ impl<F> Ring<F> {
             Fate::Begun => {}
             Fate::Answered(code, written) => self.answer(head, status, code, written),
             Fate::Later => {
-                // The record of the request stays: for the driver it is in flight.
+                // The record of the request stays, because the request is in flight for the driver.
                 self.again.push(head);
                 return false;
             }
@@ -342,7 +348,8 @@ impl<F> Ring<F> {
         if !self.has_room(0, cost, medium) {
             return Fate::Later;
         }
-        // A borrowed write is not durable.
+        // The medium makes a borrowed write durable only if it has one segment, so durable writes
+        // use chunks.
         if !(writes && self.writes_through)
             && let Some(segments) = parts.and_then(|parts| self.lend(&parts))
         {
@@ -365,7 +372,7 @@ impl<F> Ring<F> {
         Fate::Begun
     }
 
-    /// Transfers by chunks of the pool.
+    /// Transfers the data of a request by chunks of the pool.
     fn copy<M: Medium<File = F>>(
         &mut self,
         mut tag: Tag,
@@ -403,13 +410,13 @@ impl<F> Ring<F> {
     fn has_room<M: Medium>(&self, len: usize, cost: usize, medium: &mut M) -> bool {
         let (pool, image) = (medium.pool(), self.image.number());
         let room = pool.has_room_beside(image, cost, len);
-        // A ring that holds nothing may take one chunk beyond the bound, and an image that holds
-        // nothing one request. So each request gets memory once other requests have returned
+        // A ring that holds no memory may take one chunk beyond the bound, and an image that holds
+        // no memory one request. So each request gets memory after other requests have returned
         // theirs.
         room || (self.held_bytes == 0 && len <= PIECE_BYTES) || pool.used_by(image) == 0
     }
 
-    /// Counts memory that a request takes in addition to chunks.
+    /// Counts memory that a request takes in addition to chunks, until `unreserve`.
     fn reserve<M: Medium<File = F>>(&mut self, tag: Tag, bytes: usize, medium: &mut M) {
         if let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) {
             active.reserved = bytes;
@@ -423,13 +430,12 @@ impl<F> Ring<F> {
         medium.pool().release(self.image.number(), bytes);
     }
 
-    /// Lends the guest's memory to the medium.
     fn lend(&self, parts: &Spans) -> Option<Vec<LentMemory>> {
         let lend = |part: &chain::Span| {
             let slice = GuestMemoryBackend::get_slice(&*self.memory, part.start, part.len).ok()?;
             let start = NonNull::new(slice.ptr_guard_mut().as_ptr())?;
-            // SAFETY: the bytes are in a mapping of the memory, readable and writable, which lives
-            // as long as the memory does; all access is volatile.
+            // SAFETY: the bytes are in a readable and writable mapping of the memory, which lives
+            // as long as the memory does. No reference points to them.
             Some(unsafe { LentMemory::new(start, part.len, self.memory.clone()) })
         };
         parts.iter().map(lend).collect()
@@ -546,7 +552,7 @@ impl<F> Ring<F> {
         Tag { owner: self.owner, slot, part: 0 }
     }
 
-    /// Forgets a request that the medium has not taken.
+    /// Forgets a request whose memory the medium has not borrowed.
     fn take_back<M: Medium<File = F>>(&mut self, tag: Tag, medium: &mut M) {
         let active = self.requests[tag.slot as usize].take();
         self.unreserve(active.map_or(0, |active| active.reserved), medium);
@@ -554,8 +560,8 @@ impl<F> Ring<F> {
         self.image.stats().forget();
     }
 
-    /// Continues with the end of a part of a request at the medium; answers the driver after the
-    /// last part.
+    /// Handles the end of a part of a request at the medium. Answers the driver after the last
+    /// part.
     pub fn end<M: Medium<File = F>>(&mut self, ended: RequestEnd, medium: &mut M, now_ns: u64) {
         let RequestEnd { tag, result, chunk, .. } = ended;
         let Some(Some(active)) = self.requests.get_mut(tag.slot as usize) else { return };
@@ -580,7 +586,7 @@ impl<F> Ring<F> {
         let Active { head, kind, bytes, began_ns, failed, status, into_guest, .. } = active;
         self.image.stats().end(kind, bytes, now_ns.saturating_sub(began_ns), failed);
         if active.given_up && self.inflight.is_some() {
-            // The record of the request stays, so the next server carries it out.
+            // The record of the request stays, so the next server repeats the request.
             return;
         }
         let code = if failed { VIRTIO_BLK_S_IOERR } else { VIRTIO_BLK_S_OK };
@@ -588,7 +594,8 @@ impl<F> Ring<F> {
         self.answer(head, Some(status), code, written);
     }
 
-    /// Answers all requests in flight as failed: the medium has dropped them, and reports no end.
+    /// Answers all requests in flight as failed. The caller has dropped the medium, which therefore
+    /// reports no ends of these requests.
     pub fn give_up(&mut self, now_ns: u64) {
         for slot in 0..self.requests.len() {
             let Some(active) = self.requests[slot].take() else { continue };
@@ -597,12 +604,12 @@ impl<F> Ring<F> {
             self.image.stats().end(kind, bytes, now_ns.saturating_sub(began_ns), true);
             self.answer(head, Some(status), VIRTIO_BLK_S_IOERR, 0);
         }
-        // The medium has dropped the chunks.
+        // The chunks were dropped with the medium.
         self.held_bytes = 0;
     }
 
-    /// Writes the status, and returns the descriptors to the driver; `written` are the bytes
-    /// written without the status.
+    /// Writes the status, and returns the descriptors to the driver. `written` is the number of
+    /// bytes that the device has written, without the status.
     fn answer(&mut self, head: u16, status: Option<GuestAddress>, code: u32, written: u32) {
         let memory = &*self.memory;
         let status = status.filter(|status| memory.write_obj(code as u8, *status).is_ok());
@@ -620,19 +627,21 @@ impl<F> Ring<F> {
         self.unsignalled = true;
     }
 
-    /// Signals the driver if the device has used descriptors and the driver wants to know.
+    /// Signals the driver if the device has used descriptors since the last call and the driver
+    /// wants a signal.
     pub fn notify(&mut self) {
         if !core::mem::take(&mut self.unsignalled) {
             return;
         }
-        // If the driver's wish cannot be read, signal the driver.
+        // If the ring cannot be read to find out what the driver wants, signal the driver.
         let wanted = self.queue.needs_notification(&*self.memory).unwrap_or(true);
         if wanted && !self.is_quiet() {
             self.call.iter().for_each(Counter::signal);
         }
     }
 
-    /// Returns `true` if the driver suppresses signals by the flag, without event indices.
+    /// Returns `true` if the driver uses no event indices and suppresses signals by the flag of the
+    /// available ring.
     fn is_quiet(&self) -> bool {
         let flags = GuestAddress(self.queue.avail_ring());
         let quiet = |flags: u16| u32::from(u16::from_le(flags)) & VRING_AVAIL_F_NO_INTERRUPT != 0;
@@ -641,7 +650,7 @@ impl<F> Ring<F> {
     }
 }
 
-/// Returns the index of a used ring; `None`: it is outside the memory.
+/// Returns the index of a used ring; `None`: the ring is outside the memory.
 pub(super) fn used_index(memory: &GuestMemoryMmap, used: GuestAddress) -> Option<u16> {
     let index = memory.load(GuestAddress(used.0.checked_add(2)?), Ordering::Acquire).ok()?;
     Some(u16::from_le(index))

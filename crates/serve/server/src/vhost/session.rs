@@ -1,4 +1,4 @@
-//! One VMM, from its first message to its last.
+//! The messages of one VMM, from the first to the last.
 //!
 //! Source: vhost-user protocol (QEMU, docs/interop/vhost-user.rst).
 
@@ -25,12 +25,12 @@ use vhost::{
     },
 };
 
-/// The state of a VMM's session, and its served queues.
+/// The state of a VMM's session, and its queues.
 #[derive(Debug)]
 pub(super) struct Session {
     image: Arc<Image>,
     workers: Arc<Workers>,
-    /// The features of the driver, including those of the transport.
+    /// The features that the driver and the VMM have accepted.
     features: u64,
     memory: Memory,
     inflight: Option<Area>,
@@ -41,7 +41,7 @@ pub(super) struct Session {
 #[derive(Debug, Default)]
 struct QueueState {
     size: u16,
-    /// Addresses in the VMM: descriptors, available ring, used ring.
+    /// The addresses, in the VMM, of descriptors, available ring and used ring.
     places: Option<[u64; 3]>,
     next_available: u16,
     kick: Option<Counter>,
@@ -73,7 +73,8 @@ impl Session {
         }
     }
 
-    /// Stops a queue, changes it, and starts it again if all its parameters are known.
+    /// Stops a queue, changes it, and starts it again if it is enabled and all its parameters are
+    /// known.
     fn change(&mut self, index: usize, change: impl FnOnce(&mut QueueState)) -> Result<()> {
         self.count.is_enough();
         self.count.check(index)?;
@@ -82,8 +83,8 @@ impl Session {
         self.resume(index)
     }
 
-    /// Stops all queues, runs `change`, and starts them again. After an error of `change` they stay
-    /// stopped.
+    /// Stops all queues, runs `change`, and starts the queues again whose parameters are known. If
+    /// `change` fails, the queues stay stopped.
     fn change_all<T>(&mut self, change: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
         self.count.is_enough();
         (0..self.queues.len()).try_for_each(|index| self.pause(index))?;
@@ -92,7 +93,7 @@ impl Session {
         Ok(changed)
     }
 
-    /// Stops a queue: waits until its requests have ended.
+    /// Stops a queue, if it runs, and waits until its requests have ended.
     fn pause(&mut self, index: usize) -> Result<()> {
         let queue = &mut self.queues[index];
         let Some(running) = queue.running.take() else { return Ok(()) };
@@ -103,7 +104,7 @@ impl Session {
         Ok(())
     }
 
-    /// Starts a queue, if all its parameters are known.
+    /// Starts a queue if it is enabled and all its parameters are known.
     fn resume(&mut self, index: usize) -> Result<()> {
         let Some(memory) = self.memory.whole() else { return Ok(()) };
         let queue = &mut self.queues[index];
@@ -140,10 +141,11 @@ impl Session {
         Ok(())
     }
 
-    /// Stops all queues: waits until their requests have ended.
+    /// Stops all queues, and waits until their requests have ended.
     fn end(&mut self) {
         for index in 0..self.queues.len() {
-            // A thread that has failed has nothing in flight any more.
+            // The error means that the serving thread has ended, which has no requests in flight
+            // any more.
             let _ = self.pause(index);
         }
     }
@@ -189,7 +191,8 @@ impl VhostUserBackendReqHandlerMut for Session {
         }
         self.change_all(|session| {
             session.features = features;
-            // A VMM without protocol features cannot enable queues, so they are enabled at once.
+            // A VMM without protocol features cannot enable queues, so the session enables them
+            // here.
             if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
                 session.queues.iter_mut().for_each(|queue| queue.enabled = true);
             }
@@ -233,7 +236,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     fn get_vring_base(&mut self, index: u32) -> Result<VhostUserVringState> {
         let place = index as usize;
         self.count.check(place)?;
-        // The queue stays stopped until it gets a kick again.
+        // The queue stays stopped until the VMM sends an eventfd for kicks again.
         self.pause(place)?;
         let queue = &mut self.queues[place];
         (queue.kick, queue.call) = (None, None);
@@ -288,7 +291,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_config(&mut self, _: u32, _: &[u8], _: VhostUserConfigFlags) -> Result<()> {
-        // No field can be changed: CONFIG_WCE is not offered.
+        // The driver can change no field, because the device does not offer CONFIG_WCE.
         unsupported()
     }
 
@@ -365,7 +368,7 @@ impl VhostUserBackendReqHandlerMut for Session {
     }
 
     fn set_log_base(&mut self, _: &VhostUserLog, _: fs::File) -> Result<()> {
-        // Live migration is not offered.
+        // The server does not offer the log for live migration.
         unsupported()
     }
 }

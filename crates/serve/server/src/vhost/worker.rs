@@ -1,4 +1,5 @@
-//! Threads that serve rings: one loop over their kicks and the requests of their images.
+//! Threads that serve rings. Each runs one loop over the kicks of its rings and the requests to
+//! their images.
 
 use super::{
     Counter, Ring,
@@ -36,14 +37,14 @@ pub(crate) struct Workers {
 
 type ThreadHandle = thread::JoinHandle<Result<(), ServeError>>;
 
-/// A ring being served.
+/// Identifies a ring being served.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingHandle {
     thread: usize,
     key: u64,
 }
 
-/// A stopped ring: the values to start it again.
+/// The values with which a stopped ring can be started again.
 #[derive(Debug)]
 pub(crate) struct StoppedRing {
     pub(super) next_available: u16,
@@ -60,10 +61,11 @@ enum Order {
 }
 
 impl Workers {
-    /// Starts `count` threads, each with `memory_bytes` for transfers.
+    /// Starts `count` threads, at least one, each with `memory_bytes` for transfers.
     ///
     /// # Errors
-    /// No descriptors, memory or threads left.
+    /// No descriptors or threads left. If a started thread cannot make its queue, [`Workers::quit`]
+    /// returns that error.
     pub(crate) fn start(
         shared: &Arc<Shared>,
         count: usize,
@@ -87,11 +89,11 @@ impl Workers {
         Ok(workers)
     }
 
-    /// Passes a ring to the thread whose turn it is, and waits until that thread serves the ring.
+    /// Passes a ring to the next thread in turn, and waits until that thread serves the ring.
     ///
     /// # Errors
-    /// `EINVAL`: the ring is not valid. `EPERM`: its kick cannot be watched. `EIO`: the thread has
-    /// failed.
+    /// `EINVAL`: the ring is not valid. `ENOMEM`: the thread has too many rings. `EIO`: the thread
+    /// has failed. The errors of epoll_ctl(2) for the ring's kick.
     pub(crate) fn serve(
         &self,
         setup: Setup<AnySource>,
@@ -104,7 +106,8 @@ impl Workers {
         Ok(RingHandle { thread, key })
     }
 
-    /// Stops a ring: waits until its requests have ended.
+    /// Stops a ring: its thread takes no more requests from it. Waits until its requests in flight
+    /// have ended.
     ///
     /// # Errors
     /// `EIO`: the thread has failed.
@@ -114,10 +117,11 @@ impl Workers {
         answered.recv().map_err(|_| Errno::IO)
     }
 
-    /// Tells the threads to end when they have no rings, and waits for their end.
+    /// Tells each thread to end as soon as it has no rings, and waits until all threads have ended,
+    /// or one has failed.
     ///
     /// # Errors
-    /// A thread has failed.
+    /// The error of the first thread that has failed.
     pub(crate) fn quit(&self) -> Result<(), ServeError> {
         self.inboxes.iter().for_each(|inbox| inbox.put(Order::Quit));
         let ended = |thread: ThreadHandle| {
@@ -127,7 +131,7 @@ impl Workers {
     }
 }
 
-/// A ring, and the eventfd that wakes it.
+/// A ring, and the eventfd with which the driver kicks it.
 #[derive(Debug)]
 struct ActiveRing {
     ring: Ring<AnySource>,
@@ -145,9 +149,10 @@ struct Worker {
     rings: Slab<ActiveRing>,
     /// Rings with events in this round.
     touched: Vec<u64>,
-    /// Rings with requests left that let other rings have their turn.
+    /// Rings to continue in the next round: they have requests left, but other rings have their
+    /// turn first.
     waiting: Vec<u64>,
-    /// A ring waits for memory.
+    /// The pool has refused memory to a ring, so the next round lets all rings try again.
     lacks_memory: bool,
     quits: bool,
 }
@@ -174,7 +179,7 @@ impl Worker {
         })
     }
 
-    /// Serves until it has an order to quit, and no ring.
+    /// Serves until the order to quit has come and no ring is left.
     fn run(mut self) -> Result<(), ServeError> {
         let shared = self.shared.clone();
         while !(self.quits && self.rings.is_empty()) {
@@ -190,7 +195,7 @@ impl Worker {
         self.sleep()?;
         let now_ns = now_ns();
         self.read_ready();
-        // Requests that were held back start before this thread handles the ends of others.
+        // Start requests that the disk has held back before this thread handles the ends of others.
         self.event_loop.disk.start();
         self.collect(now_ns);
         self.settle(now_ns);
@@ -198,20 +203,21 @@ impl Worker {
         Ok(())
     }
 
-    /// Answers all requests in flight as failed after a panic, whose damage is unknown.
+    /// Answers all requests in flight as failed after a panic, because the panic's damage is
+    /// unknown.
     fn begin_anew(&mut self) -> Result<(), ServeError> {
         self.event_loop.renew(&self.shared)?;
         self.touched.clear();
         for key in self.rings.keys().collect::<Vec<_>>() {
             let Some(served) = self.rings.get_mut(key) else { continue };
             served.ring.give_up(now_ns());
-            // Requests that have come meanwhile are taken in the next round, without a kick.
+            // The next round takes requests that have come meanwhile, even without a kick.
             self.waiting.push(key);
         }
         Ok(())
     }
 
-    /// Waits until an event.
+    /// Waits until an event. Does not wait if a ring has requests left.
     fn sleep(&mut self) -> Result<(), ServeError> {
         let deadline = if self.waiting.is_empty() { Deadline::NEVER } else { Deadline::NOW };
         self.event_loop.sleep(deadline)
@@ -241,7 +247,7 @@ impl Worker {
             Order::Start(setup, kick, answer) => {
                 let started = self.add_ring(*setup, kick);
                 self.touched.extend(started.ok());
-                // The asking thread waits for this answer.
+                // The send fails only if no thread waits for the answer any more.
                 let _ = answer.send(started);
             }
             Order::Stop(key, answer) => {
@@ -274,7 +280,7 @@ impl Worker {
     fn collect(&mut self, now_ns: u64) {
         while let Some(ended) = self.event_loop.disk.pop() {
             let key = ended.tag.owner;
-            // A ring stays until all its requests have ended.
+            // The thread keeps a ring until all its requests have ended.
             if let Some(served) = self.rings.get_mut(key) {
                 #[cfg(test)]
                 crate::failure::inject(crate::failure::At::End, self.shared.exports[0].name());
@@ -286,7 +292,8 @@ impl Worker {
         }
     }
 
-    /// Lets the rings with events continue, and signals their drivers.
+    /// Takes new requests of the rings with events, and signals their drivers. Releases stopped
+    /// rings without requests in flight.
     fn settle(&mut self, now_ns: u64) {
         if core::mem::take(&mut self.lacks_memory) {
             self.touched = self.rings.keys().collect();
@@ -311,7 +318,7 @@ impl Worker {
         self.lacks_memory |= self.event_loop.disk.pool().take_refused();
     }
 
-    /// Releases a ring, and answers the thread that stops it.
+    /// Removes a ring from this thread, and sends its values to the thread that stops it.
     fn release(&mut self, key: u64) {
         let Some(ActiveRing { ring, kick, stopping }) = self.rings.remove(key) else { return };
         let _ = self.event_loop.epoll.remove(kick.raw());

@@ -1,4 +1,4 @@
-//! A guest with one virtqueue, whose driver the test plays.
+//! A guest with one virtqueue. The test acts as its driver.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -26,7 +26,7 @@ pub(crate) const BORDER: u64 = 1 << 20;
 pub(crate) const BUFFERS: u64 = 0x1_0000;
 pub(crate) const MEMORY_BYTES: u64 = 2 << 20;
 
-/// The features of a modern driver.
+/// The features that the driver accepts: flushes and event indices.
 pub(crate) const FEATURES: u64 = 1 << VIRTIO_BLK_F_FLUSH | 1 << VIRTIO_RING_F_EVENT_IDX;
 
 /// A descriptor: address, length, flags.
@@ -44,7 +44,7 @@ pub(crate) struct Guest {
     next_buffer: u64,
 }
 
-/// A request that was made available.
+/// A request that the driver has made available.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GuestRequest {
     pub(crate) head: u16,
@@ -67,7 +67,7 @@ impl Guest {
         Guest { memory, size, available: 0, seen: 0, next_descriptor: 0, next_buffer }
     }
 
-    /// Describes the queue of `image`.
+    /// Describes the guest's queue for a ring of `image`.
     pub(crate) fn setup(&self, image: &Arc<Image<()>>, features: u64) -> Setup<()> {
         Setup {
             image: image.clone(),
@@ -117,13 +117,14 @@ impl Guest {
         self.memory.store(index.to_le(), GuestAddress(AVAILABLE + 2), Ordering::Release).unwrap();
     }
 
-    /// Asks for a signal when the device passes `index`.
+    /// Asks for a signal when the device has filled entry `index` of the used ring.
     pub(crate) fn call_after(&self, index: u16) {
         let place = AVAILABLE + 4 + 2 * u64::from(self.size);
         self.memory.write_obj(index.to_le(), GuestAddress(place)).unwrap();
     }
 
-    /// Returns the address of `len` free bytes.
+    /// Returns the address of the next `len` bytes for buffers. After the end of the memory, begins
+    /// anew with the first buffer.
     pub(crate) fn buffer(&mut self, len: u64) -> u64 {
         if self.next_buffer + len > MEMORY_BYTES {
             self.next_buffer = BUFFERS;
@@ -206,14 +207,14 @@ impl Device {
         Device::of(size, features, exports()[0].clone(), medium)
     }
 
-    /// Makes a device of this image, whose data is in `medium`.
+    /// Makes a device of `image`, whose data is in `medium`.
     fn of(size: u16, features: u64, image: Arc<Image<()>>, medium: Memory) -> Device {
         let guest = Guest::new(size);
         let ring = Ring::new(0, guest.setup(&image, features)).unwrap();
         Device { guest, ring, medium, image }
     }
 
-    /// Serves the available requests, and delivers their ends unless they are held back.
+    /// Serves the available requests, and delivers their ends unless the medium holds these back.
     pub(crate) fn run(&mut self) {
         let mut rounds = 0;
         loop {
@@ -233,7 +234,7 @@ impl Device {
         }
     }
 
-    /// Lets all requests end; checks that nothing is left.
+    /// Lets all requests in flight end. Checks that no request and no memory of the pool is left.
     pub(crate) fn end_checked(mut self) {
         self.ring.stop();
         self.medium.holds = false;
@@ -243,7 +244,7 @@ impl Device {
     }
 }
 
-/// Returns an eventfd for a ring, and a duplicate for the test.
+/// Returns an eventfd for a ring, and the same eventfd for the test.
 pub(crate) fn counter() -> (Counter, nowait_sys::eventfd::EventFd) {
     let ours = nowait_sys::eventfd::EventFd::new().unwrap();
     let borrowed = std::os::fd::AsFd::as_fd(&ours);
@@ -251,9 +252,10 @@ pub(crate) fn counter() -> (Counter, nowait_sys::eventfd::EventFd) {
     (Counter::new(theirs.into()).unwrap(), ours)
 }
 
-/// Plays a driver on a device; the bytes of `input`, which may be any, decide its actions.
+/// Acts as a driver of a device. The bytes of `input`, which may be any, decide the driver's
+/// actions.
 ///
-/// The first bytes choose the queue and the medium. Then come steps of one byte, each with
+/// The first two bytes choose the queue and the medium. Then come steps, each a byte and its
 /// parameters.
 pub(crate) fn drive(input: &[u8]) {
     let mut input = Input(input);
@@ -328,7 +330,7 @@ fn step(input: &mut Input<'_>, device: &mut Device) {
             guest.give(kind.into(), sector, &vec![fill; usize::from(len) * 64]);
         }
         7 => {
-            // An indirect table at any address.
+            // Publish a chain with an indirect table at any address.
             let (address, len) = (input.address(), input.number(2));
             let head = guest.chain(&[(address, len as u32, 4)]);
             guest.publish(head);

@@ -1,4 +1,4 @@
-//! A medium in memory, and a client that speaks the protocol by hand.
+//! A medium in memory, and an NBD client without a socket.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -12,25 +12,25 @@ use std::{collections::VecDeque, io::IoSlice, sync::Arc};
 
 pub(crate) const SIZE: usize = 8 << 20;
 
-/// The size of a fuzzer's image, in bytes: a little more than one piece of a transfer. This size
-/// allows dozens of reads of the whole image by an input of some hundred bytes; with a larger image
-/// a fuzzer would only clear and copy megabytes.
+/// The size of a fuzzer's image, in bytes: a little more than the largest chunk. An input of some
+/// hundred bytes can ask for dozens of reads of the whole image, so with a larger image a fuzzer
+/// would mostly clear and copy memory.
 pub(crate) const SMALL_SIZE: usize = 272 << 10;
 
-/// Bytes in memory; requests end when the test wants.
+/// A medium that holds an image in memory. Requests end when the test wants.
 pub(crate) struct Memory {
     pub(crate) bytes: Vec<u8>,
     pub(crate) pool: Pool,
     pub(crate) ended: VecDeque<RequestEnd>,
     /// Fail every request with this error.
     pub(crate) failure: Option<Errno>,
-    /// Panic at the next request.
+    /// Panic in the next request.
     pub(crate) panics: bool,
     pub(crate) flushes: usize,
     pub(crate) durable_writes: usize,
-    /// Hold ends back.
+    /// Do not report the ends of requests.
     pub(crate) holds: bool,
-    /// Use lent memory without a copy.
+    /// Borrow lent memory instead of asking for a copy.
     pub(crate) borrows: bool,
     /// Make every other sector a hole.
     pub(crate) fragmented: bool,
@@ -101,8 +101,8 @@ impl Medium for Memory {
         for segment in &loan.segments {
             let (len, bytes) = (segment.len(), &mut self.bytes[at..]);
             let ours = bytes[..len].as_mut_ptr();
-            // SAFETY: the memory is lent as long as the loan lives, and the range was checked to be
-            // inside `bytes`.
+            // SAFETY: the memory is lent as long as the loan lives, and the slice above proves that
+            // the range is inside `bytes`.
             unsafe {
                 match loan.writes {
                     true => segment.as_ptr().copy_to(ours, len),
@@ -151,7 +151,7 @@ impl Medium for Memory {
 pub(crate) const PLAIN: Properties =
     Properties { read_only: false, sector_bytes: 512, preferred_bytes: 4096, caches: true };
 
-/// Returns two images, a writable and a read-only one.
+/// Returns two images: `disk`, which is writable, and `fixed`, which is read-only.
 pub(crate) fn exports() -> Arc<[Arc<Image<()>>]> {
     let read_only = Properties { read_only: true, ..PLAIN };
     let one = Image::new("disk", PLAIN, 0, SIZE as u64, ());
@@ -159,7 +159,7 @@ pub(crate) fn exports() -> Arc<[Arc<Image<()>>]> {
     vec![Arc::new(one), Arc::new(two)].into()
 }
 
-/// A session whose both ends the test controls.
+/// A session, its medium, and the bytes that the session has sent.
 pub(crate) struct Client {
     pub(crate) session: Session<()>,
     pub(crate) memory: Memory,
@@ -202,13 +202,13 @@ impl Client {
         self.heard.clear();
     }
 
-    /// Sends bytes as a socket would deliver them: into the receive buffer first.
+    /// Sends bytes as a socket would deliver them: into the receive buffer first. Drops bytes that
+    /// the session does not take.
     pub(crate) fn say(&mut self, bytes: &[u8]) {
         self.offer(bytes);
     }
 
-    /// Like [`Client::say`]; returns how many bytes were taken, as from a socket that keeps the
-    /// rest.
+    /// Like [`Client::say`]; returns how many bytes the session has taken.
     pub(crate) fn offer(&mut self, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -230,7 +230,7 @@ impl Client {
         bytes.len() - rest.len()
     }
 
-    /// Delivers ends, and takes the output.
+    /// Delivers the ends of requests, and takes the output, until neither changes anything.
     pub(crate) fn run(&mut self) {
         loop {
             while let Some(ended) = self.memory.pop() {
@@ -257,13 +257,13 @@ impl Client {
         }
     }
 
-    /// Tells the session that its server ends.
+    /// Tells the session that the server ends, and takes the output.
     pub(crate) fn stop(&mut self) {
         self.session.stop(&mut self.memory, 0);
         self.take();
     }
 
-    /// Ends the conversation; checks that all memory is returned.
+    /// Ends the session, and checks that all memory is returned.
     pub(crate) fn end_checked(mut self) {
         self.memory.holds = false;
         self.run();
@@ -275,7 +275,7 @@ impl Client {
         assert_eq!(memory.pool().used_bytes(), 0);
     }
 
-    /// Takes the next received bytes.
+    /// Takes the next bytes that the session has sent.
     pub(crate) fn next<const N: usize>(&mut self) -> [u8; N] {
         let front: Vec<u8> = self.heard.drain(..N).collect();
         front.try_into().unwrap()

@@ -1,4 +1,4 @@
-//! NBD conversations from the bytes of a fuzzer's input.
+//! NBD sessions that are driven by the bytes of a fuzzer's input.
 
 use super::support::{Client, Memory, PLAIN, SMALL_SIZE};
 use nowait_device::{Image, Pool, Properties};
@@ -6,7 +6,7 @@ use nowait_server::nbd::{Limits, Security};
 use std::sync::Arc;
 
 const LIMITS: Limits = Limits { requests: 16, bytes: 1 << 20 };
-/// The most pieces: each costs a round of the loop, however short it is.
+/// About the most pieces of an input: each piece costs a round of the loop, however short it is.
 const PIECES_MAX: usize = 128;
 
 fn client(security: Security) -> Client {
@@ -16,7 +16,7 @@ fn client(security: Security) -> Client {
     Client::of(&images, Memory::sized(64 << 20, SMALL_SIZE), security, LIMITS)
 }
 
-/// Sends `input` from the first byte of a connection on; its first byte chooses the security.
+/// Sends `input` to a new session. The first byte is not sent: it chooses the security.
 pub(crate) fn handshake(input: &[u8]) {
     let Some((first, said)) = input.split_first() else { return };
     let security = match first % 3 {
@@ -29,13 +29,13 @@ pub(crate) fn handshake(input: &[u8]) {
     client.end_checked();
 }
 
-/// Sends `input` after an export was chosen; its first byte chooses the kind of replies, the size
-/// of the pieces, and whether ends are held back.
+/// Sends `input` to a session whose client has chosen an export. The first byte is not sent: it
+/// chooses the kind of replies, the size of the pieces, and whether the medium holds ends back.
 pub(crate) fn requests(input: &[u8]) {
     let Some((first, said)) = input.split_first() else { return };
     let mut client = client(Security::Plain);
     client.choose("disk", first & 1 != 0);
-    // Other clients use all memory, so this one may have little.
+    // An input of odd length finds a pool without room, as if other clients used all memory.
     let short = said.len() % 2 != 0;
     if short {
         client.memory.pool = Pool::new(0);

@@ -1,4 +1,4 @@
-//! Chunked reads: a read that finds no memory uses one small chunk at a time.
+//! Chunked reads: a read for which the pool has no room uses one chunk at a time.
 
 use super::{Active, Transmission, small};
 use crate::nbd::{
@@ -9,8 +9,9 @@ use crate::nbd::{
 use nowait::Errno;
 use nowait_device::{Medium, PIECE_BYTES, RequestEnd, Tag};
 
-/// A read without memory for all of its data: it reads one chunk after the other, each when the
-/// previous one was sent. The client has no other request in flight.
+/// A read for which there is no memory for all of its data. The session reads one chunk after the
+/// other, each after the previous chunk was sent. The client has no other request in flight
+/// meanwhile.
 #[derive(Debug)]
 pub(super) struct ChunkedRead {
     slot: u32,
@@ -18,7 +19,7 @@ pub(super) struct ChunkedRead {
     offset: u64,
     /// The bytes left, including the chunk in flight.
     left: usize,
-    /// The reply has begun, so it can no longer become an error.
+    /// The reply has begun, so an error can no longer be reported in it.
     begun: bool,
 }
 
@@ -29,7 +30,7 @@ impl ChunkedRead {
 }
 
 impl<F> Transmission<F> {
-    /// Continues with a read that has no memory for all of its data.
+    /// Starts to read the next chunk of the chunked read, if there is one.
     pub(super) fn read_more<M: Medium<File = F>>(&mut self, medium: &mut M) {
         let Some(ChunkedRead { slot, offset, left, .. }) = self.chunked else { return };
         let mut len = left.min(PIECE_BYTES);
@@ -41,7 +42,8 @@ impl<F> Transmission<F> {
         medium.read(&self.image, chunk, offset, Tag { owner: self.owner, slot, part: 0 });
     }
 
-    /// Continues with the end of a chunk of a chunked read.
+    /// Handles the end of a chunk of the chunked read: adds its data to the reply. After an error,
+    /// answers with the error, or marks the connection as broken if the reply has begun.
     pub(super) fn chunk_ended<M: Medium<File = F>>(
         &mut self,
         ended: RequestEnd,
