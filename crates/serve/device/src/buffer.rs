@@ -3,7 +3,7 @@
 //! After [`Pool::shared_by`] all images share half of the memory, and each image has an equal share
 //! of the other half for itself. So requests that wait for a stalled disk leave room for other
 //! images. A front may exceed the bound by one request of an image or client that holds no memory,
-//! so that each makes progress, however small its share is.
+//! so that each image and each client makes progress, however small the share is.
 
 use core::fmt;
 use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};

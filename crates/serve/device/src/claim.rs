@@ -4,8 +4,8 @@
 //!
 //! | byte of the file | is locked while |
 //! |---|---|
-//! | 100 + n | it is used for n |
-//! | 200 + n | others must not use it for n |
+//! | 100 + n | a process uses the file for n |
+//! | 200 + n | a process does not permit others to use the file for n |
 //!
 //! n is 0 for reading, 1 for writing, 3 for changing the size of the file. Each process first locks
 //! its bytes and then looks for the locks of others: of two processes that conflict and come at

@@ -13,8 +13,8 @@
 //! So the end of a successful flush or durable write is held until the flushes and durable writes
 //! that were in flight at this end have ended too, or one of them has failed. A flush or write that
 //! begins after this end does not delay it. If a flush or durable write fails, all that overlap
-//! with it fail. The next flush of each client fails as well, unless a flush of that client has
-//! already reported the failure.
+//! with it fail. The next flush of each client that is connected then fails as well, unless a flush
+//! of this client has already reported the failure.
 
 use crate::{Mailbox, RequestEnd};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -135,8 +135,8 @@ impl Drop for Flush {
 
 impl State {
     /// Records that the flush or write `number` has failed. All flushes and durable writes that
-    /// overlap with it fail: the held ones, which have ended since `number` began, now, and those
-    /// in flight at their end.
+    /// overlap with it fail. Those that are held, and have ended since `number` began, fail now;
+    /// those in flight fail at their end.
     fn fail(&mut self, number: u64, errno: Errno) {
         self.failures += 1;
         self.failure = Some(errno);

@@ -35,7 +35,7 @@ pub struct ImageOptions {
     pub path: PathBuf,
     /// The name by which clients ask for the image.
     pub name: String,
-    /// Which page cache to use.
+    /// The cache to use.
     pub cache: Cache,
     /// Refuse every change of the image.
     pub read_only: bool,

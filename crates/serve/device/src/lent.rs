@@ -48,7 +48,7 @@ impl LentMemory {
     /// If the lengths differ.
     pub fn copy_from(&mut self, from: &[u8]) {
         assert_eq!(from.len(), self.len, "the lengths of the memory and of its copy");
-        // SAFETY: as above.
+        // SAFETY: as in `copy_to`.
         unsafe { self.start.as_ptr().copy_from_nonoverlapping(from.as_ptr(), self.len) };
     }
 

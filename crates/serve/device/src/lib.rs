@@ -16,8 +16,8 @@
 //! * [`blocking_tasks`]: requests that only a blocking call can carry out; `turns`: lets clients
 //!   take turns; `stripes`: locks between writes of parts of blocks and writes of whole blocks;
 //!   `flushes`: reports a failed flush of a file to each client of the image
-//! * [`backing`]: names of files and servers; [`source`]: the trait of an opened one; [`remote`]:
-//!   an image on an NBD server. Other crates add sources.
+//! * [`backing`]: names of files and servers; [`source`]: the trait of an opened file or server;
+//!   [`remote`]: an image on an NBD server. Other crates add sources.
 //! * [`nbd`]: the numbers of the protocol
 //! * [`pages`]: the index of the pages in a cache
 //! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of another owner

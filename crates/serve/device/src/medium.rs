@@ -42,7 +42,8 @@ pub trait Medium {
     );
 
     /// Reads into or writes from memory of another owner, at `offset` of the image, if that is
-    /// possible without a copy. The medium uses the memory until the request ends.
+    /// possible without a copy. The medium stops using the memory before it reports the end of the
+    /// request.
     ///
     /// # Errors
     /// Returns the loan if the medium cannot use this memory, or cannot start the request without

@@ -4,10 +4,11 @@ use crate::Chunk;
 use core::ops::Range;
 use nowait::Errno;
 
-/// The identity of a request, or of a part of one: the front finds its own record by it.
+/// The identity of a request, or of a part of one. The front finds its own record of the request by
+/// this tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// The client.
+    /// The number that the front gave the client.
     pub owner: u64,
     /// The number of the client's request.
     pub slot: u32,
@@ -81,7 +82,8 @@ pub struct RequestEnd {
     pub tag: Tag,
     /// `Ok` if the request succeeded. A request that failed may have been carried out in part.
     pub result: Result<(), Errno>,
-    /// The chunk that the front passed with a read or write, or a larger one in its place.
+    /// The chunk that the front passed with a read or write, or a larger one in its place; `None`
+    /// for other requests.
     pub chunk: Option<Chunk>,
     /// The extents that [`BlockingTask::Extents`] found; empty for other requests.
     pub extents: Vec<Extent>,

@@ -20,13 +20,13 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
     /// Returns the path or address of the source, as users named it.
     fn path(&self) -> &Path;
 
-    /// Returns the size of the source in bytes, as it was determined last.
+    /// Returns the size of the source in bytes.
     ///
     /// # Errors
     /// The size cannot be determined.
     fn size(&self) -> Result<u64, ImageError>;
 
-    /// Determines the size again; [`Source::size`] returns the new one from then on.
+    /// Makes [`Source::size`] return the present size from then on.
     ///
     /// # Errors
     /// The size cannot be determined, or cannot change.
@@ -94,19 +94,19 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
     /// behind `end`.
     ///
     /// # Errors
-    /// They cannot be determined.
+    /// The extents cannot be determined.
     fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno>;
 
     /// Makes the writes durable that ended before this call.
     ///
     /// # Errors
-    /// Some of them could not be made durable.
+    /// Some of these writes could not be made durable.
     fn sync_data(&self) -> Result<(), Errno>;
 
     /// Makes all writes durable when serving ends, and closes an image in an object store.
     ///
     /// # Errors
-    /// One line that says why some of them could not be made durable.
+    /// One line that says why some writes could not be made durable.
     fn sync_all(&self) -> Result<(), String>;
 }
 

@@ -135,8 +135,8 @@ impl Stats {
     }
 }
 
-/// The number of buckets for each power of two from 8 ns on. A quantile from the buckets' largest
-/// values is at most an eighth too large, below 2^42 ns.
+/// The number of buckets for each power of two from 8 ns on. For latencies below 2^42 ns, the
+/// largest value of a bucket is at most an eighth above each latency in it.
 const STEPS: usize = 8;
 const BUCKETS: usize = 40 * STEPS;
 

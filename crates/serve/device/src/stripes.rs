@@ -1,10 +1,10 @@
 //! Locks between writes of whole blocks and writes of parts of blocks.
 //!
 //! A write of a part of a block reads the block, changes it and writes it. Without locks it would
-//! undo a write of the whole block that ends in between. Therefore writers of whole blocks hold a
-//! shared lock, and a writer of a part of a block holds an exclusive lock. A serving thread must
-//! not wait: if a writer of a part has the lock, the serving thread makes the write of whole blocks
-//! a blocking task, which may wait.
+//! undo another write of the whole block that ends after the read and before the write. Therefore
+//! writers of whole blocks hold a shared lock, and a writer of a part of a block holds an exclusive
+//! lock. A serving thread must not wait: if a writer of a part has the lock, the serving thread
+//! makes the write of whole blocks a blocking task, which may wait.
 //!
 //! ```text
 //!  word of a stripe    31 ALONE: a request has the stripe, or waits until none shares it

@@ -268,8 +268,9 @@ fn ask_for_some(rig: &mut Rig, numbers: &mut Numbers, model: &mut [u8], step: &m
     }
 }
 
-/// Runs requests to a faulty server through a cache of `cache_bytes`. Returns how often the client
-/// reconnected, how many changes it repeated, and how many reads the cache answered.
+/// Runs requests to a faulty server, through a cache of `cache_bytes` unless this is 0. Returns how
+/// often the client reconnected, how many changes it repeated, and how many reads the cache
+/// answered.
 fn survives(seed: u64, cache_bytes: u64) -> [u64; 3] {
     let server = Served::start(Faulty::new(seed), Faulty::serve);
     // A client does not retry its first connection, so the test opens the image until this

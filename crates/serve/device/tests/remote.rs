@@ -166,7 +166,7 @@ fn ranges_of_more_than_4_gib_are_zeroed_and_discarded_in_pieces() {
     }
 }
 
-/// The server cannot zero.
+/// The server does not support requests that zero a range.
 #[test]
 fn an_image_on_a_server_without_zeroing_is_what_was_written() {
     let Some(server) = nbdkit("nozero", &["zeromode=none"]) else { return };
@@ -338,7 +338,7 @@ fn a_read_that_began_before_a_write_brings_no_old_bytes_into_the_cache() {
         assert_eq!(ended.result, Ok(()));
         rig.disk.pool().give_back(ended.chunk.unwrap());
     }
-    // The first read goes to the server.
+    // The server answers the first of these two reads, and the cache the second.
     assert_eq!(rig.read(0..4096), Ok(vec![2; 4096]));
     assert_eq!(rig.read(0..4096), Ok(vec![2; 4096]));
     let cache = rig.connection().cache;

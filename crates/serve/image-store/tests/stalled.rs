@@ -73,8 +73,8 @@ async fn replace(place: &Place, text: &'static str, before: &PutResult) -> Resul
     place.store.put_opts(&Path::from("image/head"), text.into(), mode.into()).await
 }
 
-/// The first writer's PUT times out, and a second writer replaces the same object meanwhile. When
-/// the disk works again, the first PUT succeeds, and the store refuses the second.
+/// The first writer's PUT times out, and a second writer tries to replace the same object
+/// meanwhile. When the disk works again, the first PUT succeeds, and the store refuses the second.
 #[test]
 fn a_stalled_put_does_not_replace_a_later_one() {
     const LONG: Duration = Duration::from_millis(300);

@@ -475,8 +475,8 @@ impl State {
         if so_far.failures > FAILURES_MAX { Err(wire::strange()) } else { Ok(()) }
     }
 
-    /// Stores the extents that the server reports for a request. A second report, or one that is
-    /// not meant, breaks the protocol.
+    /// Stores the extents that the server reports for a request. A second report, or a report for
+    /// another metadata context, breaks the protocol.
     fn put_extents(
         &mut self,
         cookie: u64,
@@ -594,7 +594,7 @@ mod tests {
         assert_eq!(line.condition(), (WRITE as usize + 128, true));
     }
 
-    /// Nor does another change wait for the end of an empty one.
+    /// An empty change overlaps with no other change, so no change waits for its end either.
     #[test]
     fn an_empty_change_waits_for_no_other() {
         let line = Line::new(1 << 20);

@@ -39,8 +39,8 @@ pub(super) struct Link {
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The size of the receive buffer, in bytes. It takes replies and their data; longer data bypasses
-/// it.
+/// The size of the receive buffer, in bytes. The buffer takes replies and short data; longer data
+/// goes directly to its destination.
 const ANSWERS_BYTES: usize = 32 << 10;
 
 /// Returns the pause that follows `pause`.
@@ -160,7 +160,7 @@ impl Link {
             }
         }
         if self.line.is_closing() {
-            // The server may be gone already.
+            // Ignore errors, because the server may be gone already.
             let goodbye = Command::plain(Kind::Disconnect).header(0);
             let _ = stream.write_all(&goodbye).and_then(|()| stream.finish());
         }

@@ -1,15 +1,15 @@
 //! An image on an NBD server, over one connection. If [`Patience::outage`] is not 0, the client
 //! replaces a lost connection.
 //!
-//! All serving threads share the connection, so a flush covers the writes of all of them. They put
-//! their requests in a line (`line`), and none of them waits for the socket. One thread sends the
-//! requests and another receives the answers (`link`), by TLS if the address asks for it (`tls`).
-//! If `outage` is not 0, the journal (`journal`) keeps changes that the server has answered but
-//! that no flush has made durable. After a reconnect the client first repeats these changes, in
-//! case the server was restarted, and then all unanswered requests.
+//! All serving threads share the connection, so a flush covers the writes of all of them. Serving
+//! threads put their requests in a line (`line`), and none of these threads waits for the socket.
+//! One thread sends the requests and another receives the answers (`link`), by TLS if the address
+//! asks for it (`tls`). If `outage` is not 0, the journal (`journal`) keeps changes that the server
+//! has answered but that no flush has made durable. After a reconnect the client first repeats
+//! these changes, in case the server was restarted, and then all unanswered requests.
 //!
-//! If the image has a cache (`cache`), reads and changes visit it. The cache counts the changes in
-//! flight (`changes`).
+//! An image may have a cache (`cache`), which answers reads of pages that it holds. The cache
+//! counts the changes in flight (`changes`), because it must not hold a page that is being changed.
 
 mod cache;
 mod changes;

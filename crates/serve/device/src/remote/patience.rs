@@ -14,7 +14,7 @@ pub struct Patience {
     /// How long the flush at the end of serving may take in addition to `outage`.
     pub end: Duration,
     /// The function that gets a line of text when the connection is lost, when the client has
-    /// connected again, and when it gives up. After a loss the client reports no further one until
+    /// connected again, and when it gives up. After a loss the client reports no further loss until
     /// a connection has answered a request.
     pub say: Option<fn(&str)>,
 }

@@ -158,7 +158,7 @@ fn read(url: &StoreUrl, expected: &[u8]) -> bool {
 }
 
 /// Damages one object; returns how many images could not be read as a whole, and how many images a
-/// check named as damaged.
+/// check named as damaged or could not read.
 fn judge(built: &Built, number: usize, path: &Path, damage: Damage) -> (usize, usize) {
     let store = format!("damages-{number}");
     plant(&store, &damaged(built, path, damage));
