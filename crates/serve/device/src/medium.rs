@@ -67,9 +67,9 @@ pub trait Medium {
     /// Queues a blocking task.
     fn run(&mut self, image: &Arc<Image<Self::File>>, task: BlockingTask, tag: Tag);
 
-    /// Tells the medium that the client `owner` has gone, so nobody waits for its requests any
-    /// more. The medium may drop blocking tasks of `owner` that have not begun, and reports no end
-    /// of these tasks.
+    /// Tells the medium that the client `owner` has gone, and no longer waits for its requests. The
+    /// medium may drop blocking tasks of `owner` that have not begun, and reports no end of these
+    /// tasks.
     fn forget(&mut self, owner: u64) {
         let _ = owner;
     }

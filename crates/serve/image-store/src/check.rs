@@ -143,8 +143,8 @@ fn add(wanted: &mut Wanted, map: &Map) {
 
 impl Reader<'_> {
     async fn report(&self, key: Option<&ImageKey>) -> Result<Report, String> {
-        // Request the list before the head: so a listed segment that belongs to the log is part of
-        // the log up to this head or a later one.
+        // Request the list before the head: so each listed segment had been put before the head was
+        // read.
         let listed = self.list().await?;
         let head = self.head().await?;
         let cipher = match key {

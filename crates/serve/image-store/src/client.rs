@@ -25,7 +25,7 @@ pub struct Client {
     timeout: Duration,
     last_error: Arc<Mutex<Option<LastError>>>,
     /// The number of GETs, the bytes that they requested, the number of data reads that the cache
-    /// answered, and of those that it did not answer.
+    /// answered, and the number of data reads that it did not answer.
     asked: Arc<[AtomicU64; 4]>,
     cache: Option<Arc<Cache>>,
     /// A text that identifies the store.

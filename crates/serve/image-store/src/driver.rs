@@ -33,8 +33,8 @@ const OPERATIONS_MAX: usize = 32;
 /// The most commands that the thread takes from the queue before it handles the store's answers.
 const COMMANDS_MAX: usize = 256;
 
-/// The age of a temporary file, in time limits of a request, from which on the process that made it
-/// counts as killed.
+/// A temporary file that is at least this many time limits of a request old counts as left by a
+/// killed process.
 const TIMEOUTS: u32 = 20;
 
 /// The pause after a failed probe.

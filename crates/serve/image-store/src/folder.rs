@@ -1,5 +1,5 @@
-//! A folder as a store: the folder store of the crate `object_store`, with the conditional PUT that
-//! it lacks.
+//! A folder as a store: extends the folder store of the crate `object_store`, which has no
+//! conditional PUT.
 //!
 //! A conditional PUT replaces an object while it holds a lock on the object's folder (`flock`),
 //! which all processes of one machine see. [`Folder::open`] refuses file systems that other
@@ -34,7 +34,7 @@ impl Folder {
     /// Opens an existing folder.
     ///
     /// # Errors
-    /// The path is not a folder, or other machines may not see its locks.
+    /// The path is not a folder, or it is on a file system whose locks other machines may not see.
     pub(crate) fn open(path: &str) -> Result<Folder> {
         let magic = |folder: File| file::filesystem_magic(folder.as_raw_fd()).ok();
         let magic = File::open(path).ok().and_then(magic);

@@ -79,7 +79,7 @@ pub(crate) fn blocking<T>(
 ) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(work);
-    // A host name look-up may hang; the process does not wait for it.
+    // Do not wait for a look-up of a host name, which may hang.
     runtime.shutdown_background();
     done.map_err(|why| io::Error::other(format!("{url}: {why}")))
 }
@@ -121,7 +121,7 @@ impl Reader<'_> {
     }
 
     /// Returns the head, or the fact that it is missing or damaged. An error means that the store
-    /// did not answer.
+    /// did not answer or failed.
     pub(crate) async fn look(&self) -> Result<Read<Head>, String> {
         let parse = |bytes: &[u8], _| Head::parse(bytes).ok();
         let of = (&Bases::default(), ImageId::default());
@@ -203,7 +203,7 @@ impl Reader<'_> {
                 Read::Good((header, _)) if header.leads_over(known) => {
                     return hit(next, "another's");
                 }
-                // Someone has put back an older head, or another writer has taken the image over.
+                // A user has put back an older head, or another writer has taken the image over.
                 Read::Good((header, _)) if header.epoch > head.epoch => {
                     return hit(next, "of a later writer");
                 }

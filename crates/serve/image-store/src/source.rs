@@ -247,8 +247,8 @@ impl Messages for Object {
     }
 }
 
-/// The time limit for the flush when an image is dropped that nobody has closed, for example after
-/// a failed start.
+/// The time limit for the flush when an image is dropped and was not closed before, for example
+/// after a failed start.
 const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Drop for Object {

@@ -31,8 +31,8 @@ pub enum Status {
         /// The host and process of the writer that has the image now.
         writer: String,
     },
-    /// A description of the failure. All requests fail, but if the image is only read, only the
-    /// reads of missing or damaged data.
+    /// A description of the failure. All requests fail; if the image is only read, only the reads
+    /// of missing or damaged data fail.
     Failed(String),
     /// A close has succeeded, or the owner has dropped the image.
     Closed,

@@ -30,7 +30,7 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// The most writes of an import in flight.
 const PIECES_AT_ONCE: usize = 64;
 
-/// An export makes its file durable each time it has got this many bytes further in the image.
+/// An export makes its file durable each time it has advanced by this many bytes in the image.
 const SYNC_BYTES: u64 = 256 << 20;
 
 /// The parameters of an import or export.
@@ -150,7 +150,8 @@ fn fill(
 }
 
 /// Returns the end of the source's extent that contains `at`, and `true` if the import must read
-/// this extent: it holds data, or is a hole that ends in the same piece.
+/// this extent: the extent holds data, or is a hole that ends in the same piece and before the end
+/// of the source.
 fn extent(source: &dyn Source, at: u64, there: u64) -> (u64, bool) {
     if at >= there {
         return (there, false);

@@ -95,8 +95,8 @@ impl View {
         self.head.geometry
     }
 
-    /// Returns a text that identifies the state of the image. Another text belongs to the state
-    /// after a writer has written, discarded or moved data, and to another size.
+    /// Returns a text that identifies the state of the image. The text changes with the size, and
+    /// when a writer has written, discarded or moved data.
     pub fn state(&self) -> String {
         let mut sum = crc32c::crc32c(&self.head.geometry.size_bytes.to_le_bytes());
         for (block, Extent { sequence, index, blocks }) in self.map.extents().iter() {
@@ -209,8 +209,8 @@ impl View {
             .then(|| offset / bytes..end / bytes)
     }
 
-    /// Reads blocks. The outer error says that the store did not answer, the inner error that
-    /// stored data is missing or damaged.
+    /// Reads blocks. The outer error means that the store did not answer or failed, the inner error
+    /// that stored data is missing or damaged.
     pub(crate) async fn read_blocks(&self, blocks: Range<u64>) -> Result<Stored, String> {
         let bytes = self.head.geometry.block_bytes as usize;
         let mut all = vec![0; (blocks.end - blocks.start) as usize * bytes];

@@ -8,10 +8,10 @@
 //! ```
 //! The cache makes its file durable only when it ends. It writes a page before the row of the page,
 //! but after a crash the file may have only one of the two. The checksum of each part also covers
-//! the page's key, so it shows which page a slot holds. A read verifies the checksum of each part,
-//! and the state machine verifies the own checksum of each block. The checksums of parts are not
-//! CRC32C: the CRC32C of data that ends with its own CRC32C, as segments do, depends only on the
-//! length.
+//! the page's key, so it shows which page a slot holds. A read of the cache verifies the checksum
+//! of each part, and the user of a block verifies the checksum of the block itself. The checksums
+//! of parts are not CRC32C: the CRC32C of data that ends with its own CRC32C, as segments do,
+//! depends only on the length.
 
 use super::{PAGE_BYTES, PART_BYTES, PARTS, Page, PageKey, Pages, Segment, part_sum};
 use bytes::Bytes;
