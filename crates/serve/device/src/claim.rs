@@ -41,7 +41,6 @@ const RESIZE: u64 = 3;
 /// How long the server retries a claim: the kernel may need a moment to close the files of an ended
 /// process.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The right to use a file, until this value is dropped.

@@ -22,7 +22,7 @@ pub enum Cache {
     /// No cache. Files use direct I/O: neither nowait nor the kernel caches data.
     #[default]
     None,
-    /// A cache of nowait, in the process: for images that no other program changes meanwhile.
+    /// A cache of nowait, in the process: for images that no other program uses meanwhile.
     User,
     /// The kernel's page cache: coherent with other programs that read or write the file.
     Host,

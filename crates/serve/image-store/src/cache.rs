@@ -41,7 +41,6 @@ pub const PAGE_BYTES: u64 = 16 << 10;
 /// whole parts from a folder. A block of 4 KiB with its checksum lies in two parts.
 const PART_BYTES: usize = 4 << 10;
 
-/// The number of parts of a page.
 const PARTS: usize = PAGE_BYTES as usize / PART_BYTES;
 
 /// The most pages that the cache reads from a folder at the same time for one request.

@@ -37,7 +37,6 @@ const COMMANDS_MAX: usize = 256;
 /// killed process.
 const TIMEOUTS: u32 = 20;
 
-/// The pause after a failed probe.
 const PROBE_PAUSE: Duration = Duration::from_millis(200);
 
 /// The function to call when a request has ended.
@@ -148,7 +147,6 @@ struct Driver {
     asked_before: (u64, u64),
 }
 
-/// An event for the thread.
 enum News {
     Command(Option<Command>),
     Answer(Ticket, Kind, Answer),

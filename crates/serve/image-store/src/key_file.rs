@@ -8,7 +8,6 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// The number of hexadecimal digits of a key.
 const DIGITS: usize = 2 * KEY_BYTES;
 
 /// Returns the mode bits that a key file of this owner must not have, because they let other users

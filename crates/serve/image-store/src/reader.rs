@@ -341,7 +341,6 @@ pub(crate) fn segments(listed: &BTreeMap<String, u64>, image: ImageId) -> BTreeS
     listed.keys().filter_map(|name| Key::segment_of(name, image)).collect()
 }
 
-/// The result of reading an object.
 pub(crate) enum Read<T> {
     Good(T),
     Missing,

@@ -22,7 +22,8 @@ use std::{
 
 type Done = Result<(), Errno>;
 
-/// The time at which writes to an image on a store become durable.
+/// The time at which writes to an image on a store become durable, unless the client asks for a
+/// durable write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// When a flush of the client succeeds; without a flush, as with [`Durability::Interval`] of a

@@ -1,6 +1,6 @@
 //! Reports trouble with a store to the user: lost data, a store that accepts nothing, and a store
 //! that returns nothing. PUTs and GETs count separately, because a full store still returns data. A
-//! report comes once, until the store works again.
+//! report about the store comes once, until the store works again.
 
 use crate::client::Client;
 use nowait_image_format::{Answer, Operation};

@@ -19,7 +19,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The most reads in flight.
 const READS_MAX: usize = 32;
 
 /// The pause before the thread tries again, if the store does not answer.

@@ -23,7 +23,6 @@ use core::{
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
-/// The size of a page in bytes.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// A cache that several images may share.

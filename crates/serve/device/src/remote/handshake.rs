@@ -61,7 +61,6 @@ impl Export {
 
 /// The most bytes that the client accepts in the body of a reply to an option.
 const REPLY_BYTES_MAX: u32 = 64 << 10;
-/// The most replies to one option that the client accepts.
 const REPLIES_MAX: usize = 64;
 /// The largest block size that the client accepts, in bytes.
 pub(super) const BLOCK_BYTES_MAX: u32 = 64 << 10;

@@ -78,7 +78,6 @@ enum Phase {
     Over,
 }
 
-/// A request to be sent.
 pub(super) struct Sending {
     pub(super) cookie: u64,
     pub(super) header: Header,

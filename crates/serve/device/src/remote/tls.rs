@@ -165,7 +165,6 @@ impl Channel {
         self.send(|connection| connection.writer().write(taken))
     }
 
-    /// Sends `close_notify`.
     pub(super) fn finish(&self) -> io::Result<()> {
         self.send(|connection| {
             connection.send_close_notify();

@@ -141,7 +141,6 @@ impl Rig {
     }
 }
 
-/// Pseudo-random numbers from a seed.
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {

@@ -36,7 +36,6 @@ const ROW_BYTES: usize = 64;
 /// row itself.
 const SUMS_START: usize = 32;
 const ROW_SUM_START: usize = SUMS_START + 4 * PARTS;
-/// The number of rows in a block of the table.
 pub(super) const ROWS: u32 = (BLOCK_BYTES / ROW_BYTES) as u32;
 /// The number of blocks of the table that [`Folder::restore`] reads at a time.
 const BLOCKS_AT_ONCE: u32 = 256;
