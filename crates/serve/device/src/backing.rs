@@ -18,7 +18,7 @@ pub struct NbdAddress {
     pub server: NbdServer,
     /// The name of the export; may be empty.
     pub export: String,
-    /// TLS settings; `None` sends everything in plain text.
+    /// TLS settings; with `None` the client does not use TLS.
     pub tls: Option<TlsWish>,
 }
 
@@ -27,9 +27,9 @@ pub struct NbdAddress {
 pub struct TlsWish {
     /// The name that the server's certificate must be for.
     pub host: String,
-    /// A folder laid out as for libnbd and QEMU: `ca-cert.pem` holds the authority that signs
-    /// servers, `client-cert.pem` and `client-key.pem` the client's certificate, if the server asks
-    /// for one. `None`: the system's authorities.
+    /// A folder laid out as for libnbd and QEMU: `ca-cert.pem` holds the authorities that sign
+    /// servers. `client-cert.pem` and `client-key.pem`, which may be absent, hold the client's
+    /// certificate and key. `None`: the system's authorities, and no client certificate.
     pub certificates: Option<PathBuf>,
 }
 
@@ -48,8 +48,8 @@ const EXPORT_BYTES_MAX: usize = 4096;
 
 impl Backing {
     /// Parses the name of an image: `nbd://HOST[:PORT]/EXPORT`, `nbd+unix:///EXPORT?socket=PATH`,
-    /// the same with `nbds` for TLS, or else a path. A path that looks like an address must begin
-    /// with `./`.
+    /// or one of these with `nbds` in place of `nbd` for TLS. Any other name is a path. For a path
+    /// that looks like such an address, users write `./` in front.
     ///
     /// # Errors
     /// One line that says why the address is not valid.
@@ -138,7 +138,7 @@ impl<'a> Query<'a> {
     }
 
     /// # Errors
-    /// A parameter is left that no caller took.
+    /// A parameter is left that no call of [`Query::take`] has taken.
     fn end(self) -> Result<(), String> {
         match self.0.first() {
             None => Ok(()),
@@ -155,7 +155,7 @@ fn name(text: &str) -> Result<String, String> {
     Ok(name)
 }
 
-/// Replaces each `%` and two hexadecimal digits by the byte that they encode.
+/// Replaces each `%` and the two hexadecimal digits behind it by the byte that they encode.
 fn decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

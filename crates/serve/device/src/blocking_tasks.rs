@@ -13,7 +13,8 @@ use nowait_sys::mutex::{Condvar, Mutex};
 use nowait_sys::time::now_ns;
 use std::{sync::Arc, thread};
 
-/// Threads that run blocking tasks, started as needed. Dropping this waits for the threads.
+/// Threads that run blocking tasks, started as needed. Dropping this value waits until the threads
+/// have run all queued tasks.
 #[derive(Debug)]
 pub struct BlockingTasks {
     line: Arc<Line>,
@@ -25,14 +26,15 @@ pub struct BlockingTasks {
 struct Line {
     state: Mutex<State>,
     news: Condvar,
-    /// The time at which the threads give up every task but writes, by the clock of [`now_ns`].
+    /// The time from which on the threads give up all tasks except writes, by the clock of
+    /// [`now_ns`].
     ends_ns: AtomicU64,
 }
 
 #[derive(Debug)]
 struct State {
     jobs: Turns<Job>,
-    /// The running tasks: their clients, and the flags that say that a client has gone.
+    /// The client of each running task, and a flag that tells the task that this client has gone.
     running: Vec<((usize, u64), Arc<AtomicBool>)>,
     idle: usize,
     closed: bool,
@@ -47,14 +49,14 @@ struct Job {
 }
 
 impl BlockingTasks {
-    /// Makes room for up to `threads` threads. Clients take turns, and none occupies more than half
-    /// of the threads at once.
+    /// Makes a value that starts up to `threads` threads. Clients take turns. The tasks of one
+    /// client for one image occupy at most half of the threads, but at least one.
     pub fn new(threads: usize) -> Arc<BlockingTasks> {
         BlockingTasks::of_images(threads, 1)
     }
 
-    /// Like [`BlockingTasks::new`], with one more thread for each image but the first: tasks that
-    /// wait for a stalled store leave one thread for each other image.
+    /// Like [`BlockingTasks::new`], with one more thread for each image but the first. So tasks of
+    /// an image whose store has stalled leave one thread for each other image.
     pub fn of_images(threads: usize, images: usize) -> Arc<BlockingTasks> {
         let (jobs, threads_max) = (Turns::new(threads), threads + images.saturating_sub(1));
         let state = Mutex::new(State { jobs, running: Vec::new(), idle: 0, closed: false });
@@ -63,7 +65,8 @@ impl BlockingTasks {
         Arc::new(BlockingTasks { line, threads: Mutex::default(), threads_max: threads_max.max(1) })
     }
 
-    /// Queues `task`; its end comes into `mailbox`.
+    /// Queues `task`. Its end comes into `mailbox`, unless [`BlockingTasks::forget`] drops the
+    /// task.
     pub fn push(&self, image: &Arc<Image>, task: BlockingTask, tag: Tag, mailbox: &Arc<Mailbox>) {
         let asker = Asker { client: client(mailbox, tag.owner), image: Arc::as_ptr(image).addr() };
         let job = Job { image: image.clone(), task, tag, mailbox: mailbox.clone() };
@@ -77,9 +80,9 @@ impl BlockingTasks {
         }
     }
 
-    /// Drops the tasks that `owner` has queued with `mailbox` and that have not begun; returns
-    /// their memory. A running task still ends. Unless it is a write, it may end early with
-    /// `ECANCELED`, done in part.
+    /// Drops the tasks that `owner` has queued with `mailbox` and that have not begun; returns the
+    /// chunks of these tasks. The end of a running task still comes into `mailbox`. A running task
+    /// that is not a write may end early with `ECANCELED`, done in part.
     pub fn forget(&self, owner: u64, mailbox: &Arc<Mailbox>) -> Vec<Chunk> {
         let client = client(mailbox, owner);
         let mut state = self.line.state.lock();
@@ -94,8 +97,9 @@ impl BlockingTasks {
         memory.collect()
     }
 
-    /// Gives up all tasks but writes at `at_ns`, by the clock of [`now_ns`]: they end with
-    /// `ESHUTDOWN`, done in part or not at all. The earliest such time counts.
+    /// Makes the threads give up all tasks except writes from `at_ns` on, by the clock of
+    /// [`now_ns`]: such tasks end with `ESHUTDOWN`, done in part or not at all. If called several
+    /// times, the earliest time counts.
     pub fn end_at(&self, at_ns: u64) {
         self.line.ends_ns.fetch_min(at_ns, Relaxed);
     }
@@ -109,9 +113,9 @@ impl BlockingTasks {
         let named = thread::Builder::new().name("nowait-chores".to_owned());
         match named.spawn(move || line.work()) {
             Ok(thread) => threads.push(thread),
-            // Other threads will run the task. Without any, the queued tasks fail: the calling
-            // thread must not run them, because it must not wait for the requests that it has in
-            // flight itself.
+            // If there are other threads, they will run the task. Otherwise the queued tasks fail
+            // with `EAGAIN`. The calling thread must not run them: a task may wait for a request
+            // that this thread itself has in flight.
             Err(_) if threads.is_empty() => {
                 while let Some((asker, job)) = { self.line.state.lock().jobs.take() } {
                     job.refuse(Errno::AGAIN);
@@ -123,8 +127,8 @@ impl BlockingTasks {
     }
 }
 
-/// Returns the identity of a client: threads number their own clients, and each thread has a
-/// mailbox.
+/// Returns the identity of a client. Each serving thread has one mailbox, and numbers its own
+/// clients.
 fn client(mailbox: &Arc<Mailbox>, owner: u64) -> (usize, u64) {
     (Arc::as_ptr(mailbox).addr(), owner)
 }
@@ -151,7 +155,8 @@ impl Line {
                 state = self.state.lock();
                 state.running.retain(|(_, running)| !Arc::ptr_eq(running, &gone));
                 state.jobs.end(asker);
-                // Two more jobs may run now: one of the same client, and one of the same image.
+                // Two more jobs may run now: one of the same client, and one of another client of
+                // the same image. This thread takes one of them.
                 if state.idle > 0 && state.jobs.len() > 1 {
                     self.news.notify_one();
                 }
@@ -168,7 +173,8 @@ impl Line {
 
 type Done = Result<(), Errno>;
 
-/// The reasons to give up a task, checked before each of its pieces.
+/// The reasons to give up a task. The task checks them before each of its pieces, unless it is a
+/// write.
 struct Limit<'a> {
     gone: &'a AtomicBool,
     ends_ns: &'a AtomicU64,
@@ -184,7 +190,8 @@ impl Limit<'_> {
 }
 
 impl Job {
-    /// Runs the task and reports its result: `EIO` if the task panicked.
+    /// Runs the task, makes its effect durable if it must be durable, and reports the result: `EIO`
+    /// if the task panicked.
     fn end(self, limit: &Limit<'_>) {
         let mut ended = RequestEnd::plain(self.tag, Ok(()));
         let nowait = self.image.file().nowait();
@@ -246,10 +253,10 @@ impl Job {
     }
 }
 
-/// The bytes that a discard or zeroing covers between two checks of the limit.
+/// The most bytes that a discard or zeroing covers between two checks of the limit.
 const STEP_BYTES: u64 = 64 << 20;
 
-/// Divides a range of the file at the multiples of [`STEP_BYTES`].
+/// Divides a range of the file into steps, at the multiples of [`STEP_BYTES`].
 fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let (mut at, end) = (range.start, range.end);
     core::iter::from_fn(move || {
@@ -259,8 +266,7 @@ fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
-/// Punches holes into the whole blocks of the range. Succeeds without effect if the source has no
-/// holes.
+/// Frees the space of the whole blocks of the range. Also succeeds if the source cannot free space.
 fn discard(image: &Image, range: &Range<u64>, limit: &Limit<'_>) -> Done {
     for step in steps(&whole_blocks(image, range)) {
         limit.check()?;
@@ -295,7 +301,7 @@ fn zero(image: &Image, range: &Range<u64>, allocated: bool, fast: bool, limit: &
     write_zeroes(image, &(inner.end - start..range.end), limit)
 }
 
-/// Returns the blocks inside a range of the image, as a range of the file.
+/// Returns the blocks that lie wholly inside a range of the image, as a range of the file.
 fn whole_blocks(image: &Image, range: &Range<u64>) -> Range<u64> {
     let align = image.alignment();
     let start = image.place(range.start).next_multiple_of(align);
@@ -316,7 +322,8 @@ fn write_zeroes(image: &Image, range: &Range<u64>, limit: &Limit<'_>) -> Done {
     while offset < range.end {
         limit.check()?;
         let align = image.alignment();
-        // Write up to the end of a block, so that the next write begins at a block boundary.
+        // Unless this is the last write, end it at the end of a block, so that the next write
+        // begins at a block boundary.
         let until = (image.place(offset) + ZEROES_BYTES) / align * align - image.place(0);
         let len = (until.min(range.end) - offset).min(zeroes.len() as u64);
         write_parts(image, &zeroes[..len as usize], offset)?;
@@ -325,7 +332,9 @@ fn write_zeroes(image: &Image, range: &Range<u64>, limit: &Limit<'_>) -> Done {
     Ok(())
 }
 
-/// Writes bytes that may begin and end inside blocks: reads the blocks around them, and writes all.
+/// Writes bytes that may begin and end inside blocks. Unless the bytes are whole blocks in
+/// page-aligned memory, reads the first and the last block, inserts the bytes, and writes all
+/// blocks.
 fn write_parts(image: &Image, bytes: &[u8], offset: u64) -> Done {
     let (align, file) = (image.alignment(), image.file());
     let start = image.place(offset);
@@ -342,7 +351,8 @@ fn write_parts(image: &Image, bytes: &[u8], offset: u64) -> Done {
     let last = blocks.len() - size;
     read_block(&**file, &mut blocks[..size], first)?;
     if last > 0 {
-        // In `blocks` the last block may begin inside a page, so page-aligned memory reads it.
+        // Inside `blocks` the last block may begin in the middle of a page, and direct I/O needs
+        // aligned memory. So a buffer of its own takes the block.
         let mut block = AlignedBuffer::zeroed(size);
         read_block(&**file, &mut block, first + last as u64)?;
         blocks[last..].copy_from_slice(&block);
@@ -382,10 +392,11 @@ fn extents(
     Ok(found)
 }
 
-/// The most bytes of one prefetch: it is only a hint, and other tasks wait for its thread.
+/// The most bytes of one prefetch: a prefetch is only a hint, and other tasks wait for its thread.
 const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 
-/// Reads the beginning of a range into the page cache that the image uses; returns the bytes read.
+/// Reads the beginning of a range into the cache that the image uses; returns the length of this
+/// beginning.
 fn prefetch(image: &Image, range: Range<u64>, limit: &Limit<'_>) -> Result<u64, Errno> {
     let mut scratch = AlignedBuffer::zeroed(ZEROES_BYTES as usize);
     let mut at = range.start;
@@ -424,7 +435,7 @@ mod tests {
     }
 
     impl Rig {
-        /// Makes four threads, two of which one client may occupy.
+        /// Makes room for four threads; one client may occupy two of them.
         fn new() -> Rig {
             let folder = tempfile::tempdir_in("/var/tmp").unwrap();
             let path = folder.path().join("image");
@@ -473,7 +484,7 @@ mod tests {
     fn the_tasks_of_one_client_do_not_hold_those_of_another() {
         let mut rig = Rig::new();
         let image = rig.image.clone();
-        // No write of a part of a sector can end while `held` exists.
+        // While `held` exists, no write of a part of a sector of this image can end.
         let held = image.stripes.alone(&(0..4096));
         (0..50).for_each(|_| rig.write_part(1));
         rig.push(2, BlockingTask::Extents { range: 0..4096, max: 1 });
@@ -489,7 +500,7 @@ mod tests {
         let image = rig.image.clone();
         let held = image.stripes.alone(&(0..4096));
         (0..50).for_each(|_| rig.write_part(1));
-        // A request of another client comes after those of the first one.
+        // The request of client 3 comes after those of client 1.
         rig.write_part(3);
         let dropped = rig.tasks.forget(1, &rig.mailbox);
         assert!(dropped.len() >= 48, "two at most have begun, {} have not", dropped.len());
@@ -504,7 +515,7 @@ mod tests {
 
     const FAILS: u64 = u64::MAX;
 
-    /// Panics in the tasks of one client.
+    /// Panics if a task belongs to the client [`FAILS`].
     pub(super) fn inject(tag: Tag) {
         assert!(tag.owner != FAILS, "injected");
     }
@@ -512,7 +523,7 @@ mod tests {
     #[test]
     fn a_task_whose_thread_fails_ends_with_eio_and_the_next_ones_are_done() {
         let mut rig = Rig::new();
-        // More tasks than there are threads, and than one client may occupy.
+        // 20 tasks are more than there are threads.
         rig.expected = Err(Errno::IO);
         (0..20).for_each(|_| rig.write_part(FAILS));
         assert_eq!(rig.ends(20), [FAILS; 20]);
@@ -534,8 +545,8 @@ mod tests {
         assert_eq!(read(8192..800_768), 792_576);
     }
 
-    /// Queues a task that zeroes two steps, calls `stop` before the second step begins, and checks
-    /// that the task zeroed the first one. Returns `true` if it zeroed the second, too.
+    /// Queues a task that zeroes two steps, and calls `stop` before the second step begins. Returns
+    /// `true` if the task zeroed the second step.
     fn zero_stopped(rig: &mut Rig, stop: impl FnOnce(&Rig)) -> bool {
         const SECOND: Range<u64> = STEP_BYTES..STEP_BYTES + 4096;
         let path = rig.image.file().path();
@@ -545,12 +556,13 @@ mod tests {
         ones(SECOND.start);
         rig.image.resize().unwrap();
         let image = rig.image.clone();
-        // The beginning of the first step has the same lock as the second step.
+        // The beginning of the first step has the same lock as the second step, so the first step
+        // waits.
         let held = image.stripes.alone(&SECOND);
         let range = 0..SECOND.end;
         rig.push(1, BlockingTask::Zero { range, allocated: false, fast: false, durable: false });
-        // Wait until a thread has taken the task. The list of running tasks may still hold an
-        // earlier task.
+        // Wait until a thread has taken the task. The list of running tasks cannot tell, because it
+        // may still hold an earlier task.
         while { rig.tasks.line.state.lock().jobs.len() } > 0 {}
         stop(rig);
         drop(held);

@@ -1,27 +1,28 @@
 //! Memory for transfers: page-aligned, reused, and bounded.
 //!
-//! All images share half of the memory; each has an equal share of the other half for itself, so
-//! that requests that wait for a stalled disk leave room for other images. A front may exceed the
-//! bound by one request of an image or client that holds nothing, so that each makes progress,
-//! however small its share is.
+//! After [`Pool::shared_by`] all images share half of the memory, and each image has an equal share
+//! of the other half for itself. So requests that wait for a stalled disk leave room for other
+//! images. A front may exceed the bound by one request of an image or client that holds no memory,
+//! so that each image and each client makes progress, however small the share is.
 
 use core::fmt;
 use nowait::{AlignedBuffer, IoBuffer, IoBufferMut};
 
-/// The largest chunk, in bytes: longer transfers take several.
+/// The most bytes that a front requests in one chunk: longer transfers take several chunks.
 pub const PIECE_BYTES: usize = 256 << 10;
-/// The smallest chunk, in bytes: a client that holds nothing may take one beyond a pool's bound.
+/// The memory of the smallest chunk, in bytes. A front may give such a chunk to a client that holds
+/// no memory, beyond the pool's bound.
 pub const SMALL_BYTES: usize = 4096;
-/// A chunk of the largest size, and the blocks around it.
+/// The most bytes of a chunk: [`PIECE_BYTES`] and the blocks around them.
 const LARGEST: usize = 2 * PIECE_BYTES;
 const CLASSES: usize = (LARGEST / SMALL_BYTES).ilog2() as usize + 1;
 
-/// The memory of one transfer of up to [`PIECE_BYTES`]. [`Pool::give_back`] returns it to its pool.
+/// The memory of one transfer. [`Pool::give_back`] returns the chunk to its pool.
 pub struct Chunk {
     memory: AlignedBuffer,
-    /// Bytes that the device transfers: whole blocks, from the beginning of the memory.
+    /// Bytes that the device transfers, from the beginning of the memory.
     io_len: usize,
-    /// The offset at which the requested bytes begin.
+    /// The offset in the memory at which the requested bytes begin.
     skip: usize,
     /// The number of requested bytes.
     wanted: usize,
@@ -45,19 +46,19 @@ impl Chunk {
         &self.memory[..self.io_len]
     }
 
-    /// Returns the bytes of [`Chunk::whole`], to be filled.
+    /// Returns all bytes that the device transfers, to be filled.
     pub fn whole_mut(&mut self) -> &mut [u8] {
         let len = self.io_len;
         &mut self.memory[..len]
     }
 
-    /// Returns the bytes that the pool counts for this chunk.
+    /// Returns the bytes that the pool counts for this chunk; at least the requested ones.
     pub fn memory_bytes(&self) -> usize {
         self.memory.len()
     }
 
-    /// Zeroes the bytes that a transfer did not fill because it ended after `done` bytes: the
-    /// memory may hold data of another client.
+    /// Zeroes the bytes from `done` on, because a read has filled only the bytes before: the memory
+    /// may hold data of another client.
     pub fn zero_from(&mut self, done: usize) {
         let end = self.io_len;
         self.memory[done.min(end)..end].fill(0);
@@ -81,7 +82,7 @@ unsafe impl IoBuffer for Chunk {
     }
 }
 
-// SAFETY: as above; the chunk owns it.
+// SAFETY: as for `IoBuffer`; the chunk owns the memory.
 unsafe impl IoBufferMut for Chunk {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         self.memory.as_mut_ptr()
@@ -101,9 +102,9 @@ pub struct Pool {
     of_images: Vec<usize>,
     beyond_bytes: usize,
     share_bytes: usize,
-    /// The bytes that all images together may have beyond their shares.
+    /// The bytes that all images together may have beyond their own shares.
     common_bytes: usize,
-    /// The pool has refused a client for lack of room.
+    /// [`Pool::has_room`] has returned `false` since the last [`Pool::take_refused`].
     refused: bool,
 }
 
@@ -111,7 +112,7 @@ pub struct Pool {
 const FREE_BYTES_MAX: usize = 16 << 20;
 
 impl Pool {
-    /// Makes a pool for about `bound_bytes` in use by one image; see [`Pool::has_room`].
+    /// Makes a pool of about `bound_bytes` that is not divided between images.
     pub fn new(bound_bytes: usize) -> Pool {
         Pool {
             free: core::array::from_fn(|_| Vec::new()),
@@ -126,7 +127,7 @@ impl Pool {
         }
     }
 
-    /// Divides the pool between `images` images.
+    /// Divides the pool between `images` images. No chunk may be in use.
     #[must_use]
     pub fn shared_by(self, images: usize) -> Pool {
         let share_bytes = self.bound_bytes / 2 / images.max(1);
@@ -134,15 +135,15 @@ impl Pool {
         Pool { of_images: vec![0; images], share_bytes, common_bytes, ..self }
     }
 
-    /// Returns `true` if chunks for `bytes` more stay within the image's share or the common part.
-    /// A client that holds nothing may take one of [`SMALL_BYTES`] even if this returns `false`, so
-    /// that every client makes progress.
+    /// Returns `true` if chunks for `bytes` more fit into the rest of the image's share and of the
+    /// common part. The pool does not enforce the answer: a front may take one more chunk for a
+    /// client that holds no memory, so that the client makes progress.
     pub fn has_room(&mut self, image: usize, bytes: usize) -> bool {
         self.has_room_beside(image, 0, bytes)
     }
 
-    /// Like [`Pool::has_room`], for chunks of `bytes` and a reservation of `reserved` bytes
-    /// together.
+    /// Like [`Pool::has_room`], for chunks of `bytes` and in addition a reservation of `reserved`
+    /// bytes.
     pub fn has_room_beside(&mut self, image: usize, reserved: usize, bytes: usize) -> bool {
         let last = memory_of(bytes % PIECE_BYTES);
         let more = bytes / PIECE_BYTES * PIECE_BYTES + last + reserved;
@@ -158,7 +159,8 @@ impl Pool {
         held.saturating_sub(self.share_bytes)
     }
 
-    /// Returns `true` if the pool has refused a client for lack of room since the last call.
+    /// Returns `true` if [`Pool::has_room`] has returned `false` since the last call of this
+    /// function.
     pub fn take_refused(&mut self) -> bool {
         core::mem::take(&mut self.refused)
     }
@@ -173,8 +175,8 @@ impl Pool {
         self.of_images.get(image).copied().unwrap_or(0)
     }
 
-    /// Counts `bytes` of memory that the caller allocates itself as in use by an image, until
-    /// [`Pool::release`]. The caller must check that there is room.
+    /// Counts `bytes` of memory as in use by an image, until [`Pool::release`]. The caller
+    /// allocates this memory itself. This function does not check that there is room.
     pub fn reserve(&mut self, image: usize, bytes: usize) {
         self.used_bytes += bytes;
         self.set(image, |held| held + bytes);
@@ -196,7 +198,8 @@ impl Pool {
         self.beyond_bytes = self.beyond_bytes + self.beyond(after) - self.beyond(before);
     }
 
-    /// Returns a chunk of `len` bytes for the first image. The contents of the chunk are arbitrary.
+    /// Returns a chunk of `len` bytes for the image with number 0. The contents of the chunk are
+    /// arbitrary.
     ///
     /// # Panics
     /// If `len` is above twice [`PIECE_BYTES`].
@@ -204,7 +207,7 @@ impl Pool {
         self.take_for(0, len)
     }
 
-    /// Like [`Pool::take`], for the image with this number.
+    /// Like [`Pool::take`], for the image with the number `image`.
     ///
     /// # Panics
     /// If `len` is above twice [`PIECE_BYTES`].
@@ -222,7 +225,7 @@ impl Pool {
         Chunk { memory, io_len: len, skip: 0, wanted: len, image }
     }
 
-    /// Frees the kept memory if the used memory, the kept memory and `bytes` more exceed the bound.
+    /// Frees all kept memory if the used memory, the kept memory and `bytes` more exceed the bound.
     fn make_room(&mut self, bytes: usize) {
         if self.used_bytes + self.free_bytes + bytes > self.bound_bytes {
             self.free.iter_mut().for_each(Vec::clear);
@@ -230,8 +233,8 @@ impl Pool {
         }
     }
 
-    /// Exchanges a chunk without contents for one that transfers `io_len` bytes, of which the
-    /// requested ones begin at `before`.
+    /// Exchanges a chunk, whose contents are lost, for one that transfers `io_len` bytes. The
+    /// requested bytes begin at `before` in the new chunk.
     pub(crate) fn widened(&mut self, chunk: Chunk, before: usize, io_len: usize) -> Chunk {
         let (wanted, image) = (chunk.wanted, chunk.image);
         self.give_back(chunk);
@@ -257,7 +260,7 @@ fn class_of(len: usize) -> usize {
     (len.max(SMALL_BYTES).next_power_of_two() / SMALL_BYTES).ilog2() as usize
 }
 
-/// Returns the bytes of memory in a chunk for `len` bytes; 0 for 0.
+/// Returns the bytes of memory that a chunk for `len` bytes takes; 0 for a length of 0.
 fn memory_of(len: usize) -> usize {
     if len == 0 { 0 } else { SMALL_BYTES << class_of(len) }
 }

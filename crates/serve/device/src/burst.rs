@@ -1,31 +1,32 @@
-//! Bursts of requests: how many of a burst the server hands over at once.
+//! Bursts of requests: how many requests of a burst the server hands to the device at once.
 //!
 //! A client sends the next requests together if the last ones completed together, and a device that
-//! receives requests together completes them together: client, server and device take turns, and
-//! each idles while the others work. Therefore the server hands over only half of a burst that
-//! finds the device idle. The other half follows when the first request of the first half has
-//! completed. From then on the device has one half while client and server exchange the other. A
-//! burst of few requests goes together, and so do long requests: these keep the device busy for
-//! longer than the exchange takes.
+//! receives requests together completes them together. So client, server and device take turns, and
+//! each idles while the others work. Therefore, if the device is idle, the server hands it only
+//! half of a burst. The server hands over the other half when the first request of the first half
+//! has completed. From then on the device has one half while client and server exchange the other
+//! half. The server does not divide a burst of few requests, nor one of many bytes, which keeps the
+//! device busy for longer than the exchange takes.
 
-/// Decides how many of the waiting requests to hand over.
+/// Decides how many of the waiting requests the disk hands to its queue.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
-    /// The number of requests in flight after half of a burst was handed over; `None`: no half
-    /// waits.
+    /// The number of requests in flight after the first half of a burst was handed over; `None`: no
+    /// second half waits.
     held_at: Option<usize>,
 }
 
-/// A burst of fewer requests is handed over at once.
+/// The server does not divide a burst of fewer requests.
 const REQUESTS_MIN: usize = 8;
-/// A burst of more bytes is handed over at once: it keeps the device busy for longer than an
-/// exchange takes.
+/// The server does not divide a burst of more bytes: such a burst keeps the device busy for longer
+/// than an exchange between client and server takes.
 const BYTES_MAX: usize = 2 << 20;
 
 impl Burst {
-    /// Returns how many of the first of `waiting` requests to hand over while `in_flight` others
-    /// have not completed; `bytes` returns the bytes that the waiting ones transfer. A caller that
-    /// holds requests back asks again after a completion.
+    /// Returns how many of the `waiting` requests the caller hands over now, the oldest first,
+    /// while `in_flight` other requests have not completed. `bytes` returns the bytes that the
+    /// waiting requests transfer. If requests remain waiting, the caller asks again after a
+    /// completion.
     pub(crate) fn share(
         &mut self,
         waiting: usize,

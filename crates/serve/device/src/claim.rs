@@ -1,17 +1,19 @@
-//! Claims on image files against other programs: the server takes the same locks as QEMU, so that
-//! each refuses the other's images, and opens block devices exclusively.
+//! Claims on image files against other programs. The server takes the same locks as QEMU, so that
+//! neither opens a file that the other uses in a conflicting way. The server opens block devices
+//! exclusively, unless it shares them.
 //!
 //! | byte of the file | is locked while |
 //! |---|---|
-//! | 100 + n | it is used for n |
-//! | 200 + n | others must not use it for n |
+//! | 100 + n | a process uses the file for n |
+//! | 200 + n | a process does not permit others to use the file for n |
 //!
-//! n is 0 for reading, 1 for writing, 3 for changing its size. Each process first locks its bytes
-//! and then looks for the locks of others: of two that conflict and come at once, at least one is
-//! refused. All locks are shared and belong to the open file, so they go when it is closed, also by
-//! a kill. But that happens a moment after the process has ended, when the kernel has finished the
-//! requests in flight. Therefore the server retries a claim for a while before it refuses;
-//! otherwise a restarted server could not begin.
+//! n is 0 for reading, 1 for writing, 3 for changing the size of the file. Each process first locks
+//! its bytes and then looks for the locks of others: of two processes that conflict and come at
+//! once, at least one finds the other's locks. All locks are shared and belong to the open file, so
+//! the kernel releases them when it closes the file, also after a kill. But the kernel may close
+//! the file a moment after the process has ended, when it has finished the requests in flight.
+//! Therefore the server retries a claim for a while before it gives up: otherwise a restarted
+//! server could fail to start.
 //!
 //! Source: QEMU, block/file-posix.c, raw_check_lock_bytes.
 
@@ -36,29 +38,29 @@ const READ: u64 = 0;
 const WRITE: u64 = 1;
 const RESIZE: u64 = 3;
 
-/// How long the kernel may take to close the files of an ended process.
+/// How long the server retries a claim: the kernel may need a moment to close the files of an ended
+/// process.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// The right to use a file, until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    /// The open file that owns the locks. All images in the file share it.
+    /// The open file that owns the locks. All images in the file share this claim.
     _file: File,
-    /// A block device that is written, opened exclusively.
+    /// The exclusive descriptor of a block device that an image may write.
     _device: Option<Fd>,
 }
 
-/// The combined needs of all images of a file.
+/// The combined needs of all images in one file.
 #[derive(Clone, Copy)]
 struct Wish {
     writes: bool,
-    /// Other processes may change the file.
+    /// All images permit other processes to change the file.
     shares: bool,
 }
 
-/// The identity of the bytes behind an image: images may have it in common.
+/// The identity of the bytes behind an image. Several images may have the same.
 #[derive(PartialEq, Eq)]
 enum Place {
     /// Device and inode.
@@ -75,11 +77,11 @@ fn place_of(image: &Image, path: &Path) -> Result<Place, ImageError> {
     Ok(Place::File(stat.dev, stat.ino))
 }
 
-/// Claims the files of `images`, which `options` describe, each file once. The server of a remote
-/// image must guard it against other clients.
+/// Claims the files of `images`, which `options` describe, each file once. Claims no other sources:
+/// an NBD server must guard its images against other clients itself.
 ///
 /// # Errors
-/// Another process uses a file, or two of the images conflict.
+/// Another process uses a file in a conflicting way, or two of the images conflict.
 pub(crate) fn take(images: &mut [Image], options: &[ImageOptions]) -> Result<(), ImageError> {
     let places = images.iter().zip(options);
     let places = places.map(|(image, options)| place_of(image, &options.path));
@@ -130,13 +132,13 @@ fn collide(one: &ImageOptions, two: &ImageOptions) -> bool {
 }
 
 impl Claim {
-    /// Claims a file. While another process uses the file, calls `again`, which waits, and retries
-    /// while that returns `true`.
+    /// Claims a file. If another process uses the file, calls `again`, which waits, and retries the
+    /// claim if `again` returns `true`.
     fn new(file: &File, wish: Wish, mut again: impl FnMut() -> bool) -> Result<Claim, Errno> {
         loop {
             match Claim::try_new(file, wish) {
                 Err(errno @ (Errno::AGAIN | Errno::ACCES | Errno::BUSY)) => {
-                    // Release the locks while waiting, so as not to refuse others.
+                    // Release the locks while waiting, so that other processes can claim the file.
                     unlock_bytes(file.as_fd().as_raw_fd());
                     if !again() {
                         return Err(errno);
@@ -159,7 +161,8 @@ impl Claim {
             true => Some(file::reopen(fd, O_RDONLY | O_EXCL)?),
             false => None,
         };
-        // A server that only reads shares the device, so it does not keep the exclusive descriptor.
+        // If no image may write the device, drop the exclusive descriptor, so that other programs
+        // can use the device.
         Ok(Claim { _file: file.clone(), _device: device.filter(|_| wish.writes) })
     }
 }
@@ -178,7 +181,7 @@ fn lock_bytes(fd: i32, Wish { writes, shares }: Wish) -> Result<(), Errno> {
 
 fn unlock_bytes(fd: i32) {
     let kinds = [READ, WRITE, RESIZE];
-    // The kernel releases locks that remain when the file is closed.
+    // When the file is closed, the kernel releases the locks that remain.
     let _ = kinds.iter().try_for_each(|n| lock::release(fd, USED + n));
     let _ = kinds.iter().try_for_each(|n| lock::release(fd, REFUSED + n));
 }
@@ -203,7 +206,7 @@ mod tests {
     use super::*;
     use nowait::{Nowait, OpenOptions};
 
-    /// Opens one file twice, as two processes would.
+    /// Opens one file twice, as two processes do.
     fn opened_twice() -> [File; 2] {
         let nowait = Nowait::builder().build().expect("an engine");
         let file = tempfile::NamedTempFile::new().expect("a file");
@@ -234,7 +237,7 @@ mod tests {
         let _claim = Claim::new(&kept, WRITER, || false).expect("no other has it");
         let mut left = 3;
         let again = || {
-            // The retrying claim refuses no other process while it waits.
+            // While the claim waits for its next try, it holds no locks.
             let mine = |byte| lock::is_locked_by_others(kept.as_fd().as_raw_fd(), byte);
             assert_eq!((mine(USED + WRITE), mine(REFUSED + WRITE)), (Ok(false), Ok(false)));
             left -= 1;

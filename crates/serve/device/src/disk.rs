@@ -1,4 +1,4 @@
-//! Images on files, through a queue of nowait.
+//! The medium for images: a queue of nowait for files, and messages to other sources.
 
 use crate::{
     AnySource, BlockingTask, BlockingTasks, Chunk, Image, KnownFailures, LentMemory, Loan, Mailbox,
@@ -12,7 +12,7 @@ use nowait::{
 use nowait_sys::mistake::{self, Mistake};
 use std::{collections::VecDeque, os::fd::BorrowedFd, sync::Arc};
 
-/// The most requests in flight at once; further ones wait.
+/// The most requests in the queue of a disk; further requests wait in [`Disk::waiting`].
 const DEPTH: usize = 4096;
 
 /// The queue and the memory with which one thread reads and writes images.
@@ -22,20 +22,20 @@ pub struct Disk {
     pool: Pool,
     tasks: Arc<BlockingTasks>,
     mailbox: Arc<Mailbox>,
-    /// Requests that ended outside of the queue.
+    /// Ends of requests that the queue did not report.
     ended: VecDeque<RequestEnd>,
     /// Requests that [`Disk::start`] has not handed to the queue yet.
     waiting: VecDeque<QueuedRequest>,
     burst: Burst,
 }
 
-/// The queue's record of a request.
+/// The disk's record of a request in the queue.
 #[derive(Debug)]
 struct QueueTag {
     tag: Tag,
     writes: bool,
-    /// The request fails if the transfer moves fewer bytes. The memory of a read, which consists of
-    /// whole blocks, may be larger.
+    /// The request fails if the transfer moves fewer bytes than this. The memory of a read consists
+    /// of whole blocks, and may be larger.
     needed: usize,
     keeps: Keeps,
 }
@@ -43,7 +43,7 @@ struct QueueTag {
 /// The resources that a request keeps until it ends.
 #[derive(Debug, Default)]
 struct Keeps {
-    /// The stripes of a write, shared.
+    /// The shared lock on the stripes of a write.
     _blocks: Option<Shared>,
     /// A flush, or a durable write whose failure other clients must learn of.
     flush: Option<Flush>,
@@ -54,7 +54,7 @@ struct QueuedRequest {
     file: File,
     tag: Tag,
     what: What,
-    /// See [`QueueTag`].
+    /// See [`QueueTag::needed`].
     needed: usize,
     keeps: Keeps,
 }
@@ -100,7 +100,7 @@ unsafe impl IoBuffer for Memory {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: as for `IoBuffer`; both kinds of memory implement `IoBufferMut`.
 unsafe impl IoBufferMut for Memory {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         match self {
@@ -118,7 +118,7 @@ impl Memory {
         }
     }
 
-    /// Returns the memory that goes back to the caller.
+    /// Returns the chunk, which goes back to the front; `None` for lent memory.
     fn into_chunk(self) -> Option<Chunk> {
         match self {
             Memory::Chunk(chunk) => Some(chunk),
@@ -127,13 +127,13 @@ impl Memory {
     }
 }
 
-/// Decides the result of a transfer of `bytes` bytes that needed `needed`; zeroes the memory that a
-/// read did not fill.
+/// Decides the result of a transfer that moved `bytes` bytes of at least `needed`. If a read
+/// succeeds, zeroes the memory that it did not fill.
 ///
 /// # Errors
-/// `ENOSPC` for a write, `EIO` for a read that moved fewer than `needed` bytes. Inside an image a
-/// read is short only if the device has failed or the file was truncated: zeroes in place of the
-/// missing bytes would pass for data.
+/// If the transfer moved fewer than `needed` bytes: `ENOSPC` for a write, `EIO` for a read. Inside
+/// an image a read is short only if the device has failed or the file was truncated: clients would
+/// take zeroes in place of the missing bytes for data.
 fn settle(
     buffers: &mut Buffers<Memory>,
     mut bytes: usize,
@@ -159,11 +159,12 @@ fn settle(
 }
 
 impl Disk {
-    /// Makes a disk for one image. The transfers of the disk use about `memory_bytes` of memory at
-    /// most; its blocking tasks report their ends to `mailbox`.
+    /// Makes a disk for one image; see [`Disk::shared_by`]. `memory_bytes` bounds the memory of the
+    /// transfers, as [`Pool`] describes. Blocking tasks and sources with threads of their own put
+    /// the ends of requests into `mailbox`.
     ///
     /// # Errors
-    /// No descriptors or memory left.
+    /// The queue cannot be made, for example because no descriptors or memory are left.
     pub fn new(
         nowait: &Nowait,
         tasks: &Arc<BlockingTasks>,
@@ -181,14 +182,14 @@ impl Disk {
         })
     }
 
-    /// Divides the memory between `images` images.
+    /// Makes the disk divide its memory between `images` images.
     #[must_use]
     pub fn shared_by(self, images: usize) -> Disk {
         Disk { pool: self.pool.shared_by(images), ..self }
     }
 
-    /// Returns the descriptors that must end the wait inside [`Disk::sleep`] when they are
-    /// readable.
+    /// Returns the descriptors of the queue. The callback of [`Disk::sleep`] must return when one
+    /// of them is readable.
     ///
     /// # Errors
     /// No descriptors left.
@@ -196,8 +197,9 @@ impl Disk {
         self.queue.descriptors()
     }
 
-    /// Submits waiting requests to the queue: as many as it has room for, without those that
-    /// `burst` holds back. The caller calls this again after each [`Disk::sleep`]. Does not wait.
+    /// Hands waiting requests to the queue, as many as the queue has room for, except those that
+    /// `burst` holds back. The caller must call this again after each [`Disk::sleep`]. Does not
+    /// wait.
     pub fn start(&mut self) {
         let in_flight = self.queue.len() - self.queue.ready();
         let waiting = &self.waiting;
@@ -211,10 +213,11 @@ impl Disk {
         self.queue.submit();
     }
 
-    /// Calls `sleep` unless a request has ended, and then collects the requests that have ended.
+    /// Calls `sleep` unless a request has ended, and then collects the requests that have ended,
+    /// also from the mailbox.
     ///
     /// # Errors
-    /// This is a forked child.
+    /// This process is a forked child of the one that made the disk, for example.
     pub fn sleep(&mut self, sleep: impl FnOnce()) -> Result<(), Error> {
         if self.ended.is_empty() {
             self.queue.sleep(sleep)?;
@@ -225,8 +228,9 @@ impl Disk {
         Ok(())
     }
 
-    /// Returns `true` if no request waits for the queue or is in it, and no end waits to be popped.
-    /// Blocking tasks do not count.
+    /// Returns `true` if no request waits for the queue or is in it, and no collected end waits for
+    /// [`Medium::pop`]. Blocking tasks and requests to sources with threads of their own do not
+    /// count before their ends are collected.
     pub fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.ended.is_empty() && self.waiting.is_empty()
     }
@@ -324,7 +328,7 @@ impl Medium for Disk {
     fn write(&mut self, image: &Arc<Image>, chunk: Chunk, offset: u64, durable: bool, tag: Tag) {
         let (at, len, align) = (image.place(offset), chunk.data().len() as u64, image.alignment());
         let whole = at.is_multiple_of(align) && len.is_multiple_of(align);
-        // A write must wait while another request writes parts of its blocks, and only a blocking
+        // A write must wait while another request writes parts of the same blocks. Only a blocking
         // task can wait.
         let durable = durable && !mistake::makes(Mistake::AnswerEarly);
         let whole = match image.file().transfers() {
@@ -352,7 +356,7 @@ impl Medium for Disk {
         // A request to a server or an object store needs memory of the pool.
         let Transfers::Queue(file) = image.file().transfers() else { return Err(loan) };
         let at = image.place(offset);
-        // The kernel's limit for one request (IOV_MAX).
+        // The most segments that the kernel accepts in one request (IOV_MAX).
         const SEGMENTS_MAX: usize = 1024;
         let possible = !loan.segments.is_empty()
             && loan.segments.len() <= SEGMENTS_MAX
@@ -412,7 +416,8 @@ impl Medium for Disk {
             let ended = RequestEnd { tag, result, chunk, extents: Vec::new() };
             let Some(flush) = flush else { return Some(ended) };
             let ended = flush.end(ended, &self.mailbox);
-            // Flushes and writes that waited for the end of this flush may belong to this thread.
+            // The mailbox may now have flushes and writes of this thread that were held until this
+            // flush or write ended.
             self.mailbox.empty(&mut self.ended);
             if ended.is_some() {
                 return ended;

@@ -1,7 +1,8 @@
-//! Flushes and durable writes of one image. A failure is reported to all clients that it concerns.
+//! Flushes and durable writes of one image. If one fails, each client whose data may be lost gets
+//! an error.
 //!
 //! If the kernel could not write data, only one flush or durable write of each open file returns an
-//! error (errseq, mm/filemap.c). The kernel has dropped the data by then, as many disks do, and the
+//! error (errseq, mm/filemap.c). By then the kernel has dropped the data, as many disks do, so the
 //! next flush succeeds.
 //!
 //! ```text
@@ -9,10 +10,11 @@
 //!  client 1    flush B    ├────┤ ok ·····▶ held until A has ended, then EIO as well
 //!  client 2    flush C                        ├──┤ ok ▶ EIO: the client had not been told
 //! ```
-//! So a flush or durable write that succeeds is held until the flushes and durable writes that are
-//! in flight at its end have ended; one that begins later does not delay it. If one fails, all that
-//! overlap with it fail. The next flush of each other client fails as well, unless a flush of that
-//! client has already reported the failure.
+//! So the end of a successful flush or durable write is held until the flushes and durable writes
+//! that were in flight at this end have ended too, or one of them has failed. A flush or write that
+//! begins after this end does not delay it. If a flush or durable write fails, all that overlap
+//! with it fail. The next flush of each client that is connected then fails as well, unless a flush
+//! of this client has already reported the failure.
 
 use crate::{Mailbox, RequestEnd};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,8 +26,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(crate) struct Flushes(Mutex<State>);
 
-/// How many failures of the image one client need not be told of: those before the client
-/// connected, and those that its flushes have reported.
+/// The number of failures that one client need not be told of: those before the client connected,
+/// and those that the client's flushes have reported.
 #[derive(Clone, Debug)]
 pub struct KnownFailures(Arc<AtomicU64>);
 
@@ -36,11 +38,12 @@ struct State {
     in_flight: Vec<u64>,
     held: Vec<Held>,
     failures: u64,
-    /// The last failure.
+    /// The errno of the last failure.
     failure: Option<Errno>,
 }
 
-/// The end of a flush or durable write, held until all with numbers below `until` have ended.
+/// The end of a flush or durable write. It is held until all flushes and writes with numbers below
+/// `until` have ended, or one that overlaps has failed.
 #[derive(Debug)]
 struct Held {
     until: u64,
@@ -49,8 +52,8 @@ struct Held {
     mailbox: Arc<Mailbox>,
 }
 
-/// A flush or durable write in flight. Dropping it before its end fails the flushes and durable
-/// writes that overlap with it, because its result is unknown.
+/// A flush or durable write in flight. Dropping this value without [`Flush::end`] counts as a
+/// failure, because the result is unknown: all overlapping flushes and durable writes fail.
 #[derive(Debug)]
 pub(crate) struct Flush {
     flushes: Arc<Flushes>,
@@ -79,7 +82,7 @@ impl Flushes {
     }
 
     /// Begins a durable write, or the part of it that makes its data durable. `known` is the number
-    /// of failures when the write began: later ones may have lost its data.
+    /// of failures when the write began: later failures may have lost the write's data.
     pub(crate) fn begin_write(self: &Arc<Self>, known: u64) -> Flush {
         self.start(known, None)
     }
@@ -94,8 +97,10 @@ impl Flushes {
 }
 
 impl Flush {
-    /// Ends the flush or write. Returns its end, which is an error if the failure of another one
-    /// concerns it. `None`: others are in flight, and the end comes into `mailbox` after theirs.
+    /// Ends the flush or write whose own result is in `ended`. Returns `ended`, with an error if an
+    /// overlapping one has failed or the client has to learn of an earlier failure. `None`: other
+    /// flushes or writes are in flight, and `ended` comes into `mailbox` when they have ended or
+    /// one has failed.
     pub(crate) fn end(
         mut self,
         mut ended: RequestEnd,
@@ -129,8 +134,9 @@ impl Drop for Flush {
 }
 
 impl State {
-    /// Fails all flushes and durable writes that overlap with `number`, which has failed: those in
-    /// flight, and those that have ended since it began.
+    /// Records that the flush or write `number` has failed. All flushes and durable writes that
+    /// overlap with it fail. Those that are held, and have ended since `number` began, fail now;
+    /// those in flight fail at their end.
     fn fail(&mut self, number: u64, errno: Errno) {
         self.failures += 1;
         self.failure = Some(errno);
@@ -138,7 +144,8 @@ impl State {
         overlap.for_each(|held| held.ended.result = Err(errno));
     }
 
-    /// Marks all failures so far as known to a client if its flush reports one.
+    /// Marks all failures so far as known to a client if `ended`, the end of the client's flush, is
+    /// an error.
     fn tell(&self, ended: &RequestEnd, told: Option<&KnownFailures>) {
         if let (Err(_), Some(KnownFailures(told))) = (ended.result, told) {
             told.store(self.failures, Relaxed);
@@ -165,7 +172,7 @@ mod tests {
 
     const LOST: Result<(), Errno> = Err(Errno::IO);
 
-    /// Flushes of one client and durable writes, each with the number that a test gives it.
+    /// Flushes of one client, and durable writes. A test gives each of them a number.
     struct Rig {
         flushes: Arc<Flushes>,
         told: KnownFailures,
@@ -189,7 +196,7 @@ mod tests {
             self.running.push((slot, self.flushes.begin_write(known)));
         }
 
-        /// Begins a flush of `told`, and ends it.
+        /// Begins a flush of the client `told`, and ends it; panics if the end is held.
         fn flush_of(
             &mut self,
             told: &KnownFailures,
@@ -205,7 +212,7 @@ mod tests {
             self.running.remove(at).1
         }
 
-        /// Ends a flush; returns the ends that were reported since the last call.
+        /// Ends a flush or write; returns the ends that were reported since the last call.
         fn end(&mut self, slot: u32, result: Result<(), Errno>) -> Vec<(u32, Result<(), Errno>)> {
             let tag = Tag { owner: 0, slot, part: 0 };
             let ended = self.take(slot).end(RequestEnd::plain(tag, result), &self.mailbox);

@@ -16,13 +16,13 @@ use std::{path::PathBuf, sync::Arc};
 
 pub use crate::error::ImageError;
 
-/// The page cache between the clients and the device.
+/// The cache between the clients and the device or server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Cache {
-    /// None: direct I/O. Neither nowait nor the kernel caches data.
+    /// No cache. Files use direct I/O: neither nowait nor the kernel caches data.
     #[default]
     None,
-    /// The page cache of nowait, in the process: for images that no other program uses meanwhile.
+    /// A cache of nowait, in the process: for images that no other program uses meanwhile.
     User,
     /// The kernel's page cache: coherent with other programs that read or write the file.
     Host,
@@ -35,23 +35,24 @@ pub struct ImageOptions {
     pub path: PathBuf,
     /// The name by which clients ask for the image.
     pub name: String,
-    /// Which page cache to use.
+    /// The cache to use.
     pub cache: Cache,
-    /// Refuse every change of the file.
+    /// Refuse every change of the image.
     pub read_only: bool,
     /// Let other processes change the file meanwhile; only with `read_only`.
     pub force_share: bool,
-    /// Where the window begins, in bytes.
+    /// The offset in the file at which the window begins, in bytes.
     pub offset: u64,
-    /// How long the window is, in bytes; `None`: up to the end of the file, even if the file's size
-    /// changes.
+    /// The length of the window in bytes; `None`: up to the end of the file, also after
+    /// [`Image::resize`].
     pub length: Option<u64>,
     /// The size of a sector in bytes, a power of two from 512 to 65,536; `None`: the block size of
     /// the source (1 for a file with a cache).
     pub sector_bytes: Option<u32>,
     /// How long requests wait when the NBD server that holds the image cannot be reached.
     pub patience: Patience,
-    /// With [`Cache::User`], the cache that all images on NBD servers share.
+    /// With [`Cache::User`], the cache that all images on NBD servers share; other images do not
+    /// use it.
     pub server_cache: Option<Arc<ServerCache>>,
 }
 
@@ -65,7 +66,7 @@ pub struct Properties {
     pub sector_bytes: u32,
     /// Requests run best if their offsets and lengths are multiples of this, in bytes.
     pub preferred_bytes: u32,
-    /// The image has a cache, so clients may usefully announce reads.
+    /// The image has a cache, so it is useful if clients announce reads.
     pub caches: bool,
 }
 
@@ -80,16 +81,17 @@ pub struct Image<F = AnySource> {
     size: AtomicU64,
     stats: Stats,
     file: F,
-    /// The claim on the file against other programs.
+    /// The claim on the file against other programs; `None` for a source that is no file.
     pub(crate) claim: Option<Arc<Claim>>,
     length: Option<u64>,
-    /// The position of the image among those that are served together.
+    /// The position of the image among those that were opened together.
     number: usize,
-    /// Locks for writes of parts of blocks, so that no write loses the rest of a block.
+    /// Locks for writes of parts of blocks, so that such a write does not undo another write to the
+    /// rest of the block.
     pub(crate) stripes: Arc<Stripes>,
     pub(crate) flushes: Arc<Flushes>,
-    /// The kernel's page cache lies between the image and the device: a failed durable write may
-    /// concern the data of other clients.
+    /// The image uses the kernel's page cache: a failed durable write may mean that data of other
+    /// clients is lost.
     is_cached_by_kernel: bool,
 }
 
@@ -158,7 +160,7 @@ impl<F> Image<F> {
         &self.file
     }
 
-    /// Returns the offset in the file of `offset` of the image.
+    /// Converts an offset in the image into an offset in the file.
     pub fn place(&self, offset: u64) -> u64 {
         self.start + offset
     }
@@ -189,16 +191,16 @@ impl Image {
         Image::of_sources(all, all.iter().map(|options| open_source(nowait, options)))
     }
 
-    /// Makes the images that `all` describe from their sources, which it takes one by one, and
-    /// claims files. While an image of a file exists, it locks the file as QEMU does. Another
-    /// process that respects these locks can write the file only if all its images have
-    /// `force_share`, and can read a file that an image may write only if the process shares the
-    /// file, too. Several images may be windows of one file. Blocks.
+    /// Makes the images that `all` describe from `sources`, which have the same order, and claims
+    /// files. While an image of a file exists, the server locks the file as QEMU does. Another
+    /// process that respects these locks can write the file only if all images of the file have
+    /// `force_share`. If an image may write the file, another process can read the file only if
+    /// that process permits others to write it. Several images may be windows of one file. Blocks.
     ///
     /// # Errors
-    /// A source has failed, or another process uses it; a window lies outside the file, or is not
-    /// of whole sectors; two windows overlap where one can be written and neither has
-    /// `force_share`.
+    /// Options contradict each other; a source could not be opened, or another process uses the
+    /// file; a window is empty, lies outside the file, or is not of whole sectors; two windows
+    /// overlap, one of them can be written, and neither has `force_share`.
     pub fn of_sources(
         all: &[ImageOptions],
         sources: impl IntoIterator<Item = Result<AnySource, ImageError>>,
@@ -252,8 +254,8 @@ impl Image {
         Ok(image)
     }
 
-    /// Determines the size of the file again; returns the size of the image before and after. With
-    /// the user-space page cache the call waits for the requests in flight.
+    /// Determines the size of the file again; returns the size of the image before and after. If
+    /// nowait's page cache caches the file, the call waits for the requests in flight.
     ///
     /// # Errors
     /// The size cannot be determined, or cannot change while the image is served.
@@ -270,8 +272,8 @@ impl Image {
         Ok((self.size.swap(size, Relaxed), size))
     }
 
-    /// Returns how many bytes at the end of the window are not served, because they fill no whole
-    /// sector.
+    /// Returns how many bytes at the end of the window the image leaves out, because they fill no
+    /// whole sector; 0 if the size cannot be determined.
     pub fn cut_off(&self) -> u64 {
         let there = self.measure().map_or(0, |range| range.end.saturating_sub(range.start));
         self.length.unwrap_or(there).min(there) % u64::from(self.properties.sector_bytes)
@@ -301,8 +303,9 @@ fn check_share(options: &ImageOptions) -> Result<(), ImageError> {
 /// Opens the file, or connects to the NBD server, that `options` name. Blocks.
 ///
 /// # Errors
-/// The file cannot be opened as the options say; the NBD server cannot be reached, cannot make
-/// writes durable, or cannot have the cache that the options name.
+/// The file cannot be opened as the options say. The NBD server cannot be reached, or cannot make
+/// writes durable though the image may be written. An image on an NBD server cannot have the cache
+/// that the options name.
 pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource, ImageError> {
     let address = match Backing::of(&options.path).map_err(ImageError::new)? {
         Backing::File(path) => {

@@ -1,11 +1,12 @@
-//! Memory of another owner that a request reads into or writes from without a copy.
+//! Memory of another owner, such as a guest, that a request reads into or writes from without a
+//! copy.
 
 use core::{any::Any, fmt, ptr::NonNull};
 use nowait::{IoBuffer, IoBufferMut};
 use std::sync::Arc;
 
 /// A piece of memory of another owner, such as a guest. The memory stays mapped until this value is
-/// dropped, and others may change it at any time.
+/// dropped. The owner may change the bytes at any time.
 pub struct LentMemory {
     start: NonNull<u8>,
     len: usize,
@@ -13,16 +14,16 @@ pub struct LentMemory {
     _keeper: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the keeper is `Send` and `Sync`, and the memory is used only by address, from whichever
-// thread has the value.
+// SAFETY: the keeper is `Send` and `Sync`. The value holds only the address of the memory, which is
+// valid in all threads.
 unsafe impl Send for LentMemory {}
 
 impl LentMemory {
     /// Lends `len` bytes from `start` on.
     ///
     /// # Safety
-    /// The bytes can be read and written as long as `keeper` lives, and no reference of this
-    /// program points to them meanwhile.
+    /// The bytes must be readable and writable as long as `keeper` lives, and no reference of this
+    /// program may point to them meanwhile.
     pub unsafe fn new(
         start: NonNull<u8>,
         len: usize,
@@ -47,11 +48,11 @@ impl LentMemory {
     /// If the lengths differ.
     pub fn copy_from(&mut self, from: &[u8]) {
         assert_eq!(from.len(), self.len, "the lengths of the memory and of its copy");
-        // SAFETY: as above.
+        // SAFETY: as in `copy_to`.
         unsafe { self.start.as_ptr().copy_from_nonoverlapping(from.as_ptr(), self.len) };
     }
 
-    /// Zeroes the bytes that a transfer did not fill because it ended after `done` bytes.
+    /// Zeroes the bytes from `done` on, because a read has filled only the bytes before.
     pub(crate) fn zero_from(&mut self, done: usize) {
         let done = done.min(self.len);
         // SAFETY: the bytes are inside the memory, which is mapped and has no references to it.
@@ -65,9 +66,9 @@ impl fmt::Debug for LentMemory {
     }
 }
 
-// SAFETY: the memory does not move with the value, is mapped as long as it lives, and bytes of a
-// mapping are initialized. Changes by others are harmless: the lender accepts whatever the memory
-// holds when the device reads it.
+// SAFETY: the memory does not move with the value and is mapped as long as the value lives, and
+// bytes of a mapping are initialized. Changes by the owner are harmless: the owner accepts that the
+// device writes any bytes that the memory holds meanwhile.
 unsafe impl IoBuffer for LentMemory {
     fn as_ptr(&self) -> *const u8 {
         self.start.as_ptr()
@@ -78,7 +79,7 @@ unsafe impl IoBuffer for LentMemory {
     }
 }
 
-// SAFETY: as above; no reference points to it.
+// SAFETY: as for `IoBuffer`; no reference points to the memory.
 unsafe impl IoBufferMut for LentMemory {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         self.start.as_ptr()

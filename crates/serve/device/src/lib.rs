@@ -1,4 +1,4 @@
-//! An image file as a block device: the part that NBD, FUSE, vhost-user and ublk share.
+//! An image as a block device: the code that the fronts NBD, FUSE, vhost-user-blk and ublk share.
 //!
 //! ```text
 //!  front ── read, write, flush, task ───▶ Medium ──▶ Disk ─┬─ a queue of nowait: reads, writes,
@@ -7,29 +7,33 @@
 //!                                                             that block: holes, extents, edges
 //! ```
 //!
-//! * [`image`]: an image: a window of a file, its size and its permissions; `claim`:
-//!   claims against other programs
-//! * `request`: the requests of a front and their ends; `mailbox`: brings ends from other threads
-//! * [`medium`]: carries requests out; [`disk`] does so by a queue of nowait, a burst in two halves
-//!   (`burst`)
-//! * [`blocking_tasks`]: requests that only a blocking call can carry out, in `turns`; `stripes`:
-//!   locks between writes of parts of blocks and of whole blocks; `flushes`: tells all clients of a
-//!   failed flush
-//! * [`backing`]: names of files and servers; [`source`]: the trait of an opened one; [`remote`]:
-//!   an image on an NBD server. Other crates add sources.
+//! * [`image`]: a window of a file or of another source, with its size and permissions; `claim`:
+//!   locks files against other programs
+//! * `request`: the requests of a front and their ends; `mailbox`: brings the ends of requests from
+//!   other threads
+//! * [`medium`]: the trait for the storage behind fronts; [`disk`]: implements the trait, for files
+//!   by a queue of nowait; `burst`: hands a burst of requests to this queue in two halves
+//! * [`blocking_tasks`]: requests that only a blocking call can carry out; `turns`: lets clients
+//!   take turns; `stripes`: locks between writes of parts of blocks and writes of whole blocks;
+//!   `flushes`: reports a failed flush of a file to each client of the image
+//! * [`backing`]: names of files and servers; [`source`]: the trait of an opened file or server;
+//!   [`remote`]: an image on an NBD server. Other crates add sources.
 //! * [`nbd`]: the numbers of the protocol
-//! * [`pages`]: the index of a cache's pages
+//! * [`pages`]: the index of the pages in a cache
 //! * [`buffer`]: aligned memory, reused and bounded; [`lent`]: memory of another owner
 //! * [`stats`]: counters and latencies of an image
 //!
-//! A front knows no files, and in this crate only [`remote`] speaks a protocol. Each thread has one
-//! [`Disk`] for any number of images, and several threads may serve one image.
+//! A front does not access image files, and in this crate only [`remote`] speaks a protocol. Each
+//! serving thread has one [`Disk`] for any number of images, and several threads may serve one
+//! image.
 //!
-//! **Durability** is that of a disk: when a flush succeeds, every write that ended before it began
-//! is durable; a write with `durable` is durable when it succeeds. For an image in a file, a failed
-//! flush also fails all overlapping flushes, and the next flush of each other client; of
-//! overlapping durable writes it fails those that are blocking tasks, and with [`Cache::Host`] all.
-//! An NBD server or an object store behind the image tells only the client whose flush fails.
+//! **Durability** is like that of a disk. When a flush succeeds, every write that ended before the
+//! flush began is durable, unless an earlier flush has failed. A write with `durable` is durable
+//! when the write succeeds. For an image in a file, a failed flush also fails all flushes that
+//! overlap with it, and the next flush of each other client. It also fails the durable writes that
+//! overlap with it: those that are blocking tasks, and with [`Cache::Host`] all. For an image on an
+//! NBD server or an object store, this crate reports a failed flush only to the client that sent
+//! it.
 
 pub mod backing;
 pub mod blocking_tasks;

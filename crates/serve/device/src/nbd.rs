@@ -7,9 +7,9 @@ use nowait::Errno;
 
 /// The number that a server sends first.
 pub const GREETING: u64 = 0x4e42_444d_4147_4943;
-/// The number before each option.
+/// The number that precedes each option; the greeting has it, too.
 pub const OPTION: u64 = 0x4948_4156_454f_5054;
-/// The number before each reply to an option.
+/// The number that precedes each reply to an option.
 pub const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
 
 /// Flags of the greeting and of the client's answer: fixed newstyle, and no padding with zeroes.
@@ -36,7 +36,7 @@ pub mod answer {
     pub const SERVER: u32 = 2;
     pub const INFO: u32 = 3;
     pub const META_CONTEXT: u32 = 4;
-    /// Set in all replies that refuse an option.
+    /// The bit that is set in all replies that refuse an option.
     pub const ERROR_BIT: u32 = 1 << 31;
     pub const UNSUPPORTED: u32 = ERROR_BIT | 1;
     pub const POLICY: u32 = ERROR_BIT | 2;
@@ -97,10 +97,10 @@ pub mod chunk {
     pub const OFFSET_HOLE: u16 = 2;
     pub const BLOCK_STATUS: u16 = 5;
     pub const BLOCK_STATUS_EXT: u16 = 6;
-    /// Set in all kinds that report an error.
+    /// The bit that is set in all kinds that report an error.
     pub const ERROR_BIT: u16 = 1 << 15;
     pub const ERROR: u16 = ERROR_BIT | 1;
-    /// The last chunk of a reply.
+    /// The flag of the last chunk of a reply.
     pub const DONE: u16 = 1;
 }
 
@@ -117,7 +117,7 @@ pub const ZERO: u32 = 1 << 1;
 /// The status of an extent that takes no space and reads as zeroes.
 pub const HOLE_AND_ZERO: u32 = 1 | ZERO;
 
-/// The error numbers of replies. The protocol has no others.
+/// The error numbers of replies, with their errnos. The protocol has no others.
 const ERRORS: &[(u32, Errno)] = &[
     (1, Errno::PERM),
     (OTHER_ERROR, Errno::IO),
@@ -128,10 +128,10 @@ const ERRORS: &[(u32, Errno)] = &[
     (95, Errno::OPNOTSUPP),
     (108, Errno::SHUTDOWN),
 ];
-/// The number for an errno that the protocol lacks.
+/// The error number that replies have for an errno that the protocol lacks.
 const OTHER_ERROR: u32 = 5;
 
-/// Returns the number that a server sends for an errno.
+/// Returns the error number that a server sends for an errno: the nearest that the protocol has.
 pub fn error_number(errno: Errno) -> u32 {
     let nearest = match errno {
         Errno::ACCES | Errno::ROFS => Errno::PERM,
@@ -142,7 +142,7 @@ pub fn error_number(errno: Errno) -> u32 {
     found.map_or(OTHER_ERROR, |(number, _)| *number)
 }
 
-/// Returns the errno that a client gets for a number.
+/// Returns the errno for an error number that a server has sent: `EIO` for an unknown number.
 pub fn errno(number: u32) -> Errno {
     let found = ERRORS.iter().find(|(known, _)| *known == number);
     found.map_or(Errno::IO, |(_, errno)| *errno)

@@ -1,12 +1,12 @@
-//! The index of a cache: which page is in which slot, and which page is evicted. A clock hand goes
-//! round and evicts the first page that was not used since the hand last passed; after 1,024 slots,
-//! the next page in any case. The hand skips slots that a request is writing. The cache chooses the
-//! type of the keys.
+//! The index of a cache: which page is in which slot, and which page is evicted. To free a slot, a
+//! clock hand goes round the slots, and evicts the first page that was not used since the hand last
+//! passed it. After 1,024 slots the hand evicts the next page in any case. It skips slots that a
+//! request is writing. The user of the index chooses the type of the keys.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// The index has room for this many pages from the beginning: 128 GiB in pages of 16 KiB.
+/// The most pages for which the index allocates room at the beginning: 128 GiB in pages of 16 KiB.
 const ROOM_MAX: u32 = 8 << 20;
 
 /// The clock hand passes this many slots before it evicts even a used page: a whole round of a
@@ -18,7 +18,7 @@ const STEPS_MAX: usize = 1024;
 pub struct Page<K, S = ()> {
     /// The key of the page.
     pub key: K,
-    /// The length in bytes; the last page of an image may be shorter.
+    /// The length in bytes; the last page of an image may be shorter than the others.
     pub len: u32,
     /// Checksums of key and bytes, if the cache uses them.
     pub sums: S,
@@ -44,24 +44,24 @@ pub struct Pages<K, S = ()> {
     slots: Vec<Slot<K, S>>,
     slots_max: u32,
     index: HashMap<K, u32>,
-    /// Slots of removed pages. These slots are taken first, so the clock hand, which moves only if
-    /// there are none, never finds a slot of this list.
+    /// Slots of removed pages. [`Pages::take`] takes these slots first, and moves the clock hand
+    /// only if this list is empty, so the hand never finds a slot of this list.
     free: Vec<u32>,
     hand: u32,
 }
 
 impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
-    /// Makes room for `slots_max` pages.
+    /// Makes an empty index for at most `slots_max` pages.
     pub fn new(slots_max: u32) -> Pages<K, S> {
-        // Growing a table would stop all images meanwhile; memory that is not touched costs
+        // Growing a table later would stop all images meanwhile. Memory that is not touched costs
         // nothing.
         let room = slots_max.min(ROOM_MAX) as usize;
         let (slots, index) = (Vec::with_capacity(room), HashMap::with_capacity(room));
         Pages { slots, slots_max, index, free: Vec::new(), hand: 0 }
     }
 
-    /// Adds a slot behind the others, with the page that it held before the program began, unless
-    /// another slot has a page with this key.
+    /// Adds a slot behind the others, with `page`, which the slot held before the program began.
+    /// The slot stays empty if another slot has a page with the same key.
     pub fn restore(&mut self, page: Option<Page<K, S>>) {
         let slot = self.slots.len() as u32;
         let new = page.filter(|page| !self.index.contains_key(&page.key));
@@ -69,28 +69,29 @@ impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
         self.index.extend(new.map(|page| (page.key, slot)));
     }
 
-    /// Returns how many slots were ever used.
+    /// Returns the number of slots that were ever taken or restored.
     pub fn slots_used(&self) -> u32 {
         self.slots.len() as u32
     }
 
-    /// Returns the page of a slot.
+    /// Returns the page of a slot, if the slot has one.
     pub fn page(&self, slot: u32) -> Option<Page<K, S>> {
         self.slots.get(slot as usize)?.page
     }
 
-    /// Forgets the pages whose keys satisfy `is_meant`.
+    /// Removes the pages whose keys satisfy `is_meant`.
     pub fn forget(&mut self, is_meant: impl Fn(&K) -> bool) {
         let meant: Vec<K> = self.index.keys().copied().filter(is_meant).collect();
         meant.iter().for_each(|key| self.remove(key));
     }
 
-    /// Returns `true` if the cache holds a page.
+    /// Returns `true` if the cache holds the page `key`.
     pub fn contains(&self, key: &K) -> bool {
         self.index.contains_key(key)
     }
 
-    /// Returns the slot of a page, and marks the page as used.
+    /// Returns the page `key` and its slot, and marks the page as used; `None`: the cache does not
+    /// hold it.
     pub fn find(&mut self, key: &K) -> Option<(u32, Page<K, S>)> {
         let number = *self.index.get(key)?;
         let slot = &mut self.slots[number as usize];
@@ -98,8 +99,8 @@ impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
         Some((number, slot.page?))
     }
 
-    /// Takes a slot until [`Pages::put`] or [`Pages::give_up`], and evicts its page. `None`: all
-    /// slots are taken.
+    /// Takes a slot and evicts its page, if it has one. The caller keeps the slot until
+    /// [`Pages::put`] or [`Pages::give_up`]. `None`: other callers have taken all slots.
     pub fn take(&mut self) -> Option<u32> {
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize].is_busy = true;
@@ -128,19 +129,20 @@ impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
         None
     }
 
-    /// Puts a page into a slot that was taken. An older page with the same key is removed.
+    /// Puts a page into a slot that the caller has taken. Removes an older page with the same key
+    /// from its slot.
     pub fn put(&mut self, slot: u32, page: Page<K, S>) {
         self.remove(&page.key);
         self.slots[slot as usize] = Slot::with(Some(page));
         self.index.insert(page.key, slot);
     }
 
-    /// Gives back a slot that was taken, without a page.
+    /// Gives back a slot that the caller has taken, without a page.
     pub fn give_up(&mut self, slot: u32) {
         self.slots[slot as usize] = Slot::with(None);
     }
 
-    /// Removes a page.
+    /// Removes the page `key`, if the cache holds it.
     pub fn remove(&mut self, key: &K) {
         if let Some(slot) = self.index.remove(key) {
             self.slots[slot as usize].page = None;
@@ -148,7 +150,7 @@ impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
         }
     }
 
-    /// Stops adding slots, because the disk of the cache is full.
+    /// Adds no slots from now on, because the disk of the cache is full.
     pub fn stop_growing(&mut self) {
         self.slots_max = self.slots_used();
     }

@@ -1,4 +1,4 @@
-//! The source of an image: the image reads its bytes there and writes them there.
+//! The source of an image: it stores the bytes that an image reads and writes.
 
 use crate::{Chunk, Mailbox, Tag, error::ImageError, stripes::Shared};
 use core::{any::Any, fmt, ops::Range};
@@ -11,7 +11,8 @@ pub type AnySource = Arc<dyn Source>;
 /// The bytes behind an image: a file, an export of an NBD server, or a kind that another crate
 /// adds.
 ///
-/// All functions may block, except those of [`Messages`].
+/// Serving threads call [`Source::block_bytes`], [`Source::span`], [`Source::transfers`] and the
+/// functions of [`Messages`], so these must not wait. Other functions may block.
 pub trait Source: Any + fmt::Debug + Send + Sync {
     /// Returns the engine with which the source was opened.
     fn nowait(&self) -> &Nowait;
@@ -25,7 +26,7 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
     /// The size cannot be determined.
     fn size(&self) -> Result<u64, ImageError>;
 
-    /// Determines the size again, for [`Source::size`].
+    /// Makes [`Source::size`] return the present size from then on.
     ///
     /// # Errors
     /// The size cannot be determined, or cannot change.
@@ -39,8 +40,8 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
         Err(io::Error::from(io::ErrorKind::Unsupported))
     }
 
-    /// Returns a text that is equal for two sources only if they have the same bytes. Files are
-    /// compared by device and inode instead.
+    /// Returns a text that is the same for two sources only if they stand for the same bytes. For
+    /// files the callers compare device and inode instead.
     fn identity(&self) -> String {
         self.path().display().to_string()
     }
@@ -50,7 +51,7 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
         false
     }
 
-    /// Returns the block size: offsets and lengths must be multiples of it.
+    /// Returns the block size in bytes: offsets and lengths of transfers must be multiples of it.
     fn block_bytes(&self) -> u64;
 
     /// Returns the range to read from the source for a read of `range`: whole blocks, and more if a
@@ -63,7 +64,7 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
     /// Returns the way in which a thread transfers whole blocks without waiting.
     fn transfers(&self) -> Transfers<'_>;
 
-    /// Reads whole blocks; returns the bytes read.
+    /// Reads whole blocks; returns the number of bytes read.
     ///
     /// # Errors
     /// The read has failed.
@@ -81,29 +82,31 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
     /// `EOPNOTSUPP`: the source cannot do that.
     fn discard(&self, range: Range<u64>) -> Result<(), Errno>;
 
-    /// Zeroes whole blocks without writing them all; with `fast`, only if that is faster.
+    /// Zeroes whole blocks without sending zeroes for all of them. With `fast`, fails unless this
+    /// is faster than writing zeroes.
     ///
     /// # Errors
     /// `EOPNOTSUPP`: the source cannot do that.
     fn zero(&self, range: Range<u64>, zeroing: Zeroing, fast: bool) -> Result<(), Errno>;
 
-    /// Returns the extents from `at` on, as far as one query finds them: the end of each, and
-    /// `true` if it holds data. There is at least one, and the last may end behind `end`.
+    /// Returns the extents from `at` on, as far as one query finds them: the end of each extent,
+    /// and `true` if the extent holds data. There is at least one extent, and the last may end
+    /// behind `end`.
     ///
     /// # Errors
-    /// They cannot be determined.
+    /// The extents cannot be determined.
     fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno>;
 
-    /// Makes earlier writes durable.
+    /// Makes the writes durable that ended before this call.
     ///
     /// # Errors
-    /// Some of them could not be made durable.
+    /// Some of these writes could not be made durable.
     fn sync_data(&self) -> Result<(), Errno>;
 
     /// Makes all writes durable when serving ends, and closes an image in an object store.
     ///
     /// # Errors
-    /// One line that says why some of them could not be made durable.
+    /// One line that says why some writes could not be made durable.
     fn sync_all(&self) -> Result<(), String>;
 }
 
@@ -112,18 +115,19 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
 pub enum Transfers<'a> {
     /// A queue of nowait.
     Queue(&'a File),
-    /// Threads of the source, which put the end of each request into a mailbox.
+    /// Messages to threads of the source, which put the end of each request into a mailbox.
     Messages(&'a dyn Messages),
 }
 
 /// Requests to a source that has threads of its own. None of these functions waits.
 pub trait Messages: fmt::Debug {
-    /// Returns `true` if a write can be durable by itself; otherwise a flush has to follow it.
+    /// Returns `true` if a write can be durable by itself; otherwise the caller has to flush after
+    /// a write that must be durable.
     fn writes_durably(&self) -> bool {
         true
     }
 
-    /// Fills all of `chunk` if a cache has it; returns `true` if it did.
+    /// Fills all of `chunk` and returns `true`, if a cache holds all of these bytes.
     fn read_now(&self, chunk: &mut Chunk, at: u64) -> bool {
         let _ = (chunk, at);
         false
@@ -132,8 +136,8 @@ pub trait Messages: fmt::Debug {
     /// Reads into all of `chunk`; the end comes into `mailbox`.
     fn read(&self, chunk: Chunk, at: u64, tag: Tag, mailbox: &Arc<Mailbox>);
 
-    /// Writes all of `chunk`; the end comes into `mailbox`. The write keeps its stripes, `blocks`,
-    /// locked until then.
+    /// Writes all of `chunk` at `place`: an offset, and `true` if the write must be durable. The
+    /// end comes into `mailbox`. The source keeps `blocks`, the lock on the stripes, until then.
     fn write(
         &self,
         chunk: Chunk,
@@ -149,7 +153,7 @@ pub trait Messages: fmt::Debug {
 }
 
 impl dyn Source {
-    /// Returns the source as an `S`, if it is one.
+    /// Returns the source as an `S`, if its type is `S`.
     pub fn downcast<S: Source>(&self) -> Option<&S> {
         (self as &dyn Any).downcast_ref()
     }

@@ -39,13 +39,14 @@ impl Kind {
     }
 }
 
-/// The counters of an image, by kind. The serving threads count, and any thread reads.
+/// The counters of an image: by kind of request, and of requests in flight and clients. Any thread
+/// may read them.
 #[derive(Debug, Default)]
 pub struct Stats {
     kinds: [OfKind; Kind::ALL.len()],
     in_flight: AtomicU64,
     connections: AtomicU64,
-    /// The eventfd to signal when the last client has disconnected.
+    /// The eventfd that the image signals when its last client has disconnected.
     last_gone: OnceLock<Arc<EventFd>>,
 }
 
@@ -57,16 +58,16 @@ struct OfKind {
     latency: Latencies,
 }
 
-/// A copy of the counters of one kind.
+/// A copy of the counters of one kind of request.
 #[derive(Clone, Debug, Default)]
 pub struct KindCounts {
-    /// Requests that ended.
+    /// Requests that ended, with success or not.
     pub requests: u64,
-    /// Bytes of the requests that did not fail.
+    /// Bytes of the requests that succeeded.
     pub bytes: u64,
     /// Requests that failed.
     pub errors: u64,
-    /// The latencies of the requests.
+    /// The latencies of all ended requests.
     pub latency: Distribution,
 }
 
@@ -76,7 +77,8 @@ impl Stats {
         self.in_flight.fetch_add(1, Relaxed);
     }
 
-    /// Counts a request over `bytes` that ended after `ns` nanoseconds.
+    /// Counts a request that ended after `ns` nanoseconds. Adds its `bytes` only if it did not
+    /// fail.
     pub fn end(&self, kind: Kind, bytes: u64, ns: u64, failed: bool) {
         let of_kind = &self.kinds[kind as usize];
         of_kind.requests.fetch_add(1, Relaxed);
@@ -86,7 +88,8 @@ impl Stats {
         self.in_flight.fetch_sub(1, Relaxed);
     }
 
-    /// Subtracts a request from those in flight, because its client has gone and it will not end.
+    /// Subtracts one from the requests in flight: the client has gone, and the request will never
+    /// be counted as ended.
     pub fn forget(&self) {
         self.in_flight.fetch_sub(1, Relaxed);
     }
@@ -96,8 +99,8 @@ impl Stats {
         self.connections.fetch_add(1, Relaxed);
     }
 
-    /// Counts a client that has disconnected; after the last one, signals the eventfd of
-    /// [`Stats::tell_when_last_gone`].
+    /// Counts a client that has disconnected. If it was the last client, signals the eventfd that
+    /// [`Stats::tell_when_last_gone`] has stored.
     pub fn disconnect(&self) {
         if self.connections.fetch_sub(1, Relaxed) == 1 {
             self.last_gone.get().into_iter().for_each(|bell| bell.signal());
@@ -115,7 +118,7 @@ impl Stats {
         self.in_flight.load(Relaxed)
     }
 
-    /// Returns how many clients there are.
+    /// Returns how many clients are connected.
     pub fn connections(&self) -> u64 {
         self.connections.load(Relaxed)
     }
@@ -132,7 +135,8 @@ impl Stats {
     }
 }
 
-/// The number of buckets for each power of two: a quantile is too large by an eighth at most.
+/// The number of buckets for each power of two from 8 ns on. For latencies below 2^42 ns, the
+/// largest value of a bucket is at most an eighth above each latency in it.
 const STEPS: usize = 8;
 const BUCKETS: usize = 40 * STEPS;
 
@@ -164,7 +168,8 @@ fn bucket(ns: u64) -> usize {
     ((power - 2) * STEPS + step).min(BUCKETS - 1)
 }
 
-/// Returns the largest value of a bucket, in nanoseconds.
+/// Returns the largest value of a bucket in nanoseconds. The last bucket also counts all larger
+/// values.
 fn upper_ns(bucket: usize) -> u64 {
     if bucket < STEPS {
         return bucket as u64;
@@ -211,7 +216,7 @@ mod tests {
         assert_eq!((read.requests, read.bytes, read.errors), (1000, 999 * 4096, 1));
         let entries = read.latency.entries();
         let below = |ns| entries.iter().filter(move |entry| entry.0 < ns).map(|entry| entry.1);
-        // A bucket ends at most an eighth above its requests.
+        // The largest value of a bucket is at most an eighth above each latency in it.
         assert!(below(500_000).sum::<u64>() <= 500 && below(562_501).sum::<u64>() >= 500);
         assert_eq!(below(u64::MAX).sum::<u64>(), 1000);
         assert_eq!(stats.in_flight(), 0);

@@ -1,16 +1,17 @@
 //! Locks between writes of whole blocks and writes of parts of blocks.
 //!
-//! A write of a part of a block reads the block, changes it and writes it. It would undo a write of
-//! the whole block that ends in between. Therefore writers of whole blocks hold a shared lock, and
-//! a writer of a part an exclusive one. A serving thread must not wait: if a writer of a part has
-//! the lock, the write of whole blocks becomes a blocking task, which may wait.
+//! A write of a part of a block reads the block, changes it and writes it. Without locks it would
+//! undo another write of the whole block that ends after the read and before the write. Therefore
+//! writers of whole blocks hold a shared lock, and a writer of a part of a block holds an exclusive
+//! lock. A serving thread must not wait: if a writer of a part has the lock, the serving thread
+//! makes the write of whole blocks a blocking task, which may wait.
 //!
 //! ```text
 //!  word of a stripe    31 ALONE: a request has the stripe, or waits until none shares it
 //!                      30-0      number of requests that share it
 //! ```
-//! The bytes of a file fall into stripes of 256 KiB, and every 64th stripe has the same lock. A
-//! request that takes several takes them in ascending order.
+//! The bytes of a file fall into stripes of 256 KiB. There are 64 locks, so every 64th stripe has
+//! the same lock. A request that takes several locks takes them in ascending order.
 
 use core::{
     ops::Range,
@@ -29,12 +30,13 @@ const ALONE: u32 = 1 << 31;
 #[derive(Debug)]
 pub(crate) struct Stripes {
     words: [AtomicU32; COUNT as usize],
-    /// Held by threads that check whether they must wait, and by threads that end such a wait.
+    /// Held by threads that check whether they must wait, and taken by threads before they wake the
+    /// waiting ones.
     gate: Mutex<()>,
     freed: Condvar,
 }
 
-/// Returns the stripes of a range, one bit each.
+/// Returns the locks of the stripes of a range, one bit each.
 fn stripes_of(range: &Range<u64>) -> u64 {
     if range.is_empty() {
         return 0;
@@ -61,12 +63,12 @@ impl Stripes {
         Arc::new(Stripes { words, gate: Mutex::new(()), freed: Condvar::new() })
     }
 
-    /// Shares the stripes of `range`, unless another request has one of them exclusively. Does not
-    /// wait.
+    /// Shares the stripes of `range`. Does not wait. `None`: another request has one of the stripes
+    /// exclusively, or waits for that.
     pub(crate) fn try_share(self: &Arc<Stripes>, range: &Range<u64>) -> Option<Shared> {
         let mut shared = Shared { stripes: self.clone(), set: 0 };
         for stripe in each(stripes_of(range)) {
-            // Dropping `shared` gives the stripes taken so far back.
+            // Dropping `shared` releases the stripes that were taken so far.
             if !self.share_one(stripe) {
                 return None;
             }
@@ -80,7 +82,8 @@ impl Stripes {
         self.words[stripe].fetch_update(AcqRel, Relaxed, add).is_ok()
     }
 
-    /// Shares the stripes of `range`; waits until no other request has one of them exclusively.
+    /// Shares the stripes of `range`; waits while another request has one of them exclusively or
+    /// waits for that.
     pub(crate) fn share(self: &Arc<Stripes>, range: &Range<u64>) -> Shared {
         let mut shared = Shared { stripes: self.clone(), set: 0 };
         for stripe in each(stripes_of(range)) {
@@ -90,11 +93,12 @@ impl Stripes {
         shared
     }
 
-    /// Takes the stripes of `range` exclusively; waits until no other request has any of them.
+    /// Takes the stripes of `range` exclusively; waits until other requests have released them.
     pub(crate) fn alone(&self, range: &Range<u64>) -> Alone<'_> {
         let set = stripes_of(range);
         for stripe in each(set) {
-            // First keeps new requests out, then waits until all present ones have gone.
+            // First keep new requests out, then wait until those that share the stripe have
+            // released it.
             self.wait_until(|| self.words[stripe].fetch_or(ALONE, AcqRel) & ALONE == 0);
             self.wait_until(|| self.words[stripe].load(Acquire) == ALONE);
         }
@@ -108,10 +112,10 @@ impl Stripes {
         }
     }
 
-    /// Wakes all waiting threads, after a change of a stripe's word.
+    /// Wakes all waiting threads. The caller has changed a stripe's word before.
     fn tell(&self) {
-        // A thread that checked the word before the change holds the gate until it waits. So it
-        // waits now.
+        // A thread that checked the word before the change holds the gate until it sleeps. This
+        // thread has taken the gate, so that thread sleeps now, and the notification wakes it.
         drop(self.gate.lock());
         self.freed.notify_all();
     }

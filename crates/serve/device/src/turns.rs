@@ -1,8 +1,8 @@
-//! Fair turns of clients that wait for one of a few threads.
+//! Turns: clients share a few threads fairly.
 //!
-//! Each client takes its turn after the others. If there are several threads, neither one client
-//! nor all clients of one image may occupy all of them. At least one job of each image may always
-//! run, whatever the jobs of other images wait for.
+//! A client goes to the end of the line when a thread takes one of its jobs. If there are several
+//! threads, neither one client nor all clients of one image together may occupy all of them. At
+//! least one job of each image may always run, whatever the jobs of other images wait for.
 
 use std::collections::VecDeque;
 
@@ -28,8 +28,9 @@ pub(crate) struct Turns<J> {
 }
 
 impl<J> Turns<J> {
-    /// Makes turns for `threads` threads, and one more for each image but the first: one client may
-    /// occupy half of `threads`, all clients of an image three quarters.
+    /// Makes turns for `threads` threads, and one more for each image but the first. One client may
+    /// occupy half of `threads`, all clients of an image together three quarters, but each at least
+    /// one.
     pub(crate) fn new(threads: usize) -> Turns<J> {
         Turns {
             waiting: VecDeque::new(),
@@ -71,8 +72,9 @@ impl<J> Turns<J> {
         self.running.iter().filter(|other| other.client == asker.client).count()
     }
 
-    /// Takes the job whose turn it is, among the clients that occupy the fewest threads; `None`: no
-    /// job may run now. The job runs until [`Turns::end`].
+    /// Takes a job of the client that occupies the fewest threads; among several such clients, the
+    /// first in the line. `None`: no job may run now. The job counts as running until
+    /// [`Turns::end`].
     pub(crate) fn take(&mut self) -> Option<(Asker, J)> {
         let askers = self.waiting.iter().map(|(asker, _)| *asker).enumerate();
         let possible = askers.filter(|(_, asker)| self.may_run(*asker));
@@ -86,7 +88,7 @@ impl<J> Turns<J> {
         Some((asker, job))
     }
 
-    /// Ends a running job of `asker`, so that another may run.
+    /// Records that a running job of `asker` has ended, so that another job may run.
     pub(crate) fn end(&mut self, asker: Asker) {
         if let Some(index) = self.running.iter().position(|running| *running == asker) {
             self.running.swap_remove(index);

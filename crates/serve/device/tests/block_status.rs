@@ -23,7 +23,7 @@ use support::{
     heard, let_in, nbdkit, next_end, qemu, said, scripted_with, wait_until_left,
 };
 
-/// Accepts one client that may ask for block status, and continues with `then`.
+/// Starts a thread that accepts one client, which may ask for block status, and then calls `then`.
 fn telling<T: Send + 'static>(
     then: impl FnOnce(UnixStream) -> T + Send + 'static,
 ) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<T>) {
@@ -58,7 +58,8 @@ fn of_zeroes(len: u64) -> Extent {
     Extent { len, hole: true }
 }
 
-/// Zeroes count as a hole, and the last extent goes beyond the requested range.
+/// An extent that reads as zeroes counts as a hole. The server's last extent goes beyond the
+/// requested range.
 #[test]
 fn extents_are_those_that_the_server_reports() {
     let (_folder, socket, thread) = telling(|mut client| {
@@ -101,7 +102,7 @@ fn without_block_status_the_whole_range_is_data() {
     thread.join().unwrap();
 }
 
-/// The chunks of two requests come in any order, and mixed.
+/// The chunks of a reply come in any order, and between them the reply to another request.
 #[test]
 fn a_read_comes_in_chunks() {
     let (_folder, socket, thread) = telling(|mut client| {
@@ -134,7 +135,8 @@ fn a_read_comes_in_chunks() {
     thread.join().unwrap();
 }
 
-/// A server may break the protocol, but a client never sees data of another client.
+/// A server may leave bytes out, against the protocol. The memory of the read may hold data of
+/// another client, which must not show.
 #[test]
 fn bytes_that_chunks_leave_out_are_zeroes() {
     let (_folder, socket, thread) = telling(|mut client| {
@@ -176,7 +178,7 @@ fn a_chunk_says_why_a_request_has_failed() {
     thread.join().unwrap();
 }
 
-/// Each chunk that breaks the protocol ends the connection.
+/// A reply that breaks the protocol ends the connection.
 #[test]
 fn chunks_against_the_protocol_end_all_requests() {
     const COOKIE: [u8; 8] = [0; 8];
@@ -212,7 +214,7 @@ fn chunks_against_the_protocol_end_all_requests() {
         let shown = format!("{:?}", &wrong[..wrong.len().min(60)]);
         let (_folder, socket, thread) = telling(move |mut client| {
             heard(&mut client);
-            // The client may leave before the server has sent all of it.
+            // The client may leave before the server has sent all of `wrong`.
             let _ = client.write_all(&wrong);
             wait_until_left(&client);
         });
@@ -227,7 +229,7 @@ fn chunks_against_the_protocol_end_all_requests() {
     }
 }
 
-/// Chunks that a server may send for a few requests, valid ones and others.
+/// Generates chunks that a server may send in reply to a few requests: valid and invalid ones.
 fn chunks() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![
         4 => prop::sample::select(vec![NONE, DATA, HOLE, BLOCK_STATUS, ERROR]),
@@ -294,7 +296,7 @@ proptest! {
     }
 }
 
-/// The client discards the part of the answer that came before the connection was lost.
+/// The client discards the part of a reply that came before the connection was lost.
 #[test]
 fn a_question_for_extents_is_repeated_on_the_next_connection() {
     let folder = tempfile::tempdir().unwrap();
@@ -304,7 +306,7 @@ fn a_question_for_extents_is_repeated_on_the_next_connection() {
         for is_last in [false, true] {
             let (client, _) = listener.accept().unwrap();
             let mut client = let_in(client, (greeting_with_status(), ASKED_FOR_STATUS_BYTES));
-            // The server answers a write, and the client repeats it on the second connection.
+            // The server answers a write. The client repeats this write on the second connection.
             let (kind, cookie) = heard(&mut client);
             assert_eq!(kind, 1);
             client.write_all(&chunk(cookie, true, NONE, &[])).unwrap();
@@ -368,7 +370,7 @@ fn a_server_that_loses_block_status_is_another_one() {
     thread.join().unwrap();
 }
 
-/// The servers are QEMU's, and nbdkit with blocks larger than the requests.
+/// The servers are qemu-nbd, and nbdkit with blocks of 4 KiB.
 #[test]
 fn servers_of_other_projects_report_extents() {
     let policy = ["blocksize-minimum=4096", "blocksize-error-policy=error"];

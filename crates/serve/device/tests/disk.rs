@@ -1,4 +1,5 @@
-//! Images on real files, against a model in memory: with every cache, aligned and not.
+//! Images on real files, compared with a model in memory: with each kind of cache, and with aligned
+//! and unaligned requests.
 
 use nowait::{Errno, Nowait};
 use nowait_device::{
@@ -27,7 +28,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// Opens an image in the middle of a file.
+    /// Makes a file, and opens a window in its middle as an image.
     fn new(cache: Cache) -> Rig {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("image");
@@ -102,7 +103,7 @@ impl Rig {
 
 const TAG: Tag = Tag { owner: 3, slot: 5, part: 7 };
 
-/// Zeroes in place of unreadable bytes would pass for data.
+/// Clients would take zeroes in place of unreadable bytes for data.
 #[test]
 fn a_read_that_comes_short_inside_the_image_fails() {
     for cache in [Cache::None, Cache::Host] {
@@ -198,8 +199,8 @@ fn an_image_agrees_with_a_model() {
     }
 }
 
-/// Bursts of all sizes end, also one with more requests than the queue holds; each request ends
-/// once.
+/// Bursts of several sizes end, also one with more requests than the queue of a disk takes. Each
+/// request ends once.
 #[test]
 fn every_request_of_a_burst_ends() {
     for cache in CACHES {
@@ -270,8 +271,8 @@ fn options_that_do_not_fit_are_refused_with_a_reason() {
     }
 }
 
-/// A write of a part of a block reads, changes and writes the block: it must keep whole blocks that
-/// were written meanwhile.
+/// A write of a part of a block reads, changes and writes the block. It must not undo a write of
+/// the whole block that happens meanwhile.
 #[test]
 fn a_write_of_whole_blocks_is_not_undone_by_one_of_parts_of_them() {
     const BLOCK: usize = 4096;

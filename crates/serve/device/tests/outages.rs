@@ -1,4 +1,5 @@
-//! Servers that are lost, come back, forget data, stall, or return with another image.
+//! NBD servers that end connections, lose data that was not flushed, stall, stay away, or come back
+//! with another image.
 
 mod support;
 
@@ -29,7 +30,7 @@ use support::{
     wait_until_left,
 };
 
-/// The limits for servers that come back: longer than any test takes.
+/// The limits for servers that come back: longer than a successful test takes.
 const LONG: Patience = Patience {
     outage: Duration::from_secs(50),
     silence: Duration::from_secs(25),
@@ -50,7 +51,7 @@ struct Heard {
     bytes: Vec<u8>,
 }
 
-/// Returns the next request; `None`: the client has gone.
+/// Reads the next request; `None`: the client has gone or says goodbye.
 fn hear(client: &mut UnixStream) -> Option<Heard> {
     let mut header = [0; 28];
     client.read_exact(&mut header).ok()?;
@@ -75,7 +76,7 @@ fn reply(error: u32, cookie: [u8; 8], read: &[u8]) -> Vec<u8> {
 struct Storage {
     cached: Vec<u8>,
     durable: Vec<u8>,
-    /// The ranges where `cached` and `durable` differ.
+    /// The ranges where `cached` and `durable` may differ.
     unflushed: Vec<Range<usize>>,
 }
 
@@ -108,15 +109,15 @@ impl Storage {
         }
     }
 
-    /// Restarts: some of the unflushed ranges survive, and the others are lost.
+    /// Restarts: some of the unflushed ranges survive, and the disk loses the others.
     fn restart(&mut self, numbers: &mut Numbers) {
         self.settle(|_| numbers.below(3) == 0);
         self.cached.copy_from_slice(&self.durable);
     }
 }
 
-/// A server that makes a mistake at every n-th message, carries out requests in any order, and
-/// sometimes forgets data that was not flushed.
+/// A server that makes a mistake at every n-th message, up to 25 mistakes. It carries out requests
+/// in any order, and after some mistakes loses data that was not flushed.
 struct Faulty {
     storage: Storage,
     numbers: Numbers,
@@ -126,7 +127,7 @@ struct Faulty {
     faults_left: u64,
 }
 
-/// The server ends the connection.
+/// Tells that the server ends the connection.
 struct Cut;
 
 impl Faulty {
@@ -157,7 +158,8 @@ impl Faulty {
         let mut at_hand = Vec::new();
         while let Some(heard) = hear(&mut client) {
             at_hand.push(heard);
-            // Gather up to six requests that have arrived, and then carry them out in any order.
+            // Gather up to six requests that have arrived, and then carry out the gathered ones in
+            // any order.
             let more = at_hand.len() < 6 && is_readable(&client) && self.numbers.below(4) > 0;
             while !more && !at_hand.is_empty() {
                 let next = self.numbers.below(at_hand.len() as u64) as usize;
@@ -175,7 +177,7 @@ impl Faulty {
         let fault = self.is_at_fault().then(|| self.numbers.below(6));
         let mut said = match fault {
             Some(0) => return Err(Cut),
-            // The server says that it is shutting down, and does nothing more.
+            // The server answers that it is shutting down, and does not carry out the request.
             Some(1) => reply(108, heard.cookie, &[]),
             _ => {
                 let read = self.storage.apply(heard);
@@ -202,7 +204,7 @@ fn is_readable(client: &UnixStream) -> bool {
     !ready.is_empty()
 }
 
-/// A thread that serves one client after the other, until it is stopped.
+/// A thread that serves one client after the other, until [`Served::stop`].
 struct Served<T> {
     folder: tempfile::TempDir,
     stops: Arc<AtomicBool>,
@@ -255,7 +257,7 @@ fn ask_for_some(rig: &mut Rig, numbers: &mut Numbers, model: &mut [u8], step: &m
         }
         *step = step.wrapping_add(1);
         chunk.data_mut().fill(*step);
-        // Overlapping requests take effect in the order in which they were made.
+        // With a journal, overlapping writes take effect in the order in which the test makes them.
         model[place].fill(*step);
         rig.disk.write(&rig.image, chunk, range.start, false, tag);
     }
@@ -266,11 +268,13 @@ fn ask_for_some(rig: &mut Rig, numbers: &mut Numbers, model: &mut [u8], step: &m
     }
 }
 
-/// Runs requests through a cache of `cache_bytes`. Returns how often the server was lost, how many
-/// changes were repeated, and how many reads the cache answered.
+/// Runs requests to a faulty server, through a cache of `cache_bytes` unless this is 0. Returns how
+/// often the client reconnected, how many changes it repeated, and how many reads the cache
+/// answered.
 fn survives(seed: u64, cache_bytes: u64) -> [u64; 3] {
     let server = Served::start(Faulty::new(seed), Faulty::serve);
-    // The client does not retry the first connection.
+    // A client does not retry its first connection, so the test opens the image until this
+    // succeeds.
     let mut rig = (0..30)
         .find_map(|_| support::open_with(&cached(&server.socket(), LONG, cache_bytes)).ok())
         .map(|(nowait, image)| Rig::of(&nowait, image))
@@ -332,7 +336,7 @@ fn cached_data_is_correct_whatever_a_server_does() {
     assert!(hits > 100, "{hits}");
 }
 
-/// The client reads cached data while the server is away.
+/// A read of cached data succeeds while the server does not answer another read.
 #[test]
 fn reads_of_cached_data_do_not_wait_for_the_server() {
     let server = Served::start((Storage::new(), 0), |(storage, clients), client| {
@@ -342,7 +346,7 @@ fn reads_of_cached_data_do_not_wait_for_the_server() {
     });
     let mut rig = Rig::with(&cached(&server.socket(), LONG, SIZE));
     assert_eq!(rig.write(0, &[1; 8192], false), Ok(()));
-    // The server never answers this read.
+    // The server does not answer this read.
     let chunk = rig.disk.pool().take(4096);
     rig.disk.read(&rig.image, chunk, 8192, Tag { slot: 1, ..TAG });
     assert_eq!(rig.read(4096..8192), Ok(vec![1; 4096]));
@@ -355,7 +359,8 @@ fn reads_of_cached_data_do_not_wait_for_the_server() {
     server.stop();
 }
 
-/// Accepts a client, and answers from the storage until `ends` returns `true` for a request.
+/// Greets a client, and answers its requests from the storage until `ends` returns `true` for a
+/// request; then waits until the client leaves, and returns this request.
 fn serve_until(
     storage: &mut Storage,
     mut client: UnixStream,
@@ -377,7 +382,7 @@ fn serve_until(
 
 const CAN: u16 = 1 | FLUSH | FUA | ZEROES;
 
-/// The second connection leads to a server that answers.
+/// The server stalls on the first connection, and answers on the second.
 #[test]
 fn a_stalled_server_is_replaced_by_the_next() {
     let server = Served::start((Storage::new(), 0), |(storage, clients), client| {
@@ -412,7 +417,8 @@ fn was_said(text: &str) -> bool {
     SAID.lock().iter().any(|said| said.contains(text))
 }
 
-/// A proxy whose server is away behaves like this. The client reports the lost connection once.
+/// A proxy whose server is away accepts connections and closes them. The client reports the lost
+/// connection once.
 #[test]
 fn a_server_that_accepts_and_hangs_up_is_reported_once() {
     let server = Served::start((Storage::new(), 0), |(storage, clients), client| {
@@ -441,7 +447,7 @@ fn a_server_that_accepts_and_hangs_up_is_reported_once() {
 fn all_requests_fail_when_a_server_stays_away_for_too_long() {
     let server = Served::start(Storage::new(), |storage, client| {
         let served = serve_until(storage, client, (SIZE, CAN), |heard| heard.kind == 0);
-        // The server never answers reads, and accepts no second connection.
+        // The server does not answer reads.
         assert!(served.unwrap().is_some());
     });
     let patience = Patience {
@@ -511,7 +517,7 @@ fn an_image_that_is_closed_does_not_wait_for_its_server() {
     drop(server);
 }
 
-/// The client gives up a server that has another image, or refuses acknowledged changes.
+/// The client gives up a server whose export has another size or other capabilities than before.
 #[test]
 fn a_server_with_another_image_fails_all_requests() {
     let (other_size, other_flags) = ((SIZE / 2, CAN), (SIZE, CAN & !FUA));
@@ -559,7 +565,7 @@ fn an_acknowledged_write_that_is_refused_later_fails_all_requests() {
     server.stop();
 }
 
-/// The most bytes in a journal.
+/// The size of the client's journal in bytes.
 const KEPT_MAX: u64 = 64 << 20;
 
 fn write_much(rig: &mut Rig, mut check: impl FnMut(&Rig)) -> Result<(), Errno> {
@@ -598,7 +604,7 @@ fn flushes_bound_the_size_of_the_journal() {
     assert!(flushes >= 2, "{flushes}");
 }
 
-/// No client has asked for the flush, so none would learn of its failure.
+/// No client has asked for this flush, so no client would learn of its failure otherwise.
 #[test]
 fn a_failed_flush_for_journal_room_fails_all_requests() {
     let server = Served::start((), |(), mut client| {

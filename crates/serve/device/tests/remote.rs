@@ -1,5 +1,5 @@
-//! Images on NBD servers: the servers of QEMU and nbdkit against a model in memory, and servers
-//! that break the protocol.
+//! Images on NBD servers: qemu-nbd and nbdkit, compared with a model in memory, and scripted
+//! servers, some of which break the protocol.
 
 mod support;
 
@@ -57,7 +57,8 @@ fn image_agrees_with_a_model(server: &Server, mut rig: Rig, seed: u64) -> u64 {
             5 => {
                 let discard = BlockingTask::Discard { range: range.clone(), durable };
                 assert_eq!(rig.run(discard), Ok(()), "seed {seed}");
-                // The contents are arbitrary now: the model takes the bytes that are read.
+                // The contents are arbitrary now: the model takes over the bytes that a read
+                // returns.
                 model[place(&range)].copy_from_slice(&rig.read(range).unwrap());
             }
             6 => assert_eq!(rig.flush(), Ok(())),
@@ -80,7 +81,7 @@ fn an_image_on_qemus_server_is_what_was_written() {
     }
 }
 
-/// The server's blocks are larger than the requests.
+/// The server's blocks have 4 KiB, so some requests fill only parts of blocks.
 #[test]
 fn an_image_of_large_blocks_is_what_was_written() {
     for seed in 0..4 {
@@ -90,7 +91,7 @@ fn an_image_of_large_blocks_is_what_was_written() {
     }
 }
 
-/// The server's blocks are smaller than pages, as large, and larger.
+/// The server's blocks are smaller than the pages of the cache, as large, or larger.
 #[test]
 fn a_cached_image_is_what_was_written() {
     for seed in 0..4 {
@@ -113,7 +114,8 @@ fn an_image_on_a_server_without_fua_is_what_was_written() {
     agrees_with_a_model(&server, 3);
 }
 
-/// Returns the writes and flushes that nbdkit received, in order, with their flags.
+/// Returns the writes and flushes that nbdkit received, in order; `durable` stands for a request
+/// with FUA.
 fn asked_of(log: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(log).unwrap();
     let asked = text.lines().filter_map(|line| line.split(" connection=1 ").nth(1));
@@ -125,7 +127,7 @@ fn asked_of(log: &Path) -> Vec<String> {
 
 #[test]
 fn a_durable_write_uses_fua_or_is_followed_by_a_flush() {
-    // Without a mode the filter hides FUA.
+    // Without `fuamode` the filter `fua` hides that the server supports FUA.
     for (mode, expected) in [(None, ["Write", "Flush"]), (Some("native"), ["durable", "Flush"])] {
         let log = tempfile::NamedTempFile::new().unwrap();
         let logged = format!("logfile={}", log.path().display());
@@ -142,7 +144,7 @@ fn a_durable_write_uses_fua_or_is_followed_by_a_flush() {
     }
 }
 
-/// No request is longer than the protocol can express.
+/// The client divides a request whose length the protocol cannot express.
 #[test]
 fn ranges_of_more_than_4_gib_are_zeroed_and_discarded_in_pieces() {
     const GIB: u64 = 1 << 30;
@@ -164,7 +166,7 @@ fn ranges_of_more_than_4_gib_are_zeroed_and_discarded_in_pieces() {
     }
 }
 
-/// The server cannot zero.
+/// The server does not support requests that zero a range.
 #[test]
 fn an_image_on_a_server_without_zeroing_is_what_was_written() {
     let Some(server) = nbdkit("nozero", &["zeromode=none"]) else { return };
@@ -193,8 +195,8 @@ fn an_export_that_is_read_only_makes_the_image_read_only() {
     assert!(error.contains("stays as at the start"), "{error}");
 }
 
-/// Windows of one export obey the rule for windows of one file: they may not overlap where one can
-/// be written.
+/// The rule for windows of one file also holds for windows of one export: if they overlap, neither
+/// may be writable.
 #[test]
 fn two_images_of_one_export_may_lie_side_by_side_only() {
     let Some(server) = qemu("writeback") else { return };
@@ -214,8 +216,8 @@ fn two_images_of_one_export_may_lie_side_by_side_only() {
     Image::open_all(&nowait, &[read(window(0)), read(window(4096))]).unwrap();
 }
 
-/// Sends reads, writes, durable writes and a flush, more than a socket holds; returns the number of
-/// requests.
+/// Sends reads, writes, durable writes and a flush, with more bytes than a socket holds; returns
+/// the number of requests.
 fn ask_for_much(rig: &mut Rig) -> u32 {
     const COUNT: u32 = 65;
     for slot in 0..COUNT {
@@ -233,7 +235,7 @@ fn ask_for_much(rig: &mut Rig) -> u32 {
     COUNT
 }
 
-/// Checks that each request ends once, with `EIO`, and gives its memory back.
+/// Checks that each of `count` requests ends once, with `EIO`, and gives its memory back.
 fn all_end(disk: &mut Disk, epoll: &Epoll, count: u32) {
     let mut slots: Vec<u32> = (0..count)
         .map(|_| {
@@ -251,8 +253,8 @@ fn all_end(disk: &mut Disk, epoll: &Epoll, count: u32) {
 
 #[test]
 fn each_request_in_flight_ends_once_when_the_server_goes() {
-    // The server closes the connection before the first request, in the middle of one, or after
-    // some.
+    // The server closes the connection after it has read `bytes`: before the first request, in the
+    // middle of a request, or after some requests.
     for bytes in [0, 10, 28, 28 + 28 + 1000, 1 << 20] {
         let (_folder, socket, thread) = scripted(move |mut client| {
             client.read_exact(&mut vec![0; bytes]).unwrap();
@@ -278,8 +280,8 @@ fn each_request_in_flight_ends_once_when_the_image_goes() {
     thread.join().unwrap();
 }
 
-/// With an `outage` of 0 the client waits for a server that answers nothing, but not for the answer
-/// to the last flush.
+/// With an `outage` of 0 the client waits for a silent server without limit, but for the answer to
+/// the last flush only as long as `end` says.
 #[test]
 fn the_last_flush_to_a_stalled_server_ends_in_time() {
     let (_folder, socket, thread) = scripted(|client| wait_until_left(&client));
@@ -291,7 +293,8 @@ fn the_last_flush_to_a_stalled_server_ends_in_time() {
     thread.join().unwrap();
 }
 
-/// The client sends a disconnect request, so a server does not report a broken connection.
+/// When an image is closed, the client sends a disconnect request, so the server does not report a
+/// broken connection.
 #[test]
 fn the_client_says_goodbye_to_a_server() {
     let (_folder, socket, thread) = scripted(|mut client| {
@@ -305,7 +308,8 @@ fn the_client_says_goodbye_to_a_server() {
     assert_eq!((heard.len(), &heard[..4], &heard[4..8]), (28, &magic[..], &command[..]));
 }
 
-/// The server had read the bytes before the write, and sends them after it.
+/// The server reads the bytes before it carries out the write, and sends them after its answer to
+/// the write.
 #[test]
 fn a_read_that_began_before_a_write_brings_no_old_bytes_into_the_cache() {
     let (_folder, socket, thread) = scripted(|mut client| {
@@ -322,19 +326,19 @@ fn a_read_that_began_before_a_write_brings_no_old_bytes_into_the_cache() {
     let mut rig = Rig::with(&cached(&socket, Patience::default(), 1 << 20));
     let read = rig.disk.pool().take(4096);
     rig.disk.read(&rig.image, read, 0, Tag { slot: 0, ..TAG });
-    // The write covers only a part of a page: if it covered a whole page, it would itself put the
-    // page into the cache.
+    // The write covers only a part of a page: a write of a whole page would itself put the page
+    // into the cache.
     let mut write = rig.disk.pool().take(512);
     write.data_mut().fill(2);
     rig.disk.write(&rig.image, write, 0, false, Tag { slot: 1, ..TAG });
     for _ in 0..2 {
-        // The ends come in either order: the server may answer the write while the client still
-        // sends it.
+        // The ends come in either order: the server may answer the write while the client is still
+        // sending it.
         let ended = next_end(&mut rig.disk, &rig.epoll);
         assert_eq!(ended.result, Ok(()));
         rig.disk.pool().give_back(ended.chunk.unwrap());
     }
-    // The first read goes to the server.
+    // The server answers the first of these two reads, and the cache the second.
     assert_eq!(rig.read(0..4096), Ok(vec![2; 4096]));
     assert_eq!(rig.read(0..4096), Ok(vec![2; 4096]));
     let cache = rig.connection().cache;
@@ -364,7 +368,7 @@ fn a_write_that_fails_leaves_nothing_in_the_cache() {
     thread.join().unwrap();
 }
 
-/// Cached data of an image whose server is lost fails like all other data.
+/// When the server is lost, reads of cached data of its image fail like all other reads.
 #[test]
 fn a_cached_image_fails_with_its_server() {
     let Some(mut server) = qemu("writeback") else { return };
@@ -389,7 +393,8 @@ fn a_cache_that_would_not_be_coherent_is_refused() {
     }
 }
 
-/// Sends `answers` on one connection, and keeps it until the client goes.
+/// Starts a server that sends `answers` to one client, and then waits until the client closes the
+/// connection.
 fn stranger(answers: Vec<u8>) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<()>) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
@@ -440,7 +445,8 @@ fn a_wrong_greeting_is_refused_in_one_line() {
     }
 }
 
-/// Answers with unknown cookies or wrong numbers end the connection.
+/// A reply with an unknown cookie, of a kind that was not negotiated, or cut off ends the
+/// connection.
 #[test]
 fn replies_against_the_protocol_end_all_requests() {
     let reply = |magic: u32, cookie: u64| {
@@ -465,7 +471,8 @@ fn replies_against_the_protocol_end_all_requests() {
     }
 }
 
-/// Bytes that a server may send at first: whole answers, valid ones and others, and any bytes.
+/// Generates bytes that a server may send at first: whole answers, valid and invalid ones, and
+/// arbitrary bytes.
 fn sayings() -> impl Strategy<Value = Vec<u8>> {
     let number = prop_oneof![0..4_u32, any::<u32>()];
     let data = prop::collection::vec(any::<u8>(), 0..40);
@@ -479,7 +486,7 @@ fn sayings() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Replies of a server to requests, whether it has read them or not.
+/// Generates replies that a server may send before or after it has read requests.
 fn replies() -> impl Strategy<Value = Vec<u8>> {
     let magic = prop_oneof![12 => Just(nowait_device::nbd::SIMPLE_REPLY), 1 => any::<u32>()];
     let error = prop_oneof![4 => Just(0), 1 => 0..130_u32];
@@ -535,7 +542,7 @@ proptest! {
     }
 }
 
-/// The server answers a request before all of it was sent, and then again.
+/// The server answers a request before the client has sent all of it, and then answers it again.
 #[test]
 fn a_request_is_answered_once() {
     let (_folder, socket, thread) = scripted(|mut client| {
@@ -554,7 +561,7 @@ fn a_request_is_answered_once() {
     thread.join().unwrap();
 }
 
-/// Flushed data is in the file, whatever happened to the server.
+/// Flushed data is in the file after the server was killed.
 #[test]
 fn flushed_data_outlives_the_server() {
     let Some(mut server) = qemu("none") else { return };

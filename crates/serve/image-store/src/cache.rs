@@ -1,5 +1,5 @@
-//! A cache of segments' data, in memory or in a folder of this machine, for all images of a
-//! program.
+//! A cache of the data in segments, in memory or in a folder of this machine. All images of a
+//! program may share it.
 //!
 //! ```text
 //!   a GET of data ──▶ its pages cached? ──▶ answered
@@ -8,10 +8,11 @@
 //! ```
 //! A segment never changes. Its key in the cache (the image, the image's place in a store, and a
 //! number that the log does not use twice) belongs to no other segment. So no page is stale, and
-//! clones share the segments of their bases. Only after objects were put back to an older state can
-//! two segments have the same key: therefore a writer forgets the pages behind the end of its log,
-//! and segments that it puts replace cached pages. A page with a wrong checksum counts as missing.
-//! If the state machine finds damaged data, it reads them from the store again.
+//! clones share the cached segments of their bases. Two segments can have the same key only after a
+//! user has put the objects of an image back to an older state. Therefore a writer removes the
+//! pages behind the end of its log from the cache, and the segments that it puts replace cached
+//! pages. In a folder, a page with a wrong checksum counts as missing. If the state machine finds
+//! damaged data, it reads the data from the store again.
 
 mod folder;
 mod writer;
@@ -32,33 +33,34 @@ use tokio::sync::Notify;
 use writer::{Write, Writer};
 use xxhash_rust::xxh3::Xxh3;
 
-/// The size of a page in bytes: the least that the cache requests from the store.
+/// The size of a page in bytes. With a cache, the client requests whole pages of data from the
+/// store.
 pub const PAGE_BYTES: u64 = 16 << 10;
 
-/// The size of a part of a page in bytes, with a checksum of its own: the least that the cache
-/// reads from a folder. A block of 4 KiB with its checksum lies in two parts.
+/// The size of a part of a page in bytes. Each part has a checksum of its own, and the cache reads
+/// whole parts from a folder. A block of 4 KiB with its checksum lies in two parts.
 const PART_BYTES: usize = 4 << 10;
 
-/// The number of parts of a page.
 const PARTS: usize = PAGE_BYTES as usize / PART_BYTES;
 
-/// The pages read from a folder at the same time for one request.
+/// The most pages that the cache reads from a folder at the same time for one request.
 const READS_AT_ONCE: usize = 8;
 
-/// How long a folder may take to read a page, before the cache asks the store instead.
+/// How long a read of a page from the folder may take before the read goes to the store instead.
 const READ_MAX: Duration = Duration::from_secs(1);
 
-/// The least time for which the cache does not use a folder that took longer. It uses the folder
-/// again only when the disk has answered all pending reads.
+/// The least time for which the cache does not use its folder after a read took longer. The cache
+/// uses the folder again only when the disk has also answered all pending reads.
 const ASIDE: Duration = Duration::from_secs(10);
 
-/// The most pages being written to a folder; the cache does not store more.
+/// The most pages that wait to be written to a folder; the cache does not store further pages
+/// meanwhile.
 const WRITES_MAX: usize = 2048;
 
-/// The identity of a log: a checksum of the image's number and place.
+/// The identity of a log: a checksum of the image's number, its store and its path.
 pub(crate) type Origin = [u8; 16];
 
-/// Returns the identity of the log of an image at a path of a store.
+/// Returns the identity of the log of the image at `path` in `store`.
 pub(crate) fn origin(image: ImageId, store: &str, path: &str) -> Origin {
     let mut name = Xxh3::new();
     for part in [&image[..], store.as_bytes(), path.as_bytes()] {
@@ -70,9 +72,9 @@ pub(crate) fn origin(image: ImageId, store: &str, path: &str) -> Origin {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Segment {
-    /// The log of the image whose writer put the segment.
+    /// The identity of the log to which the segment belongs.
     pub(crate) origin: Origin,
-    /// The place of the segment in the log.
+    /// The number of the segment in the log.
     pub(crate) sequence: u64,
 }
 
@@ -93,19 +95,20 @@ struct PageKey {
     number: u32,
 }
 
-/// The checksums of a page's parts; zeroes for a page in memory, and for parts that do not exist.
+/// The checksums of a page's parts; zeroes if the cache is in memory, and for parts that a short
+/// page lacks.
 type Sums = [u32; PARTS];
 type Page = nowait_device::pages::Page<PageKey, Sums>;
 type Pages = nowait_device::pages::Pages<PageKey, Sums>;
 
-/// A cache that several images may share, each with a thread of its own.
+/// A cache that several images may share. Each image has a thread of its own, which uses the cache.
 #[derive(Debug)]
 pub struct Cache {
     state: Arc<Mutex<State>>,
     /// `None`: the pages are in memory.
     folder: Option<(Arc<Folder>, Writer)>,
     say: Option<fn(&str)>,
-    /// Wakes reads that wait for another one's GET.
+    /// Wakes reads that wait for the GET of another read.
     fetched: Notify,
 }
 
@@ -114,29 +117,32 @@ struct State {
     pages: Pages,
     /// The bytes of the slots, if the cache is in memory.
     memory: Vec<Bytes>,
-    /// Pages being written to the folder; reads use them.
+    /// Pages that are being written to the folder; reads use these pages.
     writes: HashMap<PageKey, Bytes>,
-    /// The first pages of the ranges being read from the store.
+    /// The first page of each range that a read is fetching from the store.
     fetches: HashSet<PageKey>,
-    /// The earliest time to use the folder again, whose disk did not answer.
+    /// The earliest time at which to use the folder again, because its disk did not answer; `None`:
+    /// the folder is in use.
     aside_until: Option<Instant>,
 }
 
 impl Cache {
-    /// Makes a cache of `bytes` of memory, allocated as needed.
+    /// Makes a cache of up to `bytes` of memory, but at least one page. Allocates the memory as
+    /// needed.
     pub fn in_memory(bytes: u64) -> Arc<Cache> {
         let slots = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
         Arc::new(Cache::new(Pages::new(slots.max(1))))
     }
 
-    /// Opens or makes the cache of a folder, with `bytes` on the disk, used as needed. Pages from
-    /// an earlier run stay if the size is the same. `mode` chooses the page cache between cache and
-    /// disk. `say` reports a page that cannot be stored, and a disk that does not answer. Reads
-    /// that wait for the disk use request slots of `nowait`, which other requests then lack.
-    /// Blocks.
+    /// Opens or makes the cache in a folder, with up to `bytes` on the disk. Pages from an earlier
+    /// run stay if the size is the same. `mode` chooses the page cache between this cache and the
+    /// disk; with [`CacheMode::User`] the cache allocates all of its disk space at once, otherwise
+    /// as needed. `say` gets a line of text when a page cannot be stored, the disk is full, does
+    /// not answer, or answers again. Reads that wait for the disk use request slots of `nowait`,
+    /// which other requests then lack. Blocks.
     ///
     /// # Errors
-    /// One line: another process uses the folder, or it cannot be opened.
+    /// One line: another process uses the folder, or the file in it cannot be opened.
     pub fn in_folder(
         nowait: &Nowait,
         folder: &Path,
@@ -160,13 +166,14 @@ impl Cache {
         Cache { state, folder: None, say: None, fetched: Notify::new() }
     }
 
-    /// Writes pending pages to the disk, and accepts no more. Dropping the cache does the same. The
-    /// call blocks for some seconds at most.
+    /// Writes pending pages to the disk, and stores no further pages. Dropping the cache does the
+    /// same. The call blocks for five seconds at most.
     pub fn end(&self) {
         self.folder.iter().for_each(|(_, writer)| writer.end());
     }
 
-    /// Returns bytes of a segment, if all of them are cached in memory.
+    /// Returns the bytes `range` of a segment, if the cache holds all of them in memory; does not
+    /// wait.
     pub(crate) fn read_now(&self, segment: Segment, range: &Range<u64>) -> Option<Vec<u8>> {
         if self.folder.is_some() {
             return None;
@@ -181,7 +188,8 @@ impl Cache {
         Some(bytes)
     }
 
-    /// Returns bytes of a segment, if all of them are cached.
+    /// Returns the bytes `range` of a segment, if the cache holds all of them and can read them in
+    /// time.
     pub(crate) async fn read(&self, segment: Segment, range: &Range<u64>) -> Option<Vec<u8>> {
         if self.folder.is_none() {
             return self.read_now(segment, range);
@@ -207,8 +215,8 @@ impl Cache {
         has_all && self.asks()
     }
 
-    /// Returns `true` if the folder may be used. After a pause, reports that its disk answers
-    /// again.
+    /// Returns `true` if the cache may use the folder. After a time without use, reports that the
+    /// disk answers again.
     fn asks(&self) -> bool {
         let mut state = self.state.lock();
         if self.is_aside_in(&state) {
@@ -221,8 +229,8 @@ impl Cache {
         true
     }
 
-    /// Returns `true` if the folder is not used because its disk did not answer. The pending reads
-    /// occupy memory until the disk answers.
+    /// Returns `true` if the cache does not use its folder because the disk did not answer. The
+    /// pending reads occupy memory until the disk answers.
     pub(crate) fn is_aside(&self) -> bool {
         self.is_aside_in(&self.state.lock())
     }
@@ -245,15 +253,15 @@ impl Cache {
         }
     }
 
-    /// Forgets the pages of a log from a segment on. The caller knows that no writer of the log has
-    /// put `from` or a later segment.
+    /// Removes the pages of segment `from` and of later segments of the same log. The caller knows
+    /// that no writer of the present log has put these segments.
     pub(crate) fn forget(&self, from: Segment) {
         let mut state = self.state.lock();
         state.pages.forget(|key| key.segment.follows(from));
         state.writes.retain(|key, _| !key.segment.follows(from));
     }
 
-    /// Returns bytes of a page that is in the folder, or being written to it.
+    /// Returns the bytes `within` of a page that is in the folder, or that is being written to it.
     async fn read_page(&self, key: PageKey, within: Range<usize>) -> Option<Bytes> {
         let (slot, page) = {
             let mut state = self.state.lock();
@@ -272,7 +280,7 @@ impl Cache {
             return None;
         };
         let mut state = self.state.lock();
-        // Another page may be in the slot by now.
+        // The slot may hold another page by now.
         let is_there = state.pages.page(slot) == Some(page);
         if bytes.is_none() && is_there {
             state.pages.remove(&key);
@@ -287,8 +295,9 @@ impl Cache {
         pages.map(|page| page.key.segment).collect()
     }
 
-    /// Makes other reads of a page wait while one read fetches it from the store. Returns `None`
-    /// after another read has fetched the page, or failed to.
+    /// Returns the right to fetch a range from the store, if no other read has the right for the
+    /// same first page. Otherwise waits until the other read has fetched its range or failed, and
+    /// returns `None`.
     pub(crate) async fn turn(&self, segment: Segment, range: &Range<u64>) -> Option<Turn<'_>> {
         let key = segment.page(range.start / PAGE_BYTES);
         if self.state.lock().fetches.insert(key) {
@@ -296,7 +305,8 @@ impl Cache {
         }
         loop {
             let mut fetched = std::pin::pin!(self.fetched.notified());
-            // From here on this future sees the end of another read.
+            // Enable the notification before checking, so that the end of the other read is not
+            // missed.
             fetched.as_mut().enable();
             if !self.state.lock().fetches.contains(&key) {
                 return None;
@@ -305,8 +315,8 @@ impl Cache {
         }
     }
 
-    /// Caches bytes of a segment of `segment_bytes`, from the beginning of a page on. With `anew`,
-    /// replaces cached pages as well.
+    /// Caches the whole pages in `bytes`, which begin at `start`, a page boundary, in a segment of
+    /// `segment_bytes`. With `anew`, replaces pages that the cache holds.
     pub(crate) fn insert(
         &self,
         segment: Segment,
@@ -327,14 +337,14 @@ impl Cache {
         if !self.wants(&key, anew) {
             return;
         }
-        // Compute this before taking the lock, so that others need not wait.
+        // Compute the checksums before taking the lock, so that other threads need not wait.
         let len = bytes.len() as u32;
         let sums = if self.folder.is_some() { sums(&key, bytes) } else { [0; PARTS] };
         let (page, bytes) = (Page { key, len, sums }, Bytes::copy_from_slice(bytes));
         let mut state = self.state.lock();
         let Some(slot) = state.pages.take() else { return };
         if let Some((_, writer)) = &self.folder {
-            // Reads use the pending page, and not the one that was cached.
+            // Reads use this pending page from now on, and not a cached page with the same key.
             state.writes.insert(key, bytes.clone());
             return writer.put(Write { slot, page, bytes });
         }
@@ -350,7 +360,7 @@ impl Cache {
     fn wants(&self, key: &PageKey, anew: bool) -> bool {
         let mut state = self.state.lock();
         if anew {
-            // Remove the old page even if the new one is not stored.
+            // Remove the old page even if the cache does not store the new one.
             state.pages.remove(key);
         }
         let is_full = self.folder.is_some() && state.writes.len() >= WRITES_MAX;
@@ -364,7 +374,8 @@ impl State {
     }
 }
 
-/// The right to read a page from the store.
+/// The right to fetch a range from the store. Dropping this value wakes the reads that wait for the
+/// range.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     cache: &'a Cache,
@@ -378,7 +389,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Returns the pages of a range, and the part of the range in each.
+/// Returns the numbers of the pages that a range touches, and the bytes of the range in each page.
 fn parts(range: &Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
     let (first, end) = (range.start, range.end);
     (first / PAGE_BYTES..end.div_ceil(PAGE_BYTES)).map(move |number| {

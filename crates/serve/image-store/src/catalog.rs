@@ -1,4 +1,4 @@
-//! The images of a store: their heads, a list of them, and their removal.
+//! The images of a store: reads a head, lists images, and removes an image.
 
 use crate::client::Client;
 use crate::edit::{edit_on, without_clones};
@@ -12,28 +12,30 @@ use object_store::path::Path;
 use std::io;
 use std::time::Duration;
 
-/// The objects deleted at the same time.
+/// The most objects that a removal deletes at the same time.
 const DELETES_AT_ONCE: usize = 16;
 
-/// After this time a replaced writer has noticed, or acknowledges nothing more.
+/// This long after another writer has replaced it, a writer has noticed this, or acknowledges no
+/// writes any more.
 pub const NOTICED_WITHIN: Duration = Duration::from_nanos(nowait_image_format::PROOF_NS);
 
-/// How often an image's objects are listed and deleted while a writer still puts some.
+/// How often a removal lists and deletes an image's objects, if a writer still puts objects.
 const ROUNDS_MAX: u32 = 5;
 
 /// An entry of a folder in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The name in the folder.
+    /// The name of the entry in the folder.
     pub name: String,
-    /// The head of the image; `Ok(None)`: the entry is a folder and not an image.
+    /// The head of the image; `Ok(None)`: the entry has no head, so it is a folder and not an
+    /// image.
     ///
     /// # Errors
-    /// The head cannot be read, for this reason.
+    /// The head is damaged.
     pub head: Result<Option<Head>, &'static str>,
 }
 
-/// Reads the head of an image, by one GET; its writer continues. Blocks.
+/// Reads the head of an image; the image's writer continues. Blocks.
 ///
 /// # Errors
 /// One line: there is no image, its head is damaged, or the store cannot be used.
@@ -42,10 +44,11 @@ pub fn look(url: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
     blocking(url, async { Reader { client: &client }.head().await })
 }
 
-/// Lists the images in the folder of `url`. Blocks.
+/// Lists the images and folders in the folder that contains the image of `url`, in the order of
+/// their names. Blocks.
 ///
 /// # Errors
-/// One line: a head is damaged, or the store cannot be used.
+/// One line: the store cannot be used. A damaged head is only an error of its [`Entry`].
 pub fn list(url: &StoreUrl, options: &StoreOptions) -> io::Result<Vec<Entry>> {
     let client = client(url, options)?;
     blocking(url, async { entries(&client).await })
@@ -78,16 +81,18 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// Removes an image; returns the number of its objects. The head is deleted first: if the call is
-/// interrupted, no writer can open the rest, and the next call removes it. If the image is a clone,
-/// the image of its snapshot forgets it. Blocks.
+/// Removes an image; returns the number of objects that it deleted. It deletes the head before the
+/// other objects: if the call is interrupted, no writer can open the rest, and the next call
+/// removes the rest. If the image is a clone, the call removes it from the list of clones of its
+/// snapshot. Blocks.
 ///
-/// The call replaces the image's writer. If an earlier writer may not know that yet, the call runs
-/// `wait`, which must return only when that writer has noticed ([`NOTICED_WITHIN`]) or has
+/// The call replaces the image's writer. If an earlier writer may not know this yet, the call runs
+/// `wait`. `wait` must return only when that writer has noticed this ([`NOTICED_WITHIN`]) or has
 /// certainly ended. Until then that writer may acknowledge data that the removal deletes.
 ///
 /// # Errors
-/// One line: there is no image, it has clones, or not all objects could be deleted.
+/// One line: there is no image, its head is damaged, it has clones, another process uses it
+/// meanwhile, or not all objects could be deleted.
 pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) -> io::Result<u64> {
     let client = client(url, options)?;
     let head = match blocking(url, (Reader { client: &client }).look())? {
@@ -100,7 +105,7 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) 
     };
     if let Some(head) = head.as_ref().filter(|head| !head.snapshots.is_empty()) {
         blocking(url, without_clones(&client, &head.snapshots))?;
-        // From here on no clone can be made of the snapshots.
+        // After this edit no process can make a clone of the snapshots.
         let gone = Edit::Remove(head.snapshots.clone());
         edit_on(url, &client, options.open_timeout, gone)?;
     }
@@ -129,7 +134,7 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions, wait: impl FnOnce(&Head)) 
     Ok(gone)
 }
 
-/// Removes a clone from the list in the head of its base; the base may be gone.
+/// Removes a clone from the list in the head of its base. Succeeds if the base no longer exists.
 fn release(
     url: &StoreUrl,
     client: &Client,
@@ -167,14 +172,14 @@ async fn delete_all(client: &Client) -> Result<u64, String> {
 }
 
 /// Returns `true` if an object below the path of an image belongs to this image, and not to another
-/// one below that path.
+/// image below this path.
 fn is_own(name: &str) -> bool {
     let is_number = |text: &str| {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
     };
     match name.split('/').collect::<Vec<_>>()[..] {
         ["head"] => true,
-        ["probe", name] => name != "head", // that of an image whose name is "probe"
+        ["probe", name] => name != "head", // the head of an image named "probe"
         ["log", sequence] => is_number(sequence),
         ["map", checkpoint, part] => is_number(checkpoint) && is_number(part),
         _ => false,

@@ -1,5 +1,5 @@
-//! A check reads an image and reports damage. The check puts no object, and does not replace the
-//! writer.
+//! A check reads an image and its snapshots, and reports damage. It puts no object, and does not
+//! replace the writer.
 //!
 //! ```text
 //!   list ─▶ head ─▶ of the image and of each snapshot: parts of the map ─▶ headers behind it
@@ -19,10 +19,10 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How often the head may change while an image is read.
+/// How often a check reads an image if the head changes meanwhile.
 const ROUNDS_MAX: u32 = 5;
 
-/// The objects read at the same time. Each may be as long as a segment.
+/// The most segments that a check reads at the same time.
 const READS_AT_ONCE: usize = 4;
 
 /// A missing or damaged object.
@@ -30,11 +30,11 @@ const READS_AT_ONCE: usize = 4;
 pub struct Finding {
     /// The key of the object.
     pub key: Key,
-    /// The path of the base that has the object, if it belongs to a base.
+    /// The path of the base to which the object belongs; `None`: it belongs to the image.
     pub of: Option<Arc<str>>,
-    /// A word for the damage.
+    /// A short description of the damage.
     pub what: &'static str,
-    /// The affected bytes, in ascending order.
+    /// The bytes of the image or of snapshots that cannot be read, in ascending order.
     pub ranges: Vec<Range<u64>>,
     /// The image itself has affected bytes.
     pub is_of_image: bool,
@@ -54,21 +54,22 @@ impl Finding {
 pub struct Report {
     /// The head of the image.
     pub head: Head,
-    /// The number of the image's objects in the store.
+    /// The number of objects below the image's path in the store.
     pub objects: u64,
-    /// The bytes of the image's objects in the store.
+    /// The bytes of the objects below the image's path in the store.
     pub stored_bytes: u64,
-    /// Bytes of the image that are stored; the others are zeroes.
+    /// Bytes of the image that are stored, without those of snapshots; the others are zeroes.
     pub live_bytes: u64,
-    /// Segments with bytes of the image or of snapshots.
+    /// The number of segments with bytes of the image or of snapshots.
     pub segments: u64,
-    /// The damage. If it is empty, every flushed byte can be read. But the check cannot notice that
-    /// the last segments of an image that was not closed are missing, because nothing names them.
+    /// The damage. If there is none, every flushed byte can be read, with one exception: if the
+    /// last segments of an image that was not closed are missing, the check cannot notice this,
+    /// because no object names them.
     pub findings: Vec<Finding>,
 }
 
-/// Reads all live data of an image and its snapshots. The check verifies checksums, and with the
-/// key of an encrypted image also the tags of its blocks. Blocks.
+/// Reads all live data of an image and its snapshots, and verifies the checksums. With the key of
+/// an encrypted image, also verifies the tags of the blocks. Blocks.
 ///
 /// # Errors
 /// One line: there is no image, its head is damaged, the key is wrong, or the store cannot be used.
@@ -85,7 +86,8 @@ pub(crate) fn check_on(
     blocking(url, async {
         for _ in 0..ROUNDS_MAX {
             let report = Reader { client }.report(key).await?;
-            // A writer may have deleted objects that only the earlier head needed.
+            // If the head has changed, a writer may have deleted objects that only the earlier head
+            // needed.
             if report.findings.is_empty() || (Reader { client }.head().await?) == report.head {
                 return Ok(report);
             }
@@ -96,7 +98,7 @@ pub(crate) fn check_on(
 
 type Extents = Vec<(u64, Extent)>;
 
-/// By segment: the offset of its data, and the extents to read.
+/// For each segment to read: the offset of its data, and the extents to verify.
 type Wanted = BTreeMap<u64, (usize, Extents)>;
 
 /// The image, or one of its snapshots.
@@ -123,7 +125,8 @@ fn moments(head: &Head) -> Vec<Moment> {
     std::iter::once(image).chain(head.snapshots.iter().map(then)).collect()
 }
 
-/// Adds the extents that a map has in each segment; a segment that several maps need is read once.
+/// Adds the extents that a map has in each segment, so that the check reads a segment once even if
+/// several maps need it.
 fn add(wanted: &mut Wanted, map: &Map) {
     let mut own: BTreeMap<u64, Extents> = BTreeMap::new();
     for (block, extent) in map.extents().iter() {
@@ -140,7 +143,8 @@ fn add(wanted: &mut Wanted, map: &Map) {
 
 impl Reader<'_> {
     async fn report(&self, key: Option<&ImageKey>) -> Result<Report, String> {
-        // The list comes first: every listed segment was put, so the log reaches at least so far.
+        // Request the list before the head: so each listed segment had been put before the head was
+        // read.
         let listed = self.list().await?;
         let head = self.head().await?;
         let cipher = match key {
@@ -158,7 +162,7 @@ impl Reader<'_> {
         let listed = segments(&listed, report.head.image);
         let moments = moments(&report.head);
         let mut wanted = BTreeMap::new();
-        // Only one map at a time is in memory.
+        // Keep only one map in memory at a time.
         for moment in &moments {
             let Moment { snapshot, head } = moment;
             let (map, hits) = self.recovered(head, moment.end(&listed)).await?;
@@ -184,8 +188,8 @@ impl Reader<'_> {
         Ok(report)
     }
 
-    /// Reads segments, and verifies the checksums of the wanted blocks; with a cipher, also their
-    /// tags.
+    /// Reads segments, verifies the checksums of the wanted blocks, with a cipher also their tags,
+    /// and adds findings to the report.
     async fn read_segments(
         &self,
         all: &Wanted,
@@ -208,8 +212,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Adds `moment`, which is the image or a snapshot, to each finding whose affected bytes it
-    /// has.
+    /// Adds `moment`, which is the image or a snapshot, to each finding with a damaged block that
+    /// `moment` uses.
     async fn say_which(
         &self,
         moment: &Moment,
@@ -231,7 +235,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads a segment; returns the damaged blocks of the image in it.
+    /// Reads a segment, and verifies the blocks of `extents` in it; returns the segment's number,
+    /// the kind of damage and the damaged blocks, or `None` if there is no damage.
     async fn read_segment(
         &self,
         (head, cipher): (&Head, Option<&Cipher>),
@@ -269,8 +274,8 @@ impl Reader<'_> {
 }
 
 impl Report {
-    /// Adds a finding: a missing or damaged object makes all blocks of the image, or of a snapshot,
-    /// unreadable.
+    /// Adds a finding for a missing or damaged object that makes all blocks of the image, or of a
+    /// snapshot, unreadable.
     fn all_is_hit(&mut self, Hit { key, what }: Hit, snapshot: Option<&Snapshot>) {
         let size_bytes = snapshot.map_or(self.head.geometry.size_bytes, |it| it.size_bytes);
         let name = snapshot.map(|it| it.name.clone());

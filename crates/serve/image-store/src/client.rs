@@ -1,4 +1,5 @@
-//! Carries out the state machine's operations on a store, and translates the store's answers.
+//! The client of a store: carries out the state machine's operations, and translates the store's
+//! answers.
 
 use crate::cache::{Cache, Segment, origin, pages_of};
 use crate::place::{Place, one_line};
@@ -17,14 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// Carries out operations on a store.
+/// Carries out operations of one image on a store.
 #[derive(Clone, Debug)]
 pub struct Client {
     place: Place,
     timeout: Duration,
     last_error: Arc<Mutex<Option<LastError>>>,
-    /// The counts of GETs, of the bytes that they requested, of reads that the cache answered, and
-    /// of reads that it did not answer.
+    /// The number of GETs, the bytes that they requested, the number of data reads that the cache
+    /// answered, and the number of data reads that it did not answer.
     asked: Arc<[AtomicU64; 4]>,
     cache: Option<Arc<Cache>>,
     /// A text that identifies the store.
@@ -33,7 +34,7 @@ pub struct Client {
     say: Option<fn(&str)>,
 }
 
-/// The reason why an operation failed.
+/// The reason why the last failed operation failed.
 #[derive(Debug)]
 struct LastError {
     text: String,
@@ -42,14 +43,15 @@ struct LastError {
 }
 
 impl Client {
-    /// Makes a client for an image; each operation has an answer within `timeout`.
+    /// Makes a client for an image. A request to the store fails if the store does not answer
+    /// within `timeout`.
     pub fn new(place: Place, timeout: Duration) -> Client {
         let (last_error, asked) = (Arc::default(), Arc::default());
         let (cache, store, say) = (None, Arc::from(""), None);
         Client { place, timeout, last_error, asked, cache, store, say }
     }
 
-    /// Adds a cache, in which `store` identifies the store.
+    /// Adds a cache. `store` is a text that identifies the store in the cache.
     #[must_use]
     pub fn with(self, cache: Option<Arc<Cache>>, store: &str) -> Client {
         Client { cache, store: Arc::from(store), ..self }
@@ -68,20 +70,21 @@ impl Client {
         }
     }
 
-    /// Returns the cache's key of a segment, of this image or of the image at path `of`.
+    /// Returns the key that a segment has in the cache. The segment belongs to this image or to the
+    /// image at path `of`.
     fn segment(&self, image: ImageId, of: Option<&str>, sequence: u64) -> Segment {
         let path = of.unwrap_or(self.place.prefix.as_ref());
         Segment { origin: origin(image, &self.store, path), sequence }
     }
 
-    /// Removes the pages of this image from the cache, from a segment on.
+    /// Removes the pages of this image's segments from the cache, from segment `sequence` on.
     pub(crate) fn forget(&self, image: ImageId, sequence: u64) {
         if let Some(cache) = &self.cache {
             cache.forget(self.segment(image, None, sequence));
         }
     }
 
-    /// Makes a client, without a cache, for another image of the store.
+    /// Makes a client, without a cache, for another image on the same store.
     pub(crate) fn beside(&self, path: &str) -> Result<Client, String> {
         Ok(Client::new(self.place.beside(path)?, self.timeout))
     }
@@ -91,12 +94,12 @@ impl Client {
         &self.place
     }
 
-    /// Returns why the last failed operation has failed.
+    /// Returns why the last failed operation failed; `None`: no operation has failed so far.
     pub fn last_error(&self) -> Option<String> {
         self.last_error.lock().as_ref().map(|error| error.text.clone())
     }
 
-    /// Returns how long an operation may take.
+    /// Returns the time limit for one request to the store.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
@@ -106,7 +109,7 @@ impl Client {
         self.last_error.lock().is_none()
     }
 
-    /// Returns the number of GETs, and the bytes they requested.
+    /// Returns the number of GETs, and the bytes that they requested.
     pub(crate) fn asked(&self) -> (u64, u64) {
         let [gets, bytes, ..] = &*self.asked;
         (gets.load(Relaxed), bytes.load(Relaxed))
@@ -117,12 +120,13 @@ impl Client {
         CacheFigures { hits: hits.load(Relaxed), misses: misses.load(Relaxed) }
     }
 
-    /// Returns `true` if the cache is not used because its disk does not answer.
+    /// Returns `true` if the cache does not use its folder because the disk has not answered.
     pub(crate) fn is_cache_aside(&self) -> bool {
         self.cache.as_ref().is_some_and(|cache| cache.is_aside())
     }
 
-    /// Returns `true` if retries cannot succeed, for example because credentials are missing.
+    /// Returns `true` if the last failure was of a kind that retries cannot mend, for example
+    /// missing credentials.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.last_error.lock().as_ref().is_some_and(|error| error.is_hopeless)
     }
@@ -157,7 +161,7 @@ impl Client {
         }
     }
 
-    /// Puts an object, if `mode` allows it.
+    /// Puts an object, if the condition in `mode` holds.
     pub(crate) async fn put(&self, path: &Path, body: PutPayload, mode: PutMode) -> Answer {
         let put = self.place.store.put_opts(path, body, mode.into());
         match self.limited(put).await {
@@ -166,7 +170,8 @@ impl Client {
                 // The object in the store will show whether the PUT has succeeded.
                 None => self.failed("the store gives no ETag"),
             },
-            // Two simultaneous requests for the same object: the store may have done neither.
+            // There were two simultaneous requests for the same object. The store may have carried
+            // out neither.
             Some(Err(error)) if is_conflict(&error) => self.failed_with(&error),
             Some(Err(Error::AlreadyExists { .. } | Error::Precondition { .. })) => Answer::Refused,
             Some(Err(error)) => self.failed_with(&error),
@@ -174,8 +179,8 @@ impl Client {
         }
     }
 
-    /// Answers a GET of data from a cache in memory; `None`: the operation is another, or not all
-    /// data is there.
+    /// Answers a GET of data from a cache in memory. `None`: the operation is not a GET of data, or
+    /// the cache does not hold all of this data.
     pub(crate) fn run_now(&self, operation: &Operation) -> Option<Answer> {
         let Operation::Get { of, image, key, range, data } = operation else { return None };
         let (cache, Key::Segment(sequence), Some(Data { anew: false })) =
@@ -189,7 +194,8 @@ impl Client {
         Some(Answer::Got { bytes, object_bytes: range.end, tag: Tag::new() })
     }
 
-    /// Gets data from the cache, or else gets its whole pages from the store and caches them.
+    /// Gets data from the cache. If the cache does not hold all of it, gets whole pages from the
+    /// store and caches them.
     async fn get_data(
         &self,
         cache: &Arc<Cache>,
@@ -231,7 +237,7 @@ impl Client {
         }
     }
 
-    /// Caches a segment that was put.
+    /// Caches a segment that this client has put.
     fn keep(&self, image: ImageId, sequence: u64, body: &[u8]) {
         if let Some(cache) = &self.cache {
             let segment = self.segment(image, None, sequence);
@@ -259,7 +265,8 @@ impl Client {
             let got = match self.place.store.get_opts(path, options).await {
                 Err(error) if is_behind_end(&error) => {
                     let meta = self.place.store.head(path).await?;
-                    // The range lies within the object, so the error stands.
+                    // If the range begins behind the end of the object, the answer is empty;
+                    // otherwise the error stands.
                     return match tag_of(meta.e_tag, meta.version) {
                         Some(tag) if meta.size <= range.start => {
                             Ok(Some((Vec::new(), meta.size, tag)))
@@ -280,7 +287,7 @@ impl Client {
         }
     }
 
-    /// Lists the first segments of an image from a place on.
+    /// Lists the image's segments from the number `from` on, at most the first 1,000 of them.
     async fn list(&self, image: ImageId, from: u64) -> Answer {
         const PLACES_MAX: usize = 1000;
         let before = self.place.path(image, Key::Segment(from.saturating_sub(1)));
@@ -314,8 +321,9 @@ impl Client {
         }
     }
 
-    /// Waits for an answer, for the time limit at most. A panic counts as a failure: the client
-    /// crate may not expect each reply of a store.
+    /// Waits for an answer, for the time limit at most. A panic counts as a failure: the crate
+    /// `object_store` may panic at an unexpected reply. `None`: there is no answer, and the reason
+    /// is stored.
     async fn limited<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let caught = AssertUnwindSafe(work).catch_unwind();
         let why = match tokio::time::timeout(self.timeout, caught).await {
@@ -347,11 +355,11 @@ impl Client {
     }
 }
 
-/// An object's bytes, its whole length and its tag; `None` if the range or the length is not the
-/// expected one, or there is no tag.
+/// The requested bytes of an object, its whole length and its tag; `None` if the store sent another
+/// range or length than expected, or no tag.
 type Body = Option<(Vec<u8>, u64, Tag)>;
 
-/// Reads no more bytes than were requested, whatever the store sends.
+/// Reads the body of an answer; stops if the store sends more bytes than were requested.
 async fn read_body(got: GetResult, asked: &Range<u64>) -> Result<Body, Error> {
     let (said, size) = (got.range.clone(), got.meta.size);
     let expected = asked.start..asked.end.min(size);
@@ -374,7 +382,7 @@ async fn read_body(got: GetResult, asked: &Range<u64>) -> Result<Body, Error> {
 }
 
 fn body_of(body: &Arc<Vec<u8>>) -> PutPayload {
-    /// Shares the memory with the state machine, which may have to put it again.
+    /// Shares the memory with the state machine, which may have to put the same bytes again.
     struct Whole(Arc<Vec<u8>>);
     impl AsRef<[u8]> for Whole {
         fn as_ref(&self) -> &[u8] {
@@ -384,7 +392,8 @@ fn body_of(body: &Arc<Vec<u8>>) -> PutPayload {
     PutPayload::from_bytes(bytes::Bytes::from_owner(Whole(Arc::clone(body))))
 }
 
-/// Returns a tag of the ETag and the version, because some stores compare one and some the other.
+/// Makes a tag of the ETag and the version, because some stores compare the ETag and some the
+/// version; `None` if there is neither.
 fn tag_of(e_tag: Option<String>, version: Option<String>) -> Option<Tag> {
     if e_tag.is_none() && version.is_none() {
         return None;
@@ -402,8 +411,8 @@ pub(crate) fn update(tag: &Tag) -> PutMode {
     PutMode::Update(version_of(tag))
 }
 
-/// Returns `true` if the store refused because of another request for the same object: S3 answers
-/// 409 then. Azure also answers 409 if the object exists, which is no conflict.
+/// Returns `true` if the store refused a PUT because of a simultaneous request for the same object:
+/// S3 answers 409 then. Azure answers 409 if the object exists, too, which is no conflict.
 fn is_conflict(error: &Error) -> bool {
     let Error::AlreadyExists { source, .. } = error else { return false };
     let text = source.to_string();
@@ -411,19 +420,20 @@ fn is_conflict(error: &Error) -> bool {
     text.contains("status code: 409") && !text.contains("<Code>BlobAlreadyExists</Code>")
 }
 
-/// Returns `true` if a range begins behind the end of its object.
+/// Returns `true` if the error says that a range begins behind the end of its object.
 fn is_behind_end(error: &Error) -> bool {
     says(error, &["status code: 416", "object was only"])
 }
 
-/// Returns `true` if the caller lacks permission or is unknown. Clients report this only in the
-/// text of an error for requests without a single object, such as deletions on Azure, and for token
-/// requests.
+/// Returns `true` if the text of the error says that the store does not know or does not permit the
+/// caller. The crate `object_store` reports this only in the text for token requests, and for
+/// requests without a single object, such as deletions on Azure.
 fn is_denied(error: &Error) -> bool {
     says(error, &["status code: 401", "status code: 403"])
 }
 
-/// Returns `true` if a cause of an error of no specific kind contains one of `texts`.
+/// Returns `true` if the error is [`Error::Generic`] and the text of one of its causes contains one
+/// of `texts`.
 fn says(error: &Error, texts: &[&str]) -> bool {
     let Error::Generic { source, .. } = error else { return false };
     let mut source: Option<&dyn std::error::Error> = Some(source.as_ref());

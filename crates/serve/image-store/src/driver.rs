@@ -1,12 +1,12 @@
-//! The thread of an image: it owns the state machine, and passes the machine's operations to the
-//! store.
+//! The thread of an image that is written: it owns the state machine, and passes the state
+//! machine's operations to the client of the store.
 //!
 //! ```text
 //!  callers ── Command ──▶ queue ──▶ machine ── Operation ──▶ client, 32 at a time ──▶ store
 //!     ▲                             │  ▲                        │
 //!     └──── callback ◀── end ◀──────┘  └──────── Answer ◀───────┘
 //! ```
-//! This thread calls the callbacks, so they must not wait.
+//! This thread calls the callbacks of requests, so the callbacks must not wait.
 
 use crate::client::Client;
 use crate::probe::{Verdict, probe};
@@ -27,22 +27,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError};
 
-/// The most operations in flight.
+/// The most operations of an image in flight.
 const OPERATIONS_MAX: usize = 32;
 
-/// The most commands taken from the queue before the thread handles the store's answers.
+/// The most commands that the thread takes from the queue before it handles the store's answers.
 const COMMANDS_MAX: usize = 256;
 
-/// A PUT into a folder that has taken this many time limits belongs to a killed process.
+/// A temporary file that is at least this many time limits of a request old counts as left by a
+/// killed process.
 const TIMEOUTS: u32 = 20;
 
-/// The pause after a failed probe.
 const PROBE_PAUSE: Duration = Duration::from_millis(200);
 
 /// The function to call when a request has ended.
 pub(crate) type Callback = Box<dyn FnOnce(Result<Vec<u8>, Failure>) + Send>;
 
-/// A message from a caller to the thread.
+/// A message from a caller to the thread of an image.
 pub(crate) enum Command {
     Request(Request, Callback),
     End,
@@ -62,7 +62,7 @@ pub(crate) struct Plan {
     pub(crate) shown: String,
 }
 
-/// Serves an image until its owner drops it. Each unfinished request then fails.
+/// Opens an image, and serves it until its owner drops it. Each unfinished request then fails.
 pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>) {
     let ended = match prepare(&plan).await {
         Ok(()) => {
@@ -77,7 +77,7 @@ pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>)
     refuse(commands).await;
 }
 
-/// Accepts no further commands, and fails the requests in the queue.
+/// Closes the queue, and fails the requests in it.
 pub(crate) async fn refuse(mut commands: Commands) {
     commands.close();
     while let Some(command) = commands.recv().await {
@@ -87,9 +87,9 @@ pub(crate) async fn refuse(mut commands: Commands) {
     }
 }
 
-/// Compares the key with the check in the head of an existing image. The state machine does so too,
-/// but only after the probe of the store, which puts objects. If the head cannot be read, the state
-/// machine reports the reason.
+/// Compares the key with the head of an existing image. The state machine does this too, but only
+/// after the probe of the store, which puts objects. If the head cannot be read, returns `Ok`: the
+/// state machine will report the reason.
 async fn unlock(plan: &Plan) -> Result<(), &'static str> {
     let range = 0..HEAD_BYTES_MAX as u64;
     let image = ImageId::default();
@@ -100,7 +100,7 @@ async fn unlock(plan: &Plan) -> Result<(), &'static str> {
     Encryption::cipher(encryption.as_ref(), key).map(drop)
 }
 
-/// Probes the store, until it answers or time is up.
+/// Compares the key, and then probes the store until it has answered, it refuses, or time is up.
 async fn prepare(plan: &Plan) -> Result<(), String> {
     if plan.origin == Origin::TakeOver {
         unlock(plan).await?;
@@ -137,16 +137,16 @@ struct Driver {
     has_forgotten: bool,
     callbacks: HashMap<RequestId, Callback>,
     requests: RequestId,
-    /// The time at which the state machine was made, by a clock that includes suspended time.
+    /// The time at which the state machine was made, by a clock that goes on while the machine is
+    /// suspended.
     begin_ns: u64,
     opens_until: Instant,
     failures: u64,
     trouble: Trouble,
-    /// The GETs and their bytes before the state machine was made.
+    /// The number of GETs, and the bytes that they requested, before the state machine was made.
     asked_before: (u64, u64),
 }
 
-/// An event for the thread.
 enum News {
     Command(Option<Command>),
     Answer(Ticket, Kind, Answer),
@@ -176,7 +176,7 @@ impl Driver {
         boot_ns() - self.begin_ns
     }
 
-    /// Serves until the owner drops the image, or the image was not open in time.
+    /// Serves the image until the owner drops it, or it could not be opened in time.
     async fn serve(&mut self, commands: &mut Commands) {
         loop {
             self.image.turn(self.now_ns());
@@ -186,8 +186,8 @@ impl Driver {
             if matches!(self.image.status(), nowait_image_format::Status::Over(_)) {
                 self.waiting.clear();
             }
-            // Publish before the callbacks, because the caller of a failed request asks for the
-            // reason.
+            // Publish the status before calling the callbacks, because the caller of a failed
+            // request asks for the reason.
             self.publish();
             self.tell_ends();
             if self.is_late() {
@@ -249,8 +249,8 @@ impl Driver {
         self.image.submit(self.requests, request, self.now_ns());
     }
 
-    /// Submits the other waiting commands, so that the state machine handles them together. Returns
-    /// `true` if one of them ends the thread.
+    /// Submits the other requests in the queue, so that the state machine handles them together.
+    /// Returns `true` if a command ends the thread.
     fn submit_more(&mut self, commands: &mut Commands) -> bool {
         for _ in 1..COMMANDS_MAX {
             match commands.try_recv() {
@@ -278,8 +278,9 @@ impl Driver {
         }
     }
 
-    /// Removes from the cache segments behind the log of this image: the store may have been put
-    /// back to an older state.
+    /// Once, when the image is open: removes the segments from this writer's first one on from the
+    /// cache. If an administrator has put the store back to an older state, the cache may hold
+    /// other segments with these numbers.
     fn forget_others(&mut self) {
         if !self.has_forgotten
             && let Some((image, first)) = self.image.id().zip(self.image.first_sequence())
@@ -297,7 +298,7 @@ impl Driver {
         }
     }
 
-    /// Reports lost segments to the user: requests for them fail.
+    /// Reports lost segments to the user: reads of their blocks fail.
     fn tell_losses(&mut self) {
         while let Some((image, sequence, what)) = self.image.pop_loss() {
             self.trouble.lost(&Key::Segment(sequence).name(image), what, &self.client);
@@ -316,8 +317,8 @@ impl Driver {
             nowait_image_format::Status::Over(Over::Failed(why)) => Status::Failed(why.to_owned()),
             nowait_image_format::Status::Over(Over::Closed) => Status::Closed,
         };
-        // Only the client knows which requests the cache has answered, and that a GET reads whole
-        // pages.
+        // Take the counts of GETs from the client: only the client knows which requests the cache
+        // has answered, and that a GET reads whole pages.
         let (asked, before) = (self.client.asked(), self.asked_before);
         let (gets, bytes_got) = (asked.0 - before.0, asked.1 - before.1);
         let costs = Costs { gets, bytes_got, ..self.image.costs() };

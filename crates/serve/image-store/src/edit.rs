@@ -1,5 +1,5 @@
-//! Edits of an image beside its writer: snapshots and their clones, and a larger size. Runs the
-//! machine for edits on a real store.
+//! Edits of an image while its writer continues: snapshots and their clones, and a larger size.
+//! Runs the state machine for edits ([`Editor`]) on a real store.
 
 use crate::catalog;
 use crate::client::Client;
@@ -14,12 +14,13 @@ use nowait_image_format::{Answer, CloneOf, Edit, Editor, Head, Key, Snapshot};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Edits an image while its writer continues. Blocks, for the time limit for opening an image at
-/// most.
+/// Edits an image while its writer continues; returns the new head. Blocks, for the time limit for
+/// opening an image at most.
 ///
 /// # Errors
-/// One line: the edit is not possible, there is no image, it is damaged, or the store cannot be
-/// used. If the store did not answer in time, the edit may have been made, or may be made later.
+/// One line: the edit is not possible, there is no image, the image is damaged, or the store cannot
+/// be used. If the store did not answer in time, it may have carried out the edit, or may do so
+/// later.
 pub fn edit(url: &StoreUrl, options: &StoreOptions, edit: Edit) -> io::Result<Head> {
     edit_on(url, &client(url, options)?, options.open_timeout, edit)
 }
@@ -34,11 +35,12 @@ pub(crate) fn edit_on(
     blocking(url, edited(client, limit, edit))
 }
 
-/// Makes a clone of a snapshot, in the same bucket: the new image is only a head at first, and
-/// reads the snapshot's data. Blocks.
+/// Makes a clone of a snapshot, in the same bucket; returns the head of the clone. The clone has
+/// only a head at first, and its readers and writers read the snapshot's data. Blocks.
 ///
 /// # Errors
-/// One line: there is no such snapshot, the new image exists already, or the store cannot be used.
+/// One line: there is no such snapshot, an image exists already at the path of the clone, or the
+/// store cannot be used.
 pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
     let wrong = |why: String| io::Error::new(io::ErrorKind::InvalidInput, why);
     let Some(name) = &url.snapshot else {
@@ -63,7 +65,7 @@ pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Resul
             let client = client.beside(&clone.path)?;
             let put = put_if_absent(&client, head.image, Key::Head, head.encode()).await;
             let put = put.map_err(|why| format!("the result is unknown: {why}"))?;
-            // A writer may have opened the clone already.
+            // A writer may have opened the clone already, and changed its head.
             Ok(put || Reader { client: &client }.head().await?.image == head.image)
         })?,
         Err(_) => false,
@@ -73,19 +75,20 @@ pub fn clone(url: &StoreUrl, to: &StoreUrl, options: &StoreOptions) -> io::Resul
         let why = made.err().unwrap_or("the image exists");
         return Err(io::Error::other(format!("{to}: {why}")));
     }
-    // A process that did not see the clone may have removed the snapshot.
+    // Another process may have removed the snapshot before it saw the clone.
     if let Err(error) = edit_on(url, &client, options.open_timeout, Edit::Made(clone.image)) {
-        // No writer has opened the clone.
+        // Do not wait for a writer of the clone: no user should open it before this call has
+        // returned.
         catalog::remove(to, options, |_| {})?;
         return Err(error);
     }
     made.map_err(io::Error::other)
 }
 
-/// Removes a snapshot that has no clone. Blocks.
+/// Removes a snapshot that has no clone; returns the new head of the image. Blocks.
 ///
 /// # Errors
-/// One line: there is no such snapshot, it has a clone, or the store cannot be used.
+/// One line: there is no such snapshot, the snapshot has a clone, or the store cannot be used.
 pub fn remove(url: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
     let client = client(url, options)?;
     let name = url.snapshot.clone().unwrap_or_default();
@@ -95,7 +98,7 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
     edit_on(url, &client, options.open_timeout, Edit::Remove(gone))
 }
 
-/// Fails if a clone of one of the snapshots exists.
+/// Fails if a clone of one of `snapshots` exists.
 pub(crate) async fn without_clones(client: &Client, snapshots: &[Snapshot]) -> Result<(), String> {
     for snapshot in snapshots {
         for clone in &snapshot.clones {
@@ -107,7 +110,7 @@ pub(crate) async fn without_clones(client: &Client, snapshots: &[Snapshot]) -> R
     Ok(())
 }
 
-/// Returns `true` if a clone was made and not removed, or the head at its path is damaged.
+/// Returns `true` if a clone exists, or the head at its path is damaged.
 async fn is_there(client: &Client, clone: &CloneOf) -> Result<bool, String> {
     let client = client.beside(&clone.path)?;
     match (Reader { client: &client }).look().await? {

@@ -1,9 +1,10 @@
-//! A folder as a store: the folder store of the crate `object_store`, with the conditional PUT that
-//! it lacks.
+//! A folder as a store: extends the folder store of the crate `object_store`, which has no
+//! conditional PUT.
 //!
-//! A PUT replaces an object under a lock of its folder (`flock`), which all processes of one
-//! machine see. The store refuses file systems that other machines share without sharing the lock,
-//! because nothing would tell a second machine that an image has a writer.
+//! A conditional PUT replaces an object while it holds a lock on the object's folder (`flock`),
+//! which all processes of one machine see. [`Folder::open`] refuses file systems that other
+//! machines share without sharing the lock, because nothing would tell a second machine that an
+//! image has a writer.
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// A folder as a store. When a PUT ends, the object is on the disk.
+/// A folder as a store. When a PUT succeeds, the object is on the disk.
 #[derive(Debug)]
 pub(crate) struct Folder {
     inner: Arc<LocalFileSystem>,
@@ -33,7 +34,7 @@ impl Folder {
     /// Opens an existing folder.
     ///
     /// # Errors
-    /// The path is not a folder, or other machines may not see its locks.
+    /// The path is not a folder, or it is on a file system whose locks other machines may not see.
     pub(crate) fn open(path: &str) -> Result<Folder> {
         let magic = |folder: File| file::filesystem_magic(folder.as_raw_fd()).ok();
         let magic = File::open(path).ok().and_then(magic);
@@ -47,8 +48,9 @@ impl Folder {
         Ok(Folder { inner: Arc::new(inner.with_fsync(true)) })
     }
 
-    /// Removes the temporary files of PUTs whose process was killed: they lie beside their targets
-    /// and end with # and a number. If a PUT still runs, it fails and is repeated. Blocks.
+    /// Removes the image's temporary files that are at least as old as `older`: PUTs whose process
+    /// was killed have left them. These files lie beside their targets, and their names end with #
+    /// and a number. If one of the PUTs still runs, it fails, and its process repeats it. Blocks.
     pub(crate) fn sweep(&self, image: &Path, older: Duration) {
         let Ok(root) = self.inner.path_to_filesystem(image) else { return };
         let maps = fs::read_dir(root.join("map")).into_iter().flatten().flatten();
@@ -65,8 +67,9 @@ impl Folder {
         }
     }
 
-    /// Replaces an object, if it is the expected one. A replacement that has begun continues when
-    /// the future is dropped, and keeps the lock until its end: the next writer finds it done.
+    /// Replaces an object, if its tag is that of `before`. If the caller drops the future, a
+    /// replacement that has begun continues, and keeps the lock until its end: so the next writer
+    /// finds the replacement done.
     async fn replace(
         &self,
         location: &Path,
@@ -82,7 +85,7 @@ impl Folder {
     }
 }
 
-/// Replaces an object, on a thread that may block.
+/// Replaces an object, as [`Folder::replace`] describes. Blocks.
 async fn replace_locked(
     inner: &LocalFileSystem,
     location: &Path,
@@ -102,8 +105,8 @@ async fn replace_locked(
     let modified = || File::open(&path).and_then(|file| file.metadata()?.modified());
     let then = modified().map_err(|error| generic("look", &error))?;
     let result = inner.put(location, payload).await?;
-    // The tag contains the time in steps of the kernel's clock, and no two revisions may have the
-    // same tag.
+    // The tag contains the time of the change in steps of the kernel's clock, and no two revisions
+    // of an object may have the same tag. So move the time forward if it is the same.
     if modified().map_err(|error| generic("look", &error))? > then {
         return Ok(result);
     }
@@ -118,7 +121,7 @@ async fn replace_locked(
     Ok(PutResult { e_tag, ..result })
 }
 
-/// Returns `true` if a file has the name of an unfinished PUT.
+/// Returns `true` if a file name is that of a temporary file of a PUT.
 fn is_staged(name: &OsStr) -> bool {
     let number = name.to_str().and_then(|name| name.rsplit_once('#'));
     number.is_some_and(|(_, number)| {
@@ -126,8 +129,9 @@ fn is_staged(name: &OsStr) -> bool {
     })
 }
 
-/// Returns the name of a file system that keeps, or may keep, the lock of a folder to one machine.
-/// Sources: linux/magic.h; flock(2), NFS details and CIFS details.
+/// Returns the name of a known file system on which other machines do not see, or may not see, the
+/// lock of a folder; `None` for others. Sources: linux/magic.h; flock(2), NFS details and CIFS
+/// details.
 fn keeps_locks_to_itself(magic: u32) -> Option<&'static str> {
     Some(match magic {
         0x6969 => "NFS",
@@ -220,7 +224,7 @@ mod tests {
         const XFS: u32 = 0x5846_5342;
         const BTRFS: u32 = 0x9123_683e;
         const TMPFS: u32 = 0x0102_1994;
-        // The locks of these file systems are valid in the whole cluster.
+        // All machines of a cluster see the locks of these file systems.
         const GFS2: u32 = 0x0116_1970;
         const OCFS2: u32 = 0x7461_636f;
         for shown in [EXT4, XFS, BTRFS, TMPFS, GFS2, OCFS2] {

@@ -1,4 +1,4 @@
-//! An image on a store, for its callers.
+//! An image on a store, as its callers use it.
 
 use crate::client::Client;
 use crate::driver::{Command, Commands, Plan, run};
@@ -16,15 +16,16 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// The least time for putting the head at a close, even if the flush has used up the limit.
+/// The least time that a close waits for the PUT of the head, even if the flush has used up the
+/// limit.
 const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 
-/// How much longer than the limit for opening a caller waits: the thread itself observes that
-/// limit.
+/// The caller waits for the thread this much longer than the limits for opening and for one request
+/// together: the thread itself observes the limit for opening.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// An image on a store, opened by a writer or a reader. Dropping it loses data that was not
-/// flushed.
+/// An image on a store, opened to write or only to read it. Dropping this value may lose writes
+/// that were not flushed.
 #[derive(Debug)]
 pub struct StoredImage {
     url: StoreUrl,
@@ -42,7 +43,8 @@ impl std::fmt::Debug for Command {
 }
 
 impl StoredImage {
-    /// Makes an empty image, where none exists; encrypted, if `options` have a key. Blocks.
+    /// Makes an empty image, if none exists at `url`, and opens it. The image is encrypted if
+    /// `options` have a key. Blocks.
     ///
     /// # Errors
     /// One line: the image exists already, or the store cannot be used.
@@ -62,11 +64,12 @@ impl StoredImage {
         StoredImage::begin(url, options, Settings::new(writer()?), origin)
     }
 
-    /// Compares the key of `options` with that of an image, if there is one. Blocks for a few GETs.
-    /// If the store does not answer, opening the image decides later.
+    /// Compares the key of `options` with the key of an existing image. Blocks for a few GETs. If
+    /// the head cannot be read, returns `Ok`: opening the image will fail later.
     ///
     /// # Errors
-    /// One line: the key is not that of the image.
+    /// One line: the key is not that of the image, only one of the two has a key, or the settings
+    /// of the store are wrong.
     pub fn compare_key(url: &StoreUrl, options: &StoreOptions) -> io::Result<()> {
         let client = reader::client(url, options)?;
         let look = async { Reader { client: &client }.look().await };
@@ -76,17 +79,18 @@ impl StoredImage {
             .map_err(|why| io::Error::other(format!("{url}: {why}")))
     }
 
-    /// Takes an image over from its writer. Blocks.
+    /// Opens an image to write it, and takes it over from its present writer, if there is one.
+    /// Blocks.
     ///
     /// # Errors
     /// One line: there is no image, it is damaged, the key is wrong, or the store cannot be used.
-    /// If the key is wrong, nothing was put, and the present writer continues.
+    /// If the key is wrong, the call has put no object, and the present writer continues.
     pub fn open(url: &StoreUrl, options: &StoreOptions) -> io::Result<StoredImage> {
         StoredImage::open_with(url, options, Settings::new(writer()?))
     }
 
-    /// Like [`StoredImage::open`], with the caller's settings; [`writer`] makes the writer's name.
-    /// The key is taken from `options`.
+    /// Like [`StoredImage::open`], with the caller's `settings`, except that `options` give the
+    /// key. [`writer`] makes the name for [`Settings::new`].
     ///
     /// # Errors
     /// As for [`StoredImage::open`].
@@ -98,9 +102,9 @@ impl StoredImage {
         StoredImage::begin(url, options, settings, Origin::TakeOver)
     }
 
-    /// Opens an image to read it in its present state. The call puts no object, and the writer
-    /// continues. Later writes stay invisible; data that the writer has deleted cannot be read any
-    /// more. Data of a snapshot stays. Blocks.
+    /// Opens an image or a snapshot to read it in its present state. The call puts no object, and
+    /// the writer continues. Later writes stay invisible. Reads fail for data of an image that the
+    /// writer has deleted meanwhile; the writer does not delete data of a snapshot. Blocks.
     ///
     /// # Errors
     /// As for [`StoredImage::open`].
@@ -146,7 +150,7 @@ impl StoredImage {
         StoredImage::start(url, client, opens_until, |queue, shared| run(plan, queue, shared))
     }
 
-    /// Starts the thread of an image, and waits until the image is open.
+    /// Starts the thread of an image, and waits until the image is open or has failed.
     fn start<F: Future<Output = ()>>(
         url: &StoreUrl,
         client: Client,
@@ -160,7 +164,7 @@ impl StoredImage {
         let named = thread::Builder::new().name("nowait-store".to_owned());
         let thread = named.spawn(move || {
             runtime.block_on(run(queue, told));
-            // A host name look-up may hang; the process does not wait for it.
+            // Do not wait for a look-up of a host name, which may hang.
             runtime.shutdown_background();
         })?;
         let thread = Some(thread);
@@ -190,29 +194,30 @@ impl StoredImage {
         self.shared.status()
     }
 
-    /// Returns a handle that reads the status, for callbacks.
+    /// Returns a handle that reads the status and does not keep the image open, for callbacks.
     pub fn watch(&self) -> Watch {
         Watch(self.shared.clone())
     }
 
-    /// Returns the counters.
+    /// Returns the counters of the image.
     pub fn figures(&self) -> Figures {
         self.shared.figures()
     }
 
-    /// Returns why the last failed operation of the store has failed.
+    /// Returns why the last failed operation on the store failed; `None`: none has failed so far.
     pub fn last_error(&self) -> Option<String> {
         self.client.last_error()
     }
 
-    /// Returns `true` if the cache is not used at present because its disk does not answer.
+    /// Returns `true` if the cache does not use its folder at present, because the disk has not
+    /// answered.
     pub fn is_cache_aside(&self) -> bool {
         self.client.is_cache_aside()
     }
 
-    /// Begins a request, which must consist of whole blocks. The image's thread, on which other
-    /// requests wait, calls `done` at the end. If the image is closed, the calling thread calls
-    /// `done` with an error at once.
+    /// Begins a request, which must consist of whole blocks. When the request has ended, the
+    /// image's thread calls `done`, which must not wait: other requests wait for this thread. If
+    /// the thread has ended, the calling thread calls `done` with an error.
     pub fn submit(
         &self,
         request: Request,
@@ -226,16 +231,17 @@ impl StoredImage {
         }
     }
 
-    /// Makes all writes durable and stores the end of the log in the head, within `limit`, so that
-    /// a later writer cannot take lost segments for the end. Blocks.
+    /// Makes all writes durable within `limit`, and then stores the end of the log in the head, so
+    /// that a later writer cannot take lost segments for the end. If the head cannot be stored, the
+    /// call still succeeds. Blocks, for a second longer than `limit` at most.
     ///
     /// # Errors
-    /// Not all writes could be made durable.
+    /// Not all writes became durable within `limit`.
     pub fn close(self, limit: Duration) -> io::Result<()> {
         self.close_within(limit)
     }
 
-    /// Like [`StoredImage::close`]; later requests fail. Blocks.
+    /// Like [`StoredImage::close`], for a shared image: requests after a close fail.
     ///
     /// # Errors
     /// As for [`StoredImage::close`].
@@ -243,8 +249,8 @@ impl StoredImage {
         let begin = Instant::now();
         self.flush_within(limit)?;
         let left = limit.saturating_sub(begin.elapsed()).max(CLOSES_WITHIN);
-        // All writes are durable. If the head does not name the end, the next writer reads a little
-        // more and a removal waits; that is not an error of the close.
+        // All writes are durable now. If the head does not name the end of the log, the next writer
+        // reads a little more, and a removal waits. That is not an error of the close.
         let _ = self.asked_within(Request::Close, left, "");
         Ok(())
     }
@@ -252,22 +258,23 @@ impl StoredImage {
     /// Makes earlier writes durable, within `limit`. Blocks.
     ///
     /// # Errors
-    /// Not all writes could be made durable.
+    /// Not all writes became durable within `limit`.
     pub fn flush_within(&self, limit: Duration) -> io::Result<()> {
         self.asked_within(Request::Flush, limit, "not flushed")
     }
 
-    /// Makes the image smaller, within `limit`. [`StoredImage::geometry`] keeps the old size.
-    /// Blocks.
+    /// Makes the image smaller, within `limit`. [`StoredImage::geometry`] still returns the old
+    /// size. Blocks.
     ///
     /// # Errors
-    /// The outcome is unknown, or another writer has the image.
+    /// The size is not possible, another writer has the image, or the outcome is unknown after
+    /// `limit`.
     pub fn shrink_within(&self, size_bytes: u64, limit: Duration) -> io::Result<()> {
         self.asked_within(Request::Shrink { size_bytes }, limit, "not known to have shrunk")
     }
 
-    /// Waits at most `limit` until all superfluous objects are deleted. The next writer deletes the
-    /// rest. Blocks.
+    /// Waits until the image's thread has deleted all superfluous objects, but at most `limit`. The
+    /// next writer deletes the rest. Blocks.
     pub fn clean_within(&self, limit: Duration) {
         self.shared.cleaned(Instant::now() + limit);
     }
@@ -286,7 +293,7 @@ impl StoredImage {
     /// Carries out a request. Blocks.
     ///
     /// # Errors
-    /// The request is invalid, the image is damaged or closed, or another writer has it.
+    /// The request is invalid, the image is damaged or closed, or another writer has taken it over.
     pub fn call(&self, request: Request) -> Result<Vec<u8>, Failure> {
         let (sender, ended) = mpsc::sync_channel(1);
         self.submit(request, move |result| drop(sender.send(result)));
@@ -310,7 +317,7 @@ impl Drop for StoredImage {
     }
 }
 
-/// Returns a client for an image to be written.
+/// Returns a client for an image that is opened to write it.
 fn prepared(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     if url.snapshot.is_some() {
         return Err(io::Error::new(
@@ -321,10 +328,11 @@ fn prepared(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     reader::client(url, options)
 }
 
-/// Returns a writer with a random number, named after this host and process.
+/// Returns the identity of a new writer: a random number, and a name made of the host's name and
+/// the process number.
 ///
 /// # Errors
-/// The random number could not be read.
+/// /dev/urandom could not be read.
 pub fn writer() -> io::Result<Writer> {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "a host" } else { host.trim() };

@@ -1,4 +1,4 @@
-//! The file with the key of images.
+//! Reads the key file of encrypted images.
 
 use nowait_image_format::ImageKey;
 use nowait_image_format::cipher::KEY_BYTES;
@@ -8,25 +8,25 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use zeroize::Zeroizing;
 
-/// The hexadecimal digits of a key.
 const DIGITS: usize = 2 * KEY_BYTES;
 
-/// Returns the mode bits that let other users read or replace the file. Root may let a group read
-/// its file. A credential of systemd belongs to root, and shows the service's right to read it as
-/// the group's.
+/// Returns the mode bits that a key file of this owner must not have, because they let other users
+/// read or change the file. A group may read a file of root: a credential of systemd belongs to
+/// root, and its mode shows the service's right to read it as the group's.
 fn mode_of_others(owner: u32) -> u32 {
     if owner == 0 { 0o037 } else { 0o077 }
 }
 
-/// Reads a key: 32 bytes that are no text, or 64 hexadecimal digits and perhaps a newline. Blocks.
+/// Reads a key from a file: 32 bytes that are not all text, or 64 hexadecimal digits and perhaps a
+/// newline. Blocks.
 ///
 /// # Errors
-/// One line: another user owns the file or may read it, it does not contain a key, or it cannot be
-/// read.
+/// One line: the file belongs neither to root nor to the user of this process, another user may
+/// read it, it does not contain a key, or it cannot be read.
 pub fn read_key(path: &Path) -> io::Result<ImageKey> {
     let said = |why: String| io::Error::other(format!("{}: {why}", path.display()));
     let read = || {
-        // Opening a FIFO would wait for its other end.
+        // Check before opening: the opening of a FIFO would wait for its other end.
         if !std::fs::metadata(path)?.is_file() {
             return Err(io::Error::other("not a regular file"));
         }
@@ -55,8 +55,8 @@ pub fn read_key(path: &Path) -> io::Result<ImageKey> {
 fn key_of(bytes: &[u8]) -> Option<Zeroizing<[u8; KEY_BYTES]>> {
     let mut key = Zeroizing::new([0; KEY_BYTES]);
     if bytes.len() == KEY_BYTES {
-        // Refuse text of 32 bytes: it is a password, or half of a hexadecimal key. Random bytes
-        // look like text once in ten million million times.
+        // Refuse 32 bytes of text: they are a password, or half of a hexadecimal key. 32 random
+        // bytes look like text about once in ten million million times.
         let is_text =
             bytes.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace());
         key.copy_from_slice(bytes);

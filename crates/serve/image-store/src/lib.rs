@@ -1,25 +1,27 @@
-//! An image on an object store: runs the state machine of `nowait-image-format` on real stores.
+//! Images on object stores: this crate runs the state machine of `nowait-image-format` on real
+//! stores.
 //!
 //! * [`url`]: the address of an image; `place`: the store itself, by the crate `object_store`;
-//!   `folder`: a folder as a store, with the conditional PUT that it lacks
+//!   `folder`: a folder as a store, with the conditional PUT that this crate lacks for folders
 //! * [`client`]: carries out the state machine's operations on a store
-//! * [`mod@cache`]: data that need not be read again, in memory or in a folder
-//! * [`mod@probe`]: checks that the store respects conditions
-//! * `driver`: the thread of an image, which owns the state machine; [`status`]: its state;
-//!   `trouble`: reports to the user about the store
-//! * [`image`]: an image, for its callers
+//! * [`mod@cache`]: keeps data that was read or written, in memory or in a folder
+//! * [`mod@probe`]: checks that a store respects the conditions of PUTs
+//! * `driver`: the thread of an image, which owns the state machine; [`status`]: the state that
+//!   this thread publishes; `trouble`: reports to the user about the store
+//! * [`image`]: an image on a store, as its callers use it
 //! * [`source`]: an image as the source of a block device; [`mod@open`]: opens images for serving
-//! * [`transfer`]: import from files and NBD servers, and export to them
+//! * [`transfer`]: imports files and exports of NBD servers into images, and exports images to them
 //! * `key_file`: reads the key of encrypted images
-//! * [`mod@edit`]: snapshots, clones and larger sizes, beside the writer; [`mod@shrink`]: a smaller
-//!   size, in the writer's place
-//! * [`view`]: an image at one moment; `viewing`: the thread of an image that is only read
+//! * [`mod@edit`]: makes snapshots, clones and larger sizes while the writer continues;
+//!   [`mod@shrink`]: makes an image smaller, and replaces the writer for that
+//! * [`view`]: reads an image in its state at one moment; `viewing`: the thread of an image that is
+//!   only read
 //! * [`mod@check`]: finds damage by reading; [`mod@repair`]: repairs an image whose log has lost a
-//!   part; [`catalog`]: lists and removes the images of a store; `reader`: reads objects for these
-//!   and for views
+//!   part; [`catalog`]: lists and removes the images of a store; `reader`: reads objects for
+//!   checks, repairs, lists and views
 //!
-//! All I/O of an image is on one thread, with a runtime of its own. A caller puts its request into
-//! a queue, and the thread calls back when the request has ended.
+//! An open image has one thread for its requests, with a runtime of its own. A caller puts its
+//! request into a queue, and the thread calls the caller's function when the request has ended.
 
 pub mod cache;
 pub mod catalog;

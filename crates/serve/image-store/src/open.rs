@@ -1,5 +1,5 @@
-//! Opens images for serving: the name of each tells whether it is on a store, in a file, or on a
-//! server.
+//! Opens images for serving. The name of an image tells whether the image is on a store, in a file,
+//! or on an NBD server.
 
 use crate::{
     ImageKey, StoreOptions, StoreUrl, StoredImage, read_key,
@@ -12,11 +12,12 @@ use nowait_device::{
 };
 use std::sync::Arc;
 
-/// Opens the images that `all` describe, and takes over those on a store that are not read-only.
-/// The options of the stores are in `objects`. Blocks.
+/// Opens the images that `all` describe. Takes over images on a store, unless they are opened
+/// read-only. `objects` holds the store options of each image, in the same order. Blocks.
 ///
 /// # Errors
-/// One line: an image on a store is named twice, or cannot be used; as for [`Image::open_all`].
+/// One line: an image on a store is named twice, or cannot be used; also the errors of
+/// [`Image::open_all`].
 pub fn open_all(
     nowait: &Nowait,
     all: &[ImageOptions],
@@ -24,7 +25,8 @@ pub fn open_all(
 ) -> Result<Vec<Image>, ImageError> {
     let urls = urls(all)?;
     let images = || all.iter().zip(objects).zip(&urls);
-    // Read all keys first, so that no image is taken over in vain.
+    // Read and compare all keys first, so that a wrong key fails before this process takes over
+    // another image.
     let keys = images().map(|((options, object), url)| key_of(options, object, url.as_ref()));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
     if all.len() > 1 {
@@ -41,8 +43,9 @@ pub fn open_all(
     Image::of_sources(all, sources)
 }
 
-/// Returns the address of each image on a store. Such an image has one writer: a second one would
-/// take it from the first, so no address may occur twice.
+/// Returns the address of each image on a store; `None` for other images. An image on a store has
+/// one writer, and a second writer would take the image from the first: so no address may occur
+/// twice.
 fn urls(all: &[ImageOptions]) -> Result<Vec<Option<StoreUrl>>, ImageError> {
     let mut urls = Vec::new();
     for options in all {
@@ -55,7 +58,8 @@ fn urls(all: &[ImageOptions]) -> Result<Vec<Option<StoreUrl>>, ImageError> {
     Ok(urls)
 }
 
-/// Reads the key of an image, if it has a key file.
+/// Returns the key of an image: from its key file, if the options name one, or else from the store
+/// options.
 fn key_of(
     options: &ImageOptions,
     object: &ObjectOptions,
@@ -70,7 +74,7 @@ fn key_of(
     Ok(Some(read_key(path)?))
 }
 
-/// Takes over an image on a store, or opens it read-only.
+/// Takes over an image on a store, or opens it read-only, as `options` say.
 fn open_object(
     nowait: &Nowait,
     options: &ImageOptions,

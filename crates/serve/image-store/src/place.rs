@@ -1,4 +1,4 @@
-//! A store and the place of an image in it, from a URL and the environment.
+//! Access to a store, and the place of an image in the store, from a URL and the environment.
 
 use crate::cache::Cache;
 use crate::folder::Folder;
@@ -19,16 +19,18 @@ use std::time::Duration;
 pub struct StoreOptions {
     /// The address of the store, if it is not the usual one of its kind: `http://HOST:PORT`, say.
     pub endpoint: Option<String>,
-    /// The time limit for one request.
+    /// The time limit for one request to the store.
     pub request_timeout: Duration,
-    /// The time limit for opening an image.
+    /// The time limit for opening or editing an image.
     pub open_timeout: Duration,
     /// The cache for data, which several images may share.
     pub cache: Option<Arc<Cache>>,
-    /// The key of an encrypted image, existing or new. Calls that do not touch data need no key.
+    /// The key of an encrypted image, existing or new. Calls that neither read nor write data need
+    /// no key.
     pub key: Option<ImageKey>,
-    /// Gets one line of text about lost data and a lost image, and when the store begins or ceases
-    /// to fail.
+    /// The function that gets a line of text when data of an image is lost, and when the store
+    /// begins or ceases to fail. [`crate::Object`] uses the function of the image's `patience`
+    /// instead.
     pub say: Option<fn(&str)>,
 }
 
@@ -50,7 +52,7 @@ impl Default for StoreOptions {
 pub struct Place {
     /// The bucket, container or folder.
     pub store: Arc<dyn ObjectStore>,
-    /// The path below which the image's objects are.
+    /// The path below which the image's objects lie.
     pub prefix: Path,
     folder: Option<Arc<Folder>>,
 }
@@ -60,7 +62,7 @@ static MEMORIES: LazyLock<nowait_sys::mutex::Mutex<BTreeMap<String, Arc<InMemory
     LazyLock::new(Default::default);
 
 impl Place {
-    /// Prepares access to a store; sends no request. Credentials come from the environment:
+    /// Prepares access to a store; sends no request to it. Credentials come from the environment:
     /// `AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`, `AZURE_STORAGE_ACCOUNT_NAME` and
     /// similar variables.
     ///
@@ -90,8 +92,8 @@ impl Place {
         Place { store, prefix: prefix.into(), folder: None }
     }
 
-    /// If the store is a folder, removes temporary files that are at least as old as `older`, of
-    /// PUTs whose process was killed.
+    /// If the store is a folder, removes the image's temporary files of unfinished PUTs that are at
+    /// least as old as `older`: the processes were probably killed.
     pub(crate) async fn sweep(&self, older: Duration) {
         let Some(folder) = self.folder.clone() else { return };
         let prefix = self.prefix.clone();
@@ -118,7 +120,7 @@ impl Place {
     }
 }
 
-/// Returns an error as one line for users.
+/// Returns an error as one line for users, of at most 400 characters.
 pub(crate) fn one_line(error: &object_store::Error) -> String {
     /// The address at which a cloud's machine requests the credentials of its role.
     const ROLE: &str = "://169.254.169.254/";
@@ -132,19 +134,19 @@ pub(crate) fn one_line(error: &object_store::Error) -> String {
     format!("{hint}{line}").chars().take(400).collect()
 }
 
-/// The state machine repeats operations, because only it knows the meaning of a repeated PUT. The
-/// store's client must not.
+/// Turns off the retries of the crate `object_store`. The state machine repeats operations itself,
+/// because only the state machine knows the meaning of a repeated PUT.
 fn retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-/// Returns the time-out of the crate `object_store`: longer than `request_timeout`, which applies
-/// first.
+/// Returns the time limit of the crate `object_store`. It is longer than `request_timeout`, so that
+/// `request_timeout` applies first.
 fn timeout(options: &StoreOptions) -> String {
     format!("{} seconds", options.request_timeout.as_secs() + 2)
 }
 
-/// Chooses the crypto provider of TLS, unless the program has.
+/// Chooses the crypto provider of TLS, unless the program has chosen one.
 fn choose_ciphers() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
@@ -153,7 +155,7 @@ fn is_plain(endpoint: Option<&String>) -> bool {
     endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"))
 }
 
-/// Returns `true` if a variable is on, as the clients read it.
+/// Returns `true` if the text of a variable means "on" to the crate `object_store`.
 fn is_yes(text: &str) -> bool {
     matches!(text.to_ascii_lowercase().as_str(), "1" | "true" | "on" | "yes" | "y")
 }
@@ -166,7 +168,7 @@ fn s3(url: &StoreUrl, options: &StoreOptions) -> AmazonS3Builder {
         .with_retry(retries())
         .with_config(AmazonS3ConfigKey::Client(ClientConfigKey::Timeout), timeout(options));
     if let Some(endpoint) = &options.endpoint {
-        // This setting takes precedence over the variables with an endpoint.
+        // This setting takes precedence over the environment variables that name an endpoint.
         builder = builder.with_config(AmazonS3ConfigKey::S3Endpoint, endpoint);
     }
     let said = |key| builder.get_config_value(&key);
@@ -188,7 +190,7 @@ fn gs(url: &StoreUrl, options: &StoreOptions) -> GoogleCloudStorageBuilder {
         builder = builder.with_base_url(endpoint);
     }
     if let Some(endpoint) = builder.get_config_value(&GoogleConfigKey::BaseUrl) {
-        // The client crate appends a / in any case.
+        // The crate `object_store` appends a / in any case.
         builder = builder.with_base_url(endpoint.trim_end_matches('/'));
     }
     if is_plain(options.endpoint.as_ref()) {
@@ -209,7 +211,7 @@ fn az(url: &StoreUrl, options: &StoreOptions) -> Result<MicrosoftAzureBuilder, S
         return Err(format!("{url}: no account: set AZURE_STORAGE_ACCOUNT_NAME"));
     }
     if options.endpoint.is_some() && is_emulator {
-        // The client crate would use the emulator's usual address.
+        // The crate `object_store` would ignore the endpoint, and use the emulator's usual address.
         let advice = "set AZURITE_BLOB_STORAGE_URL";
         return Err(format!("{url}: --endpoint excludes AZURE_STORAGE_USE_EMULATOR: {advice}"));
     }

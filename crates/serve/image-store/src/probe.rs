@@ -1,4 +1,4 @@
-//! A probe of a store's conditional PUTs: without them, a second writer would go unnoticed.
+//! A probe of a store's conditional PUTs: without such PUTs a second writer would go unnoticed.
 
 use crate::client::{Client, update};
 use nowait_image_format::{Answer, Tag};
@@ -8,18 +8,19 @@ use object_store::{PutMode, PutPayload};
 /// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The store respects the conditions.
+    /// The store carries out conditional PUTs, and respects the conditions.
     Good,
-    /// A second writer would destroy an image on the store.
+    /// The store ignores conditions, so a second writer would destroy an image, or it refuses
+    /// conditional PUTs.
     Bad(&'static str),
-    /// A request has failed; the client knows the reason.
+    /// A request has failed; [`Client::last_error`] returns the reason.
     Failed,
 }
 
-/// Tries conditional PUTs on objects whose names contain `nonce`, and deletes them.
+/// Tries conditional PUTs on objects whose names contain `nonce`, and deletes these objects.
 ///
-/// A refusal may be the answer to a repeated request whose first answer was lost. A refusal is
-/// evidence about the store only if each of a few objects is refused.
+/// The store may refuse a PUT because it repeats a PUT whose answer was lost. A refusal is evidence
+/// about the store only if the store refuses each of four objects.
 pub async fn probe(client: &Client, nonce: &str) -> Verdict {
     const OBJECTS: usize = 4;
     let mut refusal = "";
@@ -39,7 +40,8 @@ pub async fn probe(client: &Client, nonce: &str) -> Verdict {
 /// Tries the conditional PUTs on one object.
 ///
 /// # Errors
-/// The store has refused a PUT that it must carry out; perhaps an earlier attempt succeeded.
+/// The store has refused a PUT that it must carry out; perhaps an earlier attempt at the same PUT
+/// succeeded.
 async fn conditions(client: &Client, path: &Path) -> Result<Verdict, &'static str> {
     let put = |text: &'static str, mode| client.put(path, PutPayload::from(text), mode);
     let first = match put("one", PutMode::Create).await {

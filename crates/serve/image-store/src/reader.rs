@@ -1,4 +1,4 @@
-//! Reads an image without being its writer: by GETs and LISTs, which are repeated.
+//! Reads an image without being its writer: by GETs and LISTs, which it repeats if they fail.
 
 use crate::client::Client;
 use crate::place::{Place, StoreOptions, one_line};
@@ -15,31 +15,33 @@ use std::io;
 use std::ops::Range;
 use std::time::Duration;
 
-/// How often an object that does not come, or looks damaged, is requested.
+/// How often the reader requests an object that does not come or looks damaged.
 pub(crate) const READS_MAX: u32 = 5;
 
-/// How often the store must say that an object is missing: the store may be wrong.
+/// How often the store must say that an object is missing before the reader believes it.
 const MISSES_MAX: u32 = 3;
 
 /// The pause before the first repetition; each further pause is twice as long.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The parts of the map, or headers of segments, that are read at the same time.
+/// The most parts of the map, or headers of segments, that the reader requests at the same time.
 const READS_AHEAD: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LogEnd<'a> {
-    /// The log ends where no segment follows. The listed segments are in the store, but may not
-    /// belong to the log.
+    /// The log ends before the first missing segment, unless that segment has existed. The listed
+    /// segments are in the store, but may not belong to the log.
     Behind(&'a BTreeSet<u64>),
     /// The log ends at the end of a snapshot.
     At(u64),
-    /// The log ends where the head of a closed image says, and no listed segment may lie behind.
+    /// The log ends where the head of a closed image says, and no listed segment may lie behind
+    /// this end.
     Closed(u64, &'a BTreeSet<u64>),
 }
 
 impl LogEnd<'_> {
-    /// Returns the end of the log of an image whose store has the `listed` segments.
+    /// Returns the end of an image's log. `listed` holds the image's segments that are in the
+    /// store.
     pub(crate) fn of<'a>(head: &Head, listed: &'a BTreeSet<u64>) -> LogEnd<'a> {
         if head.is_closed { LogEnd::Closed(head.end, listed) } else { LogEnd::Behind(listed) }
     }
@@ -69,20 +71,22 @@ pub(crate) fn client(url: &StoreUrl, options: &StoreOptions) -> io::Result<Clien
     Ok(client.telling(options.say))
 }
 
-/// Runs `work` on the calling thread until it ends; adds the address of the image to its error.
+/// Runs `work` on the calling thread until it ends; adds the address of the image to the error.
+/// Blocks.
 pub(crate) fn blocking<T>(
     url: &StoreUrl,
     work: impl Future<Output = Result<T, String>>,
 ) -> io::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let done = runtime.block_on(work);
-    // A host name look-up may hang; the process does not wait for it.
+    // Do not wait for a look-up of a host name, which may hang.
     runtime.shutdown_background();
     done.map_err(|why| io::Error::other(format!("{url}: {why}")))
 }
 
 impl Reader<'_> {
-    /// Returns the objects of the image, by their names relative to it, and their lengths.
+    /// Returns all objects below the image's path, by their names relative to this path, and their
+    /// lengths. Other images may also lie below the path.
     pub(crate) async fn list(&self) -> Result<BTreeMap<String, u64>, String> {
         let place = self.client.place();
         let mut why = String::new();
@@ -116,7 +120,8 @@ impl Reader<'_> {
         Err(why)
     }
 
-    /// Returns the head, or that it is missing or damaged.
+    /// Returns the head, or the fact that it is missing or damaged. An error means that the store
+    /// did not answer or failed.
     pub(crate) async fn look(&self) -> Result<Read<Head>, String> {
         let parse = |bytes: &[u8], _| Head::parse(bytes).ok();
         let of = (&Bases::default(), ImageId::default());
@@ -131,8 +136,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns the map of an image from head and log, and the objects that could not be read.
-    /// `None`: the map of the checkpoint cannot be read.
+    /// Returns the map of an image from its head and its log up to `end`, and the objects that
+    /// could not be read. `None`: the checkpoint's map cannot be read.
     pub(crate) async fn recovered(
         &self,
         head: &Head,
@@ -146,7 +151,7 @@ impl Reader<'_> {
         Ok((map, hits))
     }
 
-    /// Returns the map of the checkpoint; `None`: the map cannot be read.
+    /// Returns the map of the checkpoint; `None`: it cannot be read, and `hits` names the objects.
     pub(crate) async fn map(
         &self,
         head: &Head,
@@ -172,7 +177,8 @@ impl Reader<'_> {
         Ok(map.ok())
     }
 
-    /// Applies the log to a map; returns the object that could not be read.
+    /// Applies the log to a map; returns the first object that could not be read or does not belong
+    /// to the log.
     async fn replay(
         &self,
         head: &Head,
@@ -188,7 +194,8 @@ impl Reader<'_> {
         let reads = (next..end_at).map(|sequence| self.header(head, sequence));
         let mut reads = futures_util::stream::iter(reads).buffered(READS_AHEAD);
         while let Some((sequence, header)) = reads.next().await {
-            // This segment lies behind a fence, and the log continues farther on.
+            // A segment before `next` lies behind a fence and is no part of the log, which
+            // continues at `next`.
             if sequence < next {
                 continue;
             }
@@ -196,7 +203,7 @@ impl Reader<'_> {
                 Read::Good((header, _)) if header.leads_over(known) => {
                     return hit(next, "another's");
                 }
-                // An older head was put back, or another writer has taken the image over.
+                // A user has put back an older head, or another writer has taken the image over.
                 Read::Good((header, _)) if header.epoch > head.epoch => {
                     return hit(next, "of a later writer");
                 }
@@ -226,8 +233,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns `true` if the segment at `at`, which is missing, has existed: the list shows it, or
-    /// the end of the log is known to lie behind.
+    /// Returns `true` if the missing segment `at` has existed: the list or a later segment shows
+    /// this, or the end of the log is known to lie behind it.
     pub(crate) async fn is_lost(
         &self,
         head: &Head,
@@ -258,7 +265,8 @@ impl Reader<'_> {
         (key, read.await)
     }
 
-    /// Reads the header of a segment, and the offset of its data.
+    /// Reads the header of a segment; returns the segment's number, the header, and the offset of
+    /// the data.
     pub(crate) async fn header(
         &self,
         head: &Head,
@@ -274,8 +282,9 @@ impl Reader<'_> {
         (sequence, read.await)
     }
 
-    /// Reads an object of at most `len` bytes, and repeats that if it does not come or is damaged.
-    /// The bases of the image tell which image has the object.
+    /// Reads the first `len` bytes of an object and parses them; repeats this if the object does
+    /// not come or `parse` finds it damaged. `of` holds the bases of the image, which tell which
+    /// image has the object.
     pub(crate) async fn read<T>(
         &self,
         of: (&Bases, ImageId),
@@ -286,7 +295,7 @@ impl Reader<'_> {
         self.read_range(of, (key, None), 0..len as u64, parse).await
     }
 
-    /// Like [`Reader::read`], for a range of an object, which a cache may have.
+    /// Like [`Reader::read`], for a range of an object. A cache may hold this range.
     pub(crate) async fn read_range<T>(
         &self,
         (bases, image): (&Bases, ImageId),
@@ -321,18 +330,17 @@ impl Reader<'_> {
     }
 }
 
-/// A missing or damaged object without which no block can be found.
+/// A missing or damaged object without which the map of the image is not known.
 pub(crate) struct Hit {
     pub(crate) key: Key,
     pub(crate) what: &'static str,
 }
 
-/// Returns the segments of an image that are in a list.
+/// Returns the numbers of an image's segments in a list.
 pub(crate) fn segments(listed: &BTreeMap<String, u64>, image: ImageId) -> BTreeSet<u64> {
     listed.keys().filter_map(|name| Key::segment_of(name, image)).collect()
 }
 
-/// The result of reading an object.
 pub(crate) enum Read<T> {
     Good(T),
     Missing,
@@ -349,7 +357,8 @@ impl<T> Read<T> {
     }
 }
 
-/// Waits before an operation that was tried `tried` times.
+/// Waits before the next attempt at an operation that was tried `tried` times; does not wait before
+/// the first.
 pub(crate) async fn pause(tried: u32) {
     if tried > 0 {
         tokio::time::sleep(PAUSE * (1 << (tried - 1))).await;

@@ -1,13 +1,15 @@
-//! Repair of an image whose log has lost a part: shows the loss, and continues in one of two ways.
+//! Repair of an image whose log has lost a part: shows the loss, and makes the image usable in one
+//! of two ways.
 //!
 //! ```text
 //!   log   there │ there │ lost │ there │ there       the writer has acknowledged all
 //!   cut   there │ there ▏                             the image as it was at that moment
 //!   skip  there │ there │      │ there │ there       existing segments; the lost bytes are older
 //! ```
-//! A writer takes the image over and waits until the earlier writer must have noticed. It then puts
-//! a checkpoint behind all existing segments, and closes the image. Only a later writer deletes
-//! objects. A repair that is killed half-way has changed no data.
+//! The repair takes the image over as a writer, and waits until the earlier writer must have
+//! noticed this. It then puts a fence and a checkpoint behind all existing segments, and closes the
+//! image. The repair deletes no object; a later writer does. A repair that is killed half-way has
+//! changed no data.
 
 use crate::client::Client;
 use crate::image::writer;
@@ -25,10 +27,11 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How often the head may change while the log is read.
+/// How often [`look`] reads the log if the head changes meanwhile.
 const ROUNDS_MAX: u32 = 5;
 
-/// How often a running writer may put a segment at the place of the fence first.
+/// How often the repair tries to put the fence, if a running writer has put a segment at its place
+/// first.
 const FENCES_MAX: u32 = 5;
 
 /// A lost part of a log.
@@ -36,37 +39,38 @@ const FENCES_MAX: u32 = 5;
 pub struct Loss {
     /// The name of the first lost segment.
     pub name: String,
-    /// `missing`, `damaged`, or why the segment does not belong to the log.
+    /// `missing`, `damaged`, or the reason why this segment does not belong to the log.
     pub what: &'static str,
-    /// How many segments of the log are lost; their contents are unknown.
+    /// The number of lost segments, whose contents are unknown.
     pub lost: u64,
-    /// How many segments exist before the lost ones, behind the last checkpoint.
+    /// The number of segments with changes between the last checkpoint and the first lost segment.
     pub before: u64,
-    /// How many segments exist behind the lost ones.
+    /// The number of segments with changes that exist behind the first lost segment.
     pub behind: u64,
-    /// The bytes of the image that the segments behind the lost ones have changed, in ascending
-    /// order.
+    /// The bytes of the image that the segments behind the first lost one have changed, in
+    /// ascending order.
     pub ranges: Vec<Range<u64>>,
 }
 
-/// A way to continue.
+/// A way to repair an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// The log ends before the loss: the image is as it was at that moment.
+    /// End the log before the first lost segment: the image is as it was before that segment.
     Cut,
-    /// The lost segments are left out: the bytes that they changed are as they were before.
+    /// Leave out the lost segments: the bytes that only they changed are as they were before.
     Skip,
 }
 
-/// The readable part of a log.
+/// The log of an image, as far as it can be read.
 struct Log {
     map: Map,
     loss: Option<Loss>,
-    /// The last epoch in the readable part.
+    /// The highest epoch of a segment that could be read.
     epoch: u64,
 }
 
-/// Checks for a lost part of an image's log; puts nothing. Blocks.
+/// Looks for a lost part of an image's log; returns `None` if no part is lost. Puts no object.
+/// Blocks.
 ///
 /// # Errors
 /// One line: there is no image, its map is lost or damaged, or the store cannot be used.
@@ -79,7 +83,8 @@ pub fn look(url: &StoreUrl, options: &StoreOptions) -> io::Result<Option<Loss>> 
             let head = reader.head().await?;
             let listed = segments(&listed, head.image);
             let loss = reader.followed(&head, &listed, Way::Skip, u64::MAX).await?.loss;
-            // A writer may have come, or have deleted objects that only the earlier head needed.
+            // If the head has changed, another writer may have come, or a writer may have deleted
+            // objects that only the earlier head needed.
             if loss.is_none() || reader.head().await? == head {
                 return Ok(loss);
             }
@@ -89,13 +94,13 @@ pub fn look(url: &StoreUrl, options: &StoreOptions) -> io::Result<Option<Loss>> 
     blocking(url, found)
 }
 
-/// Repairs an image whose log has lost a part. The repair replaces the writer. If an earlier writer
-/// may not know that yet, it runs `wait`, as [`crate::catalog::remove`] does. Returns the loss; if
-/// there is none, changes nothing. Blocks.
+/// Repairs an image whose log has lost a part, and replaces its writer. If an earlier writer may
+/// not know this yet, the call runs `wait`, as [`crate::catalog::remove`] does. Returns the loss;
+/// if there is none, changes nothing and returns `None`. Blocks.
 ///
 /// # Errors
-/// As for [`look`]. If the store did not answer, the image may have another writer, and is
-/// otherwise unchanged.
+/// As for [`look`]; or another writer has taken the image over meanwhile. After an error this call
+/// may have replaced the writer. If the store did not answer, the image may even be repaired.
 pub fn repair(
     url: &StoreUrl,
     options: &StoreOptions,
@@ -112,7 +117,7 @@ pub fn repair(
     Ok(Some(loss))
 }
 
-/// Takes the image over; returns the old head, the new head, and the tag of the new one.
+/// Takes the image over; returns the old head, the new head, and the tag of the new head.
 async fn take(client: &Client, way: Way) -> Result<(Head, Head, Tag), String> {
     let reader = Reader { client };
     let (head, tag) = head_of(client).await?;
@@ -130,8 +135,8 @@ async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Resul
     let reader = Reader { client };
     let at = fence(client, &taken).await?;
     let position = at + WINDOW;
-    // The earlier writer puts nothing more. Leave the fence out: it must not count as proof that
-    // earlier places were durable.
+    // The earlier writer puts no more segments of the log. Leave the fence out of the list: the
+    // fence must not count as proof that segments at earlier places were durable.
     let mut listed = segments(&reader.list().await?, taken.image);
     listed.retain(|sequence| *sequence < at);
     let Log { mut map, epoch: last, .. } = reader.followed(&taken, &listed, way, at).await?;
@@ -140,7 +145,8 @@ async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Resul
     }
     map.fence(at);
     for sequence in listed.range(taken.checkpoint.position..) {
-        // The next writer deletes segments that are no longer needed.
+        // Keep each segment in the map, so that the next writer deletes those that it does not
+        // need.
         map.fence(*sequence);
     }
     let parts = Part::of(&map, &taken, position);
@@ -158,7 +164,8 @@ async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Resul
 }
 
 impl Reader<'_> {
-    /// Follows the log behind the map, and over its lost segments, up to `until`.
+    /// Follows the log from the end of the checkpoint up to `until`, also past lost segments, and
+    /// applies it to the map in the given `way`.
     async fn followed(
         &self,
         head: &Head,
@@ -190,7 +197,7 @@ impl Reader<'_> {
                 }
                 let lost = Loss { before, ..loss(next, read.what()) };
                 let lost = log.loss.get_or_insert(lost);
-                // If a fence is lost, no other segment is lost with it.
+                // A fence has no data, so a lost fence does not count as a lost segment.
                 let was_fence = self.was_fence(head, next, log.epoch).await?;
                 lost.lost += u64::from(!was_fence);
                 next += if was_fence { WINDOW } else { 1 };
@@ -227,8 +234,8 @@ impl Reader<'_> {
         Ok(log)
     }
 
-    /// Returns `true` if a lost segment was a fence. Then another writer continued the log at the
-    /// fence's resume place, and nothing else is lost.
+    /// Returns `true` if the lost segment `at` was a fence. Then another writer continued the log a
+    /// window behind the fence, and no segment between them belongs to the log.
     async fn was_fence(&self, head: &Head, at: u64, epoch: u64) -> Result<bool, String> {
         let behind = self.header(head, at.saturating_add(WINDOW)).await.1?;
         let Read::Good((Header { epoch: of, sequence, durable, .. }, _)) = behind else {
@@ -237,8 +244,8 @@ impl Reader<'_> {
         if of <= epoch || durable != sequence {
             return Ok(false);
         }
-        // Segments behind a fence were in flight when the fence was put, so none of them shows that
-        // its place was durable.
+        // If `at` was a fence, the segments behind it were in flight when a writer put the fence,
+        // so none of them shows that a segment at `at` was durable.
         for sequence in at + 1..at + WINDOW {
             if let Read::Good((header, _)) = self.header(head, sequence).await.1?
                 && header.proves(at)
@@ -256,7 +263,7 @@ fn bytes_of(Record { block, blocks, change }: &Record, head: &Head) -> Range<u64
     block * size..(block + u64::from(*blocks)) * size
 }
 
-/// Returns the ranges in ascending order, adjacent and overlapping ones merged.
+/// Returns the ranges in ascending order; merges adjacent and overlapping ranges.
 pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::new();
@@ -269,7 +276,7 @@ pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     merged
 }
 
-/// Puts a fence behind all existing segments; returns its place.
+/// Puts a fence behind all existing segments; returns the number of the fence in the log.
 async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
     for _ in 0..FENCES_MAX {
         let listed = segments(&Reader { client }.list().await?, head.image);
@@ -286,8 +293,8 @@ async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
     Err("the server of this image still writes: stop that server first".to_owned())
 }
 
-/// Puts an object if none exists; returns `true` if it was put, or if the existing object has the
-/// bytes `body`.
+/// Puts an object if none exists with this key; returns `true` if the store took it, or if the
+/// existing object has the bytes `body`.
 pub(crate) async fn put_if_absent(
     client: &Client,
     image: ImageId,
@@ -300,7 +307,7 @@ pub(crate) async fn put_if_absent(
         let put = Operation::PutIfAbsent { image, key, body: Arc::clone(&body) };
         match client.run(put).await {
             Answer::Put(_) => return Ok(true),
-            // An earlier PUT may have succeeded, and its answer was lost.
+            // An earlier PUT of this call may have succeeded though its answer was lost.
             Answer::Refused => {
                 let range = 0..body.len() as u64;
                 let get = Operation::Get { of: None, image, key, range, data: None };
@@ -327,7 +334,7 @@ async fn head_of(client: &Client) -> Result<(Head, Tag), String> {
     Err(client.last_error().unwrap_or_else(|| "the head cannot be read".to_owned()))
 }
 
-/// Replaces the head; returns the tag of the new one.
+/// Replaces the head if it still has the tag `tag`; returns the tag of the new head.
 async fn put_head(client: &Client, head: &Head, tag: &Tag) -> Result<Tag, String> {
     let body = Arc::new(head.encode());
     for tried in 0..READS_MAX {

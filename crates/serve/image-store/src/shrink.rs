@@ -1,4 +1,4 @@
-//! Makes an image smaller. Only its writer can do that, so the image is taken over.
+//! Makes an image smaller. Only a writer can do that, so this process takes the image over.
 
 use crate::client::Client;
 use crate::image::{StoredImage, writer};
@@ -10,18 +10,19 @@ use nowait_image_format::{Geometry, Head, Settings};
 use std::io;
 use std::time::Duration;
 
-/// How long to wait for deletions; the next writer deletes the rest.
+/// How long a shrink waits for deletions; the next writer deletes the rest.
 const CLEANS_WITHIN: Duration = Duration::from_mins(1);
 
 /// Makes an image smaller: the data behind its new end is gone, except in snapshots. The call takes
-/// the image over, so the present writer fails; if the image has the size already, nothing changes.
-/// Returns the earlier head. The call blocks: opening, cutting and closing may each take the time
+/// the image over, so the present writer fails. If the image has the size already, the call changes
+/// nothing. Returns the earlier head. Blocks: opening, cutting and closing may each take the time
 /// limit for opening, and deletions a minute.
 ///
 /// # Errors
-/// One line: the size is not possible or larger, there is no image, it is damaged, the key is
-/// wrong, or the store cannot be used. If another writer came meanwhile, nothing is cut off. If the
-/// store did not answer in time, the image may be smaller, or may become so later.
+/// One line: the size is not possible or is larger than the image, there is no image, the image is
+/// damaged, the key is wrong, or the store cannot be used. If another writer took the image over
+/// before the cut, the image keeps its size. If the store did not answer in time, the image may be
+/// smaller, or may become smaller later.
 pub fn shrink(url: &StoreUrl, options: &StoreOptions, size_bytes: u64) -> io::Result<Head> {
     let client = client(url, options)?;
     let before = head(url, &client)?;
@@ -31,7 +32,7 @@ pub fn shrink(url: &StoreUrl, options: &StoreOptions, size_bytes: u64) -> io::Re
     if let Err(why) = judge(before.geometry, size_bytes) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{url}: {why}")));
     }
-    // The writer ends too soon to collect garbage.
+    // Collect no garbage, because this writer ends soon.
     let settings = Settings { garbage_percent: 100, ..Settings::new(writer()?) };
     let image = StoredImage::open_with(url, options, settings)?;
     cut(&image, size_bytes, options.open_timeout, || head(url, &client))?;
@@ -44,7 +45,7 @@ fn head(url: &StoreUrl, client: &Client) -> io::Result<Head> {
     blocking(url, Reader { client }.head())
 }
 
-/// Checks that an image can become this small.
+/// Checks that an image can shrink to `size_bytes`; the same size is possible, too.
 fn judge(geometry: Geometry, size_bytes: u64) -> Result<(), String> {
     if size_bytes > geometry.size_bytes {
         return Err("the image is smaller: leave out --shrink to make it larger".to_owned());
@@ -53,7 +54,8 @@ fn judge(geometry: Geometry, size_bytes: u64) -> Result<(), String> {
     checked.map(drop).map_err(|damage| damage.to_string())
 }
 
-/// Shrinks an image that was taken over. If the outcome is unknown, reads it from the head.
+/// Shrinks an image that this process has taken over. If the shrink fails, `head` reads the head:
+/// if it has the new size, the shrink has succeeded.
 pub(crate) fn cut(
     image: &StoredImage,
     size_bytes: u64,
@@ -62,7 +64,7 @@ pub(crate) fn cut(
 ) -> io::Result<()> {
     let Err(error) = image.shrink_within(size_bytes, limit) else { return Ok(()) };
     match (head(), image.status()) {
-        // The head was put, and the answer was lost.
+        // The store has replaced the head, but the answer was lost.
         (Ok(head), _) if head.geometry.size_bytes == size_bytes => Ok(()),
         (Ok(_), Status::Fenced { .. }) => {
             Err(io::Error::new(error.kind(), format!("{error}: nothing was cut off")))

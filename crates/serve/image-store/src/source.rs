@@ -1,5 +1,5 @@
-//! An image on an object store, as a source: the memory of a request moves to the image's thread
-//! and back.
+//! An image on an object store, as the source of a block device. The chunk of a request moves to
+//! the image's thread, and comes back with the end of the request.
 
 use crate::{
     Failure, ImageKey, Request, Settings, Status, StoreOptions, StoreUrl, StoredImage, Watch,
@@ -22,16 +22,17 @@ use std::{
 
 type Done = Result<(), Errno>;
 
-/// The time at which writes to an image on a store become durable, if the client does not ask for
-/// it.
+/// The time at which writes to an image on a store become durable, unless the client asks for a
+/// durable write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// After a flush; without a flush as with [`Durability::Interval`] of a second.
+    /// When a flush of the client succeeds; without a flush, as with [`Durability::Interval`] of a
+    /// second.
     #[default]
     Flush,
-    /// Before the write ends.
+    /// Before the write ends: each write is durable.
     Each,
-    /// The PUT of written blocks begins after this time if there is no flush.
+    /// If there is no flush, the PUT of written blocks begins at the latest after this time.
     Interval(Duration),
 }
 
@@ -42,10 +43,10 @@ pub struct ObjectOptions {
     pub store: StoreOptions,
     /// The time at which writes become durable.
     pub durability: Durability,
-    /// The most bytes of writes in memory that are not durable; `None`: 64 MiB. A single write may
-    /// have more.
+    /// The most bytes of writes that are in memory and not durable yet; `None`: 64 MiB. A single
+    /// write may have more bytes.
     pub write_buffer_bytes: Option<usize>,
-    /// The file with the key of an encrypted image.
+    /// The file with the key of an encrypted image; `None`: `store` may have the key.
     pub key_file: Option<PathBuf>,
 }
 
@@ -60,7 +61,7 @@ pub struct Object {
     notice: Arc<Notice>,
 }
 
-/// Reports once why all requests fail.
+/// Tells the user once why requests fail, if the image is no longer served.
 #[derive(Debug)]
 struct Notice {
     watch: Watch,
@@ -74,7 +75,7 @@ impl Notice {
         if failure == Failure::Invalid {
             return Errno::INVAL;
         }
-        // The image is still served: its thread has reported which object is lost.
+        // If the image is still served, its thread has reported which object is lost.
         let is_served = matches!(self.watch.status(), Status::Serving { .. });
         if let Some(say) = self.say
             && !is_served
@@ -99,7 +100,8 @@ fn settings(options: &ObjectOptions) -> io::Result<Settings> {
 
 impl Object {
     /// Takes an image over, or opens it read-only, with its key. Blocks, for as long as `options`
-    /// say. Reports a later end of the image to `say`; the flush at the end may take `sync_limit`.
+    /// permit. `say` gets a line of text when the image fails later or has trouble with its store.
+    /// The flush at the end of serving may take `sync_limit`.
     pub(crate) fn open(
         nowait: &Nowait,
         url: &StoreUrl,
@@ -125,7 +127,7 @@ impl Object {
         })
     }
 
-    /// Returns the image itself, for its status and its counters.
+    /// Returns the image on the store, for its status and its counters.
     pub fn image(&self) -> &StoredImage {
         &self.image
     }
@@ -197,7 +199,7 @@ impl Source for Object {
         self.call(Request::Flush).map(drop)
     }
 
-    /// Closes the image, within the time limit for the end of a server.
+    /// Closes the image; its flush may take `sync_limit`.
     fn sync_all(&self) -> Result<(), String> {
         self.image.close_within(self.sync_limit).map_err(|error| error.to_string())
     }
@@ -246,7 +248,8 @@ impl Messages for Object {
     }
 }
 
-/// The time limit for closing an image that nothing has closed before, after a failed start.
+/// The time limit for the flush when an image is dropped and was not closed before, for example
+/// after a failed start.
 const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Drop for Object {

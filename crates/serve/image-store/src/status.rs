@@ -1,4 +1,4 @@
-//! The published state of an image, written by its thread.
+//! The state of an image, which the image's thread publishes.
 
 use nowait_image_format::{Costs, Geometry};
 use nowait_sys::mutex::{Condvar, Mutex};
@@ -8,33 +8,33 @@ use std::time::Instant;
 /// The status of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// The writer is opening the image; requests wait.
+    /// The image's thread is opening the image.
     Opening,
-    /// The writer has the image.
+    /// This process is the writer of the image.
     Serving {
         /// The epoch of the writer.
         epoch: u64,
         /// The geometry of the image.
         geometry: Geometry,
     },
-    /// The image is only read, as it was when it was opened.
+    /// This process only reads the image, in the state in which it opened it.
     Reading {
-        /// The epoch of the writer that left it so.
+        /// The epoch of the writer that left the image in this state.
         epoch: u64,
         /// The geometry of the image.
         geometry: Geometry,
     },
-    /// Another writer has taken the image over: all requests fail.
+    /// Another writer has taken the image over, so all requests fail.
     Fenced {
         /// The epoch of the writer that has the image now.
         epoch: u64,
         /// The host and process of the writer that has the image now.
         writer: String,
     },
-    /// A description of the failure: all requests fail. If the image is only read, only the
-    /// requests for missing or damaged data fail.
+    /// A description of the failure. All requests fail; if the image is only read, only the reads
+    /// of missing or damaged data fail.
     Failed(String),
-    /// The image was closed, or its owner has dropped it.
+    /// A close has succeeded, or the owner has dropped the image.
     Closed,
 }
 
@@ -53,31 +53,31 @@ impl fmt::Display for Status {
     }
 }
 
-/// How many reads of data the cache answered, and how many the store.
+/// How many reads of data the cache answered, and how many it did not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheFigures {
-    /// Reads answered by the cache.
+    /// Reads that the cache answered.
     pub hits: u64,
-    /// Reads sent to the store.
+    /// Reads for which the client asked the store.
     pub misses: u64,
 }
 
 /// The counters of an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// The operations of the store.
+    /// The operations on the store.
     pub costs: Costs,
-    /// The counters of the cache, if there is one.
+    /// The counters of the cache; zeroes if there is none.
     pub cache: CacheFigures,
-    /// Operations without an answer in time, or with an error; most are repeated.
+    /// Operations that failed or had no answer in time. The image's thread repeats most of them.
     pub failures: u64,
-    /// Bytes in memory that are not durable.
+    /// Bytes of writes that are in memory and not durable yet.
     pub unflushed_bytes: u64,
-    /// Objects that are known to be superfluous and not deleted yet.
+    /// Superfluous objects that the writer has not deleted yet.
     pub deletions: u64,
 }
 
-/// A handle that reads the status of an image, also where the image itself is not accessible.
+/// A handle that reads the status of an image without access to the image itself.
 #[derive(Clone, Debug)]
 pub struct Watch(pub(crate) std::sync::Arc<Shared>);
 
@@ -117,8 +117,8 @@ impl Shared {
         }
     }
 
-    /// Sets the status of an image whose thread has ended: failed because of `why`, or closed. An
-    /// earlier failure stays.
+    /// Sets the status of an image that is no longer served: failed because of `why`, or closed for
+    /// `None`. An earlier failure stays.
     pub(crate) fn end(&self, why: Option<String>) {
         let mut state = self.state.lock();
         if matches!(state.status, Status::Opening | Status::Serving { .. } | Status::Reading { .. })
@@ -136,7 +136,8 @@ impl Shared {
         self.state.lock().figures
     }
 
-    /// Waits until there is nothing to delete, the image is no longer served, or time is up.
+    /// Waits until the writer has no object to delete, the image is no longer served, or time is
+    /// up.
     pub(crate) fn cleaned(&self, until: Instant) {
         let mut state = self.state.lock();
         while state.figures.deletions > 0
@@ -145,7 +146,7 @@ impl Shared {
         {}
     }
 
-    /// Waits until the image is opened or has failed, or time is up.
+    /// Waits until the image is open or has failed, or time is up; returns the status.
     pub(crate) fn opened(&self, until: Instant) -> Status {
         let mut state = self.state.lock();
         while state.status == Status::Opening

@@ -4,10 +4,10 @@
 //!   import   file, device or NBD server ── data, without zeroes ──▶ image on a store
 //!   export   image on a store ── stored data ──▶ file (holes between), device or NBD server
 //! ```
-//! An import or export can be interrupted, and resumed later. An import resumes with the blocks
-//! that the image lacks, an export behind the part of the file that is known to be durable. Until
-//! that file is complete, its name contains a word for the state of the image: another state gives
-//! another file.
+//! Users can interrupt an import, or an export into a file, and resume it later. A resumed import
+//! writes the blocks that the image lacks. A resumed export continues behind the part of the file
+//! that is known to be durable. Until the file is complete, its name contains a word for the state
+//! of the image, so that no export resumes the file of another state.
 
 use crate::view::RUN_BYTES_MAX;
 use crate::{Request, StoreOptions, StoreUrl, StoredImage, View};
@@ -24,47 +24,49 @@ use std::time::Duration;
 /// The time limit for closing an image after an import.
 const CLOSES_WITHIN: Duration = Duration::from_mins(1);
 
-/// The bytes read from a source at a time.
+/// The bytes that an import reads from the source at a time.
 const PIECE_BYTES: u64 = 1 << 20;
 
-/// The most pieces being written into an image.
+/// The most writes of an import in flight.
 const PIECES_AT_ONCE: usize = 64;
 
-/// An export makes its file durable each time it has written this many bytes more.
+/// An export makes its file durable each time it has advanced by this many bytes in the image.
 const SYNC_BYTES: u64 = 256 << 20;
 
-/// The parameters of a copy.
+/// The parameters of an import or export.
 #[derive(Clone, Debug)]
 pub struct Transfer {
     /// The image on a store.
     pub url: StoreUrl,
     /// The options of the store.
     pub store: StoreOptions,
-    /// The other end: a file, a block device or an NBD server.
+    /// The other end: a file, a block device or an export of an NBD server.
     pub other: PathBuf,
     /// Resume an interrupted copy.
     pub resume: bool,
 }
 
-/// The result of a copy.
+/// The result of an import or export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Copied {
     /// The size of the image in bytes.
     pub size_bytes: u64,
-    /// Bytes of the image that were written; the others are zeroes, or were there already.
+    /// Bytes of the image that this call has written. The others are zeroes, or were written
+    /// before.
     pub written_bytes: u64,
 }
 
-/// Reports the progress: bytes done, and the total.
+/// The function that gets the progress: the bytes done, and the total.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// Makes an image of the contents of a file, a device or an export of an NBD server, which must not
-/// change meanwhile. If the file does not end at a block boundary, zeroes follow. `resume`
-/// continues with an image of the same size: blocks that it has are not read again. Blocks.
+/// Makes an image with the contents of a file, a device or an export of an NBD server, which must
+/// not change meanwhile. If the source does not end at a block boundary, zeroes fill the last
+/// block. With `resume`, the call continues with an existing image of the same size, and does not
+/// write blocks that this image has. Blocks.
 ///
 /// # Errors
 /// One line: the source cannot be read, or is in use; the image exists already; or the store cannot
-/// be used. The data copied so far stays.
+/// be used. The data that was copied so far stays in the image.
 pub fn import(
     nowait: &Nowait,
     transfer: &Transfer,
@@ -93,7 +95,8 @@ pub fn import(
     fill(&image, &**source.file(), there, Some(&view), progress)
 }
 
-/// Writes a source into an image, except zeroes and blocks that `view` has.
+/// Writes the first `there` bytes of a source into an image, except zeroes and blocks that `view`
+/// has.
 fn fill(
     image: &StoredImage,
     source: &dyn Source,
@@ -146,13 +149,15 @@ fn fill(
     Ok(copied)
 }
 
-/// Returns the end of the extent that contains `at`, and `true` if it must be read.
+/// Returns the end of the source's extent that contains `at`, and `true` if the import must read
+/// this extent: the extent holds data, or is a hole that ends in the same piece and before the end
+/// of the source.
 fn extent(source: &dyn Source, at: u64, there: u64) -> (u64, bool) {
     if at >= there {
         return (there, false);
     }
     let first = source.extents(at, there).ok().and_then(|extents| extents.first().copied());
-    // A source that cannot report extents has data everywhere.
+    // If the source cannot report extents, treat all of it as data.
     let (end, has_data) = first.unwrap_or((there, true));
     let ends_in_piece = end - end % PIECE_BYTES <= at;
     (end, has_data || end < there && ends_in_piece)
@@ -214,13 +219,13 @@ impl Writes<'_> {
     }
 }
 
-/// Copies the present state of an image into a new file, onto a device or to an NBD server. The
-/// server of the image continues. If it writes meanwhile, the copy is not of the present state,
-/// which is an error. Blocks.
+/// Copies the present state of an image, or a snapshot, into a new file, onto a device or to an NBD
+/// server. The image's writer continues. If the writer writes to the image meanwhile, the copy
+/// would not be of the present state, so the call fails. Blocks.
 ///
 /// # Errors
 /// One line: the file exists already; the other end cannot be written, or is too small; the image
-/// is damaged, or was written to meanwhile; or the store cannot be used.
+/// is damaged, or a writer has written to it meanwhile; or the store cannot be used.
 pub fn export(
     nowait: &Nowait,
     transfer: &Transfer,
@@ -232,7 +237,7 @@ pub fn export(
     let all = view.stored_bytes_from(start);
     let (mut written_bytes, mut end, mut synced) = (0, start, start);
     let copied = view.read_from(start, |offset, data| {
-        // Sync before the file becomes longer: see `resumed_at`.
+        // Sync the file before it becomes longer: see `resumed_at`.
         if offset - synced >= SYNC_BYTES {
             target.sync()?;
             synced = offset;
@@ -259,10 +264,10 @@ pub fn export(
 }
 
 enum Target {
-    /// A new file, in which unwritten bytes are zeroes. The file has the first name until it is
-    /// complete.
+    /// A new file, in which unwritten bytes are zeroes, and two paths. The file has the first path
+    /// until it is complete, and then the second.
     File(File, PathBuf, PathBuf),
-    /// A device or server that may have had other contents.
+    /// A device or an export of a server, which may have had other contents.
     Disk(Box<Image>),
 }
 
@@ -319,8 +324,9 @@ fn file(path: PathBuf, resume: bool, view: &View) -> Result<(Target, u64), Image
     Ok((Target::File(file, part, path), start))
 }
 
-/// Returns the offset up to which a file of length `len` is durable: an export syncs the file
-/// before it becomes longer than `SYNC_BYTES` and a run behind the place of the last sync.
+/// Returns the offset up to which the file of an interrupted export, of length `len`, is durable.
+/// An export syncs its file before the file reaches farther than `SYNC_BYTES` and a run behind the
+/// place of the last sync.
 fn resumed_at(len: u64) -> u64 {
     len.saturating_sub(SYNC_BYTES + RUN_BYTES_MAX) / SYNC_BYTES * SYNC_BYTES
 }
@@ -335,7 +341,8 @@ impl Target {
         }
     }
 
-    /// Zeroes the bytes between two places.
+    /// Zeroes the bytes from `start` to `end`. In a file these bytes are unwritten, so only the
+    /// length changes.
     fn zero(&self, start: u64, end: u64) -> io::Result<()> {
         if start >= end {
             return Ok(());
@@ -349,7 +356,7 @@ impl Target {
     fn sync(&self) -> io::Result<()> {
         match self {
             Target::File(file, path, _) => file.sync_all().map_err(named(path)),
-            // During the copy, the sync may take any time.
+            // This sync has no time limit, unlike [`Source::sync_all`].
             Target::Disk(disk) => {
                 let synced = disk.file().sync_data();
                 synced.map_err(|errno| io::Error::other(format!("flush: {errno}")))
@@ -357,7 +364,7 @@ impl Target {
         }
     }
 
-    /// Makes the whole copy durable, under its final name.
+    /// Makes the whole copy durable; gives a file its final name.
     fn finish(self) -> io::Result<()> {
         self.sync()?;
         let Target::File(_, part, path) = self else { return Ok(()) };
@@ -370,7 +377,8 @@ impl Target {
     }
 }
 
-/// Zeroes with as few requests as the disk allows, or else by writing.
+/// Zeroes a range of a disk in steps. Writes zeroes where the disk fails to zero a step by one
+/// request.
 fn zero_disk(disk: &Image, start: u64, end: u64) -> io::Result<()> {
     const STEP: u64 = 1 << 30;
     let mut at = start;
@@ -392,7 +400,7 @@ fn zero_disk(disk: &Image, start: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the end that is not on a store.
+/// Opens the other end of a copy: a file, a device or an export of an NBD server.
 fn opened(nowait: &Nowait, path: &Path, read_only: bool) -> Result<Image, ImageError> {
     if let Some(url) = StoreUrl::of_path(path).map_err(ImageError::new)? {
         let text = format!("{url}: expected a file, a device or an NBD server");
@@ -406,7 +414,8 @@ fn opened(nowait: &Nowait, path: &Path, read_only: bool) -> Result<Image, ImageE
     Image::open(nowait, &options)
 }
 
-/// Returns `true` if a path names a file, existing or new, and neither a device nor a store.
+/// Returns `true` if a path names a file, existing or new, and neither a block device nor an image
+/// on a store.
 fn is_file(path: &Path) -> bool {
     let is_device = std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device());
     !is_device && StoreUrl::of_path(path) == Ok(None)

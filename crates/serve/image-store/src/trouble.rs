@@ -1,18 +1,19 @@
-//! Reports to the user about a store, each once: lost data, a store that accepts nothing, and a
-//! store that returns nothing. A full store still returns data.
+//! Reports trouble with a store to the user: lost data, a store that accepts nothing, and a store
+//! that returns nothing. PUTs and GETs count separately, because a full store still returns data. A
+//! report about the store comes once, until the store works again.
 
 use crate::client::Client;
 use nowait_image_format::{Answer, Operation};
 
-/// How long a store may accept or return nothing before a report.
+/// How long a store may accept nothing, or return nothing, before the user gets a report.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// The direction of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The store accepts data.
+    /// PUTs and deletions: the store accepts changes.
     Put,
-    /// The store returns data.
+    /// GETs and lists: the store returns data.
     Get,
 }
 
@@ -37,7 +38,7 @@ impl Kind {
 /// The state of the operations of a kind.
 #[derive(Debug, Default)]
 struct State {
-    /// When the failures began; `None`: the last operation has succeeded.
+    /// The time at which the failures began; `None`: the last operation has not failed.
     since_ns: Option<u64>,
     is_said: bool,
 }
@@ -50,7 +51,7 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// Makes a state without trouble, for an image that users call `shown`.
+    /// Makes a value without trouble, for an image that users know as `shown`.
     pub(crate) fn of(shown: String) -> Trouble {
         Trouble { shown, puts: State::default(), gets: State::default() }
     }
@@ -103,7 +104,7 @@ mod tests {
             core::mem::take(&mut *SAID.lock().unwrap()).join(", ")
         };
         use Kind::{Get, Put};
-        // Neither a single failure, nor failures between successes, are reported.
+        // Neither a single failure nor failures that last less than ten seconds are reported.
         for (is_good, second) in [(false, 1), (true, 2), (false, 3), (false, 12)] {
             assert_eq!(note(Put, is_good, second), "");
         }

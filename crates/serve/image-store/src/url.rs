@@ -43,17 +43,17 @@ pub struct StoreUrl {
     /// The name of the image, below which its objects lie. It may have several parts, separated by
     /// `/`.
     pub image: String,
-    /// The name of a snapshot, unless the image itself is meant.
+    /// The name of a snapshot; `None`: the address means the image itself.
     pub snapshot: Option<String>,
 }
 
 impl StoreUrl {
-    /// Returns `true` if a text begins with one of the schemes.
+    /// Returns `true` if a text begins with the name of a scheme and `://`.
     pub fn is_meant_by(text: &str) -> bool {
         scheme(text).is_some()
     }
 
-    /// Parses the name of an image; returns `None` if it is not an address on a store.
+    /// Parses the name of an image; returns `None` if the name is not an address on a store.
     ///
     /// # Errors
     /// One line that says why the address is not valid.
@@ -62,7 +62,7 @@ impl StoreUrl {
         text.map(str::parse).transpose()
     }
 
-    /// Returns the last part of the name.
+    /// Returns the last part of the image's name.
     pub fn last_name(&self) -> &str {
         self.image.rsplit('/').next().unwrap_or(&self.image)
     }
@@ -89,7 +89,7 @@ impl FromStr for StoreUrl {
             None => (rest, None),
         };
         let (bucket, image) = match scheme {
-            // The folder is all but the last part.
+            // The last part is the image, and all before it the folder.
             Scheme::File => rest.rsplit_once('/').map(|(folder, image)| match folder {
                 "" => ("/", image),
                 _ => (folder, image),

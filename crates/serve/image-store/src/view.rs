@@ -1,13 +1,14 @@
-//! An image at one moment, for readers. A view puts nothing, and the writer continues.
+//! An image in its state at one moment, for readers. A view puts no object, and the writer
+//! continues.
 //!
 //! ```text
 //!   list, head ─▶ parts of the map ─▶ headers behind it, to the end of the log
 //!     ─▶ head: still the same?
 //!     ─▶ data, by one GET for each run of blocks
 //! ```
-//! A writer deletes objects that neither it nor a snapshot needs, even if a view needs them: then
-//! reads fail with that reason. No read returns wrong data: each block has a checksum with its
-//! place.
+//! A writer deletes objects that neither the writer nor a snapshot needs, even if a view needs
+//! them: then reads of their data fail, and name this as a possible reason. No read returns the
+//! data of another place or damaged data: the checksum of each block covers its place.
 
 use crate::client::Client;
 use crate::place::StoreOptions;
@@ -22,13 +23,13 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 
-/// How often the head may change while the map is read.
+/// How often a view reads the map if the head changes meanwhile.
 const ROUNDS_MAX: u32 = 5;
 
 /// The most bytes of data that [`View::read_from`] passes on at a time.
 pub const RUN_BYTES_MAX: u64 = 4 << 20;
 
-/// The GETs at the same time.
+/// The most GETs of one read at the same time.
 const READS_AT_ONCE: usize = 8;
 
 /// An image in the state in which it was opened, or a snapshot of it.
@@ -41,7 +42,7 @@ pub struct View {
     map: Map,
 }
 
-/// The bytes of blocks, or the reason why they cannot be read.
+/// The bytes of blocks, or the reason why their stored data cannot be read.
 type Stored = Result<Vec<u8>, String>;
 
 /// A run of blocks in one segment.
@@ -51,10 +52,11 @@ struct Run {
 }
 
 impl View {
-    /// Reads the map of an image. Blocks.
+    /// Reads the map of the image or the snapshot that `url` names. Blocks.
     ///
     /// # Errors
-    /// There is no image, its map is damaged, or the store cannot be used: in one line.
+    /// One line: there is no such image or snapshot, its map is damaged, the key is wrong, or the
+    /// store cannot be used.
     pub fn open(url: &StoreUrl, options: &StoreOptions) -> io::Result<View> {
         blocking(url, View::recovered(url, client(url, options)?, options.key.as_ref()))
     }
@@ -79,7 +81,7 @@ impl View {
         self.head.epoch
     }
 
-    /// Returns the number of GETs, and the bytes they requested.
+    /// Returns the number of GETs, and the bytes that they requested.
     pub(crate) fn asked(&self) -> (u64, u64) {
         self.client.asked()
     }
@@ -88,13 +90,13 @@ impl View {
         self.client.cache_figures()
     }
 
-    /// Returns the geometry.
+    /// Returns the geometry of the image or snapshot.
     pub fn geometry(&self) -> Geometry {
         self.head.geometry
     }
 
-    /// Returns a text that identifies the state of the image: it changes when a writer has written,
-    /// and with the size.
+    /// Returns a text that identifies the state of the image. The text changes with the size, and
+    /// when a writer has written, discarded or moved data.
     pub fn state(&self) -> String {
         let mut sum = crc32c::crc32c(&self.head.geometry.size_bytes.to_le_bytes());
         for (block, Extent { sequence, index, blocks }) in self.map.extents().iter() {
@@ -108,17 +110,17 @@ impl View {
         format!("{image:08x}-{last}-{sum:08x}")
     }
 
-    /// Returns `true` if a block is stored: other blocks are zeroes.
+    /// Returns `true` if a block is stored; all other blocks are zeroes.
     pub fn has(&self, block: u64) -> bool {
         self.map.extents().place(block).is_some()
     }
 
-    /// Returns the result of [`nowait_image_format::Request::Extents`] for some blocks.
+    /// Returns the result of [`nowait_image_format::Request::Extents`] for a range of blocks.
     pub(crate) fn runs_of(&self, blocks: Range<u64>) -> Vec<u8> {
         told_runs(self.map.extents(), blocks, self.head.geometry.block_bytes)
     }
 
-    /// Returns how many bytes from `start` on are stored.
+    /// Returns how many bytes of the image are stored from the offset `start` on.
     pub fn stored_bytes_from(&self, start: u64) -> u64 {
         let bytes = u64::from(self.head.geometry.block_bytes);
         let runs = self.map.extents().iter_from(start / bytes);
@@ -129,12 +131,13 @@ impl View {
         runs.map(behind).sum()
     }
 
-    /// Passes all stored data from a block on to `take`, with its place, in the order of the image;
-    /// all bytes in between are zeroes. Blocks.
+    /// Passes all stored data from the block of the offset `start` on to `take`, piece by piece in
+    /// the order of the image, each with its offset. The bytes between the pieces are zeroes.
+    /// Blocks.
     ///
     /// # Errors
-    /// An error of `take`; or, in one line: a block is missing or damaged, or the store cannot be
-    /// used.
+    /// The first error of `take`; or, in one line: a block is missing or damaged, or the store
+    /// cannot be used.
     pub fn read_from(
         &self,
         start: u64,
@@ -143,7 +146,7 @@ impl View {
         let geometry = self.head.geometry;
         let bytes = u64::from(geometry.block_bytes);
         let runs = self.runs(start / bytes..geometry.blocks());
-        // An error of the caller's function is returned unchanged.
+        // Return an error of `take` unchanged.
         let mut refused = None;
         let read = blocking(&self.url, async {
             let reads = runs.map(|run| async {
@@ -164,7 +167,8 @@ impl View {
         refused.map_or(read, Err)
     }
 
-    /// Returns `true` if no writer has written to the image since the view was opened. Blocks.
+    /// Returns `true` if no writer has written to the image, or moved data, since the view was
+    /// opened; always for a snapshot. Blocks.
     ///
     /// # Errors
     /// As for [`View::open`].
@@ -175,7 +179,7 @@ impl View {
         Ok(map.extents() == self.map.extents())
     }
 
-    /// Returns the runs of a range one by one, because a large image has millions.
+    /// Returns the runs of a range as an iterator, because a large image has millions of runs.
     fn runs(&self, blocks: Range<u64>) -> impl Iterator<Item = Run> + '_ {
         let most = RUN_BYTES_MAX / u64::from(self.head.geometry.block_bytes);
         let all = self.map.extents().iter_from(blocks.start);
@@ -195,7 +199,8 @@ impl View {
         inside.flat_map(cut)
     }
 
-    /// Returns the blocks of a range of bytes, if it consists of whole blocks of the image.
+    /// Returns the blocks of a range of bytes, if the range consists of whole blocks inside the
+    /// image.
     pub(crate) fn blocks_of(&self, offset: u64, len: u64) -> Option<Range<u64>> {
         let Geometry { block_bytes, size_bytes, .. } = self.head.geometry;
         let bytes = u64::from(block_bytes);
@@ -204,7 +209,8 @@ impl View {
             .then(|| offset / bytes..end / bytes)
     }
 
-    /// Reads blocks. The outer error is one of the store, the inner error one of the stored data.
+    /// Reads blocks. The outer error means that the store did not answer or failed, the inner error
+    /// that stored data is missing or damaged.
     pub(crate) async fn read_blocks(&self, blocks: Range<u64>) -> Result<Stored, String> {
         let bytes = self.head.geometry.block_bytes as usize;
         let mut all = vec![0; (blocks.end - blocks.start) as usize * bytes];
@@ -274,8 +280,8 @@ async fn recovered(url: &StoreUrl, client: &Client, mut now: Head) -> Result<(He
         };
         let recovered = reader.recovered(&meant, end).await?;
         now = reader.head().await?;
-        // A later writer may have deleted objects that only an earlier head needed, but none that a
-        // snapshot needs.
+        // If the head has changed, a writer may have deleted objects that only the earlier head
+        // needed. It deletes none that a snapshot needs.
         let is_same = match &url.snapshot {
             Some(name) => head
                 .snapshot(name)

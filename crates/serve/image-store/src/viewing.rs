@@ -1,8 +1,9 @@
-//! The thread of an image that is only read: it has a view, and reads for its callers.
+//! The thread of an image that is only read: it owns a view, and carries out the reads of its
+//! callers.
 //!
-//! While the store does not answer, the thread repeats its requests without a limit, as a writer's
-//! thread does. If the writer has deleted objects that the view needs, reads of those objects fail
-//! and others succeed.
+//! While the store does not answer, the thread of an open image repeats its requests without a
+//! limit, as a writer's thread does. If the writer has deleted objects that the view needs, reads
+//! that need these objects fail, and other reads succeed.
 
 use crate::client::Client;
 use crate::driver::{Callback, Command, Commands, refuse};
@@ -18,10 +19,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The most reads in flight.
 const READS_MAX: usize = 32;
 
-/// The pause before the next request to a store that does not answer.
+/// The pause before the thread tries again, if the store does not answer.
 const PAUSE: Duration = Duration::from_secs(1);
 
 type Running = Pin<Box<dyn Future<Output = (RequestId, Result<Vec<u8>, String>)>>>;
@@ -33,7 +33,7 @@ pub(crate) struct Plan {
     pub(crate) opens_until: Instant,
 }
 
-/// Serves an image until its owner drops it. Each unfinished request then fails.
+/// Opens an image, and serves it until its owner drops it. Each unfinished request then fails.
 pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>) {
     let ended = match opened(&plan).await {
         Ok(view) => {
@@ -48,12 +48,12 @@ pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>)
     refuse(commands).await;
 }
 
-/// Reads the map, again and again while the store does not answer.
+/// Reads the map; repeats this while the store does not answer, until time is up.
 async fn opened(plan: &Plan) -> Result<View, String> {
     loop {
         match View::recovered(&plan.url, plan.client.clone(), plan.key.as_ref()).await {
             Ok(view) => return Ok(view),
-            // The store has answered, so a retry would give the same result.
+            // The store has answered each request, or a retry cannot succeed.
             Err(why) if plan.client.is_well() || plan.client.is_hopeless() => return Err(why),
             Err(why) if Instant::now() >= plan.opens_until => return Err(why),
             Err(_) => tokio::time::sleep(PAUSE).await,
@@ -67,7 +67,7 @@ struct Viewing {
     status: Status,
     running: FuturesUnordered<Running>,
     waiting: VecDeque<(RequestId, Range<u64>)>,
-    /// The callbacks of reads that run or wait.
+    /// The callbacks of the reads that run or wait.
     callbacks: HashMap<RequestId, Callback>,
     requests: RequestId,
     failures: u64,
@@ -122,7 +122,7 @@ impl Viewing {
                 None => callback(Err(Failure::Invalid)),
             },
             Request::Flush | Request::Close => callback(Ok(Vec::new())),
-            // No front sends these requests: it knows that the image is read-only.
+            // No front sends these requests, because fronts know that the image is read-only.
             Request::Write { .. } | Request::Discard { .. } | Request::Shrink { .. } => {
                 callback(Err(Failure::Io));
             }
@@ -135,7 +135,8 @@ impl Viewing {
             self.status = Status::Failed(why);
             Failure::Io
         });
-        // Publish before the callback, because the caller of a failed request asks for the reason.
+        // Publish the status before the callback, because the caller of a failed request asks for
+        // the reason.
         self.publish();
         if let Some(callback) = self.callbacks.remove(&id) {
             callback(result);
@@ -159,7 +160,8 @@ impl Viewing {
     }
 }
 
-/// Reads blocks; an error is final.
+/// Reads blocks; repeats this while the store does not answer. An error means that stored data is
+/// missing or damaged.
 async fn read(view: &View, blocks: Range<u64>) -> Result<Vec<u8>, String> {
     loop {
         match view.read_blocks(blocks.clone()).await {

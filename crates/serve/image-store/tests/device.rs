@@ -1,4 +1,4 @@
-//! Images on an object store in memory, behind a disk.
+//! Images on an object store in memory, which tests use through a [`nowait_device::Disk`].
 
 #[path = "../../device/tests/support/mod.rs"]
 mod support;
@@ -27,7 +27,7 @@ fn options(name: &str) -> ImageOptions {
     ImageOptions { path: name.into(), name: "vm".to_owned(), ..ImageOptions::default() }
 }
 
-/// The options of an image, and those for an image on a store.
+/// The options of an image, and its store options.
 type Named = (ImageOptions, ObjectOptions);
 
 fn try_open(nowait: &Nowait, all: &[Named]) -> Result<Vec<Image>, ImageError> {
@@ -161,14 +161,14 @@ fn an_encrypted_image_is_a_disk_with_its_key_file_only() {
         let said = try_open(&nowait, &[with(Some(&right), path)]).unwrap_err().to_string();
         assert!(said.contains("--key-file works with object stores only"), "{said}");
     }
-    // A missing key file is found before another image is taken over.
+    // If a key file is missing, opening fails before this process takes over another image.
     make("memory://other/vm");
     let none = folder.path().join("none");
     let all = [with(None, "memory://other/vm"), with(Some(&none), "memory://locked/vm")];
     let mut first = open(&all[0].0);
     assert!(try_open(&nowait, &all).is_err());
     first.write(0, &[9; 4096], true).unwrap();
-    // A wrong key is found before another image is taken over, too.
+    // If a key is wrong, opening also fails before this process takes over another image.
     let all = [with(None, "memory://other/vm"), with(Some(&wrong), "memory://locked/vm")];
     let said = try_open(&nowait, &all).unwrap_err().to_string();
     assert!(said.contains("with another key"), "{said}");

@@ -1,4 +1,4 @@
-//! A folder whose disk stalls.
+//! A store in a folder whose disk stalls.
 
 use nowait_block::skip::note_skip_here;
 use nowait_image_store::{Place, StoreOptions};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// A file system of its own, mounted until this is dropped.
+/// A file system on a loop device, mounted until this value is dropped.
 struct Disk {
     point: String,
     _folder: TempDir,
@@ -53,7 +53,7 @@ impl Drop for Disk {
     }
 }
 
-/// Ends the freeze of a file system when dropped.
+/// Dropping this value ends the freeze of a file system.
 struct Thaw<'a>(&'a str);
 
 impl Drop for Thaw<'_> {
@@ -73,8 +73,8 @@ async fn replace(place: &Place, text: &'static str, before: &PutResult) -> Resul
     place.store.put_opts(&Path::from("image/head"), text.into(), mode.into()).await
 }
 
-/// The first writer's request times out, and a second writer opens the image meanwhile. The disk
-/// later carries out both PUTs, and one of them is refused.
+/// The first writer's PUT times out, and a second writer tries to replace the same object
+/// meanwhile. When the disk works again, the first PUT succeeds, and the store refuses the second.
 #[test]
 fn a_stalled_put_does_not_replace_a_later_one() {
     const LONG: Duration = Duration::from_millis(300);

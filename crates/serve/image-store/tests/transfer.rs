@@ -1,4 +1,5 @@
-//! Import of files and servers into images on a store, and export back.
+//! Imports of files and exports of NBD servers into images on a store, and exports of the images to
+//! them.
 
 #[path = "../../device/tests/support/mod.rs"]
 mod support;
@@ -31,7 +32,7 @@ fn exported(transfer: &Transfer) -> Result<Copied, String> {
     export(&engine, transfer, &mut |_, _| ()).map_err(|error| error.to_string())
 }
 
-/// Makes a sparse file with some bytes at some places.
+/// Makes a sparse file with 10,000 bytes at each of `places`.
 fn sparse(path: &Path, size: u64, places: &[u64]) -> File {
     let file = File::create(path).unwrap();
     file.set_len(size).unwrap();
@@ -55,13 +56,13 @@ fn same(one: &Path, other: &Path) -> bool {
         })
 }
 
-/// Returns the file that an interrupted export has left.
+/// Returns the path of the file that an interrupted export has left in `folder`.
 fn part(folder: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.into_iter().find(|path| path.extension().is_some_and(|it| it == "part"))
 }
 
-/// Writes whole blocks, durably.
+/// Writes whole blocks, and waits until they are durable.
 fn write(image: &StoredImage, offset: u64, data: Vec<u8>) {
     image.call(Request::Write { offset, data, durable: true }).unwrap();
 }
@@ -70,8 +71,8 @@ fn write(image: &StoredImage, offset: u64, data: Vec<u8>) {
 fn a_file_is_imported_and_exported_with_its_holes() {
     let folder = tempfile::tempdir().unwrap();
     let (source, back) = (folder.path().join("a"), folder.path().join("b"));
-    // The data lies at the beginning, across the edges of a piece and of a block, and at an end
-    // inside a block.
+    // The data lies at the beginning, across the edge of a piece, not at the edges of blocks, and
+    // at an end that lies inside a block.
     let size = 40 * MIB + 1000;
     sparse(&source, size, &[0, 3 * MIB - 5000, 20 * MIB + 77, size - 10_000]);
     let copied = imported(&transfer("memory://both/vm", &source)).unwrap();
@@ -119,7 +120,7 @@ fn an_export_resumes_behind_the_durable_part_unless_the_image_changed() {
     let wanted = transfer("memory://out/vm", &back);
     let nothing = exported(&again(&wanted)).unwrap_err();
     assert!(nothing.contains("no interrupted export of this state"), "{nothing}");
-    // The file of an export that was interrupted while it wrote at 700 MiB.
+    // Make the file that an export leaves if it is interrupted when it has reached 700 MiB.
     let url: StoreUrl = "memory://out/vm".parse().unwrap();
     let state = View::open(&url, &StoreOptions::default()).unwrap().state();
     let left = folder.path().join(format!("b.{state}.part"));
@@ -132,7 +133,7 @@ fn an_export_resumes_behind_the_durable_part_unless_the_image_changed() {
     let copied = exported(&again(&wanted)).unwrap();
     assert_eq!(copied.written_bytes, 3 * 3 * 4096, "all but the first run");
     assert!(same(&source, &back) && part(folder.path()).is_none());
-    // An export does not resume the file of another state.
+    // After a write to the image, an export does not resume the file of the earlier state.
     fs::rename(&back, &left).unwrap();
     let image = StoredImage::open(&url, &StoreOptions::default()).unwrap();
     write(&image, 0, vec![3; 4096]);
@@ -194,13 +195,14 @@ fn no_request_exceeds_the_limit_of_the_server() {
     let address = format!("nbd+unix:///vm?socket={}", server.socket().display());
     let transfer = transfer("memory://limits/vm", Path::new(&address));
     assert_eq!(imported(&transfer).unwrap().written_bytes, half + 4096);
-    // The export writes zeroes where the server does not allow a request to zero.
+    // Fill the file, so that the export has to zero it. The export writes zeroes where the server
+    // refuses a request to zero.
     file.write_all_at(&vec![0xff; support::SIZE as usize], 0).unwrap();
     assert_eq!(exported(&transfer).unwrap().written_bytes, half + 4096);
     assert!(server.contents() == before);
 }
 
-/// Returns the number of reads in the log of nbdkit.
+/// Returns the number of reads that nbdkit's log shows.
 fn reads(log: &str) -> usize {
     log.lines().filter(|line| line.contains(" Read ") && line.contains("offset=")).count()
 }

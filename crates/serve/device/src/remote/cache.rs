@@ -1,14 +1,15 @@
-//! A cache of the data on NBD servers, in memory, for all images on them.
+//! A cache in memory for the data of images on NBD servers.
 //!
 //! ```text
 //!   a read ──▶ all pages cached? ──▶ answered
 //!              └ no ─▶ the server reads whole pages ──▶ cached, unless changed meanwhile
 //!   a change begins ──▶ its pages are dropped ──▶ the server does it ──▶ written data is cached
 //! ```
-//! The cache holds only data that the server holds. So it holds no page while a change of the page
-//! is in flight: the server's contents are unknown meanwhile, and a read may return older data. Nor
-//! does the cache take a write that another change has overlapped: the server may have done either
-//! first. A change that fails leaves nothing in the cache.
+//! The cache holds only data that the server holds. So while a change of a page is in flight, the
+//! cache does not hold the page: the server's contents are unknown meanwhile, and a read may return
+//! older data. Nor does the cache take the data of a write that another change has overlapped: the
+//! server may have carried out either of them first. A change that fails leaves none of its pages
+//! in the cache.
 
 use super::{
     changes::Changes,
@@ -22,7 +23,6 @@ use core::{
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
-/// The size of a page in bytes.
 pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// A cache that several images may share.
@@ -45,17 +45,18 @@ struct PageKey {
     number: u64,
 }
 
-/// How many reads of an image the cache answered, and how many the server.
+/// How many reads of an image the cache answered, and how many it could not answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheCounts {
-    /// Reads answered by the cache.
+    /// Reads that the cache answered.
     pub hits: u64,
-    /// Reads sent to the server.
+    /// Reads of which the cache did not hold all bytes.
     pub misses: u64,
 }
 
 impl Cache {
-    /// Makes a cache of `bytes` of memory, allocated as needed.
+    /// Makes a cache of up to `bytes` of memory, but at least one page. Allocates the memory as
+    /// needed.
     pub fn new(bytes: u64) -> Arc<Cache> {
         let slots = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
         let pages = Pages::new(slots.max(1));
@@ -93,13 +94,13 @@ impl ImageCache {
         CacheCounts { hits: self.hits.load(Relaxed), misses: self.misses.load(Relaxed) }
     }
 
-    /// Returns the range to read for a range of whole blocks: whole pages.
+    /// Returns the range to read from the server for a range of whole blocks: whole pages.
     pub(super) fn span(&self, blocks: &Range<u64>) -> Range<u64> {
         let Range { start, end } = pages_of(blocks);
         start * PAGE_BYTES..(end * PAGE_BYTES).min(self.end).max(blocks.end)
     }
 
-    /// Fills `bytes` with the data at `at` and returns `true`, if all of it is cached.
+    /// Fills `bytes` with the data at `at` and returns `true`, if the cache holds all of this data.
     pub(super) fn read(&self, bytes: &mut [u8], at: u64) -> bool {
         let is_hit = self.cache.state.lock().copy(self.image, bytes, at).is_some();
         let count = if is_hit { &self.hits } else { &self.misses };
@@ -107,8 +108,8 @@ impl ImageCache {
         is_hit
     }
 
-    /// Records that a request to the server begins, and drops the pages that it changes; `None`: it
-    /// neither reads nor changes pages.
+    /// Records that a request to the server begins, and drops the pages that the request changes;
+    /// `None`: the request neither reads nor changes pages.
     pub(super) fn begin(self: &Arc<ImageCache>, command: &Command) -> Option<Visit> {
         if !(command.reads() || command.changes()) {
             return None;
@@ -129,33 +130,34 @@ impl ImageCache {
         Some(Visit { image: self.clone(), command: *command, pages, mark })
     }
 
-    /// Removes all pages of the image, because no read may succeed any more.
+    /// Removes all pages of the image from the cache, because no read of it may succeed any more.
     pub(super) fn end(&self) {
         self.cache.state.lock().pages.forget(|key| key.image == self.image);
     }
 }
 
-/// A request in flight that reads or changes pages. Dropping it ends the change.
+/// A request in flight that reads or changes pages. Dropping this value records that the change has
+/// ended, if the request is a change.
 #[derive(Debug)]
 pub(super) struct Visit {
     image: Arc<ImageCache>,
     command: Command,
     pages: Range<u64>,
-    /// The value of [`Changes::begun`] when the request began; `None`: another change was in
-    /// flight.
+    /// The value of [`Changes::begun`] when the request began; `None`: another change of these
+    /// pages was in flight then.
     mark: Option<u64>,
 }
 
 impl Visit {
-    /// Caches the `bytes` that the successful request read or wrote, unless a change overlapped
-    /// with it.
+    /// Caches the whole pages of `bytes`, which the successful request has read or written, unless
+    /// another change overlapped with the request.
     pub(super) fn end_well(self, bytes: &[u8]) {
         if !matches!(self.command.kind, Kind::Read | Kind::Write) {
             return;
         }
         let ImageCache { cache, image, end, .. } = &*self.image;
         let mut state = cache.state.lock();
-        // Other changes were in flight at the beginning of the request, or have begun since.
+        // Other changes were in flight when the request began, or have begun since.
         if self.mark != Some(state.changes[*image as usize].begun(&self.pages)) {
             return;
         }
@@ -228,7 +230,7 @@ mod tests {
         Command { kind, flags: 0, at: range.start, len }
     }
 
-    /// A server that carries out requests in any order, and a cache in front of two of its images.
+    /// A server that carries out requests in any order, two of its images, and a cache for both.
     struct Scene {
         images: [Arc<ImageCache>; 2],
         /// The server's data.
@@ -242,7 +244,7 @@ mod tests {
     struct InFlight {
         image: usize,
         command: Command,
-        /// The bytes that the command writes, or has read.
+        /// The bytes that the command will write, or has read.
         bytes: Vec<u8>,
         fails: bool,
         visit: Option<Visit>,
@@ -271,7 +273,8 @@ mod tests {
             self.asked.push(InFlight { image, command, bytes, fails: false, visit });
         }
 
-        /// Lets the server carry out a request; one that fails is done in part, or not at all.
+        /// Lets the server carry out a request. If the request `fails`, the server carries out all,
+        /// a half or a third of it.
         fn carry_out(&mut self, which: usize, fails: Option<u64>) {
             if self.asked.is_empty() {
                 return;
@@ -289,7 +292,7 @@ mod tests {
             self.done.push(one);
         }
 
-        /// Delivers the answer of a request.
+        /// Delivers the server's answer to a request.
         fn answer(&mut self, which: usize) {
             if self.done.is_empty() {
                 return;
@@ -308,8 +311,8 @@ mod tests {
             })
         }
 
-        /// Checks that the cache holds only data that the server holds and that is not being
-        /// changed.
+        /// Checks that the cache holds only data that the server holds, and no page that a request
+        /// is changing.
         fn check(&self) {
             for (image, cached) in self.images.iter().enumerate() {
                 for start in (0..SIZE).step_by(PAGE as usize) {
@@ -356,7 +359,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(500))]
 
-        /// The server carries out and answers requests in any order, and some fail.
+        /// The server carries out requests in any order, answers them in any order, and some fail.
         #[test]
         fn the_cache_holds_what_the_server_holds(steps in steps()) {
             let mut scene = Scene::new();

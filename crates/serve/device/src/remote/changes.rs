@@ -1,10 +1,10 @@
-//! Counts the changes of an image's pages, in flight and in all. Data that a server reads during a
-//! change may be from before or after it.
+//! Counts the changes of an image's pages: those in flight, and all so far. Data that the server
+//! reads during a change may be from before or after the change.
 
 use core::ops::Range;
 
-/// The number of counters. Pages this far apart share a counter, so a change of one of them keeps
-/// the other out of the cache as well.
+/// The number of counters. Pages this far apart share a counter, so a change of one page keeps the
+/// others out of the cache as well.
 const COUNTERS: u64 = 4096;
 
 #[derive(Debug)]
@@ -23,14 +23,15 @@ impl Changes {
         Changes { counters: vec![Counter::default(); COUNTERS as usize].into() }
     }
 
-    /// Returns the present value of [`Changes::begun`] for `pages`, which stays the same until a
-    /// change of them begins; `None`: a change is in flight.
+    /// Returns the present value of [`Changes::begun`] for `pages`, which grows when a change of
+    /// one of them begins; `None`: a change of one of them is in flight.
     pub(super) fn mark(&self, pages: &Range<u64>) -> Option<u64> {
         let is_changing = places(pages).any(|place| self.counters[place].in_flight > 0);
         (!is_changing).then(|| self.begun(pages))
     }
 
-    /// Returns a number that grows whenever a change of one of `pages` begins.
+    /// Returns a number that grows whenever a change of one of `pages` begins, or of a page that
+    /// shares a counter.
     pub(super) fn begun(&self, pages: &Range<u64>) -> u64 {
         places(pages).map(|place| self.counters[place].begun).sum()
     }

@@ -20,9 +20,9 @@ pub(super) struct Export {
     pub(super) size: u64,
     /// Flags of [`crate::nbd::transmission`].
     pub(super) flags: u16,
-    /// Offsets and lengths must be multiples of this, in bytes.
+    /// Offsets and lengths of requests must be multiples of this, in bytes.
     pub(super) block_bytes: u32,
-    /// The most bytes of one transfer.
+    /// The most bytes that one request may read or write.
     pub(super) payload_max: u32,
     /// The features that the client and the server negotiated for this connection.
     pub(super) talk: Talk,
@@ -31,15 +31,15 @@ pub(super) struct Export {
 /// The features that the client and the server negotiated for a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Talk {
-    /// The server may reply in chunks.
+    /// The server may send replies in chunks.
     pub(super) chunks: bool,
     /// The number of the metadata context that describes data and holes, if the server supports it.
     pub(super) allocation: Option<u32>,
 }
 
 impl Export {
-    /// Returns a description of the first difference from `before`, because the server must still
-    /// have the same image.
+    /// Compares the export with `before`, the export of the first connection. Returns the first
+    /// difference in size or capabilities; `None`: the client may use the export.
     pub(super) fn differs(&self, before: &Export) -> Option<String> {
         if self.size != before.size {
             return Some(format!(
@@ -59,18 +59,18 @@ impl Export {
     }
 }
 
-/// The longest reply to an option that the client accepts, in bytes.
+/// The most bytes that the client accepts in the body of a reply to an option.
 const REPLY_BYTES_MAX: u32 = 64 << 10;
-/// The most replies to one option that the client accepts.
 const REPLIES_MAX: usize = 64;
 /// The largest block size that the client accepts, in bytes.
 pub(super) const BLOCK_BYTES_MAX: u32 = 64 << 10;
 
-/// Chooses an export on a new connection; returns the stream to use from then on.
+/// Chooses the export of `address` on a new connection; returns the stream to use from then on, and
+/// the server's description of the export.
 ///
 /// # Errors
-/// The server refuses or breaks the protocol, the connection ends, or TLS cannot be set up as
-/// wanted.
+/// The server refuses the client or breaks the protocol; the connection ends; TLS cannot be set up
+/// as `address` wants it.
 pub(super) fn choose(mut stream: Stream, address: &NbdAddress) -> io::Result<(Stream, Export)> {
     greet(&mut stream)?;
     if let Some(wish) = &address.tls {
@@ -111,8 +111,8 @@ fn start_tls(stream: &mut Stream) -> io::Result<()> {
     }
 }
 
-/// Negotiates replies in chunks and the description of holes. A server that refuses because it
-/// wants TLS says so again when the client chooses an export.
+/// Negotiates replies in chunks and the description of holes. A server that refuses both because it
+/// requires TLS says so again when the client chooses an export.
 fn agree(stream: &mut Stream, name: &str) -> io::Result<Talk> {
     ask(stream, option::STRUCTURED_REPLY, &[])?;
     let chunks = match answer_to(stream, option::STRUCTURED_REPLY)? {
@@ -211,14 +211,14 @@ fn note(export: &mut Export, body: &[u8]) -> io::Result<()> {
             export.block_bytes = u32::from_be_bytes(*least);
             export.payload_max = u32::from_be_bytes(*most);
         }
-        // The client may ignore information that it did not ask for.
+        // A client may ignore information that it did not ask for.
         _ => {}
     }
     Ok(())
 }
 
 fn checked(export: Export) -> io::Result<Export> {
-    /// The least that a server must accept in one transfer, in bytes: the largest chunk of this
+    /// The bytes that a server must at least accept in one request: the largest chunk of this
     /// program, with the blocks around its ends.
     const PAYLOAD_LEAST: u32 = 512 << 10;
     if export.flags & flags::HAS_FLAGS == 0 {

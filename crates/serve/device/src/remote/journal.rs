@@ -1,5 +1,5 @@
-//! Changes that a server has answered and not made durable yet: a server that restarts may lose
-//! them.
+//! Changes that the server has answered and that no later flush covers yet: a server that restarts
+//! may lose them.
 
 use super::wire::{self, Command, Part};
 use core::ops::Range;
@@ -9,19 +9,19 @@ use std::{
     io::{self, Read, Write},
 };
 
-/// A change that was answered, and the bytes that it wrote.
+/// A change that the server has answered, and the bytes that it wrote.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) command: Command,
     pub(super) bytes: Vec<u8>,
 }
 
-/// Changes in the order in which the server answered them. Overlapping changes were never in flight
-/// at the same time, so the server also carried them out in this order.
+/// Changes in the order in which the server answered them. The client never had overlapping changes
+/// in flight at the same time, so the server also carried out overlapping changes in this order.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     changes: VecDeque<Change>,
-    /// The number of changes that were removed before the oldest.
+    /// The number of changes that [`Journal::forget`] has removed.
     gone: u64,
     bytes: usize,
     bytes_max: usize,
@@ -29,7 +29,7 @@ pub(super) struct Journal {
 
 /// Bytes that the journal counts for a change beside its data.
 const CHANGE_BYTES: usize = 128;
-/// The most changes in flight while they are repeated.
+/// The most changes in flight while the client repeats the journal.
 const BATCH: usize = 64;
 
 /// Returns the bytes that the journal counts for a change.
@@ -56,7 +56,7 @@ impl Journal {
         self.bytes + more <= self.bytes_max
     }
 
-    /// Returns `true` if the client should flush to make room.
+    /// Returns `true` if the journal is more than half full, so that the client should flush.
     pub(super) fn is_half_full(&self) -> bool {
         self.bytes > self.bytes_max / 2
     }
@@ -72,7 +72,8 @@ impl Journal {
         self.gone + self.changes.len() as u64
     }
 
-    /// Removes the changes with numbers below `end`, which a flush has made durable.
+    /// Removes the changes with numbers below `end`, because a flush has made them durable or the
+    /// image has failed.
     pub(super) fn forget(&mut self, end: u64) {
         while self.gone < end
             && let Some(change) = self.changes.pop_front()
@@ -82,12 +83,12 @@ impl Journal {
         }
     }
 
-    /// Repeats all changes, overlapping ones one after the other; returns how many there are. With
-    /// `chunks`, a reply may come in chunks.
+    /// Sends all changes again and waits for the answers, for overlapping changes one after the
+    /// other; returns the number of changes. `chunks`: the server may send structured replies.
     ///
     /// # Errors
-    /// `Passing`: the connection ends, the server is shutting down, or its reply is not NBD.
-    /// `Final`: the server refuses a change.
+    /// `Passing`: the connection ends, the server is shutting down, or a reply is not NBD. `Final`:
+    /// the server refuses a change.
     pub(super) fn repeat(
         &self,
         stream: &mut (impl Read + Write),
@@ -112,7 +113,7 @@ impl Journal {
 pub(super) enum Failure {
     /// A later attempt may succeed.
     Passing(io::Error),
-    /// Acknowledged data is lost, or the export has changed.
+    /// The server refuses an acknowledged change, or the export has changed.
     Final(String),
 }
 
@@ -147,7 +148,7 @@ fn repeat_batch(
         let result = match reply.part {
             Part::All(result) => result,
             Part::Nothing => Ok(()),
-            // The connection is given up, so the rest of the reply does not matter.
+            // The client gives up this connection, so it need not read the rest of the reply.
             Part::Failed(errno) => Err(errno),
             Part::Data(..) | Part::Hole(..) | Part::Extents(..) => {
                 return Err(wire::strange().into());

@@ -1,12 +1,13 @@
-//! Requests that wait to be sent to a server, and those sent and not answered.
+//! Requests that wait to be sent to a server, and requests that were sent and have no answer yet.
 //!
 //! ```text
 //!  ask ──▶ unsent ──next──▶ sending ──sent──▶ in flight ──answer──▶ ended
 //!             ▲                                   │
 //!             └──────────── regroup ◀─────────────┘ the connection is lost
 //! ```
-//! If there is a journal, overlapping changes are never in flight at the same time. So the server
-//! carries them out in the order of their answers, which is the order of the journal.
+//! If there is a journal, the client never has overlapping changes in flight at the same time. So
+//! the server carries out overlapping changes in the order of its answers, which is the order of
+//! the journal.
 
 use super::{
     cache::Visit,
@@ -27,7 +28,7 @@ use std::{
 
 type Done = Result<(), Errno>;
 
-/// The requests of one image.
+/// The requests to the server of one image.
 #[derive(Debug)]
 pub(super) struct Line {
     state: Mutex<State>,
@@ -39,30 +40,30 @@ pub(super) struct Line {
 #[derive(Debug)]
 struct State {
     phase: Phase,
-    /// Cookies of requests to be sent, in the order of sending.
+    /// The cookies of the requests to be sent, in the order of sending.
     unsent: VecDeque<u64>,
-    /// All requests that have not ended, by their cookies, which ascend.
+    /// All requests that have not ended, by their cookies. Later requests have larger cookies.
     requests: BTreeMap<u64, Request>,
     next_cookie: u64,
-    /// With a journal, the ranges of changes in flight: the end of each by its beginning. No two
-    /// overlap.
+    /// With a journal, the ranges of the changes in flight: the end of each range by its beginning.
+    /// No two ranges overlap.
     changing: BTreeMap<u64, u64>,
     /// The bytes that the changes in flight will need in the journal.
     changing_bytes: usize,
     journal: Journal,
     /// A flush that the client sent to make room in the journal is in flight.
     makes_room: bool,
-    /// The time since which the server has answered nothing; `None`: it has no requests.
+    /// The time since which the server has answered nothing; `None`: the server has no requests.
     silent_since: Option<Instant>,
-    /// The time since which requests have waited for a connection that answers.
+    /// The time since which requests have waited for a connection that answers; `None`: none waits.
     waits_since: Option<Instant>,
-    /// The current connection, or else the last one, has answered something.
+    /// The current connection, or else the last one, has answered a request.
     has_answered: bool,
     /// The reason why reconnecting cannot help.
     verdict: Option<String>,
     /// The connection, so that any thread can shut it down.
     stream: Option<Stream>,
-    /// The features that were negotiated for the connection.
+    /// The features that client and server have negotiated for the connection.
     talk: Talk,
 }
 
@@ -73,11 +74,10 @@ enum Phase {
     Up,
     /// The image is being closed.
     Closing,
-    /// The connection is over: all requests fail.
+    /// No connection will follow: all requests fail.
     Over,
 }
 
-/// A request to be sent.
 pub(super) struct Sending {
     pub(super) cookie: u64,
     pub(super) header: Header,
@@ -86,7 +86,7 @@ pub(super) struct Sending {
 }
 
 impl Line {
-    /// Makes an empty line with a journal of `journal_bytes`.
+    /// Makes an empty line with a journal of `journal_bytes`; 0: without a journal.
     pub(super) fn new(journal_bytes: usize) -> Line {
         let journal = Journal::new(journal_bytes);
         let keeps = journal.keeps();
@@ -109,8 +109,8 @@ impl Line {
         Line { state: Mutex::new(state), news: Condvar::new(), keeps }
     }
 
-    /// Queues a request to the server, or ends it with `EIO` if the image is closed or closing.
-    /// Does not wait.
+    /// Queues a request to the server, or ends the request with `EIO` if the image is being closed
+    /// or the connection is over. Does not wait.
     pub(super) fn ask(&self, command: Command, memory: Memory, visit: Option<Visit>, end: End) {
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Closing | Phase::Over) {
@@ -127,8 +127,8 @@ impl Line {
         self.news.notify_one();
     }
 
-    /// Waits for a request that may be sent. `None`: the connection is lost, or the image is
-    /// closing.
+    /// Waits for a request that may be sent. `None`: the connection is lost, or the image is being
+    /// closed.
     pub(super) fn next(&self) -> Option<Sending> {
         let mut state = self.state.lock();
         loop {
@@ -142,11 +142,11 @@ impl Line {
         }
     }
 
-    /// Takes back the memory of a request that was sent. If the server has answered already, ends
-    /// the request.
+    /// Takes back the memory of a write that was sent. If the server has answered the write
+    /// already, ends it.
     ///
     /// # Errors
-    /// As for [`Line::answer`].
+    /// The line has no request with this cookie.
     pub(super) fn sent(&self, cookie: u64, memory: Memory) -> io::Result<()> {
         let mut state = self.state.lock();
         let request = state.requests.get_mut(&cookie).ok_or_else(wire::strange)?;
@@ -162,10 +162,11 @@ impl Line {
         }
     }
 
-    /// Reads the next answer of a server, or a part of one.
+    /// Reads the next answer of the server, or a part of one, and ends the request if the answer is
+    /// complete.
     ///
     /// # Errors
-    /// The connection ends, or can no longer be used.
+    /// The connection has ended, or the client can no longer use it.
     pub(super) fn answer(&self, stream: &mut impl Read) -> io::Result<()> {
         let talk = self.state.lock().talk;
         let Reply { cookie, is_last, part } = wire::reply(stream, talk.chunks)?;
@@ -197,17 +198,17 @@ impl Line {
         self.finish(cookie, outcome.ok_or_else(wire::strange)?, None::<&mut io::Empty>)
     }
 
-    /// Ends a request that was answered. The data of a read comes from `data`, unless it came in
-    /// chunks before.
+    /// Ends a request that the server has answered. `data` holds the data of a read; `None`: the
+    /// data came in chunks before.
     fn finish(&self, cookie: u64, result: Done, data: Option<&mut impl Read>) -> io::Result<()> {
         if self.keeps && result == Err(Errno::SHUTDOWN) {
-            // The next connection repeats the request.
+            // The client repeats the request on the next connection.
             return Err(io::Error::other("the NBD server is shutting down"));
         }
         let Some((mut memory, reads)) = self.take_memory(cookie, result)? else { return Ok(()) };
         if let Some(data) = data.filter(|_| result.is_ok()) {
             let read = match memory {
-                // A server reports extents in chunks only.
+                // A server reports extents only in chunks.
                 Memory::Extents(_) => Err(wire::strange()),
                 _ if reads => data.read_exact(memory.bytes_mut()),
                 _ => Ok(()),
@@ -220,7 +221,7 @@ impl Line {
         self.end(cookie, memory, result)
     }
 
-    /// Fills a part of the memory of a read from the connection.
+    /// Lets `fill` fill a part of the memory of a read.
     fn fill(
         &self,
         cookie: u64,
@@ -233,8 +234,8 @@ impl Line {
         filled
     }
 
-    /// Returns the memory of a request that was answered, and `true` if it is a read. `None`: the
-    /// request is still being sent, and ends when that is finished.
+    /// Returns the memory of a request that the server has answered, and `true` if the request is a
+    /// read. `None`: another thread is still sending the request, and ends it afterwards.
     fn take_memory(&self, cookie: u64, result: Done) -> io::Result<Option<(Memory, bool)>> {
         let mut state = self.state.lock();
         let request = state.sent(cookie)?;
@@ -260,8 +261,8 @@ impl Line {
         let command = state.requests.get(&cookie).ok_or_else(wire::strange)?.command;
         let keeps = self.keeps && command.changes() && result.is_ok();
         let change = if keeps {
-            // Copies the bytes without the lock; no overlapping change is sent until this change is
-            // removed from the line.
+            // Copy the bytes without the lock. No thread sends an overlapping change until this
+            // change is removed from the line.
             drop(state);
             let bytes = memory.bytes().to_vec();
             state = self.state.lock();
@@ -280,21 +281,21 @@ impl Line {
         outcome
     }
 
-    /// Returns `true` if a server that has requests has answered nothing for longer than `limit`.
+    /// Returns `true` if the server has requests and has answered nothing for longer than `limit`.
     pub(super) fn is_silent(&self, limit: Duration) -> bool {
         self.state.lock().silent_since.is_some_and(|since| since.elapsed() > limit)
     }
 
-    /// Stores the connection to use from now on, so that any thread can shut it down. Returns
-    /// `false` if the image needs no connection any more.
+    /// Stores a new connection, so that any thread can shut it down. Returns `false` if the image
+    /// is being closed and needs no connection.
     pub(super) fn hold(&self, stream: Stream) -> bool {
         let mut state = self.state.lock();
         state.stream = Some(stream);
         state.phase == Phase::Down
     }
 
-    /// Records that a new connection is up, unless the image is being closed; `talk` was negotiated
-    /// for it.
+    /// Records that the new connection is up, unless the image is being closed. `talk` has the
+    /// negotiated features.
     pub(super) fn open(&self, talk: Talk) {
         let mut state = self.state.lock();
         (state.talk, state.has_answered) = (talk, false);
@@ -303,7 +304,7 @@ impl Line {
         }
     }
 
-    /// Returns `true` if the last connection has answered anything.
+    /// Returns `true` if the last connection has answered a request.
     pub(super) fn has_answered(&self) -> bool {
         self.state.lock().has_answered
     }
@@ -318,8 +319,8 @@ impl Line {
         self.news.notify_all();
     }
 
-    /// Queues all requests without an answer to be sent again. The caller must have ended the
-    /// threads of the connection.
+    /// Queues all requests that have not ended to be sent again, except the client's own flush for
+    /// room in the journal. The threads of the lost connection must have stopped using it.
     ///
     /// # Errors
     /// The reason why reconnecting cannot help.
@@ -341,11 +342,12 @@ impl Line {
     }
 
     /// Returns `true` if requests have waited at least `limit` for a connection that answers.
+    /// Counts the time that the lost connection was silent.
     pub(super) fn has_waited(&self, limit: Duration) -> bool {
         self.state.lock().waits_since.is_some_and(|since| since.elapsed() >= limit)
     }
 
-    /// Waits for `time`; returns `false` if the image is being closed.
+    /// Waits for `time`, or until the image is being closed; returns `false` in the second case.
     pub(super) fn pause(&self, time: Duration) -> bool {
         let ends = Instant::now() + time;
         let mut state = self.state.lock();
@@ -355,7 +357,7 @@ impl Line {
         state.phase == Phase::Down
     }
 
-    /// Lends the journal to `work`, while there is no connection.
+    /// Lends the journal to `work`. There must be no connection meanwhile.
     pub(super) fn with_journal<T>(&self, work: impl FnOnce(&Journal) -> T) -> T {
         let journal = core::mem::take(&mut self.state.lock().journal);
         let outcome = work(&journal);
@@ -371,8 +373,8 @@ impl Line {
 
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
-        // A server that still has requests may accept no more bytes: then the sending thread must
-        // be woken.
+        // While requests are in the line, the sending thread may wait for a server that accepts no
+        // more bytes. Shutting the connection down wakes this thread.
         let idle = state.phase == Phase::Up && state.requests.is_empty();
         state.phase = Phase::Closing;
         if let Some(stream) = state.stream.as_ref().filter(|_| !idle) {
@@ -382,13 +384,13 @@ impl Line {
         self.news.notify_all();
     }
 
-    /// Returns `true` if [`Line::close`] was called.
+    /// Returns `true` if the image is being closed.
     pub(super) fn is_closing(&self) -> bool {
         self.state.lock().phase == Phase::Closing
     }
 
-    /// Ends all requests with `EIO`, later ones too. The caller must have ended the threads of the
-    /// connection.
+    /// Ends all requests with `EIO`; later requests end with `EIO`, too. The threads of the last
+    /// connection must have stopped using it.
     pub(super) fn give_up(&self) {
         let mut state = self.state.lock();
         state.phase = Phase::Over;
@@ -412,7 +414,8 @@ impl State {
         cookie
     }
 
-    /// Begins a flush when the journal is half full, so that changes need not wait for room.
+    /// Begins a flush if the journal is more than half full, so that changes need not wait for room
+    /// in it.
     fn make_room(&mut self) -> Option<Sending> {
         if self.makes_room || !self.journal.is_half_full() {
             return None;
@@ -453,16 +456,17 @@ impl State {
         Some(Sending { cookie, header, memory })
     }
 
-    /// Returns the request with this cookie if it was sent, so that the server may answer it.
+    /// Returns the request with this cookie if it was sent or is being sent; fails otherwise,
+    /// because the server cannot answer such a request.
     fn sent(&mut self, cookie: u64) -> io::Result<&mut Request> {
         let request = self.requests.get_mut(&cookie).filter(|request| request.is_sent);
         request.ok_or_else(wire::strange)
     }
 
-    /// Stores the first error that the chunks of a reply report.
+    /// Counts an error that a chunk of a reply reports, and stores it if it is the first.
     fn fail(&mut self, cookie: u64, errno: Errno) -> io::Result<()> {
-        /// The limit ends a connection whose server only sends errors, because such a server does
-        /// not count as silent.
+        /// If a server only sends errors, the limit ends the connection: such a server does not
+        /// count as silent.
         const FAILURES_MAX: u32 = 64;
         let so_far = &mut self.sent(cookie)?.so_far;
         so_far.failure.get_or_insert(errno);
@@ -470,7 +474,8 @@ impl State {
         if so_far.failures > FAILURES_MAX { Err(wire::strange()) } else { Ok(()) }
     }
 
-    /// Stores the extents that a server reports for a request; a second report breaks the protocol.
+    /// Stores the extents that the server reports for a request. A second report, or a report for
+    /// another metadata context, breaks the protocol.
     fn put_extents(
         &mut self,
         cookie: u64,
@@ -484,7 +489,8 @@ impl State {
         Ok(())
     }
 
-    /// Lends the memory of a read, and returns the place in the memory of `part` of the image.
+    /// Lends the memory of a read to the caller. Returns the memory, and the place in it for the
+    /// bytes `part` of the image.
     fn lend(&mut self, cookie: u64, part: &Range<u64>) -> io::Result<(Memory, Range<usize>)> {
         let request = self.sent(cookie)?;
         let (whole, so_far) = (request.command.range(), &mut request.so_far);
@@ -496,7 +502,8 @@ impl State {
         }
         let mut memory = request.memory.take().ok_or_else(wire::strange)?;
         if so_far.bytes == 0 && len < left {
-            // Chunks may leave bytes out, and the memory may hold data of another client.
+            // The chunks of a reply may leave bytes out, and the memory may hold data of another
+            // client.
             memory.bytes_mut().fill(0);
         }
         so_far.bytes += len as u32;
@@ -504,8 +511,8 @@ impl State {
         Ok((memory, place(part.start)..place(part.end)))
     }
 
-    /// Updates the line after a request has ended: frees its range, adds its change to the journal,
-    /// or removes the changes that a successful flush covers.
+    /// Updates the line after a request has ended. For a change, frees its range and adds `change`
+    /// to the journal. For a successful flush, removes the changes that it covers from the journal.
     ///
     /// # Errors
     /// A flush has failed that the client sent to make room in the journal.
@@ -527,8 +534,8 @@ impl State {
         if let End::Room = request.end {
             self.makes_room = false;
             if let Err(errno) = result {
-                // No client waits for this flush, so none would learn that acknowledged data may be
-                // lost.
+                // No client waits for this flush. If the connection went on, no client would learn
+                // that acknowledged data may be lost.
                 let reason = format!("the NBD server cannot make written data durable: {errno}");
                 self.verdict = Some(reason.clone());
                 return Err(io::Error::other(reason));
@@ -586,7 +593,7 @@ mod tests {
         assert_eq!(line.condition(), (WRITE as usize + 128, true));
     }
 
-    /// Overlapping changes do not wait for the end of an empty one either.
+    /// An empty change overlaps with no other change, so no change waits for its end either.
     #[test]
     fn an_empty_change_waits_for_no_other() {
         let line = Line::new(1 << 20);
@@ -602,7 +609,7 @@ mod tests {
         assert_eq!(send(&line), Some(2));
     }
 
-    /// The flush does not cover changes that the server answered after the flush was sent.
+    /// The flush does not cover changes that the server answered after the client sent the flush.
     #[test]
     fn a_flush_covers_what_was_answered_before_it_was_sent() {
         let line = Line::new(8 << 20);

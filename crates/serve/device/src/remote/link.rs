@@ -1,5 +1,5 @@
-//! The connection to a server: one thread sends and one receives. Unless `Patience::outage` is 0, a
-//! lost connection is replaced.
+//! The connection to a server: one thread sends and one receives. Unless `Patience::outage` is 0,
+//! the receiving thread replaces a lost connection.
 
 use super::{
     Patience,
@@ -22,7 +22,7 @@ use std::{
     thread,
 };
 
-/// The state of a connection's thread.
+/// The state of the thread that keeps up the connection and receives.
 pub(super) struct Link {
     pub(super) nowait: Nowait,
     pub(super) line: Arc<Line>,
@@ -35,11 +35,12 @@ pub(super) struct Link {
     pub(super) repeated: Arc<AtomicU64>,
 }
 
-/// The first and the longest pause between two attempts to connect.
+/// The shortest and the longest pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The size of the receive buffer: replies with their data; longer reads bypass it.
+/// The size of the receive buffer, in bytes. The buffer takes replies and short data; longer data
+/// goes directly to its destination.
 const ANSWERS_BYTES: usize = 32 << 10;
 
 /// Returns the pause that follows `pause`.
@@ -48,21 +49,22 @@ fn longer(pause: Duration) -> Duration {
 }
 
 impl Link {
-    /// Serves requests until the image is closed or no connection is possible, and then fails all
-    /// requests.
+    /// Serves requests until the image is being closed or the client gives up the server, and then
+    /// fails all requests.
     pub(super) fn run(self, stream: Stream) {
         let talk = self.export.talk;
         let ended = self.nowait.caught("on a connection", || self.keep_up(stream, talk));
         if let Some(Err(reason)) = ended {
             self.say(&format!("{reason}; every request fails from now on: restart nowait serve"));
         }
-        // Clear the cache before the first request fails: later reads must fail, too.
+        // Clear the cache before the first request fails: after that, reads of cached data must
+        // fail, too.
         self.cached.iter().for_each(|cached| cached.end());
         self.line.give_up();
     }
 
     /// # Errors
-    /// The reason why no connection is possible, though the image is open.
+    /// The reason why the client gives up the server, though the image is open.
     fn keep_up(&self, mut stream: Stream, mut talk: Talk) -> Result<(), String> {
         let mut is_said = false;
         loop {
@@ -74,8 +76,8 @@ impl Link {
             if self.patience.outage.is_zero() {
                 return Err(format!("the connection is lost: {reason}"));
             }
-            // If the server accepts and closes connections again and again, pause between them, and
-            // report only the first loss.
+            // If the server accepts connections and closes them again and again, pause between
+            // connections, and report only the first loss.
             is_said &= !self.line.has_answered();
             let pause = if is_said { PAUSE } else { Duration::ZERO };
             if !is_said {
@@ -102,10 +104,10 @@ impl Link {
         }
     }
 
-    /// Sends and receives until the connection is lost; returns the reason.
+    /// Sends and receives until the connection ends; returns the reason.
     ///
     /// # Errors
-    /// A thread has panicked: the request that it was handling is lost.
+    /// A thread has panicked: the request that this thread was handling is lost.
     fn serve(&self, mut stream: Stream, talk: Talk) -> Result<String, String> {
         let mut sends = match self.prepare(&stream) {
             Ok(sends) => sends,
@@ -116,7 +118,7 @@ impl Link {
             let named = thread::Builder::new().name("nowait-nbd-out".to_owned());
             let sender = named.spawn_scoped(scope, move || {
                 let sent = self.nowait.caught("on a connection", || self.send(&mut sends));
-                // Shut the connection, so that the receiving thread ends as well.
+                // Shut the connection down, so that the receiving thread stops as well.
                 sends.shut();
                 sent
             });
@@ -145,7 +147,8 @@ impl Link {
         stream.try_clone()
     }
 
-    /// Sends the requests in turn, as long as the connection lasts.
+    /// Sends the requests in turn, as long as the connection lasts. If the image is being closed,
+    /// sends a disconnect request at the end.
     fn send(&self, stream: &mut Stream) {
         while let Some(sending) = self.line.next() {
             let bytes = sending.memory.as_ref().map_or(&[][..], |memory| memory.bytes());
@@ -157,13 +160,14 @@ impl Link {
             }
         }
         if self.line.is_closing() {
-            // The server may be gone already.
+            // Ignore errors, because the server may be gone already.
             let goodbye = Command::plain(Kind::Disconnect).header(0);
             let _ = stream.write_all(&goodbye).and_then(|()| stream.finish());
         }
     }
 
-    /// Receives the server's answers, as long as the connection lasts; returns why it ended.
+    /// Receives the server's answers, as long as the connection lasts; returns the reason why it
+    /// ended.
     fn receive(&self, stream: &mut Stream) -> io::Error {
         let watched = Watched { stream, line: &self.line, silence: self.patience.silence };
         let mut answers = BufReader::with_capacity(ANSWERS_BYTES, watched);
@@ -174,11 +178,12 @@ impl Link {
         }
     }
 
-    /// Tries to connect, after pauses, until it succeeds, an attempt fails finally, requests have
+    /// Tries to connect, with pauses, until an attempt succeeds or fails finally, requests have
     /// waited for too long, or the image is being closed.
     fn connect_again(&self, mut pause: Duration) -> Result<(Stream, Talk), String> {
         let mut reason = "no answer in time".to_owned();
-        // A server that accepts connections but never answers uses up the time limit of the outage.
+        // If a server accepts connections but never answers a request, the outage goes on, up to
+        // its time limit.
         while !self.line.has_waited(self.patience.outage) && self.line.pause(pause) {
             reason = match self.connect() {
                 Ok(connected) => return Ok(connected),

@@ -1,15 +1,15 @@
-//! An image on an NBD server, over one connection. If [`Patience::outage`] is not 0, a lost
-//! connection is replaced.
+//! An image on an NBD server, over one connection. If [`Patience::outage`] is not 0, the client
+//! replaces a lost connection.
 //!
-//! All serving threads share the connection, so a flush covers the writes of all of them. The
-//! threads put their requests in a line (`line`), and none of them waits for the socket. Two
-//! threads send and receive (`link`), by TLS if the address asks for it (`tls`). The journal
-//! (`journal`) keeps changes that the server has answered and not made durable. After a reconnect
-//! the client first repeats these changes, in case the server was restarted, and then all
-//! unanswered requests.
+//! All serving threads share the connection, so a flush covers the writes of all of them. Serving
+//! threads put their requests in a line (`line`), and none of these threads waits for the socket.
+//! One thread sends the requests and another receives the answers (`link`), by TLS if the address
+//! asks for it (`tls`). If `outage` is not 0, the journal (`journal`) keeps changes that the server
+//! has answered but that no flush has made durable. After a reconnect the client first repeats
+//! these changes, in case the server was restarted, and then all unanswered requests.
 //!
-//! Each request may visit a cache (`cache`), which must know the pages that are being changed
-//! (`changes`).
+//! An image may have a cache (`cache`), which answers reads of pages that it holds. The cache
+//! counts the changes in flight (`changes`), because it must not hold a page that is being changed.
 
 mod cache;
 mod changes;
@@ -59,23 +59,23 @@ type Done = Result<(), Errno>;
 /// The state and history of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionCounts {
-    /// There is a connection.
+    /// There is a connection to the server.
     pub is_up: bool,
-    /// How often the client has connected again after a loss.
+    /// How often the client has replaced a lost connection.
     pub reconnects: u64,
-    /// How many changes were repeated after reconnects.
+    /// How many changes the client has repeated after reconnects.
     pub repeated: u64,
     /// Bytes of changes in the journal.
     pub kept_bytes: u64,
-    /// The counters of the cache, if there is one.
+    /// The counters of the cache; zeroes if the image has none.
     pub cache: CacheCounts,
 }
 
-/// The size of the journal in bytes. The client flushes when it is half full.
+/// The size of the journal in bytes. The client flushes when the journal is more than half full.
 const JOURNAL_BYTES: usize = 64 << 20;
 
 /// The longest range for which the client asks for extents at once, in bytes: the server may take
-/// long to find them.
+/// long to find extents.
 const STATUS_BYTES_MAX: u64 = 1 << 30;
 
 /// An image on an NBD server.
@@ -90,7 +90,7 @@ pub struct Remote {
     reconnects: Arc<AtomicU64>,
     repeated: Arc<AtomicU64>,
     thread: Option<thread::JoinHandle<()>>,
-    /// How long the flush may take when the image is closed.
+    /// How long [`Source::sync_all`] waits for its flush.
     end: Duration,
 }
 
@@ -99,7 +99,8 @@ impl Remote {
     /// for about ten seconds at most, not counting the lookup of a host name.
     ///
     /// # Errors
-    /// The server cannot be reached, refuses, or does not speak NBD.
+    /// The server cannot be reached, refuses the client, or does not speak NBD; TLS cannot be set
+    /// up; the thread cannot be started.
     pub(crate) fn connect(
         nowait: &Nowait,
         address: &NbdAddress,
@@ -161,7 +162,8 @@ impl Remote {
         self.export.flags & flag != 0
     }
 
-    /// Returns the range to read for whole blocks: whole pages of the cache.
+    /// Returns the range to read from the server for a range of whole blocks: if there is a cache,
+    /// whole pages.
     fn pages(&self, blocks: Range<u64>) -> Range<u64> {
         match &self.cached {
             Some(cached) => cached.span(&blocks),
@@ -169,8 +171,8 @@ impl Remote {
         }
     }
 
-    /// Returns the command for a read. A read of few bytes asks for one chunk if the server
-    /// supports that, because the server then need not look for holes.
+    /// Returns kind and flags of a read of `len` bytes. A short read asks for a reply in one chunk
+    /// if the server supports this, because the server then need not look for holes.
     fn read_of(&self, len: u64) -> (Kind, u16) {
         const ALWAYS_ONE_BYTES: u64 = 64 << 10;
         let in_one = self.can(flags::DONT_FRAGMENT) && len <= ALWAYS_ONE_BYTES;
@@ -252,7 +254,8 @@ impl Source for Remote {
             let memory = Memory::Bytes(vec![0; len as usize]);
             let (done, memory) = self.call(self.read_of(len), first, len, memory);
             done?;
-            // The first and the last block may have more bytes than the caller asked for.
+            // The client reads whole pages, so the first and the last piece may have more bytes
+            // than the caller asked for.
             let (start, end) = (first.max(at), (first + len).min(at + bytes.len() as u64));
             let [from, to] = [first, at].map(|base| (start - base) as usize..(end - base) as usize);
             bytes[to].copy_from_slice(&memory.bytes()[from]);
@@ -287,7 +290,7 @@ impl Source for Remote {
 
     fn extents(&self, at: u64, end: u64) -> Result<Vec<(u64, bool)>, Errno> {
         if self.export.talk.allocation.is_none() {
-            // The server does not describe extents, so the whole range may be data.
+            // The server does not report extents, so the whole range may be data.
             return Ok(vec![(end, true)]);
         }
         let block = self.block_bytes();
@@ -312,7 +315,7 @@ impl Source for Remote {
         if self.flushes() { self.call((Kind::Flush, 0), 0, 0, Memory::Nothing).0 } else { Ok(()) }
     }
 
-    /// Waits no longer than the flush at the end may take.
+    /// Waits at most `patience.outage` and `patience.end` together, and then fails.
     fn sync_all(&self) -> Result<(), String> {
         if !self.flushes() {
             return Ok(());
@@ -359,7 +362,7 @@ impl Messages for Remote {
         if self.flushes() {
             self.ask((Kind::Flush, 0), 0, 0, Memory::Nothing, end);
         } else {
-            // The image is read-only if its server cannot flush.
+            // If the server cannot flush, the image is read-only, so there is nothing to flush.
             end.tell(Ok(()), Memory::Nothing);
         }
     }

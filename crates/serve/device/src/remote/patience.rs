@@ -1,21 +1,21 @@
-//! Time limits for an unreachable server.
+//! Time limits for a server that cannot be reached or does not answer.
 
 use core::time::Duration;
 
-/// How long an image waits for a server that cannot be reached.
+/// How long an image waits for its server.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// How long requests wait for an answer, over all connections, until all fail. Zero: they fail
-    /// when the connection is lost.
+    /// How long requests wait for the server to answer any of them, over all connections, until all
+    /// requests fail. Zero: all requests fail when the connection is lost.
     pub outage: Duration,
-    /// With an `outage` above 0: the time after which the client reconnects to a server that has
-    /// requests and answers nothing.
+    /// With an `outage` above 0: if the server has requests and answers none for this long, the
+    /// client connects again.
     pub silence: Duration,
-    /// How long the flush at the end of serving may take in addition to `outage`, also if `outage`
-    /// has no limit.
+    /// How long the flush at the end of serving may take in addition to `outage`.
     pub end: Duration,
-    /// Gets a line of text when the connection is lost, is there again, or is given up. Further
-    /// losses are not reported until a connection has answered.
+    /// The function that gets a line of text when the connection is lost, when the client has
+    /// connected again, and when it gives up. After a loss the client reports no further loss until
+    /// a connection has answered a request.
     pub say: Option<fn(&str)>,
 }
 

@@ -1,4 +1,4 @@
-//! A request to a server: its memory, and the receiver of its end.
+//! A request to a server, with its memory and the receiver of its end.
 
 use super::{
     cache::Visit,
@@ -15,13 +15,14 @@ pub(super) struct Request {
     pub(super) memory: Option<Memory>,
     /// The request was sent, or is being sent.
     pub(super) is_sent: bool,
-    /// An answer that came while the request was being sent.
+    /// The result that the server reported while the request was still being sent.
     pub(super) answer: Option<Result<(), Errno>>,
-    /// For a flush: the number of changes answered when it was sent.
+    /// For a flush: the changes of the journal with lower numbers were answered when the flush was
+    /// sent.
     pub(super) covers: u64,
     /// The part of the reply that has arrived.
     pub(super) so_far: SoFar,
-    /// The visit to the pages of a cache, if there is one.
+    /// The request's record in the cache, if it has one.
     pub(super) visit: Option<Visit>,
     pub(super) end: End,
 }
@@ -29,7 +30,7 @@ pub(super) struct Request {
 /// The chunks that have arrived of an incomplete reply.
 #[derive(Debug, Default)]
 pub(super) struct SoFar {
-    /// The bytes received of a read.
+    /// For a read: the number of bytes that have arrived.
     pub(super) bytes: u32,
     pub(super) failure: Option<Errno>,
     /// The number of chunks that reported an error.
@@ -43,7 +44,7 @@ impl Request {
         Request { command, memory, is_sent, answer, covers, so_far, visit, end }
     }
 
-    /// Resets the request to the state before it was sent.
+    /// Forgets the incomplete reply, so that the request can be sent again.
     pub(super) fn forget_answer(&mut self) {
         self.is_sent = false;
         self.so_far = SoFar::default();
@@ -52,8 +53,8 @@ impl Request {
         }
     }
 
-    /// Returns the result of the request, once all chunks of its reply have come; `None`: some are
-    /// missing.
+    /// Returns the result of the request, after the last chunk of its reply; `None`: the chunks do
+    /// not make a complete reply.
     pub(super) fn outcome(&self) -> Option<Result<(), Errno>> {
         let is_whole = match &self.memory {
             _ if self.so_far.failure.is_some() => true,
@@ -63,7 +64,8 @@ impl Request {
         is_whole.then(|| self.so_far.failure.map_or(Ok(()), Err))
     }
 
-    /// Puts the data of a successful request into the cache, and sends the result to the receiver.
+    /// Puts the data of a successful read or write into the cache, if there is one, and sends the
+    /// result to the receiver.
     pub(super) fn tell(self, result: Result<(), Errno>, memory: Memory) {
         if let Some(visit) = self.visit
             && result.is_ok()
@@ -74,7 +76,7 @@ impl Request {
     }
 }
 
-/// The data sent with a request, or filled by its answer.
+/// The data that the client sends with a request, or the memory that the answer fills.
 #[derive(Debug)]
 pub(super) enum Memory {
     Nothing,
@@ -118,7 +120,7 @@ impl End {
                 let chunk = if let Memory::Chunk(chunk) = memory { Some(chunk) } else { None };
                 mailbox.put(RequestEnd { tag, result, chunk, extents: Vec::new() });
             }
-            // A caller that has waited too long has dropped its receiver.
+            // A caller that did not wait any longer has dropped its receiver.
             End::Call(sender) => _ = sender.send((result, memory)),
             End::Room => {}
         }

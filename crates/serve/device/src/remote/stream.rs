@@ -21,7 +21,7 @@ pub(super) enum Stream {
     Tls(Arc<Channel>),
 }
 
-/// A socket, and the deadline for the handshake.
+/// A socket, and the deadline for the handshake on it.
 #[derive(Debug)]
 pub(super) struct Socket {
     socket: socket2::Socket,
@@ -29,11 +29,11 @@ pub(super) struct Socket {
     until_ns: AtomicU64,
 }
 
-/// The time limit for connection and handshake together.
+/// The time limit for connecting and the handshake together.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Stream {
-    /// Connects to `server`. Connecting and all reads and writes until the call of
+    /// Connects to `server`. Connecting and all reads and writes before the call of
     /// [`Stream::limit`] must finish within [`PATIENCE`].
     pub(super) fn to(server: &NbdServer) -> io::Result<Stream> {
         let until_ns = now_ns() + PATIENCE.as_nanos() as u64;
@@ -48,7 +48,8 @@ impl Stream {
         Ok(Stream::Plain(Socket { socket, until_ns: AtomicU64::new(until_ns) }))
     }
 
-    /// Sets how long each further read and write may take, and lifts the deadline of the handshake.
+    /// Sets how long each further read and write on this handle may take, `None`: without limit.
+    /// Lifts the deadline of the handshake.
     pub(super) fn limit(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
         let socket = self.socket();
         socket.until_ns.store(0, Relaxed);
@@ -71,7 +72,7 @@ impl Stream {
 
     /// Shuts the connection down for every thread that uses it.
     pub(super) fn shut(&self) {
-        // The connection may have ended already.
+        // An error means that the connection has ended already.
         let _ = self.socket().socket.shutdown(Shutdown::Both);
     }
 
@@ -95,7 +96,8 @@ impl Socket {
         self.socket.set_write_timeout(write)
     }
 
-    /// Makes a call that may wait for the server, if there is time left.
+    /// Makes a call that may wait for the server, up to the deadline of the handshake, if there is
+    /// one.
     fn in_time<T>(&self, call: impl FnOnce(&socket2::Socket) -> io::Result<T>) -> io::Result<T> {
         let until_ns = self.until_ns.load(Relaxed);
         if until_ns == 0 {
@@ -110,7 +112,7 @@ impl Socket {
     }
 }
 
-/// Returns the time left, more than zero.
+/// Returns the time left until the deadline, more than zero.
 ///
 /// # Errors
 /// `TimedOut`: no time is left.
@@ -164,13 +166,13 @@ impl Write for Stream {
     }
 }
 
-/// Connects to the first address of `host` that answers in time.
+/// Connects to the first address of `host` that accepts in time.
 fn tcp(host: &str, port: u16, until_ns: u64) -> io::Result<TcpStream> {
     let mut failure = io::Error::other("the host name has no address");
     let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();
     for (place, address) in addresses.iter().enumerate() {
         // Each address gets an equal part of the time left, so that the client also tries the later
-        // ones.
+        // addresses.
         let left = left_until(until_ns)? / (addresses.len() - place) as u32;
         match TcpStream::connect_timeout(address, left) {
             Ok(stream) => {
@@ -211,7 +213,7 @@ mod tests {
             ends.store(true, Relaxed);
             assert_eq!(error.to_string(), "the NBD server does not answer within 10 s");
         });
-        // After the handshake there is no limit, or one for each read.
+        // After the handshake a read has no time limit, or each read has its own.
         stream.limit(None, None).unwrap();
         (&stream).read_exact(&mut [0]).unwrap();
         let (near, _far) = UnixStream::pair().unwrap();

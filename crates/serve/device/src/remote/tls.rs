@@ -18,18 +18,18 @@ use std::{
     sync::Arc,
 };
 
-/// The TLS settings for a server. The files of the settings are read for each connection, because
-/// certificates are renewed.
+/// The TLS settings for a server. The client reads the files for each connection, because
+/// administrators renew certificates.
 pub(super) struct Tls {
     config: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
 impl Tls {
-    /// Reads the certificates.
+    /// Reads the certificates and the private key.
     ///
     /// # Errors
-    /// A file cannot be read or is not valid; the name is not a valid server name.
+    /// A file cannot be read or is not valid; `wish.host` is not a valid server name.
     pub(super) fn load(wish: &TlsWish) -> io::Result<Tls> {
         let name = ServerName::try_from(wish.host.clone());
         let name = name.map_err(|error| wrong(&wish.host, &error))?;
@@ -63,7 +63,7 @@ fn authorities(path: &Path) -> io::Result<RootCertStore> {
 
 fn authorities_of_the_system() -> io::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    // Skip certificates that rustls cannot parse, which some systems have.
+    // Skip certificates that rustls cannot parse: some systems have such certificates.
     let (good, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if good == 0 {
         let missing = "no certificate authorities in this system: name a folder, \
@@ -98,7 +98,7 @@ fn wrong(what: &str, error: &dyn fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("{what}: {error}"))
 }
 
-/// A connection by TLS. One thread reads while another one writes.
+/// A connection by TLS. One thread may read while another thread writes.
 pub(super) struct Channel {
     socket: Stream,
     state: Mutex<State>,
@@ -108,7 +108,7 @@ pub(super) struct Channel {
 
 struct State {
     connection: ClientConnection,
-    /// Bytes received from the server and not decrypted.
+    /// Bytes that have arrived from the server and are not decrypted yet.
     arrived: Vec<u8>,
 }
 
@@ -125,7 +125,8 @@ impl Channel {
     /// Runs the TLS handshake, in which the server proves its identity.
     ///
     /// # Errors
-    /// The server has another identity, or refuses this client; the connection ends.
+    /// The server's certificate is not valid for the name, the server refuses this client, or the
+    /// connection ends.
     pub(super) fn begin(mut socket: Stream, tls: &Tls) -> io::Result<Channel> {
         let connection = ClientConnection::new(tls.config.clone(), tls.name.clone());
         let mut connection = connection.map_err(io::Error::other)?;
@@ -141,13 +142,13 @@ impl Channel {
         &self.socket
     }
 
-    /// Reads bytes from the server. `Ok(0)`: the server has ended the stream.
+    /// Reads bytes from the server. `Ok(0)`: the server has closed the connection.
     pub(super) fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             if let Some(outcome) = self.state.lock().read(bytes) {
                 return outcome;
             }
-            // Release the lock while this thread reads from the socket, so that the other one can
+            // Release the lock while this thread reads from the socket, so that another thread can
             // write.
             let mut piece = [0; PIECE_BYTES];
             let len = (&self.socket).read(&mut piece)?;
@@ -158,13 +159,12 @@ impl Channel {
         }
     }
 
-    /// Sends some of `bytes`.
+    /// Sends bytes from the beginning of `bytes`; returns how many.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let taken = &bytes[..bytes.len().min(PIECE_BYTES)];
         self.send(|connection| connection.writer().write(taken))
     }
 
-    /// Sends `close_notify`.
     pub(super) fn finish(&self) -> io::Result<()> {
         self.send(|connection| {
             connection.send_close_notify();
@@ -187,8 +187,8 @@ impl Channel {
 }
 
 impl State {
-    /// Reads bytes that have arrived; `None`: more must arrive first. Replies of the TLS protocol
-    /// itself go out with the next write.
+    /// Reads bytes that have arrived; `None`: more must arrive first. [`Channel::send`] sends the
+    /// client's replies of the TLS protocol itself with the next write.
     fn read(&mut self, bytes: &mut [u8]) -> Option<io::Result<usize>> {
         loop {
             match self.connection.reader().read(bytes) {

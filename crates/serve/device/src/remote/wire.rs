@@ -1,4 +1,4 @@
-//! Requests and replies as sent on the connection.
+//! Requests and replies in the form in which client and server send them.
 //!
 //! Source: doc/proto.md of NetworkBlockDevice/nbd, "Transmission phase".
 
@@ -29,10 +29,11 @@ pub(super) enum Kind {
 }
 
 const REQUEST_BYTES: usize = 28;
-/// The length of a simple reply. The header of a chunk continues with the length of its payload.
+/// The length of a simple reply. The header of a chunk has as many bytes, and then the length of
+/// the payload.
 const REPLY_BYTES: usize = 16;
 
-/// The longest description of an error that the client accepts, in bytes.
+/// The longest payload of an error chunk that the client accepts, in bytes.
 const ERROR_BYTES_MAX: u32 = 64 << 10;
 /// The most extents in one reply that the client accepts.
 const EXTENTS_MAX: u32 = 128 << 10;
@@ -41,7 +42,7 @@ const EXTENTS_MAX: u32 = 128 << 10;
 pub(super) type Header = [u8; REQUEST_BYTES];
 
 impl Command {
-    /// Makes a command without a range.
+    /// Makes a command without flags and with an empty range.
     pub(super) fn plain(kind: Kind) -> Command {
         Command { kind, flags: 0, at: 0, len: 0 }
     }
@@ -81,7 +82,7 @@ pub(super) struct Reply {
 /// The kind and contents of a reply or chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// A simple reply: the result. The data of a read follows.
+    /// A simple reply: the result. The data of a successful read follows.
     All(Result<(), Errno>),
     /// The offset and the length of a piece of the image, whose bytes follow.
     Data(u64, u32),
@@ -93,7 +94,8 @@ pub(super) enum Part {
     Nothing,
 }
 
-/// Reads the next reply; with `chunks`, possibly only a chunk of it.
+/// Reads the beginning of the next simple reply or, if the client has negotiated `chunks`, of a
+/// chunk. The caller reads data and extents that follow.
 ///
 /// # Errors
 /// The connection ends, or the bytes are not a reply.
@@ -118,7 +120,6 @@ pub(super) fn reply(stream: &mut impl Read, chunks: bool) -> io::Result<Reply> {
 }
 
 fn part(stream: &mut impl Read, kind: u16) -> io::Result<Part> {
-    // The fixed part of each kind of chunk is read in one call.
     match kind {
         chunk::NONE => match u32::from_be_bytes(bytes(stream)?) {
             0 => Ok(Part::Nothing),
@@ -141,7 +142,7 @@ fn part(stream: &mut impl Read, kind: u16) -> io::Result<Part> {
         },
         _ if kind & chunk::ERROR_BIT != 0 => match length_and_number(stream)? {
             (len @ 6..=ERROR_BYTES_MAX, number) => {
-                // Read the text of the error, which nothing shows.
+                // Read and ignore the text of the error.
                 stream.read_exact(&mut vec![0; len as usize - 4])?;
                 Ok(Part::Failed(errno(number)))
             }

@@ -1,4 +1,5 @@
-//! An image on a server, used as a front does, and the messages of scripted servers.
+//! An image on an NBD server, which a test uses as a front does, and the messages of scripted
+//! servers.
 #![allow(dead_code, unused_imports, reason = "each test has need of some of it")]
 
 mod servers;
@@ -25,7 +26,7 @@ pub(crate) use servers::{
 
 pub(crate) const SIZE: u64 = 1 << 20;
 pub(crate) const TAG: Tag = Tag { owner: 3, slot: 5, part: 7 };
-/// A test fails if a server takes longer than this many nanoseconds.
+/// A test fails if it waits longer than this many nanoseconds for a server.
 pub(crate) const HANG_NS: u64 = 60_000_000_000;
 
 pub(crate) struct Rig {
@@ -39,7 +40,7 @@ pub(crate) fn options(socket: &Path, patience: Patience) -> ImageOptions {
     ImageOptions { path, patience, ..ImageOptions::default() }
 }
 
-/// Like [`options`], with a cache of `bytes`; 0 for none.
+/// Like [`options`], with a cache of `bytes`; 0: without a cache.
 pub(crate) fn cached(socket: &Path, patience: Patience, bytes: u64) -> ImageOptions {
     let server_cache = (bytes > 0).then(|| ServerCache::new(bytes));
     let cache = if bytes > 0 { Cache::User } else { Cache::None };
@@ -140,7 +141,6 @@ impl Rig {
     }
 }
 
-/// Pseudo-random numbers from a seed.
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {
@@ -158,27 +158,27 @@ impl Numbers {
     }
 }
 
-/// The bytes that a client sends until it has chosen the export `vm` of a server that refuses
-/// replies in chunks: its flags, and two options.
+/// The number of bytes that a client sends until it has chosen the export `vm` of a server that
+/// refuses replies in chunks: the client's flags and two options.
 pub(crate) const ASKED_BYTES: usize = 4 + 16 + 16 + 12 - 2;
-/// The bytes that a client sends to a server with block status, which takes a third option.
+/// The number of bytes that a client sends to a server with block status: there is a third option.
 pub(crate) const ASKED_FOR_STATUS_BYTES: usize = ASKED_BYTES + 16 + 14 + 15;
-/// The number that a server with block status gives the context.
+/// The number by which a server with block status names the metadata context.
 pub(crate) const CONTEXT: u32 = 0x1234_5678;
 
-/// Greets, and refuses replies in chunks.
+/// Returns the bytes by which a server greets, and refuses replies in chunks.
 pub(crate) fn greeting() -> Vec<u8> {
     [&b"NBDMAGICIHAVEOPT"[..], &[0, 3], &answer_to(8, 1 << 31 | 1, &[])].concat()
 }
 
-/// Greets, and agrees to replies in chunks and to block status.
+/// Returns the bytes by which a server greets, and agrees to replies in chunks and to block status.
 pub(crate) fn greeting_with_status() -> Vec<u8> {
     let context = [&CONTEXT.to_be_bytes()[..], b"base:allocation"].concat();
     let agreed = [answer_to(8, 1, &[]), answer_to(10, 4, &context), answer_to(10, 1, &[])];
     [&b"NBDMAGICIHAVEOPT"[..], &[0, 3], &agreed.concat()].concat()
 }
 
-/// Answers the option that chooses an export.
+/// Returns an answer to the option that chooses an export.
 pub(crate) fn answer(kind: u32, body: &[u8]) -> Vec<u8> {
     answer_to(7, kind, body)
 }

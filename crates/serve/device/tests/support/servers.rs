@@ -1,4 +1,4 @@
-//! Servers of other projects, and one that a test scripts.
+//! NBD servers of other projects, and a server that a test scripts.
 
 use super::{ASKED_BYTES, HANG_NS, SIZE, answer, export, greeting};
 use nowait_sys::{epoll::Epoll, time::Deadline};
@@ -14,8 +14,8 @@ use std::{
     thread,
 };
 
-/// Reports that a test was skipped because `program` is missing; `cargo x ci skips` counts these
-/// lines.
+/// Writes a line that says that the test is skipped because `program` is missing; `cargo x ci
+/// skips` counts these lines.
 pub(crate) fn note_skip(program: &str) {
     let thread = thread::current();
     let test = thread.name().unwrap_or("unnamed");
@@ -26,7 +26,7 @@ pub(crate) fn note_skip(program: &str) {
     file.write_all(line.as_bytes()).unwrap();
 }
 
-/// A server of another project; it ends with the test.
+/// A server of another project. Dropping this value kills the server.
 pub(crate) struct Server {
     process: Child,
     folder: tempfile::TempDir,
@@ -40,9 +40,10 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts `program` with `words`, in which `{image}` stands for an image of `size` bytes. The
-    /// server takes clients from a socket that exists before it starts, as systemd passes it, so no
-    /// client waits for it. `None`: the program is not installed.
+    /// Starts `program` with the arguments `words`, in which `{image}` stands for the path of a new
+    /// image of `size` bytes. The server gets a listening socket that exists before the server
+    /// starts, as systemd passes one, so clients can connect at once. `None`: the program is not
+    /// installed.
     pub(crate) fn start(program: &str, words: &[&str], size: u64) -> Option<Server> {
         if Command::new(program).arg("--version").stdout(Stdio::null()).status().is_err() {
             note_skip(program);
@@ -91,14 +92,15 @@ pub(crate) fn nbdkit(filter: &str, parameters: &[&str]) -> Option<Server> {
     Server::start("nbdkit", &[&words[..], parameters].concat(), SIZE)
 }
 
-/// Accepts one client, and continues with `then`.
+/// Starts a thread that accepts one client and then calls `then`.
 pub(crate) fn scripted<T: Send + 'static>(
     then: impl FnOnce(UnixStream) -> T + Send + 'static,
 ) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<T>) {
     scripted_with((greeting(), ASKED_BYTES), then)
 }
 
-/// Like [`scripted`], with another greeting, to which a client sends `hello.1` bytes.
+/// Like [`scripted`], but greets with `hello.0`; a client sends `hello.1` bytes before its first
+/// request.
 pub(crate) fn scripted_with<T: Send + 'static>(
     hello: (Vec<u8>, usize),
     then: impl FnOnce(UnixStream) -> T + Send + 'static,
@@ -113,16 +115,16 @@ pub(crate) fn scripted_with<T: Send + 'static>(
     (folder, socket, thread)
 }
 
-/// Greets a client that sends `asked` bytes before it has its export.
+/// Greets a client, which sends `asked` bytes before its first request.
 pub(crate) fn let_in(mut client: UnixStream, (greeting, asked): (Vec<u8>, usize)) -> UnixStream {
-    let flags = 0b1101; // it is one, with flush and FUA
+    let flags = 0b1101; // HAS_FLAGS, FLUSH and FUA
     let hello = [greeting, export(SIZE, flags), answer(1, &[])].concat();
     client.write_all(&hello).unwrap();
     client.read_exact(&mut vec![0; asked]).unwrap();
     client
 }
 
-/// Reads a request; returns its kind and its cookie.
+/// Reads a request and the data of a write; returns the kind and the cookie of the request.
 pub(crate) fn heard(client: &mut UnixStream) -> (u8, [u8; 8]) {
     let mut header = [0; 28];
     client.read_exact(&mut header).unwrap();
@@ -142,7 +144,7 @@ pub(crate) fn said(error: u32, cookie: [u8; 8], read: &[u8]) -> Vec<u8> {
 pub(crate) fn wait_until_left(client: &UnixStream) {
     let mut events = Vec::with_capacity(1);
     let epoll = Epoll::new().unwrap();
-    // epoll reports a hangup in any case.
+    // epoll reports a hangup even if no events are registered.
     epoll.add(client.as_raw_fd(), 0, 0).unwrap();
     epoll.wait(&mut events, Deadline::after_ns(HANG_NS));
     assert!(!events.is_empty(), "the client does not go");

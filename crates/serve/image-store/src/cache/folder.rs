@@ -6,11 +6,12 @@
 //!             │ checksums of the parts of the page 4 × 4 │ checksum of the row 4 │ zeroes
 //!   pages     a slot each
 //! ```
-//! The cache makes nothing durable. The cache writes a page before the row of the page, but a crash
-//! may leave either one alone. The checksum of each part covers the page's key too, so it shows
-//! which page a slot holds: a read verifies each part, and the reader of a block verifies the
-//! block's own checksum. The parts do not use CRC32C: the CRC32C of data that ends with its own
-//! CRC32C, as segments do, depends only on the length.
+//! The cache makes its file durable only when it ends. It writes a page before the row of the page,
+//! but after a crash the file may have only one of the two. The checksum of each part also covers
+//! the page's key, so it shows which page a slot holds. A read of the cache verifies the checksum
+//! of each part, and the user of a block verifies the checksum of the block itself. The checksums
+//! of parts are not CRC32C: the CRC32C of data that ends with its own CRC32C, as segments do,
+//! depends only on the length.
 
 use super::{PAGE_BYTES, PART_BYTES, PARTS, Page, PageKey, Pages, Segment, part_sum};
 use bytes::Bytes;
@@ -31,13 +32,12 @@ const NAME: &str = "nowait-cache";
 const MAGIC: &[u8; 8] = b"nwcache3";
 const BLOCK_BYTES: usize = 4096;
 const ROW_BYTES: usize = 64;
-/// The offsets in a row: of the checksums of the page's parts, and of the checksum of the row
-/// itself.
+/// The offset of the checksums of the page's parts in a row, and the offset of the checksum of the
+/// row itself.
 const SUMS_START: usize = 32;
 const ROW_SUM_START: usize = SUMS_START + 4 * PARTS;
-/// The number of rows in a block of the table.
 pub(super) const ROWS: u32 = (BLOCK_BYTES / ROW_BYTES) as u32;
-/// The blocks of the table that are read at a time.
+/// The number of blocks of the table that [`Folder::restore`] reads at a time.
 const BLOCKS_AT_ONCE: u32 = 256;
 
 #[derive(Debug)]
@@ -47,12 +47,12 @@ pub(super) struct Folder {
     slots_max: u32,
     /// Each pending read of a page holds a reference.
     reads: Arc<()>,
-    /// A second descriptor of the file, which is locked against other processes.
+    /// A second descriptor of the file, which holds the lock against other processes.
     lock: File,
 }
 
 impl Folder {
-    /// Opens or makes the file; returns its pages. Blocks.
+    /// Opens or makes the file, and locks it; returns its pages. Blocks.
     pub(super) fn open(
         nowait: &Nowait,
         folder: &Path,
@@ -79,7 +79,7 @@ impl Folder {
         Ok((folder, pages))
     }
 
-    /// Returns the option that names the folder, for messages.
+    /// Returns the command-line option that names the folder, for messages.
     pub(super) fn shown(&self) -> &str {
         &self.shown
     }
@@ -94,9 +94,9 @@ impl Folder {
         block
     }
 
-    /// Reads the table, or begins a new one. Blocks.
+    /// Reads the table, or begins an empty one if the file does not fit. Blocks.
     ///
-    /// With the user-space page cache the file allocates all of its space at once, so that no later
+    /// With [`CacheMode::User`], allocates all space of a new file at once, so that no later
     /// writeback can find the disk full.
     fn restore(&self, mode: CacheMode) -> Result<Pages, nowait::Error> {
         let file = self.file.file();
@@ -118,13 +118,14 @@ impl Folder {
         let mut slot = 0;
         for first in (0..self.slots_max.div_ceil(ROWS)).step_by(BLOCKS_AT_ONCE as usize) {
             let count = file.read_at(&mut blocks, table_block(first))?;
-            // Slots are taken in order: no slot behind so many unused ones was used.
+            // The cache takes slots in order, so behind so many empty rows there is normally no
+            // page.
             if blocks[..count].iter().all(|byte| *byte == 0) {
                 break;
             }
             for row in blocks[..count].as_chunks::<ROW_BYTES>().0 {
                 let page = page_of(row);
-                // Slots behind the last page were never used.
+                // Do not restore empty slots behind the last page: they count as never used.
                 if page.is_some() {
                     while pages.slots_used() < slot {
                         pages.restore(None);
@@ -153,7 +154,7 @@ impl Folder {
         self.pages_start() + u64::from(slot) * PAGE_BYTES
     }
 
-    /// Returns bytes of a page, if the parts that contain them are intact.
+    /// Returns the bytes `within` of a page, if the parts of the page that contain them are intact.
     pub(super) async fn read(&self, slot: u32, page: Page, within: Range<usize>) -> Option<Bytes> {
         let parts = within.start / PART_BYTES..within.end.div_ceil(PART_BYTES);
         let start = parts.start * PART_BYTES;
@@ -172,7 +173,7 @@ impl Folder {
         })
     }
 
-    /// Returns `true` if the disk still has reads to answer, even if no caller waits for them.
+    /// Returns `true` if reads of pages are still pending, even if no caller waits for them.
     pub(super) fn is_read(&self) -> bool {
         Arc::strong_count(&self.reads) > 1
     }
@@ -183,7 +184,7 @@ impl Folder {
         self.file.write_all_at(buffer, self.place(slot)).await.0
     }
 
-    /// Writes the contents of the page cache to the disk.
+    /// Makes the file durable; ignores errors.
     pub(super) async fn sync(&self) {
         let _ = self.file.sync_data().await;
     }
@@ -197,14 +198,15 @@ impl Folder {
         block
     }
 
-    /// Writes a block of the table. If that fails, a later run of the program does not find the
-    /// pages of the block's rows.
+    /// Writes a block of the table. If the write fails, a later run of the program may not find the
+    /// pages of these rows.
     pub(super) async fn write_block(&self, number: u32, block: AlignedBuffer) {
         let _ = self.file.write_all_at(block, table_block(number)).await;
     }
 }
 
-/// Opens or makes the file. Refuses a file of another user, and one that is not a cache.
+/// Opens or makes the file. Refuses a file that belongs to another user, that other users may
+/// access, or that is not a cache.
 fn opened(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false);
@@ -224,13 +226,14 @@ fn opened(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns `true` for the magic of any version, and for zeroes, which a killed server may have
-/// left.
+/// Returns `true` for the magic of any version, and for zeroes, which a server that was killed may
+/// have left.
 fn is_magic(magic: [u8; 8]) -> bool {
     magic[..7] == MAGIC[..7] || magic == [0; 8]
 }
 
-/// Memory that the disk fills, and the reference that counts the read until it ends.
+/// The memory that a read fills, and a reference by which [`Folder::is_read`] counts the read until
+/// it ends.
 #[derive(Debug)]
 struct Read {
     memory: AlignedBuffer,
@@ -248,14 +251,14 @@ unsafe impl IoBuffer for Read {
     }
 }
 
-// SAFETY: as above.
+// SAFETY: as for `IoBuffer`; the buffer owns the memory.
 unsafe impl IoBufferMut for Read {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         self.memory.as_mut_ptr()
     }
 }
 
-/// Lends the memory of a buffer.
+/// Lends the memory of a buffer to [`Bytes`].
 struct Whole(AlignedBuffer);
 
 impl AsRef<[u8]> for Whole {
@@ -280,7 +283,7 @@ fn put_row(row: &mut [u8; ROW_BYTES], Page { key, len, sums }: &Page) {
     row[ROW_SUM_START..][..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Returns the page of a row, if the row is intact.
+/// Returns the page of a row, if the checksum of the row is right and the page has a valid length.
 fn page_of(row: &[u8; ROW_BYTES]) -> Option<Page> {
     let number = |at: usize| row[at..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
     let long = |at: usize| row[at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));

@@ -1,4 +1,5 @@
-//! The thread that writes pages into the folder of a cache, and then the rows of the table.
+//! The thread that writes pages into the file of a cache, and then the rows of these pages in the
+//! table.
 
 use super::folder::{Folder, ROWS};
 use super::{Page, State};
@@ -14,13 +15,13 @@ use std::time::Duration;
 use std::{io, thread};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// The most pages written at the same time.
+/// The most pages that the thread writes at the same time.
 const WRITES_AT_ONCE: usize = 32;
 
-/// The most blocks of the table that wait while there are pages to write.
+/// The most changed blocks of the table that wait while there are pages to write.
 const CHANGED_MAX: usize = 256;
 
-/// A page, and the slot that was taken for it.
+/// A page to write, and the slot that the cache has taken for it.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) slot: u32,
@@ -28,7 +29,7 @@ pub(super) struct Write {
     pub(super) bytes: Bytes,
 }
 
-/// The writing thread. Dropping it writes the pending pages, and ends the thread.
+/// The handle of the writing thread. Dropping it lets the thread write the pending pages and end.
 #[derive(Debug)]
 pub(super) struct Writer {
     queue: UnboundedSender<Order>,
@@ -43,7 +44,7 @@ enum Order {
     End,
 }
 
-/// How long the disk may take to write the pending pages at the end.
+/// How long [`Writer::end`] waits for the thread to write the pending pages.
 const END: Duration = Duration::from_secs(5);
 
 impl Writer {
@@ -65,11 +66,12 @@ impl Writer {
     }
 
     pub(super) fn put(&self, write: Write) {
-        // After the end, the cache stores nothing more.
+        // An error means that the thread has ended: the cache stores no further pages.
         let _ = self.queue.send(Order::Write(write));
     }
 
-    /// Writes all pending pages, if the disk does not take too long. Blocks.
+    /// Lets the thread write all pending pages and end; waits for that, but at most [`END`].
+    /// Blocks.
     pub(super) fn end(&self) {
         if !self.has_ended.swap(true, Relaxed) {
             let _ = self.queue.send(Order::End);
@@ -88,10 +90,10 @@ struct Tasks {
     folder: Arc<Folder>,
     state: Arc<Mutex<State>>,
     say: Option<fn(&str)>,
-    /// `true` for each of two events that was reported: a page that could not be stored, and a full
-    /// disk.
+    /// Two flags, one for each report that comes once: a page could not be stored; the disk is
+    /// full.
     is_said: [bool; 2],
-    /// Blocks of the table that differ from the current pages.
+    /// Blocks of the table that the thread has to write, because pages in their slots have changed.
     changed: BTreeSet<u32>,
 }
 
@@ -122,8 +124,7 @@ impl Tasks {
                 },
                 else => {
                     self.write_rows().await;
-                    // Without a sync, pages that are only in the user-space page cache would be
-                    // lost.
+                    // Without a sync, pages that are only in nowait's own page cache would be lost.
                     return self.folder.sync().await;
                 }
             }
@@ -136,7 +137,7 @@ impl Tasks {
         written: &Result<(), nowait::Error>,
     ) {
         let mut state = self.state.lock();
-        // A newer version of the page may have come meanwhile; reads use the newer version.
+        // Meanwhile a newer version of the page may have come, or the cache has removed the page.
         let is_latest = |now: &Bytes| now.as_ptr() == bytes.as_ptr();
         if !state.writes.get(&page.key).is_some_and(is_latest) {
             return state.pages.give_up(slot);
@@ -152,7 +153,7 @@ impl Tasks {
         if is_full {
             state.pages.stop_growing();
         }
-        // Release the lock, because the output of the report may have to wait.
+        // Release the lock before the report, because the output of the report may have to wait.
         drop(state);
         let is_said = std::mem::replace(&mut self.is_said[usize::from(is_full)], true);
         if let (false, Some(say)) = (is_said, self.say) {

@@ -1,4 +1,5 @@
-//! The answers of stores, as the state machine receives them.
+//! The client's answers to operations on several stores, as the state machine receives these
+//! answers.
 
 use super::wrong::{Wrong, WrongStore};
 use crate::client::Client;
@@ -116,8 +117,8 @@ fn a_store_that_ignores_conditions_is_found_out() {
     }
 }
 
-/// The client repeats a request when its answer is lost: the second answer is that the object
-/// exists.
+/// If the answer to a PUT is lost, the client repeats the PUT, and the store answers that the
+/// object exists.
 #[test]
 fn an_object_that_is_there_already_says_nothing_of_the_store() {
     let client = client(Arc::new(InMemory::new()));

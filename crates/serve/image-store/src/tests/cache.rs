@@ -1,4 +1,4 @@
-//! The cache: against a model, and between an image and its store.
+//! The cache: compared with a model, and between an image and its store.
 
 use super::checks::BLOCK;
 use crate::cache::{Cache, PAGE_BYTES, Segment, pages_of};
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 const SLOTS: u64 = 8;
 
-/// The size of a cache folder with `SLOTS` slots and their rows of the table.
+/// The size of a cache in a folder with `SLOTS` slots and the rows of these slots in the table.
 const FOLDER_BYTES: u64 = SLOTS * (PAGE_BYTES + 64);
 
 fn folder(place: &Path, bytes: u64) -> std::io::Result<Arc<Cache>> {
@@ -31,7 +31,7 @@ fn segment(image: u8, sequence: u64) -> Segment {
     Segment { origin: [image; 16], sequence }
 }
 
-/// Returns the bytes of a segment: they differ by place and by segment.
+/// Returns the bytes of a segment, which differ by place and by segment.
 fn bytes_of(Segment { origin, sequence }: Segment, len: u64) -> Vec<u8> {
     let byte = |at: u64| (at / 7 + sequence * 31 + u64::from(origin[0]) * 101) as u8;
     (0..len).map(byte).collect()
@@ -51,7 +51,7 @@ enum Step {
     Read { segment: Segment, start: u64, len: u64 },
 }
 
-/// The length of a segment: more than three pages, and no multiple of a page.
+/// The length of a segment in bytes: more than three pages, and not a multiple of a page.
 const SEGMENT_BYTES: u64 = 3 * PAGE_BYTES + 4100;
 
 fn step() -> impl Strategy<Value = Step> {
@@ -93,7 +93,7 @@ proptest! {
         let place = TempDir::new().unwrap();
         let (first, second) = steps.split_at(steps.len() / 2);
         follow(&opened(&place), first);
-        // Another process continues with the same folder.
+        // Another cache continues with the same folder, as another process would.
         follow(&opened(&place), second);
     }
 }
@@ -128,7 +128,7 @@ fn a_folder_keeps_its_pages_until_its_size_changes() {
             .filter(|it| read(cache, **it, range.clone()) == Some(bytes_of(**it, 4100)))
             .count()
     };
-    // Pages that are still being written count, too.
+    // Pages that the cache is still writing count, too.
     assert_eq!(held(&cache), all.len());
     let refused = folder(place.path(), FOLDER_BYTES).unwrap_err().to_string();
     assert!(
@@ -156,7 +156,7 @@ fn damaged_pages_of_a_folder_count_as_missing() {
     let cache = opened(&place);
     assert_eq!(read(&cache, whole, 0..9), Some(bytes_of(whole, 9)));
     assert_eq!(read(&cache, hit, 0..9), None);
-    // The page can be cached again.
+    // The cache can take the page again.
     cache.insert(hit, 0, &bytes_of(hit, PAGE_BYTES), (PAGE_BYTES, false));
     assert_eq!(read(&cache, hit, 0..9), Some(bytes_of(hit, 9)));
 }
@@ -205,7 +205,8 @@ fn a_page_of_another_image_in_its_slot_counts_as_missing() {
     cache.insert(segment(1, 5), 0, &bytes, (len, false));
     assert_eq!(read(&cache, segment(1, 5), 0..len), Some(bytes));
     drop(cache);
-    // A server that is killed before it has written the row of the next page leaves such a file.
+    // A server leaves such a file if it is killed after it has written a page into the slot and
+    // before it has written the row of this page.
     let file = fs::File::options().write(true).open(place.path().join("nowait-cache")).unwrap();
     file.write_all_at(&other, PAGE_BYTES).unwrap();
     assert_eq!(read(&opened(&place), segment(1, 5), 0..len), None);
@@ -274,7 +275,7 @@ fn one_read_asks_the_store_and_the_others_wait() {
     assert_eq!(asked.get(), 1);
 }
 
-/// Makes an empty image; returns its address, and options with the cache.
+/// Makes an empty image; returns its address, and store options with the cache.
 fn image(name: &str, cache: Arc<Cache>) -> (StoreUrl, StoreOptions) {
     let url: StoreUrl = format!("memory://{name}/vm").parse().unwrap();
     let options = StoreOptions { cache: Some(cache), ..StoreOptions::default() };
@@ -282,7 +283,7 @@ fn image(name: &str, cache: Arc<Cache>) -> (StoreUrl, StoreOptions) {
     (url, options)
 }
 
-/// Returns how often the store is asked for data during `work`.
+/// Returns how often the image asked the store for data during `work`.
 fn gets(image: &StoredImage, work: impl FnOnce()) -> u64 {
     // The image publishes its counters before a request ends.
     let misses = || image.figures().cache.misses;
@@ -308,7 +309,7 @@ fn data_is_read_from_the_store_once_and_own_writes_never() {
     image.flush().unwrap();
     assert_eq!(read(&image, 0, 2), 0);
     drop(image);
-    // A reader of the same process uses the cache, too.
+    // A reader in the same process uses the cache, too.
     let reader = StoredImage::open_read_only(&url, &options).unwrap();
     assert_eq!((read(&reader, 0, 2), read(&reader, 1, 1)), (0, 0));
 }
@@ -320,7 +321,7 @@ fn cached_data_found_damaged_is_read_from_the_store_again() {
     let image = StoredImage::open(&url, &options).unwrap();
     image.write_at(0, vec![7; BLOCK as usize]).unwrap();
     image.flush().unwrap();
-    // The changed bytes stand for wrong bytes from the store.
+    // The test puts wrong bytes into the cache, as if the store had sent them.
     let ids = cache.segments();
     assert!(!ids.is_empty());
     for segment in ids {
@@ -331,7 +332,7 @@ fn cached_data_found_damaged_is_read_from_the_store_again() {
     assert_eq!(gets(&image, read), 0, "it is mended");
 }
 
-/// Copies the objects of an image.
+/// Copies the objects of an image in a folder; replaces the copy if it exists.
 fn copy(from: &Path, to: &Path) {
     let _ = fs::remove_dir_all(to);
     fs::create_dir_all(to).unwrap();
@@ -344,7 +345,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Writes a block of `byte`, and checks that a read returns it, from the store or from the cache.
+/// Writes a block of `byte`, flushes, and checks that a read returns this block.
 fn write_and_read(image: &StoredImage, byte: u8) {
     image.write_at(0, vec![byte; BLOCK as usize]).unwrap();
     image.flush().unwrap();
@@ -364,7 +365,7 @@ fn copies_of_an_image_and_images_put_back_have_their_own_data() {
     drop(StoredImage::create(&url("vm"), &options, size, BLOCK as u32).unwrap());
     copy(&vm, &twin);
     copy(&vm, &backup);
-    // Both copies have the same image number and the same segment numbers.
+    // Both copies have the same image number, and their writers use the same segment numbers.
     let both = ["vm", "twin"].map(|name| StoredImage::open(&url(name), &options).unwrap());
     both[0].write_at(0, vec![1; BLOCK as usize]).unwrap();
     both[0].flush().unwrap();

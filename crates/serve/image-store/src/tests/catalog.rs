@@ -1,4 +1,4 @@
-//! The list of a store's images, and the objects left after a removal.
+//! The list of a store's images, and the images that are left after a removal.
 
 use crate::catalog::{list, look, remove};
 use crate::image::StoredImage;

@@ -1,4 +1,4 @@
-//! The damage that a check finds.
+//! Checks of images with damaged or missing objects.
 
 use crate::check::{Finding, Report, check};
 use crate::image::StoredImage;
@@ -16,7 +16,7 @@ fn url(name: &str) -> StoreUrl {
     format!("memory://{name}/vm").parse().unwrap()
 }
 
-/// Makes an image whose blocks 1 to 3 are in its first segment, and 3 to 5 in its second.
+/// Makes an image: its first segment has blocks 1 to 3, and its second segment has blocks 3 to 5.
 pub(super) fn image(name: &str) -> StoreUrl {
     let url = url(name);
     let image = StoredImage::create(&url, &StoreOptions::default(), SIZE, BLOCK as u32).unwrap();
@@ -31,13 +31,13 @@ pub(super) fn checked(url: &StoreUrl) -> io::Result<Report> {
     check(url, &StoreOptions::default())
 }
 
-/// Returns the finding for a segment of the image.
+/// Returns the expected finding for a segment of the image.
 fn found(sequence: u64, what: &'static str, ranges: Vec<Range<u64>>) -> Finding {
     let (key, snapshots) = (Key::Segment(sequence), Vec::new());
     Finding { key, of: None, what, ranges, is_of_image: true, snapshots }
 }
 
-/// Replaces an object by the result of `change`; deletes it for `None`.
+/// Replaces an object by the result of `change`; deletes the object if the result is `None`.
 pub(super) fn change(url: &StoreUrl, key: Key, change: impl FnOnce(Vec<u8>) -> Option<Vec<u8>>) {
     let place = Place::new(url, &StoreOptions::default()).unwrap();
     let image =
@@ -78,7 +78,8 @@ fn a_changed_bit_is_found_with_the_bytes_of_the_image_that_it_hits() {
     let bytes = 5 * BLOCK..6 * BLOCK;
     let expected = found(2, "damaged", vec![bytes]);
     assert_eq!(checked(&url).unwrap().findings, [expected]);
-    // The third block of the first segment is not live, so its damage does not matter.
+    // The second segment replaces the third block of the first segment, so damage to this block
+    // does not matter.
     let url = image("dead");
     change(&url, Key::Segment(1), |mut bytes| {
         let last = bytes.len() - 1;
@@ -96,7 +97,7 @@ fn a_segment_that_is_cut_or_deleted_is_found() {
     let expected = found(1, "damaged", all.clone());
     assert_eq!(checked(&url).unwrap().findings, [expected], "the log cannot be read on");
     let url = image("deleted");
-    // The fence of the next writer, and its segments, lie a window behind.
+    // The next writer puts a fence, and its segments lie a window behind the fence.
     let next = StoredImage::open(&url, &StoreOptions::default()).unwrap();
     next.write_at(0, vec![3; BLOCK as usize]).unwrap();
     next.flush().unwrap();

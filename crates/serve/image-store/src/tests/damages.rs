@@ -1,5 +1,6 @@
-//! Every object of an image with snapshots, a clone and garbage, damaged in every way, one at a
-//! time: a read returns the right data or an error, and a check names the loss.
+//! An image with a snapshot, a clone and garbage. The test damages each object in each of six ways,
+//! one object at a time: then a read returns the right data or an error, and a check names the
+//! loss.
 
 use crate::check::check;
 use crate::edit::{clone, edit};
@@ -19,7 +20,8 @@ const BLOCK: u64 = 4096;
 const BLOCKS: u64 = 24;
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// The number of cases that run at the same time: most only wait for missing objects.
+/// The number of cases that run at the same time: most of the time they only wait for repeated
+/// reads of missing objects.
 const THREADS: usize = 48;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,7 +39,8 @@ const DAMAGES: [Damage; 6] =
 
 type Objects = BTreeMap<Path, Vec<u8>>;
 
-/// The objects of a store, the heads as they were before, and the contents of each image.
+/// The objects of a store, older versions of the heads, and the contents of each image and
+/// snapshot.
 struct Built {
     objects: Objects,
     older: Objects,
@@ -112,7 +115,7 @@ fn build() -> Built {
     Built { objects: objects(STORE), older, images }
 }
 
-/// Returns a copy of all objects, one of them damaged.
+/// Returns a copy of all objects, with `damage` in the object at `path`.
 fn damaged(built: &Built, path: &Path, damage: Damage) -> Objects {
     let mut objects = built.objects.clone();
     let mut bytes = objects.remove(path).unwrap();
@@ -137,7 +140,8 @@ fn damaged(built: &Built, path: &Path, damage: Damage) -> Objects {
     objects
 }
 
-/// Reads an image block by block; returns `true` if all blocks could be read.
+/// Reads all stored data of an image, and compares it with `expected`; returns `true` if no read
+/// failed.
 fn read(url: &StoreUrl, expected: &[u8]) -> bool {
     let Ok(view) = View::open(url, &StoreOptions::default()) else { return false };
     let mut found = vec![0; expected.len()];
@@ -153,7 +157,8 @@ fn read(url: &StoreUrl, expected: &[u8]) -> bool {
     read.is_ok()
 }
 
-/// Returns how many images could not be read, and for how many of these a check named the loss.
+/// Damages one object; returns how many images could not be read as a whole, and how many images a
+/// check named as damaged or could not read.
 fn judge(built: &Built, number: usize, path: &Path, damage: Damage) -> (usize, usize) {
     let store = format!("damages-{number}");
     plant(&store, &damaged(built, path, damage));
@@ -161,14 +166,14 @@ fn judge(built: &Built, number: usize, path: &Path, damage: Damage) -> (usize, u
     for (image, expected) in &built.images {
         let is_lost = !read(&url(&store, image), expected);
         let (whole, snapshot) = image.split_once('@').unwrap_or((image, ""));
-        // An error means that the head itself cannot be read.
+        // An error of the check means that the head itself cannot be read.
         let report = check(&url(&store, whole), &StoreOptions::default());
         let is_named = report.as_ref().map_or(true, |report| {
             let is_of = |it: &crate::check::Finding| match snapshot.is_empty() {
                 true => it.is_of_image,
                 false => it.snapshots.iter().any(|name| name == snapshot),
             };
-            // An older head does not know a later snapshot.
+            // An older head does not list the snapshot that was made later.
             report.findings.iter().any(is_of) || report.head.snapshots.len() < usize::from(is_lost)
         });
         assert!(is_named || !is_lost, "{image} with {path} {damage:?}: {report:?}");

@@ -1,4 +1,4 @@
-//! Encrypted images on a store in a folder: the stored bytes, and the keys that open them.
+//! Encrypted images: the stored bytes, and the keys that open the images.
 
 use super::wrong::{Wrong, WrongStore};
 use crate::cache::Cache;
@@ -34,7 +34,7 @@ fn url(folder: &TempDir, image: &str) -> StoreUrl {
     format!("file://{}/{image}", folder.path().display()).parse().unwrap()
 }
 
-/// Returns options with a key all of whose bytes are `byte`; for 0, without a key.
+/// Returns options with a key of 32 times `byte`; if `byte` is 0, without a key.
 fn with_key(byte: u8) -> StoreOptions {
     let key = (byte > 0).then(|| ImageKey::new([byte; 32]));
     StoreOptions { key, ..StoreOptions::default() }
@@ -46,7 +46,7 @@ fn data(byte: u8) -> Vec<u8> {
     data
 }
 
-/// Makes an image with key 1, and data in blocks 0 to 3.
+/// Makes an image with the key of [`with_key`] for 1, and data in blocks 0 to 3.
 fn made(folder: &TempDir) -> (StoreUrl, StoredImage) {
     let url = url(folder, "vm");
     let image = StoredImage::create(&url, &with_key(1), SIZE, BLOCK as u32).unwrap();
@@ -206,8 +206,8 @@ fn an_encrypted_image_grows_and_is_removed_without_its_key() {
     assert!(catalog::look(&url, &with_key(0)).is_err());
 }
 
-/// Changes a block of the first segment as an attacker without the key would: its checksum is
-/// valid.
+/// Changes a block of the first segment as an attacker without the key could, and gives it a valid
+/// checksum.
 fn forge(folder: &TempDir, block: u64) {
     let log = fs::read_dir(folder.path().join("vm/log")).unwrap();
     let mut paths = log.map(|entry| entry.unwrap().path());
@@ -285,8 +285,7 @@ fn a_key_file_that_others_may_read_is_refused() {
     for mode in [0o600, 0o400] {
         read_with(mode).unwrap();
     }
-    // Root may let a group read its files; a file of another user must be readable by that user
-    // alone.
+    // A group may read a key file of root. Only its owner may read a key file of another user.
     let is_roots = fs::metadata(&path).unwrap().uid() == 0;
     for mode in [0o640, 0o440] {
         assert_eq!(read_with(mode).is_ok(), is_roots, "{mode:o}");
@@ -298,7 +297,7 @@ fn a_key_file_that_others_may_read_is_refused() {
     let said = read_key(folder.path()).unwrap_err().to_string();
     assert!(said.ends_with("not a regular file"), "{said}");
     fs::write(&path, [7; 32]).unwrap();
-    // As root, tests may give files away.
+    // If the test runs as root, it can give the file to another user.
     if std::os::unix::fs::chown(&path, Some(12_345), None).is_ok() {
         let said = read_key(&path).unwrap_err().to_string();
         assert!(said.contains("user 12345 owns the key file"), "{said}");

@@ -1,4 +1,4 @@
-//! Images on stores in memory and in folders, and on stores with errors.
+//! Tests of images on stores in memory and in folders, and on stores with errors.
 
 mod answers;
 mod cache;
@@ -16,14 +16,14 @@ mod wrong;
 use crate::{Request, StoredImage};
 use std::io;
 
-/// The requests of an image as blocking calls.
+/// The requests of an image as blocking calls, for tests.
 impl StoredImage {
     /// Reads whole blocks. Blocks.
     pub(crate) fn read_at(&self, offset: u64, len: u64) -> io::Result<Vec<u8>> {
         self.asked(Request::Read { offset, len })
     }
 
-    /// Writes whole blocks; they are durable after the next flush. Blocks.
+    /// Writes whole blocks; the next flush makes them durable. Blocks.
     pub(crate) fn write_at(&self, offset: u64, data: Vec<u8>) -> io::Result<()> {
         self.asked(Request::Write { offset, data, durable: false }).map(drop)
     }
@@ -33,7 +33,7 @@ impl StoredImage {
         self.asked(Request::Discard { offset, len }).map(drop)
     }
 
-    /// Makes earlier writes durable. Blocks.
+    /// Makes the earlier writes durable. Blocks.
     pub(crate) fn flush(&self) -> io::Result<()> {
         self.asked(Request::Flush).map(drop)
     }

@@ -1,5 +1,5 @@
-//! Images whose log has lost a part: they are repaired, or refused each time; and images that are
-//! repaired or removed while others still use them.
+//! Images whose log has lost a part: opening them fails until a repair. And repairs and removals of
+//! images that another writer still uses.
 
 use super::checks::{BLOCK, change, checked};
 use crate::catalog;
@@ -17,7 +17,7 @@ use object_store::ObjectStoreExt;
 use std::ops::Range;
 use std::time::Duration;
 
-/// The time passed to machines that a test runs without the thread of an image.
+/// The time that tests pass to a state machine which they run without the thread of an image.
 const NOW_NS: u64 = 1_000_000;
 
 fn options() -> StoreOptions {
@@ -45,8 +45,8 @@ fn fill(image: &StoredImage, blocks: Range<u64>, what: u8) {
     }
 }
 
-/// Makes an image with segments 1 to 20 of the first writer, a fence at 21, and segments 37 to 39
-/// of the second writer. Neither writer has closed the image.
+/// Makes an image: its log has segments 1 to 20 of the first writer, a fence at 21, and segments 37
+/// to 39 of the second writer. Neither writer closes the image.
 fn built(name: &str) -> StoreUrl {
     let (url, image) = created(name);
     fill(&image, 0..20, 7);
@@ -59,7 +59,7 @@ fn lose(url: &StoreUrl, sequence: u64) {
     change(url, Key::Segment(sequence), |_| None);
 }
 
-/// Returns the first byte of each block.
+/// Opens the image, and returns the first byte of each of `blocks`.
 fn found(url: &StoreUrl, blocks: Range<u64>) -> Vec<u8> {
     let image = StoredImage::open(url, &options()).unwrap();
     blocks.map(|block| image.read_at(block * BLOCK, BLOCK).unwrap()[0]).collect()
@@ -81,7 +81,7 @@ fn a_segment_is_not_taken_for_a_fence_because_one_lies_16_places_on() {
     assert!(is_refused(&url));
     let loss = repaired(&url, Way::Skip);
     assert_eq!((loss.lost, loss.before, loss.behind), (2, 4, 17));
-    // Block 4 is in segment 5, block 21 in segment 38.
+    // Segment 5 had block 4, and segment 38 had block 21.
     let expected = [[7; 4].as_slice(), &[0], &[7; 15], &[8, 0, 8]].concat();
     assert_eq!(found(&url, 0..23), expected);
 }
@@ -112,7 +112,7 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Returns the head, and replaces it by `put`.
+/// Returns the bytes of the head, and replaces them by `put`, if given.
 fn head(url: &StoreUrl, put: Option<Vec<u8>>) -> Vec<u8> {
     let place = Place::new(url, &options()).unwrap();
     let path = place.path([0; 16], Key::Head);
@@ -161,7 +161,7 @@ fn an_image_that_gets_a_clone_while_it_is_to_be_removed_stays() {
     View::open(&twin, &options()).unwrap();
 }
 
-/// A writer whose store answers when a test wants.
+/// A writer without a thread: the test decides when the store carries out each operation.
 struct Driven {
     image: Image,
     client: Client,
@@ -188,7 +188,7 @@ impl Driven {
         self.image.answer(ticket, answer, NOW_NS);
     }
 
-    /// Carries out all operations; returns the requests that have ended, and whether they
+    /// Carries out all operations; returns the requests that have ended, with `true` for each that
     /// succeeded.
     fn pump(&mut self) -> Vec<(RequestId, bool)> {
         while let Some(asked) = self.image.pop_operation() {
@@ -203,8 +203,8 @@ impl Driven {
     }
 }
 
-/// A replaced writer has a minute to notice; the repair keeps data that it acknowledges in that
-/// time.
+/// A replaced writer has a minute to notice this. The repair keeps the data that this writer
+/// acknowledges in that time.
 #[test]
 fn a_repair_waits_for_the_writer_and_keeps_what_it_promises_until_then() {
     let (url, image) = created("beside");
@@ -223,7 +223,7 @@ fn a_repair_waits_for_the_writer_and_keeps_what_it_promises_until_then() {
     }
     driven.image.submit(99, Request::Flush, NOW_NS);
     driven.write(22, 22, 6);
-    // The first operation in flight is slow.
+    // The store carries out the first operation later than the others.
     let mut held = driven.pop_all();
     let slow = held.remove(0);
     held.into_iter().for_each(|asked| driven.carry_out(asked));
@@ -245,7 +245,7 @@ fn an_image_closed_by_a_new_writer_may_still_have_the_earlier_one() {
     let (url, image) = created("closed");
     close(image);
     let mut waited = false;
-    // There was no earlier writer.
+    // The writer that made the image was the first one, so no earlier writer can still run.
     let is_quiet = || catalog::look(&url, &options()).unwrap().is_quiet;
     assert!(is_quiet());
     close(StoredImage::open(&url, &options()).unwrap());

@@ -33,8 +33,8 @@ fn a_smaller_image_is_served_checked_and_has_zeroes_when_it_grows_again() {
     assert_eq!(shrink(&url, &options(), 3 * BLOCK).unwrap().geometry.size_bytes, 4 << 20);
     let report = checked(&url).unwrap();
     assert_eq!((report.live_bytes, &report.findings[..]), (2 * BLOCK, &[][..]));
-    // The head, a part of the map and the one segment with data: the rest is deleted, except the
-    // fence.
+    // The writer has deleted all objects except the head, a part of the map, the one segment with
+    // data and the fence.
     assert_eq!((report.objects, report.segments), (4, 1));
     let serving = StoredImage::open(&url, &options()).unwrap();
     assert_eq!(serving.geometry().size_bytes, 3 * BLOCK);
@@ -62,7 +62,8 @@ fn a_replaced_server_learns_which_process_shrank_the_image() {
     assert!(error.contains("taken over by") && error.contains(&process), "{error}");
     let now = StoredImage::open(&url, &options()).unwrap();
     assert_eq!(now.read_at(0, 2 * BLOCK).unwrap(), [data(6), data(1)].concat());
-    // A reader keeps the size that it has found; deleted data is an error.
+    // A reader keeps the size that the image had when the reader opened it; reads of deleted data
+    // fail.
     assert_eq!(reading.geometry().size_bytes, 4 << 20);
     assert_eq!(reading.read_at(0, 2 * BLOCK).unwrap(), [data(6), data(1)].concat());
     assert!(reading.read_at(4 * BLOCK, BLOCK).is_err());
@@ -84,7 +85,7 @@ fn snapshots_and_clones_keep_the_size_before_a_shrink() {
     let cloned = StoredImage::open(&child, &options()).unwrap();
     cloned.write_at((4 << 20) - BLOCK, data(9)).unwrap();
     cloned.close(LIMIT).unwrap();
-    // A clone becomes smaller, too, and its base keeps all blocks.
+    // A clone can become smaller, too, and its base keeps all blocks.
     shrink(&child, &options(), 5 * BLOCK).unwrap();
     let cloned = StoredImage::open(&child, &options()).unwrap();
     assert_eq!(cloned.read_at(3 * BLOCK, 2 * BLOCK).unwrap(), [data(2), data(2)].concat());
@@ -140,7 +141,7 @@ fn a_writer_that_comes_during_a_shrink_has_all_of_the_image() {
     assert!(matches!(shrinking.status(), Status::Fenced { epoch: 3, .. }));
     assert_eq!(serving.read_at(5 * BLOCK, BLOCK).unwrap(), data(2));
     assert_eq!(head().unwrap().geometry.size_bytes, 4 << 20);
-    // A failed shrink counts as done if the head has the new size.
+    // A shrink that fails counts as done if the head has the new size.
     serving.shrink_within(BLOCK, LIMIT).unwrap();
     cut(&shrinking, BLOCK, LIMIT, head).unwrap();
 }
@@ -150,7 +151,7 @@ fn an_export_that_was_interrupted_is_not_resumed_with_another_size() {
     let url = image("resumed");
     let state = || View::open(&url, &options()).unwrap().state();
     let before = state();
-    // There is no data that could be cut off.
+    // The image has no data behind the new end, but the state changes with the size.
     shrink(&url, &options(), 2 << 20).unwrap();
     assert_ne!(state(), before);
 }

@@ -1,4 +1,4 @@
-//! Snapshots: made beside the writer, read by many, removed.
+//! Snapshots and clones: tests make them while a writer continues, read them and remove them.
 
 use super::checks::{BLOCK, change, checked, image};
 use super::wrong::{Wrong, WrongStore};
@@ -142,7 +142,7 @@ fn a_clone_begins_as_its_snapshot_and_then_differs() {
     assert_eq!(first.read_at(BLOCK, BLOCK).unwrap(), data(1));
     first.write_at(BLOCK, data(4)).unwrap();
     first.flush().unwrap();
-    // A clone of a clone: blocks of three images.
+    // The clone of a clone has blocks in the segments of three images.
     clone(&snapshot(&one, "s"), &two, &options()).unwrap();
     let second = StoredImage::open(&two, &options()).unwrap();
     second.write_at(2 * BLOCK, data(5)).unwrap();
@@ -188,7 +188,7 @@ fn a_clone_is_made_only_beside_its_snapshot_and_where_no_image_is() {
     let none = clone(&at("memory://place/vm@none"), &at("memory://place/b"), &options());
     let none = none.unwrap_err().to_string();
     assert_eq!(none, "memory://place/vm@none: no such snapshot: see nowait image info");
-    // The refused clone does not prevent the removal.
+    // The clone that was refused does not prevent the removal of the snapshot.
     remove(&golden, &options()).unwrap();
 }
 
@@ -199,7 +199,7 @@ fn a_clone_that_was_begun_and_never_made_does_not_keep_its_snapshot() {
     let clone = CloneOf { image: [7; 16], path: "never".to_owned(), is_made: false };
     edit(&url, &options(), Edit::Clone { snapshot: "golden".to_owned(), clone }).unwrap();
     remove(&golden, &options()).unwrap();
-    // The process that makes the clone gets an error, and removes the clone.
+    // The process that makes the clone would get this error, and remove the clone.
     let late = edit(&url, &options(), Edit::Made([7; 16])).unwrap_err().to_string();
     assert_eq!(late, "memory://begun/vm: the snapshot was removed meanwhile");
 }
@@ -239,7 +239,7 @@ fn a_missing_object_of_a_base_is_noticed() {
     serving.flush().unwrap();
     drop(serving);
     change(&url, Key::Segment(1), |_| None);
-    // Neither readers nor writers take the missing object for the end of the log.
+    // Neither readers nor writers of the clone take the missing object for the end of the log.
     let missing = checked(&child).unwrap().findings;
     let found: Vec<_> = missing.iter().map(|it| (it.key, it.of.as_deref(), it.what)).collect();
     assert_eq!(found, [(Key::Segment(1), Some("vm"), "missing")]);

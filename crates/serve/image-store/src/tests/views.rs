@@ -1,4 +1,4 @@
-//! An image as a reader sees it at one moment.
+//! Views: images as readers see them at one moment.
 
 use super::checks::{BLOCK, change, image};
 use crate::image::StoredImage;
@@ -12,7 +12,8 @@ fn viewed(url: &StoreUrl) -> View {
     View::open(url, &StoreOptions::default()).unwrap()
 }
 
-/// Returns the stored runs from a place on: where each lies, its length, and its first byte.
+/// Returns the pieces that a view passes on from the offset `start` on: the offset, the length and
+/// the first byte of each.
 fn runs(view: &View, start: u64) -> Vec<(u64, usize, u8)> {
     let mut runs = Vec::new();
     let read = view.read_from(start, |at, data| {
@@ -35,7 +36,7 @@ fn stored_data_is_read_in_order_and_the_writer_continues() {
     assert_eq!((view.stored_bytes_from(0), view.stored_bytes_from(2 * BLOCK)), (20480, 16384));
     assert_eq!((view.has(0), view.has(1), view.has(6)), (false, true, false));
     assert!(view.is_current().unwrap());
-    // Another writer that writes nothing does not change the image.
+    // Another writer opens the image and writes nothing: the image does not change.
     drop(serving);
     let serving = StoredImage::open(&url, &StoreOptions::default()).unwrap();
     assert!(view.is_current().unwrap());
@@ -112,7 +113,7 @@ fn many_readers_see_one_moment_while_the_writer_continues() {
         assert!(figures.costs.gets > 3 && figures.costs.puts == 0, "{figures:?}");
         assert_eq!(reader.status().to_string(), "read only, as of epoch 2");
     }
-    // Data that the writer deletes is an error, but only for reads that need it.
+    // After data was deleted, reads that need it fail, and others succeed.
     change(&url, Key::Segment(1), |_| None);
     let error = readers[0].read_at(BLOCK, BLOCK).unwrap_err().to_string();
     assert!(error.contains("the server moved its data"), "{error}");

@@ -1,4 +1,4 @@
-//! A store with errors that tests choose.
+//! A store in memory with errors that tests choose.
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -12,7 +12,7 @@ use object_store::{
 };
 use std::sync::Mutex;
 
-/// The errors of a store.
+/// The error that a store has at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Wrong {
     #[default]
@@ -21,23 +21,23 @@ pub(super) enum Wrong {
     IgnoresCreate,
     /// The store replaces an object although its ETag does not match the condition (If-Match).
     IgnoresUpdate,
-    /// The store never answers.
+    /// The store does not answer.
     Silent,
-    /// The store sends half of the announced bytes.
+    /// The store sends half of the bytes that it announces.
     Cut,
-    /// The store sends more than the announced bytes, without an end.
+    /// The store sends more bytes than it announces, without an end.
     Endless,
-    /// The store announces another range.
+    /// The store announces another range than the requested one.
     OtherRange,
-    /// The store reports two simultaneous requests, and carries out neither.
+    /// The store answers 409, as S3 does for simultaneous requests, and carries out no request.
     Conflict,
     /// The store says, as Azure does, that the object exists already.
     AlreadyExists,
-    /// The store's client panics.
+    /// The store's implementation panics.
     Panics,
-    /// The store does not know the caller.
+    /// The store answers that it does not know the caller.
     Denies,
-    /// The store puts nothing for the caller.
+    /// The store permits no PUTs.
     ReadOnly,
 }
 
