@@ -33,8 +33,7 @@ static inline bool settled(void (*settle)(bool is_interrupted))
 }
 
 /* Called before a signal handler returns. The handler may have interrupted `settlements` calls that
- * have settled, perhaps after their last look and just before the process becomes another program.
- * */
+ * have settled, perhaps after their last look, just before the process becomes another program. */
 static inline void settled_again(unsigned settlements)
 {
 	while (nowait_settlements() < settlements && settled(nowait_settle))

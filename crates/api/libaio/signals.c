@@ -24,8 +24,7 @@
 #include "settle.h"
 #include "watch.h"
 
-/* Negative: the kernel delivers the signal again when the interrupted call of the library is over.
- * */
+/* Negative: the kernel delivers the signal again when the interrupted call of the library ends. */
 extern long nowait_signal_arrives(int signal, const siginfo_t *info, sigset_t *mask) HIDDEN;
 extern void nowait_signal_handled(long depth, const sigset_t *mask) HIDDEN;
 /* The C library's own sigaction, which also knows the signals that the C library reserves. */

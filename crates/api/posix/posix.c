@@ -150,8 +150,7 @@ static void *notifier(void *unused)
 			make_notifier();
 		if (!has_own_thread(&call)) {
 			make_call(&call);
-			/* Undo changes that the application's function may have made to the thread.
-			 * */
+			/* Undo changes that the function may have made to the thread. */
 			pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 			pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, NULL);
 			pthread_sigmask(SIG_SETMASK, &all, NULL);
