@@ -17,7 +17,8 @@ pub struct Lines {
     len: isize,
     is_text: bool,
     ending: Ending,
-    /// Position of the next carriage return, if known: looked for once, not for each line.
+    /// Position of the next carriage return, if known. Kept, so that [`Lines::end_of_line`] does
+    /// not search for it again for each line.
     next_return: Option<isize>,
     ready: Ready,
 }

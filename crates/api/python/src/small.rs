@@ -1,8 +1,9 @@
-//! Reads a small cached file by path: finds, opens, reads and closes it inside the call.
+//! Reads a small cached file by path: finds, opens, reads and closes the file inside the call.
 //!
 //! An open may wait if the file system asks another machine or another process. So the call opens
-//! files only on known mounts: a helper thread has found that the file system is in memory, or that
-//! it supports reads that do not wait, which file systems on other machines do not.
+//! files only on known mounts. A mount is known if a helper thread has found that its file system
+//! is in memory, or that it supports reads that do not wait. File systems on other machines mostly
+//! do not support these.
 
 use crate::{memory::Memory, process::PythonProcess};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,7 +25,8 @@ use std::{
 /// Longest file that is read inside the call, in bytes.
 const LEN_MAX: usize = 256 << 10;
 
-/// Reads a whole file, if that does not wait.
+/// Reads a whole file. `None`: the file is not small, its mount is not known, or the read would
+/// wait or fails.
 pub(crate) fn read_at_once(py: Python<'_>, path: &Path) -> Option<Py<PyAny>> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     let named = Named::find(&path).ok()?;
