@@ -1,6 +1,6 @@
-/* The program's signal handlers run between calls of the library. Inside a call, only handlers of
- * faults run, such as SIGSEGV. The kernel calls `arrives`, which asks the engine when to run the
- * program's handler.
+/* The program's signal handlers run between calls of the library. Inside a call, `arrives` runs
+ * only handlers of faults, such as SIGSEGV. The kernel calls `arrives`, which asks the engine when
+ * to run the program's handler.
  *
  * abort(3) ends a process by SIGABRT, also if code of the C library calls abort(3). So `arrives` is
  * installed for SIGABRT even if the program has no handler for it, and waits for accepted requests

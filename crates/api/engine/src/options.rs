@@ -22,14 +22,14 @@ pub enum ReportTo {
 pub enum LogLevel {
     /// No messages.
     Off,
-    /// Reasons why requests fail that would succeed without nowait.
+    /// Errors. No message has this level at present.
     Error,
-    /// Settings that could not be applied.
+    /// Settings that could not be applied, and failures of the library itself.
     #[default]
     Warn,
     /// The chosen backend, and the reason.
     Info,
-    /// More details.
+    /// Details. No message has this level at present.
     Debug,
 }
 

@@ -108,7 +108,7 @@ pub extern "C-unwind" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut
 }
 
 /// Called before the program installs a seccomp filter. Returns the calls that the filter newly
-/// forbids.
+/// forbids, as a bit mask.
 ///
 /// # Safety
 /// `filter` is null, or the filter that the kernel will read.

@@ -29,7 +29,7 @@ const STUCK: Duration = Duration::from_millis(10);
 /// Time that an idle thread waits for another call before it ends.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// The threads of an engine.
+/// The helper threads of an engine.
 #[derive(Default)]
 pub(crate) struct Calls(Arc<Shared>);
 

@@ -91,7 +91,7 @@ impl InFlightRequests {
     }
 
     /// Takes a request out of the table. Also returns the waker of the next task that waits for a
-    /// place; the caller calls it.
+    /// place; the caller wakes this task.
     fn take(&self, key: u64) -> (Option<Arc<dyn CompletionTarget>>, Option<Waker>) {
         let mut table = self.0.lock();
         let request = table.in_flight.remove(key);

@@ -27,7 +27,7 @@ pub(crate) struct Request<T, B> {
     offset: u64,
     /// Number of bytes that the request transfers at most.
     len: u64,
-    /// Number of bytes to make durable, for a sync of a range.
+    /// For a sync of a range, the number of bytes to make durable; 0: to the end of the file.
     sync_bytes: u64,
     /// `RWF_*`.
     pub(crate) rw_flags: u32,

@@ -197,7 +197,8 @@ fn a_durable_write_and_a_truncation_take_place_one_after_the_other() {
     });
 }
 
-/// The opening thread itself has to wait for the requests in flight until they end.
+/// The open must wait for the writes in flight in a queue of the same thread, which the thread
+/// cannot reap meanwhile.
 #[test]
 fn an_open_in_the_cache_finds_what_was_in_flight_past_it() {
     on_every_engine(|nowait| {

@@ -16,8 +16,8 @@ use nowait_process::{Process, guarded};
 use nowait_sys::{Errno, inside::Inside, thread};
 
 /// Runs a call that may write; returns the value or the negative errno. SIGPIPE and SIGXFSZ must
-/// not reach the submitting thread: this function blocks them, and `Shared::end` takes them back
-/// before it returns.
+/// not reach the submitting thread: this function blocks both during the call, in which
+/// `Shared::end` takes a pending signal back.
 fn unsignalled(call: impl FnOnce() -> Result<i64, Errno>) -> i32 {
     let _inside = Inside::enter();
     let before = thread::swap_signal_mask(thread::ALL_BUT_FAULTS);

@@ -101,8 +101,8 @@ impl Notifiers {
     }
 
     /// Waits for a call. The caller is a thread made for calls; `is_new`: this is its first wait.
-    /// `None`: enough threads stand by, and the caller ends. A panic, which is an internal error,
-    /// does not end the thread, because no other thread may stand by.
+    /// `None`: enough threads stand by, and the caller must end. A panic, which is an internal
+    /// error, does not end the thread, because no other thread may stand by.
     pub fn take(&self, is_new: bool, engine: &Engine) -> Option<TakenCall> {
         let mut is_new = is_new;
         loop {

@@ -214,8 +214,8 @@ impl Shared {
         result: Result<u32, Errno>,
     ) {
         if let Err(errno) = result {
-            // If the attempt inside submit was a write, it may have raised SIGPIPE or SIGXFSZ on
-            // this thread, which has blocked both.
+            // A write that failed inside submit has perhaps raised SIGPIPE or SIGXFSZ on this
+            // thread, which has blocked both.
             signal::take_back(errno);
         }
         let notice_guard = ending.is_some().then(|| self.pending_notices.begin(block.address()));

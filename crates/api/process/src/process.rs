@@ -74,8 +74,8 @@ const CACHE_WAS_REMOVED: &str = "NOWAIT_CACHE=user: the page cache behind libaio
 
 /// `true`: the preload library watches the application's close calls in this process.
 static CLOSES_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
-/// Null until the process first uses libaio or POSIX AIO: until then, the C files leave the calls
-/// of the C library to it.
+/// Null until the process first uses libaio or POSIX AIO: until then, the C files do not watch
+/// calls of the C library.
 #[unsafe(export_name = "nowait_current")]
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 /// Changes when a context is destroyed or moved, and in a forked child: a context that a thread
@@ -321,8 +321,8 @@ impl Process {
         self.existing_engine().into_iter().for_each(|engine| engine.closing(Some(fd)));
     }
 
-    /// Called when the calling thread has read a count from `fd`. Takes no lock if only the context
-    /// that the thread used last names the eventfd.
+    /// Called when the calling thread has read a count from `fd`. Takes no lock if no context names
+    /// the eventfd, or only the context that the thread used last.
     pub fn counter_was_read(&self, fd: i32) {
         let only = match NAMED.namer(fd) {
             Namer::Nobody => return,
@@ -442,7 +442,7 @@ fn is_ring_of(context: &Context, address: usize) -> bool {
 
 /// Runs `f` on the context at `address`; `None`: no context of this process is there.
 ///
-/// Each thread remembers the context that it used last, so that this mostly takes no lock.
+/// Each thread remembers the context that it used last, so that this function mostly takes no lock.
 pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Option<T> {
     let process = Process::existing()?;
     let context = if let Some(context) = remembered_context(|known, _| known == address) {
@@ -502,8 +502,8 @@ pub fn watches_closes() {
 }
 
 /// Registers the handlers of fork(2). Two threads that begin at the same time may both register
-/// them, which is harmless. A thread does not wait for the other to register them: in a forked
-/// child it would wait for ever.
+/// them, which is harmless. No thread waits for the other to register them, because a child that is
+/// forked meanwhile would wait for ever.
 fn watch_forks() {
     if !FORKS_ARE_WATCHED.load(Acquire) {
         nowait_sys::thread::at_fork(forked);

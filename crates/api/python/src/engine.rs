@@ -50,8 +50,8 @@ impl ProcessEngine {
         })
     }
 
-    /// Returns `true` if this process has started the engine, `false` if a parent has before
-    /// fork(2).
+    /// Returns `true` if this process has started the engine, `false` if its parent started the
+    /// engine before fork(2).
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.process.is_here()

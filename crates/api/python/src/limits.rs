@@ -2,7 +2,7 @@
 //! in their loop's line.
 //!
 //! **No loop waits for another loop**, which may have ended: each loop may have one request in
-//! flight, whatever the limit of the process. Loops with a line share that limit equally.
+//! flight, whatever the limit of the process. Loops with a line share the process's limit equally.
 
 use core::sync::atomic::{
     AtomicU64, AtomicUsize,

@@ -161,8 +161,8 @@ impl Lines {
         self.take_to(py, self.at + count)
     }
 
-    /// Takes a line, or `limit` of it; `None`: the line is not complete yet. A negative limit: no
-    /// limit.
+    /// Takes a line, or the first `limit` bytes or characters of it. `None`: the line is not
+    /// complete yet. A negative limit: no limit.
     #[pyo3(signature = (limit = -1))]
     fn line(&mut self, py: Python<'_>, limit: isize) -> PyResult<Option<Py<PyAny>>> {
         let whole = self.end_of_line(py);

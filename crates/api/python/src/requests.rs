@@ -98,8 +98,8 @@ impl<T> Requests<T> {
     }
 
     /// Makes a read whose data are available without waiting, unless requests are in line. Returns
-    /// the end of the read, without a target. `Err`: the action, which is another one or has to be
-    /// submitted.
+    /// the end of the read, without a target. `Err`: returns the action, which is no read or must
+    /// be submitted.
     pub(crate) fn read_at_once(
         &mut self,
         py: Python<'_>,

@@ -41,7 +41,7 @@ pub(crate) fn read_at_once(py: Python<'_>, path: &Path) -> Option<Py<PyAny>> {
     bytes
 }
 
-/// Reads `len` bytes, or none.
+/// Reads `len` bytes. `None`: fewer bytes can be read without waiting.
 fn read(py: Python<'_>, file: &Fd, len: usize, flags: u32) -> Option<Py<PyAny>> {
     let mut memory = Memory::for_read(py, len, None).ok()?;
     let whole = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
@@ -89,7 +89,7 @@ fn mount_to_know(file: &File) -> Option<(u64, u32)> {
 /// The flags of a read in memory, where nothing waits.
 const IN_MEMORY: u32 = 0;
 
-/// Returns the flags with which files of a mount are read at once; `None`: the mount is unknown.
+/// Returns the flags with which the call reads files of a mount. `None`: the mount is unknown.
 fn how_to_read(mount: u64) -> Option<u32> {
     let known = KNOWN[slot(mount)].load(Relaxed);
     let is_in_memory = known & 1 == 1;
