@@ -22,7 +22,7 @@ struct cancel {
 
 extern __thread struct cancel nowait_cancel __attribute__((visibility("hidden")));
 
-/* Between these two calls, as in a call of the engine, the program's signal handlers are deferred. */
+/* Between these two calls, as in a call of the engine, signal handlers are deferred. */
 extern void nowait_begin(void) __attribute__((visibility("hidden")));
 extern void nowait_end(void) __attribute__((visibility("hidden")));
 
