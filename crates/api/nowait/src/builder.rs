@@ -124,7 +124,7 @@ impl Nowait {
     }
 
     /// Returns `true` if this process is a forked child and its parent started the engine: the
-    /// engine's threads do not exist here, and its requests never end.
+    /// engine's threads do not exist here, and the engine's requests never end here.
     pub(crate) fn is_the_parents(&self) -> bool {
         !self.0.process.is_here()
     }

@@ -95,8 +95,8 @@ pub struct Queue<T, B = Vec<u8>> {
     requests: Slab<Request<T, B>>,
     /// Requests that the queue has taken and not submitted.
     prepared: Vec<(u64, Command)>,
-    /// Prefetches the bytes of cached requests from memory during a submission. Its memory is kept
-    /// for the next submission, so that a submission of cached requests allocates nothing.
+    /// Prefetches the bytes of cached requests from memory during a submission. The queue keeps its
+    /// memory for the next submission.
     lookahead: Lookahead,
     /// Number of submitted requests whose event the queue has not taken.
     in_flight: usize,

@@ -45,7 +45,8 @@ pub fn watch_main_thread() {
     }
 }
 
-/// Runs in a forked child: the thread that has forked is its main thread, and its only one.
+/// Runs in a forked child: the thread that has forked is the child's main thread, and its only
+/// thread.
 pub(crate) fn forget_parent() {
     own_thread::forget_own_threads();
     MAIN.store(LIVES, SeqCst);
