@@ -40,14 +40,15 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def definitions(module: str) -> dict[str, ast.stmt]:
-    """Return what a module defines; of an overloaded function the last, which has the docstring."""
+    """Return the definitions of a module by name. For an overloaded function, return the last
+    definition, which has the docstring."""
     tree = ast.parse((HERE / "nowait" / module).read_text())
     kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     return {node.name: node for node in tree.body if isinstance(node, kinds)}
 
 
 def plain(text: str) -> str:
-    """Turn what Sphinx reads into Markdown."""
+    """Turn the markup of a docstring into Markdown."""
     text = text.replace("``", "`")
     if text.endswith("::") or " ::\n" in text:
         text = text.replace(" ::\n", ":\n")

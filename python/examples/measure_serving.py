@@ -1,7 +1,8 @@
 """Measures `serve_files` beside Starlette's StaticFiles: ``python measure_serving.py [--quick]``
 
-For each, a uvicorn server in a process of its own answers clients that request one file after
-another on connections that stay open. The two take turns, round by round; the medians are printed.
+For each of both, a uvicorn server in a process of its own answers clients that request one file
+after another on connections that stay open. The two servers take turns, round by round; the script
+prints the medians.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Files for asyncio and trio that do not block the event loop.
 
-A read of cached data, up to 256 KiB, is over before the ``await``; with io_uring, other reads need
-no thread. ::
+A read of cached data, of up to 256 KiB, is normally over before the ``await``. With io_uring, other
+reads need no thread. ::
 
     import nowait
 
@@ -61,7 +61,7 @@ class Backend(NamedTuple):
     name: str
     """``uring``, ``kaio`` or ``threads``."""
     reason: str
-    """The reason for it, in one line."""
+    """The reason for this backend, in one line."""
     cache: str
     """The cache mode of files that are opened without one."""
 

@@ -6,8 +6,8 @@ import mmap
 
 
 class AlignedBuffer(mmap.mmap):
-    """Zeroed memory that begins on a page: direct files read into it, and write from it, without a
-    copy.
+    """Zeroed memory that begins at a page. A read or write of a direct file with this memory needs
+    no copy.
 
     The memory is an anonymous mapping, with the buffer protocol and the slices of ``mmap``.
     """

@@ -26,8 +26,9 @@ class File(Stream):
     position, and several may be in flight at once. If two requests of one event loop overlap on a
     file and one is a write, they take effect in the order of the calls, except with the cache
     ``direct``; a sync covers the loop's earlier writes. A call returns a request that has begun, or
-    waits behind a limit: await it, or pass it to `asyncio.gather`, for example. If it is cancelled,
-    the engine keeps its memory until it has ended; a write may have happened, in part or whole.
+    that waits behind a limit: await it, or pass it to `asyncio.gather`, for example. If the request
+    is cancelled, the engine keeps its memory until the request has ended; a cancelled write may
+    have happened, in part or whole.
 
     **The stream** (``read``, ``readline``, ``write``, ``seek`` and similar, and ``async for``) has
     a position, reads ahead, and buffers written data: positional requests see these data after
@@ -64,13 +65,13 @@ class File(Stream):
         """Lend ``length`` bytes at ``offset``, fewer at the end of the file: for ``async with``.
 
         The result is a list of read-only ``memoryview``, in order. For a file with the cache
-        ``user`` they are pages of the cache, of 4 to 256 KiB each; the first and the last
-        may be shorter. Data that is not cached is read first. For other files, or while a write
+        ``user`` they are pages of the cache, of 4 to 256 KiB each; the first and the last may be
+        shorter. If data is not cached, nowait reads it first. For other files, or while a write
         changes a page, the list has one view, of a copy.
 
         The end of the block releases the views. Until then writes to these pages wait: do not wait
-        for one inside the block. A part of a view, or an array made of one, that lives longer keeps
-        the pages, and causes ``BufferError``.
+        for such a write inside the block. A part of a view, or an array made of one, that lives
+        longer keeps the pages, and causes ``BufferError``.
         """
         return Loan(self, length, offset)
 

@@ -17,8 +17,8 @@ class Limits(NamedTuple):
     requests: int | None
     """Requests of the process."""
     bytes: int | None
-    """Bytes that requests of the process read and write. A larger request passes when its
-    loop has no other in flight."""
+    """Bytes that requests of the process read and write. A larger request starts only when its loop
+    has no other request in flight."""
     loop_requests: int | None
     """Requests of each event loop; never more than 4,096."""
     loop_bytes: int | None
@@ -45,8 +45,8 @@ def limits(
     """Change the limits that are given, and return all limits that apply then.
 
     A request beyond a limit waits behind the earlier requests of its loop; a waiting `read_at` has
-    no memory yet. Cancelling a request takes it out of the line. A loop may always have one request
-    in flight.
+    no memory yet. Cancelling a waiting request takes it out of the line. A loop may always have one
+    request in flight.
     """
     named = (requests, bytes, loop_requests, loop_bytes)
     if named != (...,) * 4:

@@ -32,7 +32,8 @@ async def let_others_run() -> None:
 
 
 async def end_of(operation: Operation[Any]) -> None:
-    """Wait until an operation is over, with any result. It continues if the wait is cancelled."""
+    """Wait until an operation is over, with any result. If the wait is cancelled, the operation
+    continues."""
     # The operation may have begun in another event loop, which is closed by now.
     adopt(operation)
     if operation.done():
@@ -49,10 +50,11 @@ async def end_of(operation: Operation[Any]) -> None:
 def begun(
     coroutine: Coroutine[Any, Any, T], at_end: Callable[[], object] | None = None
 ) -> Awaitable[T]:
-    """Begin a coroutine before it is awaited, by a task; under trio, which cannot make one, it
-    begins when awaited.
+    """Begin a coroutine in a task before the program awaits it. Under trio, which cannot make a
+    task here, the coroutine begins when the program awaits it.
 
-    Call `at_end` when that task is over, also if its coroutine never began.
+    Call `at_end` when the task is over, even if its coroutine never began. Under trio, `at_end` is
+    not called.
     """
     if is_trio():
         return coroutine
@@ -63,8 +65,8 @@ def begun(
 
 
 async def to_its_end(call: Callable[[], Awaitable[T]]) -> T:
-    """Await a coroutine that must not be cancelled halfway; trio would cancel each of its steps
-    again."""
+    """Await a coroutine that must not be cancelled halfway. Under trio, shield it, because trio
+    would cancel each of its steps again."""
     if not is_trio():
         return await call()
     import trio
@@ -84,13 +86,13 @@ async def on_thread(call: Callable[[], T]) -> T:
 
 
 class Lock:
-    """A lock of tasks, granted in the order in which they ask. Taking a free lock never
-    suspends."""
+    """A lock of tasks, granted in the order in which they ask. Taking a free lock does not
+    suspend."""
 
     __slots__ = ("_holder", "_turns")
 
     def __init__(self) -> None:
-        # The number of the process whose task holds the lock.
+        # The number of the process whose task holds the lock; None: the lock is free.
         self._holder: int | None = None
         self._turns: OrderedDict[Operation[None], None] = OrderedDict()
 
@@ -130,7 +132,7 @@ _process = os.getpid()
 
 
 def after_fork() -> None:
-    """Record the number of a forked child."""
+    """Record the number of the process. Called in a forked child."""
     global _process
     _process = os.getpid()
 

@@ -41,7 +41,7 @@ class RawFile:
     def readinto_at(self, buffer: Buffer, offset: int) -> Operation[int]:
         """Read at ``offset`` into the whole of ``buffer``; return the number of bytes.
 
-        The buffer cannot be resized before the engine is done with it.
+        The program cannot resize the buffer before the engine is done with it.
         """
     def write_at(self, data: Buffer, offset: int) -> Operation[int]:
         """Write all of ``data`` at ``offset``; return the number of bytes. Do not change ``data``
@@ -55,10 +55,12 @@ class RawFile:
     def datasync(self) -> Awaitable[None]:
         """Make the data durable, and the metadata needed to read them: fdatasync(2)."""
     def sync_range(self, offset: int, length: int = 0) -> Awaitable[None]:
-        """Make ``length`` bytes from ``offset`` on durable; 0: everything from there on."""
+        """Make ``length`` bytes from ``offset`` on durable; with length 0 everything from
+        ``offset`` on."""
     def advise(self, advice: Advice, offset: int = 0, length: int = 0) -> Operation[None]:
-        """Announce the use of a part of the file: ``normal``, ``random``, ``sequential``,
-        ``willneed`` or ``dontneed``; length 0: to the end."""
+        """Announce the use of ``length`` bytes from ``offset`` on: ``normal``, ``random``,
+        ``sequential``, ``willneed`` or ``dontneed``; with length 0 of everything from ``offset``
+        on."""
     def size(self) -> Operation[int]:
         """Return the size in bytes."""
     def resize(self, size: int) -> Operation[int]: ...
@@ -72,11 +74,11 @@ class RawFile:
     def is_open(self) -> bool: ...
     @property
     def alignment(self) -> tuple[int, int] | None:
-        """The numbers that must divide offset and length, and the address, of direct requests;
-        ``None`` for other files."""
+        """Two numbers for direct requests: offset and length must be multiples of the first, the
+        address of the buffer of the second; ``None`` for other files."""
 
 class LentPart:
-    """A piece of the cache, which does not change while views of it exist."""
+    """A piece of the cache, which does not change while this object or a view of it exists."""
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
     @property

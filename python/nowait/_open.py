@@ -43,8 +43,8 @@ class Opening(Generic[F]):
         try:
             return await self._file._open()
         except BaseException:
-            # The task was cancelled, perhaps after the file was open, and the program has no file
-            # to close.
+            # The open has failed, or the task was cancelled, perhaps after the file was opened. The
+            # program has no file to close.
             self._file.abandon()
             raise
 
@@ -112,8 +112,8 @@ def open(
     `TextFile`. The default differs: ``rb``.
 
     ``encoding``, ``errors`` and ``newline`` work as in the built-in ``open``; the default encoding
-    is utf-8. ``buffering`` is the size of the write buffer in bytes: 0, no buffer; 1, a line of
-    text; -1, 64 KiB.
+    is utf-8. ``buffering`` is the size of the write buffer in bytes: 0, no buffer; -1, 64 KiB; 1,
+    64 KiB, and a file of text also writes the buffer after each line.
 
     ``cache`` is the cache through which the file is read and written: ``host``, the kernel's,
     shared with all programs; ``user``, nowait's own, in the process, for files that no other

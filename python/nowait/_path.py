@@ -26,7 +26,8 @@ BATCH = 256
 
 
 class Path(pathlib.PurePosixPath):
-    """A path with methods of `pathlib.Path`, up to Python 3.13, which are awaited.
+    """A path with the methods that `pathlib.Path` has up to Python 3.13. Methods that access the
+    file system are awaited.
 
     `iterdir`, `glob`, `rglob` and `walk` are for ``async for``. `open`, `read_bytes`, `read_text`,
     `write_bytes` and `write_text` use nowait.
@@ -55,7 +56,7 @@ def _method(name: str, gives_paths: bool) -> Any:
     function = getattr(pathlib.Path, name)
 
     async def method(self: Any, *arguments: Any, **options: Any) -> Any:
-        # If `name` is a class method, `self` is the class.
+        # If the method is a class method, `self` is the class.
         if isinstance(self, type):
             result, kind = await _on_thread(function, *arguments, **options), self
         else:
@@ -72,8 +73,8 @@ def _iterator(name: str) -> Any:
     async def method(self: Path, *arguments: Any, **options: Any) -> AsyncIterator[Any]:
         kind = type(self)
         found: Iterator[Any] = iter(await _on_thread(function, self, *arguments, **options))
-        # A walk fetches one folder at a time, because the program may change the list of folders
-        # where it continues.
+        # A walk fetches one folder at a time, because the program may change the list of folders in
+        # which the walk continues.
         count = 1 if name == "walk" else BATCH
         while batch := await _on_thread(list, itertools.islice(found, count)):
             for one in batch:

@@ -12,7 +12,8 @@ from ._open import BinaryMode, Opening, TextMode
 from ._text import TextFile
 
 class Path(pathlib.PurePosixPath):
-    """A path with methods of `pathlib.Path`, up to Python 3.13, which are awaited.
+    """A path with the methods that `pathlib.Path` has up to Python 3.13. Methods that access the
+    file system are awaited.
 
     `iterdir`, `glob`, `rglob` and `walk` are for ``async for``. `open`, `read_bytes`, `read_text`,
     `write_bytes` and `write_text` use nowait.

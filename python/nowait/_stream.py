@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Size of a read ahead: it doubles each time, up to the maximum, until a seek. A larger read is not
-# faster: its data and the lines made of it would not fit into the processor's caches.
+# Size of a read ahead: it doubles each time, up to the maximum. A seek past the data read ahead
+# resets it to the minimum. A larger read is not faster: its data and the lines made of it would not
+# fit into the processor's caches.
 AHEAD_BYTES_MIN, AHEAD_BYTES_MAX = 16 << 10, 64 << 10
 # A read of more bytes than this takes no more memory than the file has bytes.
 SURE_BYTES = 1 << 20
@@ -127,8 +128,8 @@ class Stream(RawFile):
                 line = self._ahead.line(limit)
                 if line is not None:
                     return line
-                # Read as many bytes as are already here, so that finding the end of a long line
-                # takes linear time.
+                # Read as many bytes as are read ahead already, so that finding the end of a long
+                # line takes linear time.
                 if not await self._fill(max(len(self._ahead), LINE_BYTES)):
                     line = self._ahead.line(limit)
                     return self._ahead.take(-1) if line is None else line
@@ -187,8 +188,8 @@ class Stream(RawFile):
         """Write all of ``data`` at the position; return the number of bytes.
 
         The stream buffers the data, and writes its buffer to the file when it is full, and for a
-        `flush`, `seek`, `truncate`, sync, `close` or read. If that fails, the next call that waits
-        for it raises the error.
+        `flush`, `seek`, `truncate`, sync, `close` or read. If this write fails, the next call that
+        waits for the write raises the error.
         """
         count = len(data) if isinstance(data, bytes) else memoryview(data).nbytes
         if not self._gather(data, count):
@@ -199,7 +200,8 @@ class Stream(RawFile):
         return count
 
     def _gather(self, data: Buffer, count: int) -> bool:
-        """Gather ``data`` of ``count`` bytes, unless something has to be waited for before."""
+        """Gather ``data`` of ``count`` bytes and return true. Return false if the caller has to
+        wait first."""
         behind = self._behind
         if behind is not None and len(behind) + count <= self._behind_bytes:
             behind += data
@@ -210,8 +212,8 @@ class Stream(RawFile):
         return False
 
     async def _write_in_turn(self, make: Callable[[], bytes]) -> None:
-        """Write what ``make`` gives. It is called when nothing is to be waited for any more: what
-        others write, or a cancel, comes before it or behind it.
+        """Write the bytes that ``make`` returns. Call ``make`` after all waits, so that a write of
+        another task, or a cancellation, comes before this call or after it.
         """
         async with self._lock:
             self._check_open()
@@ -287,7 +289,8 @@ class Stream(RawFile):
             _writers.add(self)
 
     def _save(self) -> None:
-        """Write the gathered data, and block: no task is left to do it."""
+        """Write the gathered data, and block until they are written: no task is left to write
+        them."""
         behind, self._behind = self._behind, None
         if behind and self.is_open:
             if self._late is not None:
@@ -366,11 +369,12 @@ class Stream(RawFile):
         return self._after_writing(super().sync)
 
     def datasync(self) -> Awaitable[None]:
-        """Make the written data durable, and the metadata needed to read it: fdatasync(2)."""
+        """Make the written data durable, and the metadata needed to read them: fdatasync(2)."""
         return self._after_writing(super().datasync)
 
     def sync_range(self, offset: int, length: int = 0) -> Awaitable[None]:
-        """Make ``length`` bytes from ``offset`` on durable; 0: everything from there on."""
+        """Make ``length`` bytes from ``offset`` on durable; with length 0 everything from
+        ``offset`` on."""
         sync = super().sync_range
         return self._after_writing(lambda: sync(offset, length))
 
@@ -378,11 +382,11 @@ class Stream(RawFile):
         """Write the buffered data to the file, and close it.
 
         Requests in flight continue. The last close of a file with the cache `user` also writes the
-        data that nowait has cached, and raises the error if it cannot. If the
-        wait is cancelled, the writes continue, and then the file is closed.
+        data that nowait has cached, and raises the error if this write fails. If the wait is
+        cancelled, the writes continue, and then the file is closed.
         """
         if self._is_unwritten():
-            # Run this also if the task is cancelled before its first step.
+            # `at_end` runs even if the task is cancelled before its first step.
             return begun(to_its_end(self._close), at_end=self._close_now)
         return self._close_now()
 
@@ -399,7 +403,7 @@ class Stream(RawFile):
         await self._close_now()
 
     def _close_now(self) -> Operation[None]:
-        """Close the file; a write of the gathered data begins before, and no task waits for it."""
+        """Begin to write the gathered data, for which no task waits, and close the file."""
         behind, self._behind = self._behind, None
         self._ahead.clear()
         if behind and self.is_open:
@@ -440,7 +444,7 @@ class Stream(RawFile):
 
 
 def save_all() -> None:
-    """Write the gathered data of streams that were not closed: for the exit."""
+    """Write the gathered data of streams that were not closed. Called at the exit."""
     for stream in list(_writers):
         try:
             stream._save()
@@ -451,7 +455,8 @@ def save_all() -> None:
 
 
 def forget_all() -> None:
-    """Drop the gathered data of streams in a forked child: the parent process writes it."""
+    """Drop the gathered data of streams in a forked child, because the parent process writes these
+    data."""
     for stream in list(_writers):
         stream._behind = stream._late = None
     _writers.clear()

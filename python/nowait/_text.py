@@ -31,7 +31,8 @@ class Mark(NamedTuple):
 
     offset: int
     state: int
-    """State of the decoder without the bytes that it holds back: the offset is before those."""
+    """State of the decoder without the bytes that it holds back. The offset is before these
+    bytes."""
     data: bytes
 
 
@@ -58,8 +59,8 @@ class TextFile:
         how = kind(mode)
         if buffering == 0:
             raise ValueError("can't have unbuffered text I/O")
-        # Refuses the arguments that the built-in `open` refuses, and resolves names such as
-        # "locale".
+        # This wrapper refuses the arguments that the built-in `open` refuses, and resolves names
+        # such as "locale".
         model = io.TextIOWrapper(io.BytesIO(), encoding or "utf-8", errors, newline)
         self.mode = mode
         self.encoding: str = model.encoding
@@ -122,8 +123,8 @@ class TextFile:
                 line = self._ahead.line(limit)
                 if line is not None:
                     return line
-                # Read as many characters as are already here, so that finding the end of a long
-                # line takes linear time.
+                # Read as many characters as are read ahead already, so that finding the end of a
+                # long line takes linear time.
                 if not await self._fill(len(self._ahead)):
                     line = self._ahead.line(limit)
                     return self._ahead.take(-1) if line is None else line
@@ -229,7 +230,7 @@ class TextFile:
             self._decoder.reset()
         if self._encoder is None:
             self._encoder = codecs.getincrementalencoder(self.encoding)(self.errors)
-            # A byte order mark is only at the beginning.
+            # The encoder must write a byte order mark only at the beginning of the file.
             if await self.buffer.tell():
                 self._encoder.setstate(0)
         return self._encoder
@@ -356,7 +357,7 @@ class TextFile:
         await self.buffer.sync()
 
     async def datasync(self) -> None:
-        """Make the written data durable, and the metadata needed to read it: fdatasync(2)."""
+        """Make the written data durable, and the metadata needed to read them: fdatasync(2)."""
         await self.buffer.datasync()
 
     async def close(self) -> None:

@@ -57,7 +57,8 @@ class Run:
         return self._is_over
 
     def call_soon(self, callback: Callable[[T], object], argument: T, *, context: Context) -> None:
-        """Call a function of the program soon; resume a waiting task at once."""
+        """Call a function of the program soon. A waiter's task is resumed within this call if trio
+        runs here."""
         if not isinstance(callback, Waiter):
             self._token.run_sync_soon(context.run, callback, argument)
         elif self._is_here():
@@ -66,7 +67,7 @@ class Run:
             self._token.run_sync_soon(callback, argument)
 
     def _is_here(self) -> bool:
-        # Fails if trio is a guest and its host's code calls this.
+        # `current_trio_token` fails if trio is a guest and code of its host calls this method.
         try:
             return trio.lowlevel.current_trio_token() is self._token
         except RuntimeError:

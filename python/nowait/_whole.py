@@ -34,9 +34,9 @@ async def read_text(
 def write_bytes(path: StrOrBytesPath, data: Buffer, *, atomic: bool = False) -> Operation[int]:
     """Write a new file, or replace the content of an existing one; return the number of bytes.
 
-    ``atomic`` writes another file beside it, makes that durable, and renames it: the path has the
-    complete old or new content at every moment and after a crash. The new file gets the permissions
-    and the owner of the old one.
+    ``atomic`` writes a second file in the same folder, makes it durable, and renames it to the
+    path. So the path has the complete old or new content at every moment, also after a crash. The
+    new file gets the permissions and the owner of the old one.
     """
     return _nowait.write_whole(os.fsdecode(path), data, atomic)
 

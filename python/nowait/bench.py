@@ -1,9 +1,9 @@
 """Compare nowait with other ways to read files in an event loop: ``python -m nowait.bench``.
 
-Every engine makes the same reads, in turn, in several rounds, each in a process of its own. The
-report has the medians, and beside each the longest time that the event loop was blocked. Peers that
-are not installed are left out: the packages of ``python/requirements-bench.txt``. ``--c-api`` names
-the program of the C API.
+Every engine makes the same reads, in turn, in several rounds, each round in a process of its own.
+The report has the median rates, and beside each the median of the longest times that the event loop
+was blocked. Peers that are not installed are left out: the packages of
+``python/requirements-bench.txt``. ``--c-api`` names the program of the C API.
 """
 
 from __future__ import annotations
@@ -222,8 +222,8 @@ async def anyio_lines(path: str) -> int:
     return count
 
 
-# These engines use a thread for each line and would need a minute for 100 MB, so they stop early,
-# and the rates are compared.
+# aiofiles and anyio use a thread for each line and would need a minute for 100 MB, so they stop
+# early. The report compares rates.
 SLOW_LINES = 20_000
 
 LINES: dict[str, Callable[[str], Awaitable[int]]] = {
@@ -306,7 +306,7 @@ async def measure_files(name: str, path: str, count: int) -> tuple[float, float]
 class Watch:
     """Measures the longest delay of a timer of the event loop.
 
-    The loop sleeps in between, as a program's loop does: the scheduler preempts one that never
+    The loop sleeps in between, as a program's loop does: the scheduler preempts a loop that never
     sleeps, whatever else runs.
     """
 
@@ -508,8 +508,8 @@ def compare(
 def run_in_process(one_round: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
     """Return the figures of a round, which runs in a process of its own.
 
-    The process ends with what an engine leaves behind: ayafileio leaves a spinning thread for each
-    event loop that has ended.
+    The end of the process also ends threads that an engine leaves behind: ayafileio leaves a
+    spinning thread for each event loop that has ended.
     """
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)

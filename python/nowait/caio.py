@@ -105,10 +105,11 @@ Identity = tuple[int, int, int]
 
 
 class Files(AbstractContext):
-    """Files of nowait for the descriptors that requests name: each is opened a second time.
+    """Files of nowait for the descriptors that requests name: this class opens the file of each
+    descriptor a second time.
 
-    caio does not report closed descriptors. A closed one is noticed when its number names another
-    file, or when another file is opened here.
+    caio does not report closed descriptors. This class notices a closed descriptor when its number
+    names another file, or when the class opens another file.
     """
 
     def __init__(self, max_requests: int) -> None:
@@ -191,6 +192,6 @@ class AsyncioContext(AsyncioContextBase):
 
 
 def install() -> None:
-    """Make aiofile use nowait for all files that it opens from now on, in loops that it has not
-    used yet."""
+    """Make aiofile use nowait for all files that it opens from now on, in loops in which it has
+    opened no file yet."""
     caio.AsyncioContext = AsyncioContext

@@ -4,7 +4,7 @@
     fsspec.filesystem("nowait").cat_ranges(paths, starts, ends)
 
 nowait reads and writes content; fsspec's local file system handles names and copies, on threads if
-awaited. It needs fsspec.
+awaited. This module needs fsspec.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ._open import open
 from ._whole import read_bytes
 
 def _on_thread(name: str) -> Any:
-    """Return an awaitable method for one of the local file system."""
+    """Return an awaitable form of a method of the local file system."""
     method = getattr(LocalFileSystem, name)
 
     async def awaited(self: FileSystem, *arguments: Any, **options: Any) -> Any:
@@ -37,7 +37,8 @@ def _on_thread(name: str) -> Any:
 
 
 class FileSystem(AsyncFileSystem, LocalFileSystem):  # type: ignore[misc]
-    """Local files for fsspec: its methods, and the awaitable ones, which begin with an underscore.
+    """Local files for fsspec: the methods of its file systems, and awaitable forms of these, which
+    begin with an underscore.
 
     ``auto_mkdir``: make missing folders of written files, as file systems of object stores do.
     """

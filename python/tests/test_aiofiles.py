@@ -13,9 +13,9 @@ import nowait.aiofiles as aiofiles
 import pytest
 from conftest import Run
 
-# Tests of aiofiles that cannot pass here: the first replaces the function by which aiofiles opens
-# files by a slow one; the second detaches the object of `io`, which does not exist; the third needs
-# a user without root's privileges.
+# Tests of aiofiles that cannot pass here. The first replaces aiofiles' function for opening files
+# with a slow function; the second detaches an object of `io`, which nowait does not have; the third
+# needs a user without root's privileges.
 NOT_OURS = ["test_slow_file", "test_simple_detach", "test_access"]
 
 

@@ -21,7 +21,7 @@ def test_the_tests_of_aiofile_pass() -> None:
     here = pathlib.Path(__file__).parent
     paths = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(here)])
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    # Without the tests for each of caio's own contexts. The tests leave files open: that is no
+    # Leave out the tests for each of caio's own contexts. The tests leave files open: that is no
     # failure.
     command += ["-p", "aiofile_on_nowait", "-k", "not _asyncio", "-W", "default"]
     command += ["-o", "asyncio_mode=auto", "--import-mode=importlib"]

@@ -105,7 +105,7 @@ def test_what_is_not_cached_comes_all_the_same(disk: pathlib.Path, run: Run) -> 
 def test_reads_in_line_behind_reads_that_are_over_at_once_begin(disk: pathlib.Path) -> None:
     # The test needs a thread of its own, whose queue has never been signalled. As many reads as a
     # queue has places end within the call, so no completion makes the loop start the reads that
-    # wait behind them.
+    # wait behind these.
     (disk / "file").write_bytes(bytes(20_000))
 
     async def main() -> None:
@@ -329,7 +329,8 @@ asyncio.run(main())
 
 
 def test_a_cached_read_is_one_system_call(folder: pathlib.Path) -> None:
-    """In memory as on a disk: what does not change while a file is open is not asked again."""
+    """In memory as on a disk, a read asks the kernel for nothing that cannot change while a file is
+    open."""
     strace = shutil.which("strace")
     if strace is None:
         pytest.skip("there is no strace")

@@ -507,7 +507,7 @@ def test_a_closed_stream_refuses_everything(disk: pathlib.Path, run: Run) -> Non
 def test_an_error_behind_the_bytes_of_a_read_is_raised(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path
 ) -> None:
-    """A read ends short before bytes that cannot be read; only the next one fails."""
+    """A read ends short before bytes that cannot be read; only the next read fails."""
     (path := tmp_path / "file").write_bytes(b"line\n" * 10_000)
 
     async def main() -> None:

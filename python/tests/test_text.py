@@ -38,7 +38,7 @@ STEPS = strategies.one_of(
 
 
 class Model:
-    """A file of `io` and one of nowait, with which the same is done."""
+    """A file of `io` and a file of nowait, on which a test performs the same steps."""
 
     def __init__(self, theirs: Any, ours: nowait.TextFile) -> None:
         self.theirs = theirs
@@ -54,7 +54,7 @@ class Model:
         self.has_read = False
 
     async def step(self, what: str, value: Any) -> tuple[Any, Any]:
-        """Return what both say."""
+        """Perform a step on both files; return both results."""
         theirs, ours = self.theirs, self.ours
         theirs.flush()  # `io` reads what is still to be overwritten otherwise
         if what in ("read", "readline", "readlines"):
@@ -302,7 +302,8 @@ def test_what_cannot_be_is_refused_as_by_open(disk: pathlib.Path, run: Run) -> N
 def test_what_is_not_written_does_not_change_how_the_next_is_encoded(
     disk: pathlib.Path, run: Run
 ) -> None:
-    """This encoding has states: a write begins as the one before has ended."""
+    """This encoding has states: a write begins in the state in which the previous write has
+    ended."""
 
     async def main() -> None:
         async with nowait.open(disk / "file", "w", 16, encoding="iso2022_jp") as file:

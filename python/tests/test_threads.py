@@ -74,7 +74,8 @@ def test_threads_with_a_loop_each_share_a_file(
 
 
 def test_a_loop_goes_on_in_another_thread(disk: pathlib.Path) -> None:
-    """Both loops know the queue of the first thread; what ends goes to the one that waits."""
+    """Both loops watch the queue of the first thread. The end of a request goes to the loop that
+    waits for it."""
     path = disk / "file"
     path.write_bytes(bytes(range(256)) * 1024)
 

@@ -1,10 +1,10 @@
-/* Cancellation of threads (pthread_cancel). It ends a thread by unwinding its stack, which must not
- * contain frames of the engine. So a thread is cancelled before or after a call of the engine, as
- * with a system call.
+/* Cancellation of threads (pthread_cancel(3)). The C library ends a cancelled thread by unwinding
+ * its stack, which must not contain frames of the engine. So a cancellation takes effect before or
+ * after a call of the engine.
  *
  * A signal handler may leave by longjmp(3), so that the end of the interrupted call never runs. The
- * handler therefore runs with the program's own cancellation type and state (signals.c). They are
- * noted in thread-local memory before anything is changed.
+ * handler therefore runs with the program's own cancellation type and state (signals.c), which
+ * `nowait_cancel` holds meanwhile.
  */
 #ifndef NOWAIT_CANCEL_H
 #define NOWAIT_CANCEL_H
@@ -13,19 +13,20 @@
 #include <stdbool.h>
 
 struct cancel {
-	/* Calls in progress, one inside another; if 0, the other members have no meaning. */
+	/* Number of nested calls in progress; if 0, the other members have no meaning. */
 	unsigned calls;
-	/* The program's type and state; a negative state was not changed. */
+	/* The program's type and state. A negative state: the call has not changed the program's
+	 * state. */
 	int type, state;
 };
 
 extern __thread struct cancel nowait_cancel __attribute__((visibility("hidden")));
 
-/* The program's signal handlers wait between these two, as in a call of the engine. */
+/* Between these two calls, as in a call of the engine, signal handlers are deferred. */
 extern void nowait_begin(void) __attribute__((visibility("hidden")));
 extern void nowait_end(void) __attribute__((visibility("hidden")));
 
-/* Stores `calls` last: a handler that runs before ignores the rest. */
+/* Stores `calls` last: a handler that runs before finds 0, and ignores the other members. */
 static inline void cancel_note(struct cancel had)
 {
 	nowait_cancel.type = had.type;
@@ -34,9 +35,9 @@ static inline void cancel_note(struct cancel had)
 	nowait_cancel.calls = had.calls;
 }
 
-/* For calls that use no function of the C library that is a cancellation point: until
- * asynchronous_cancel_back() nothing cancels the thread. Costs no atomic operation if the type is
- * deferred already. */
+/* Begins a call of the engine that uses no cancellation point of the C library. Until
+ * asynchronous_cancel_back(), no cancellation takes effect on this thread. Costs no atomic
+ * operation if the type is deferred already. */
 static inline int asynchronous_cancel_off(void)
 {
 	int type;
@@ -47,8 +48,8 @@ static inline int asynchronous_cancel_off(void)
 	return type;
 }
 
-/* Restores the asynchronous type: a thread that was cancelled meanwhile ends here, and from here on
- * it may be cancelled at any instruction. */
+/* Restores the type if it was asynchronous. A thread that was cancelled meanwhile then ends here;
+ * otherwise it may be cancelled at any later instruction. */
 static inline void asynchronous_cancel_back(int type)
 {
 	if (type != PTHREAD_CANCEL_DEFERRED) {
@@ -57,8 +58,8 @@ static inline void asynchronous_cancel_back(int type)
 	}
 }
 
-/* Before a call with the deferred type sleeps: lets a cancellation end the sleeping thread. Returns
- * false if the type noted for the program is the asynchronous one. */
+/* Called before a thread whose type is deferred sleeps: lets a cancellation end the sleeping
+ * thread. Returns false if `nowait_cancel` already holds the program's own type. */
 static inline bool asynchronous_cancel_on(void)
 {
 	bool is_first = nowait_cancel.calls == 0;
@@ -76,7 +77,7 @@ static inline void asynchronous_cancel_end(bool is_first)
 		nowait_cancel.calls = 0;
 }
 
-/* For calls that may use any function of the C library. */
+/* Begins a call of the engine that may use any function of the C library. */
 static inline void cancel_off(void)
 {
 	nowait_begin();

@@ -1,8 +1,8 @@
-/* The symbols of libaio and their versions. Each calls a function of the engine (exports.rs),
- * during which the thread cannot be cancelled.
+/* The symbols of libaio and their versions. Each symbol calls a function of exports.rs, in which
+ * pthread_cancel(3) does not end the thread.
  *
  * A version script alone cannot give two versions of one name, hence the symver directives.
- * Structures pass through unchanged, so they are void here.
+ * Structures pass through unchanged, so this file declares pointers to void.
  */
 #include <stddef.h>
 #include <sys/syscall.h>
@@ -35,7 +35,7 @@ static int answered(int answer, long nr, const long args[6])
 	if (answer != NOT_OURS)
 		return answer;
 	ret = raw(nr, args);
-	/* If the kernel cannot be asked, no such context exists. */
+	/* If the kernel has no such call or a filter refuses it, no such context exists. */
 	return nr != SYS_io_setup && (ret == -ENOSYS || ret == -EPERM) ? -EINVAL : (int)ret;
 }
 
@@ -131,7 +131,7 @@ VERSIONED(io_queue_init_01, io_queue_init, "@@LIBAIO_0.1");
 int io_queue_release_01(void *ctx) { return destroy(ctx); }
 VERSIONED(io_queue_release_01, io_queue_release, "@@LIBAIO_0.1");
 
-/* Takes ready events one by one and calls the callback of each. */
+/* Takes ready events one by one, and calls the callback of each event. */
 int io_queue_run_01(void *ctx)
 {
 	struct timeout none = { 0, 0 };

@@ -2,9 +2,9 @@
  *
  * close and similar calls: the library forgets what it remembered of the number, and its own
  * descriptors in the application's table survive a program that closes everything. _exit, daemon
- * and exec: first the accepted requests complete, as if io_submit had written the data. syscall:
- * programs that make these calls, io_getevents and other AIO calls through it. read: programs that
- * read an eventfd before they look at the ring of a context in memory.
+ * and exec: the library first waits for accepted requests, so that the data of accepted writes are
+ * in the files. syscall: programs make these calls, AIO calls and seccomp(2) through it. read: a
+ * program may read an eventfd before it looks at the ring of a context in memory.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -36,8 +36,8 @@ extern unsigned nowait_confines(const void *filter) HIDDEN;
 extern void nowait_confines_not(unsigned forbidden) HIDDEN;
 extern bool nowait_syscall(long nr, const long *args, long *result) HIDDEN;
 
-/* quick_exit runs the function registered first last, before the C library's own _exit, which is
- * not watched. */
+/* quick_exit(3) runs the function that was registered first last of all, and then the C library's
+ * own _exit, which this library does not watch. */
 __attribute__((constructor)) static void begin(void)
 {
 	nowait_watches();
@@ -81,8 +81,8 @@ static ssize_t __read(int fd, void *data, size_t size)
 #endif
 
 /* A program that reads the count of an eventfd may look at the ring of its context next, so the
- * library looks for completions first. The look needs locks, so skip it in a handler that has
- * interrupted a call of the library, which may hold them. */
+ * library looks for completions first. This look takes locks. A signal handler that has interrupted
+ * a call of the library skips the look, because that call may hold these locks. */
 ssize_t read(int fd, void *data, size_t size)
 {
 	ssize_t count = __read(fd, data, size);
@@ -158,8 +158,8 @@ __attribute__((noreturn)) void _exit(int status)
 
 __attribute__((noreturn)) void _Exit(int status) { _exit(status); }
 
-/* The C library ends this process without the _exit above. The program continues in a child, which
- * has no requests to wait for. */
+/* daemon(3) of the C library ends this process without the _exit above. The program continues in a
+ * child, which has no requests to wait for. */
 int daemon(int keeps_folder, int keeps_output)
 {
 	int (*next)(int, int) = (int (*)(int, int))dlsym(RTLD_NEXT, "daemon");
@@ -219,8 +219,8 @@ int execvpe(const char *file, char *const argv[], char *const envp[])
 
 int execvp(const char *file, char *const argv[]) { return execvpe(file, argv, environ); }
 
-/* The forms with a list of arguments: the macro counts the arguments, copies them to the stack, and
- * takes the environment from behind their end if the form has one. */
+/* The functions of exec(3) with a list of arguments: the macro counts the arguments and copies them
+ * to the stack. In execle, `call` then takes the environment from behind the end of the list. */
 #define EXEC_LIST(first, call)                                                                 \
 	va_list list;                                                                          \
 	size_t count = 1;                                                                      \
@@ -292,8 +292,8 @@ static long in_its_place(long nr, const long a[6])
 	return NOT_OURS;
 }
 
-/* The program installs a seccomp filter on itself: the library must not make calls any more for
- * which the filter kills. */
+/* Called when the program installs a seccomp filter on itself: from then on the library must not
+ * make the calls for which the filter kills the process. */
 static long confined(long nr, const long args[6])
 {
 	unsigned forbidden;
@@ -305,7 +305,8 @@ static long confined(long nr, const long args[6])
 	forbidden = nowait_confines((const void *)args[2]);
 	ret = raw(nr, args);
 
-	/* The kernel returns the number of a thread that it could not confine with the others. */
+	/* With TSYNC, the kernel returns the number of a thread to which it could not apply the
+	 * filter. */
 	if (ret < 0 || (ret > 0 && args[1] & SECCOMP_FILTER_FLAG_TSYNC &&
 			!(args[1] & SECCOMP_FILTER_FLAG_NEW_LISTENER)))
 		nowait_confines_not(forbidden);

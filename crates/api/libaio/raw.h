@@ -1,4 +1,4 @@
-/* System calls past the C library, and their results. */
+/* System calls without the C library, and their results. */
 #ifndef NOWAIT_RAW_H
 #define NOWAIT_RAW_H
 

@@ -1,4 +1,4 @@
-/* Completes the accepted requests before the process ends, or tries to become another program. */
+/* Waits for accepted requests before the process ends, or tries to become another program. */
 #ifndef NOWAIT_SETTLE_H
 #define NOWAIT_SETTLE_H
 
@@ -8,16 +8,16 @@
 extern bool nowait_is_interrupted(void) HIDDEN;
 extern void nowait_settle(bool is_interrupted) HIDDEN;
 extern bool nowait_is_settled(void) HIDDEN;
-/* Number of this thread's calls that have settled (waited for all requests) and not returned; 0
- * once a signal handler on top of them has submitted a request. */
+/* Number of this thread's calls that have settled (waited for accepted requests) and not returned;
+ * 0 once a signal handler on top of them has submitted a request. */
 extern unsigned nowait_settlements(void) HIDDEN;
-/* Settles, and writes the report. */
+/* Settles, and writes the report if NOWAIT_REPORT asks for one. */
 extern void nowait_leave(bool is_interrupted) HIDDEN;
-/* The process goes on, after an exec that failed for example: announces the completions that were
- * held back. */
+/* Called when the process goes on, for example after an exec that failed: POSIX AIO sends the
+ * notices of completions that it has held back. */
 extern void nowait_stays(void) HIDDEN;
 
-/* Returns false, and waits for nothing, if calls are not watched (watch.h). */
+/* Calls `settle` and returns true. If calls are not watched (watch.h), only returns false. */
 static inline bool settled(void (*settle)(bool is_interrupted))
 {
 	bool is_interrupted = nowait_is_interrupted();
@@ -32,8 +32,8 @@ static inline bool settled(void (*settle)(bool is_interrupted))
 	return true;
 }
 
-/* Called before a signal handler returns. It may have interrupted `settlements` calls that have
- * settled, perhaps after their last look and just before the process becomes another program. */
+/* Called before a signal handler returns. The handler may have interrupted `settlements` calls that
+ * have settled, perhaps after their last look, just before the process becomes another program. */
 static inline void settled_again(unsigned settlements)
 {
 	while (nowait_settlements() < settlements && settled(nowait_settle))

@@ -1,13 +1,14 @@
-/* The program's signal handlers, which run between calls of the library and never inside one. The
- * kernel calls `arrives`, which asks the engine when to run the program's handler.
+/* The program's signal handlers run between calls of the library. Inside a call, `arrives` runs
+ * only handlers of faults, such as SIGSEGV. The kernel calls `arrives`, which asks the engine when
+ * to run the program's handler.
  *
- * abort(3) ends a process by SIGABRT, by whichever way the C library calls it. So `arrives` is
- * installed for SIGABRT even if the program has no handler for it, and first completes the accepted
- * requests.
+ * abort(3) ends a process by SIGABRT, also if code of the C library calls abort(3). So `arrives` is
+ * installed for SIGABRT even if the program has no handler for it, and waits for accepted requests
+ * before the process ends.
  *
- * The kernel keeps the signal actions. Only the handler itself is kept here, with the flags that
- * the kernel must not see. A child of vfork shares this memory but has its own handlers; actions
- * that it installs go to the kernel unchanged.
+ * The kernel keeps the signal actions, except for the program's handler and two of its flags,
+ * SA_SIGINFO and SA_RESETHAND, which this file keeps. A child of vfork shares this memory but has
+ * its own handlers; actions that it installs go to the kernel unchanged.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -23,7 +24,7 @@
 #include "settle.h"
 #include "watch.h"
 
-/* Negative: the signal is delivered again when the interrupted call of the library is over. */
+/* Negative: the kernel delivers the signal again when the interrupted call of the library ends. */
 extern long nowait_signal_arrives(int signal, const siginfo_t *info, sigset_t *mask) HIDDEN;
 extern void nowait_signal_handled(long depth, const sigset_t *mask) HIDDEN;
 /* The C library's own sigaction, which also knows the signals that the C library reserves. */
@@ -63,9 +64,9 @@ static void aborts(bool ends)
 	raw(SYS_tgkill, (long[6]){ process(), raw(SYS_gettid, (long[6]){ 0 }), SIGABRT });
 }
 
-/* Runs the program's handler with the program's own cancellation type and state: the signal may
- * arrive at the end of a call that has changed them. A further signal meanwhile finds either the
- * calls noted or nothing changed. */
+/* Runs the program's handler with the program's own cancellation type and state, which an
+ * interrupted call of the library may have changed. A further signal may arrive meanwhile: its
+ * handler finds either the program's values in `nowait_cancel`, or these values in effect. */
 static void handle(action_t handler, int signal, siginfo_t *info, void *context)
 {
 	const struct cancel had = nowait_cancel;
@@ -159,7 +160,8 @@ int sigaction(int signal, const struct sigaction *action, struct sigaction *befo
 	old_flags = flags_of(signal);
 	if (action && is_taken(signal, action) && nowait_is_owner()) {
 		ours = *action;
-		/* In this order, so that a signal that arrives now finds a handler that was installed. */
+		/* Store the flags first, so that a signal that arrives now finds a handler that was
+		 * installed. */
 		__atomic_store_n(&program[signal].flags,
 				 action->sa_flags & (int)(SA_SIGINFO | SA_RESETHAND),
 				 __ATOMIC_RELAXED);
@@ -175,7 +177,7 @@ int sigaction(int signal, const struct sigaction *action, struct sigaction *befo
 }
 
 /* The older functions: the C library installs the handler with the flags that each function
- * implies; then it is installed again through sigaction. */
+ * implies. Then `installed` installs the handler again through sigaction. */
 typedef void (*handler_t)(int signal);
 
 static handler_t installed(handler_t (*install)(int, handler_t), int signal, handler_t handler)

@@ -1,4 +1,4 @@
-/* Waits for events on a thread that may be cancelled meanwhile. */
+/* Waits for events on a thread that pthread_cancel(3) may cancel during the wait. */
 #ifndef NOWAIT_WAIT_H
 #define NOWAIT_WAIT_H
 
@@ -16,7 +16,7 @@ struct timeout {
 	long seconds, nanoseconds;
 };
 
-/* The function that takes events, and its context. */
+/* The function that takes events, and two of its arguments. */
 struct wait {
 	int (*take)(const struct wait *wait, long min, long nr, struct event *events,
 		    void *timeout);
@@ -31,8 +31,8 @@ static inline long now_ns(void)
 	return now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* A thread of the asynchronous type sleeps inside the engine's frames, where it cannot be
- * cancelled: so it returns from them at intervals. */
+/* For a thread with the asynchronous cancellation type. While the thread sleeps inside the engine's
+ * frames, it cannot be cancelled: so it returns from them every 10 ms. */
 static inline int wait_in_slices(const struct wait *wait, long min, long nr, struct event *events,
 				 const struct timeout *timeout)
 {

@@ -30,7 +30,7 @@ struct call {
 	pthread_attr_t *attributes;
 };
 
-/* Those that return int return the value, or the negative errno. */
+/* The functions that return int return the value, or the negative errno. */
 extern int nowait_aio_read(struct aiocb *block) HIDDEN;
 extern int nowait_aio_write(struct aiocb *block) HIDDEN;
 extern int nowait_aio_fsync(bool data_only, struct aiocb *block) HIDDEN;
@@ -52,7 +52,7 @@ extern long nowait_aio_prio_delta_max(void) HIDDEN;
 
 static void *notifier(void *unused);
 
-/* Makes a thread with these attributes; it starts with all signals blocked. */
+/* Makes a thread with these attributes. The new thread starts with all signals blocked. */
 static int make_thread(const pthread_attr_t *attributes, void *(*run)(void *), void *argument)
 {
 	sigset_t all, before;
@@ -88,7 +88,7 @@ static int make_notifier(void)
 	return err;
 }
 
-/* The function runs with no signal blocked, as in glibc. */
+/* Calls the application's function with no signal blocked, as glibc does. */
 static void make_call(const struct call *call)
 {
 	sigset_t none;
@@ -108,7 +108,8 @@ static void *own_thread(void *argument)
 	struct own_call *own = argument;
 	struct call call = own->call;
 
-	/* The function may destroy the attributes, which pthread_create() may still be reading. */
+	/* Wait until pthread_create() has returned: it may still read the attributes, which the
+	 * application's function may destroy. */
 	while (sem_wait(&own->made) != 0)
 		continue;
 	sem_destroy(&own->made);
@@ -117,8 +118,8 @@ static void *own_thread(void *argument)
 	return NULL;
 }
 
-/* Runs the function in a new thread if the call has attributes; returns false if there is none: the
- * caller runs the function. */
+/* If the call has attributes, runs its function in a new thread and returns true. Returns false if
+ * there are no attributes, or if no thread can be made: the caller then runs the function. */
 static bool has_own_thread(const struct call *call)
 {
 	struct own_call *own = call->attributes ? malloc(sizeof *own) : NULL;
@@ -149,7 +150,7 @@ static void *notifier(void *unused)
 			make_notifier();
 		if (!has_own_thread(&call)) {
 			make_call(&call);
-			/* Undoes changes that the function may have made to the thread. */
+			/* Undo changes that the function may have made to the thread. */
 			pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 			pthread_setcanceltype(PTHREAD_CANCEL_DEFERRED, NULL);
 			pthread_sigmask(SIG_SETMASK, &all, NULL);
@@ -159,8 +160,8 @@ static void *notifier(void *unused)
 	return NULL;
 }
 
-/* Makes sure that a thread stands by for the event if that wants one. The engine's threads cannot
- * make one later, because they have another descriptor table. */
+/* If the event asks for a thread (SIGEV_THREAD), makes sure that one stands by or is starting. The
+ * engine's threads cannot make it later, because they have another descriptor table. */
 static int prepare(const struct sigevent *event)
 {
 	int must;
@@ -205,20 +206,22 @@ int aio_cancel(int fd, struct aiocb *block)
 	return (int)checked(UNCANCELLED(nowait_aio_cancel(fd, block)));
 }
 
-/* Tunes glibc's threads; the engine has its own option (NOWAIT_WORKERS). */
+/* Does nothing: in glibc, aio_init tunes glibc's threads. The engine has its own option,
+ * NOWAIT_WORKERS. */
 void aio_init(const struct aioinit *init) { (void)init; }
 
 /* --- looking and waiting: no lock, no memory, for signal handlers too --------------------- */
 
-/* Notes that the program looks at its requests: the engine may then attempt the next one inside the
- * submission again. */
+/* Notes that the program looks at its requests: the engine may then attempt the next request inside
+ * submit again. */
 static void asks(void)
 {
 	if (!__atomic_load_n(&nowait_asked, __ATOMIC_RELAXED))
 		__atomic_store_n(&nowait_asked, true, __ATOMIC_RELAXED);
 }
 
-/* A request is over only when its notice was sent, too. */
+/* Returns the error code of a request. If the request has ended, first waits until its notice was
+ * sent. */
 static int error_of(const struct aiocb *block)
 {
 	int error;
@@ -240,8 +243,8 @@ ssize_t aio_return(struct aiocb *block)
 
 static void give_back(void *slot) { nowait_waiter_give_back(*(unsigned *)slot); }
 
-/* The only cancellation point of a wait: here the thread holds nothing that a cancellation would
- * leave held. */
+/* The only place in a wait where a cancellation may end the thread: here the thread holds no lock
+ * and no memory, and a cleanup handler frees its slot. */
 static long sleep_on(const unsigned *word, unsigned seen, const struct timespec *until)
 {
 	const long args[6] = { (long)word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, seen,
@@ -253,7 +256,7 @@ static long sleep_on(const unsigned *word, unsigned seen, const struct timespec 
 	return ret;
 }
 
-/* Waits until one of the requests is over; 0, -EINTR or -ETIMEDOUT. */
+/* Waits until one of the requests has ended; returns 0, -EINTR or -ETIMEDOUT. */
 static int wait_for_one(const struct aiocb *const *list, size_t len, const struct timespec *until)
 {
 	unsigned slot = nowait_waiter_claim();
@@ -316,7 +319,7 @@ int aio_suspend(const struct aiocb *const list[], int len, const struct timespec
 	struct timespec until;
 	int ret, type;
 
-	/* A cancellation point even if the call does not wait. */
+	/* aio_suspend is a cancellation point even if it does not wait. */
 	pthread_testcancel();
 	if (len < 0)
 		return (int)checked(-EINVAL);
@@ -346,8 +349,8 @@ static int prepare_list(struct aiocb *const list[], size_t len, const struct sig
 	return err;
 }
 
-/* Waits for all requests, one after another; returns -EIO if any failed, or -EINTR if a signal
- * ended the wait. */
+/* Waits for all requests of the list, one after another. Returns 0, -EIO if at least one failed, or
+ * -EINTR if a signal ended the wait. */
 static int wait_for_all(struct aiocb *const list[], size_t len)
 {
 	int outcome = 0;

@@ -16,7 +16,8 @@ DIRECT = {"detach", "fileno", "readable"}
 
 
 def wrap(func: Callable[..., T]) -> Callable[..., Coroutine[Any, Any, T]]:
-    """Make a coroutine function of a blocking function: it is called on a thread."""
+    """Make a coroutine function of a blocking function. The coroutine calls the blocking function
+    on a thread."""
 
     @functools.wraps(func)
     async def run(

@@ -37,7 +37,7 @@ static int read_more(struct copy *copy)
 	return 0;
 }
 
-/* The queue borrows the memory until each read has come back, which is soon. */
+/* Asks for the early end of all reads. The queue borrows their memory until they have ended. */
 static void give_up(struct copy *copy)
 {
 	uint64_t number;

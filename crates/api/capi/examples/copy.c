@@ -84,8 +84,8 @@ static int go_on(struct copy *copy, const nowait_completion *done)
 		}
 		copy->copied += slot->length;
 		slot->offset += slot->length;
-		/* The read was short before bytes that cannot be read, for example: the next
-		 * one returns the error. */
+		/* The read was short, for example before bytes that cannot be read. The next read
+		 * then returns the error. */
 		if (slot->left > 0 && slot->offset < copy->size)
 			return read_on(copy, number);
 		return read_next(copy, number);
@@ -143,7 +143,7 @@ int main(int argc, char **argv)
 		failed("start");
 	else
 		result = run(&copy);
-	/* Waits for the requests in flight: only then are the buffers ours again. */
+	/* Waits for the requests in flight. Until then the queue borrows the buffers. */
 	nowait_queue_destroy(copy.queue);
 	for (number = 0; number < DEPTH; number++)
 		free(copy.slots[number].buffer);

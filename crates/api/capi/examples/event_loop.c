@@ -66,7 +66,7 @@ static int read_input(struct loop *loop)
 	return take_lines(loop);
 }
 
-/* Answers the reads that have ended. Never waits: epoll has reported some. */
+/* Answers the reads that have ended. Does not wait for others. */
 static int answer(struct loop *loop)
 {
 	nowait_completion done[4];

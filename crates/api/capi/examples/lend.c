@@ -1,5 +1,6 @@
 /* Writes a file to standard output. The library lends cached bytes without a copy: the pieces go to
- * writev(2) as they are. Bytes that are not cached are read first, which caches them.
+ * writev(2) as they are. The program reads bytes that are not cached, which caches them, and writes
+ * them from its own buffer.
  *
  *   cc lend.c $(pkg-config --cflags --libs nowait) && ./a.out FILE
  */
@@ -35,7 +36,8 @@ static int write_all(struct iovec *pieces, size_t count)
 	return 0;
 }
 
-/* Returns the number of bytes at `offset` that were written out, 0 at the end. */
+/* Writes out bytes at `offset`. Returns their number, 0 at the end of the file, or a negative error
+ * number. */
 static int64_t give_out(nowait_file *file, uint64_t offset, char *buffer, unsigned *copied)
 {
 	struct iovec pieces[PIECES];
@@ -48,7 +50,7 @@ static int64_t give_out(nowait_file *file, uint64_t offset, char *buffer, unsign
 		length = (int64_t)nowait_loan_length(loan);
 		count = nowait_loan_pieces(loan, pieces, PIECES);
 		result = write_all(pieces, count);
-		/* Return the loan as soon as possible: until then no thread can write to these pages. */
+		/* Return the loan as soon as possible: until then writes to these pages wait. */
 		nowait_loan_return(loan);
 		return result ? result : length;
 	}

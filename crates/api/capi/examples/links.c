@@ -13,7 +13,8 @@
 #define RECORD 4096u
 #define STEPS 4
 
-/* The first block holds the mark: the number of valid records. */
+/* Prepares the four linked steps that add a record. The first block of the log holds the mark,
+ * which is the number of valid records. */
 static void prepare(nowait_request *steps, nowait_file *log, const char *record,
 		    const uint64_t *mark)
 {
@@ -28,7 +29,7 @@ static void prepare(nowait_request *steps, nowait_file *log, const char *record,
 		steps[step].flags = NOWAIT_LINK;
 }
 
-/* Adds a record; reports the failed step and how many later steps did not begin. */
+/* Adds a record. If a step fails, prints how many steps did not begin; returns an error number. */
 static int add(nowait_queue *queue, nowait_file *log, const char *record, uint64_t mark)
 {
 	nowait_request steps[STEPS];
@@ -49,7 +50,7 @@ static int add(nowait_queue *queue, nowait_file *log, const char *record, uint64
 		skipped += results[step] == -ECANCELED;
 	if (!skipped && results[STEPS - 1] == 0)
 		return 0;
-	/* A record written in part also fails the link: the file is full. */
+	/* A write of only a part of the record also fails the link. Then the file is full. */
 	fprintf(stderr, "record %llu: %d steps were not begun\n", (unsigned long long)mark, skipped);
 	return results[0] < 0 ? (int)results[0] : -ENOSPC;
 }

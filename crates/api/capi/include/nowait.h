@@ -7,8 +7,8 @@
  *                          └── nowait_queue ─── nowait_submit                      no wait for data
  *                                               nowait_reap                        waits, if asked
  *
- * RESULTS. A function that can fail returns 0 or a count, and a negative error number if it failed
- * (-EAGAIN, -EIO: the numbers of <errno.h>). It neither reads nor changes `errno`.
+ * RESULTS. A function that can fail returns 0, a count or a descriptor, and a negative error number
+ * if it failed (-EAGAIN, -EIO: the numbers of <errno.h>). It neither reads nor changes `errno`.
  * nowait_error_text() says in one line what failed and what to change. A function that makes
  * something stores it at the address given last, and stores NULL there if it fails.
  *
@@ -20,16 +20,17 @@
  *
  * THREADS. Several threads may use an engine or a file at once. A queue or a loan is for one thread
  * at a time, and may move to another; a call on a queue that another thread is using returns -EBUSY
- * and does nothing, but do not destroy it then. A signal handler must not call any function here.
+ * and does nothing. Do not destroy a queue that another thread is using. A signal handler must not
+ * call any function here.
  *
  * LIFETIME. Every handle keeps alive what it needs: a program may destroy an engine before its
  * files and queues, and close a file before its requests have ended. The engine's threads end with
  * the last of these handles. A program must not use a handle after it has destroyed or closed it;
  * destroying NULL does nothing.
  *
- * FORK. A child process can only destroy the engines, files and queues of its parent, which does
- * not affect the parent's: create an engine in the child. Calls on the parent's queues return
- * -EINVAL.
+ * FORK. A child process must only destroy the engines, files and queues of its parent, which does
+ * not affect the parent: create an engine in the child. In the child nowait_reap() on a queue of
+ * the parent returns -EINVAL.
  *
  * POINTERS must be valid, and NULL only where this file allows it: the library does not check them.
  * An internal error (a bug: please report it) ends the call with -EIO, with a message on standard
@@ -73,15 +74,16 @@ const char *nowait_version_text(void);
 /* ---- Errors ------------------------------------------------------------------------------- */
 
 /**
- * Returns the last failure on this thread, in one line: what was done, the error, and what to
- * change, as in
+ * Returns the last failure on this thread, in one line: the action, the error, and what to change,
+ * as in
  *
  *   read of 100 bytes at 7 of data: Invalid argument (os error 22) (EINVAL): direct I/O on this
  *   file needs the offset to be a multiple of 512 bytes, not 0x7
  *
- * After nowait_reap() the text is about the last failed completion that it returned. A call that
- * succeeds does not change it. Never NULL; empty before the first failure. The library owns the
- * text, which is valid until this thread calls the library again.
+ * A call that succeeds does not change the text, except nowait_reap(): the text is then about the
+ * last failed completion that nowait_reap() returned, if there was one. Never NULL; empty before
+ * the first failure. The library owns the text, which is valid until this thread calls the library
+ * again.
  */
 const char *nowait_error_text(void);
 
@@ -110,7 +112,8 @@ enum {
 
 /** The thread that makes the first attempt at a request. */
 enum {
-	/** The thread in nowait_submit() while that is short, otherwise the engine's threads. */
+	/** The thread in nowait_submit() as long as its attempts are short, otherwise the engine's
+	 * threads. */
 	NOWAIT_SUBMIT_AUTO = 0,
 	/** The engine's threads: nowait_submit() only passes the batch to them. (1 was removed.) */
 	NOWAIT_SUBMIT_OFFLOAD = 2
@@ -141,11 +144,12 @@ typedef struct nowait_options {
 	/** Most bytes of the page cache for files in NOWAIT_CACHE_USER; 256 MiB by default. The size is
 	 * rounded up to 2 MiB. The engine allocates the memory as it uses it. */
 	uint64_t cache_bytes;
-	/** Most requests in flight at a time in all queues; 524,288 by default. Requests that end in
-	 * nowait_submit() do not count. Further requests do not start and end with -EAGAIN. */
+	/** Most requests in flight at a time in all queues; 524,288 by default. Requests that end
+	 * in nowait_submit() do not count. A request above the limit does not start: it ends with
+	 * -EAGAIN. */
 	uint64_t max_requests;
-	/** Most bytes that the requests in flight read or write; no limit by default. A request larger
-	 * than the limit passes alone. */
+	/** Most bytes that the requests in flight read or write; no limit by default. A request
+	 * larger than the limit starts only when no other request uses bytes. */
 	uint64_t max_bytes;
 } nowait_options;
 
@@ -155,9 +159,9 @@ typedef struct nowait_options {
 /**
  * Starts an engine; `options` may be NULL for the defaults, for which any backend will do.
  *
- * Blocks until its threads run (milliseconds). Errors: -EINVAL: an option is out of range. -EMFILE,
- * -EAGAIN, -ENOMEM: no descriptors, threads or memory left. If a backend was named: the error that
- * refuses it, such as -ENOSYS or -EPERM.
+ * Blocks while the engine starts (milliseconds). Errors: -EINVAL: an option is out of range.
+ * -EMFILE, -EAGAIN, -ENOMEM: no descriptors, threads or memory left. If the options name a backend
+ * that does not work: the error of the system, such as -ENOSYS or -EPERM.
  */
 int nowait_engine_create(const nowait_options *options, nowait_engine **engine);
 
@@ -179,8 +183,8 @@ const char *nowait_engine_reason(const nowait_engine *engine);
  * Writes a report of the engine to `text`, at most `size` bytes with the terminating 0: one line of
  * JSON with the backend and the counters of the page cache.
  *
- * Returns its length without the 0, even if that is `size` or more and the text was cut off. `text`
- * may be NULL if `size` is 0.
+ * Returns the length of the whole report without the 0, even if that is `size` or more and the text
+ * was cut off. `text` may be NULL if `size` is 0.
  */
 int64_t nowait_engine_report(const nowait_engine *engine, char *text, size_t size);
 
@@ -192,10 +196,10 @@ typedef struct nowait_file nowait_file;
 /** The page cache between the program and the device. */
 enum {
 	/**
-	 * The page cache of nowait, in the process: cached data needs no system call and no second copy in
-	 * memory. Coherent within the engine. An open sees earlier writes of other programs; other
-	 * programs see data after a sync, about a second after the write, or after the last close. Regular
-	 * files only.
+	 * The page cache of nowait, in the process: cached data needs no system call and no second
+	 * copy in memory. All handles of one engine see the same data. An open sees earlier writes
+	 * of other programs; other programs see data after a sync, about a second after the write,
+	 * or after the last close. Regular files only.
 	 */
 	NOWAIT_CACHE_USER = 0,
 	/** The kernel's page cache: coherent with every other reader and writer that uses it. */
@@ -209,8 +213,9 @@ enum {
  * Opens the file at `path` for `engine` in a mode NOWAIT_CACHE_*.
  *
  * `flags` are flags of open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT (and `permissions`, to
- * which the umask applies), O_EXCL, O_TRUNC, O_DSYNC (every write is durable when it ends), O_SYNC,
- * O_NOFOLLOW, O_NOATIME, O_NOCTTY. O_CLOEXEC is always on. O_CREAT and O_TRUNC need write access.
+ * which the umask applies), O_EXCL, O_TRUNC, O_DSYNC (every write is durable before it ends),
+ * O_SYNC, O_NOFOLLOW, O_NOATIME, O_NOCTTY. O_CLOEXEC is always on. O_CREAT and O_TRUNC need write
+ * access.
  *
  * Blocks as open(2) does. Errors: those of open(2). -EINVAL: another flag (use NOWAIT_CACHE_DIRECT
  * in place of O_DIRECT; there is no O_APPEND, since requests name offsets); a file that cannot be
@@ -222,10 +227,10 @@ int nowait_file_open(nowait_engine *engine, const char *path, int flags, unsigne
 /**
  * Closes a file. The file stays open for its requests in flight.
  *
- * The last close of a file in NOWAIT_CACHE_USER, and of its handles that may write, blocks until
- * the written data is in the file. Returns 0, or the error of data that could not be written, which
- * is lost (-ENOSPC, -EIO: see write(2)); the handle is gone in any case. Returns 0 while requests
- * are in flight, and for NULL.
+ * For a file in NOWAIT_CACHE_USER, the close of its last handle, or of its last handle that may
+ * write, blocks until the written data are in the file. Returns 0, or the error of the write if
+ * data could not be written and are lost (-ENOSPC, -EIO: see write(2)). The handle is gone in any
+ * case. Returns 0 while requests are in flight on the file, and for NULL.
  */
 int nowait_file_close(nowait_file *file);
 
@@ -234,8 +239,9 @@ int nowait_file_close(nowait_file *file);
 int nowait_file_fd(const nowait_file *file);
 
 /**
- * Stores the numbers of bytes that must divide the addresses, and the offsets and lengths, of
- * direct requests on the file; 1 for files in other modes. Either pointer may be NULL.
+ * Stores two numbers for direct requests on the file. The address of a buffer must be a multiple of
+ * `memory`; offset and length must be multiples of `offset`. Both are 1 for files in other modes.
+ * Either pointer may be NULL.
  */
 void nowait_file_alignment(const nowait_file *file, size_t *memory, size_t *offset);
 
@@ -254,8 +260,8 @@ int nowait_file_size(const nowait_file *file, uint64_t *size);
 int nowait_file_truncate(nowait_file *file, uint64_t size);
 
 /**
- * Makes data and metadata durable, as fsync(2) does. Blocks. Not ordered with writes in flight in a
- * queue: use NOWAIT_OP_SYNC there.
+ * Makes data and metadata durable, as fsync(2) does. Blocks. The library does not order this sync
+ * with writes in flight in a queue: use NOWAIT_OP_SYNC there.
  *
  * Errors: those of fsync(2). -EIO: data written before could not be written to the device.
  */
@@ -270,8 +276,8 @@ int nowait_file_datasync(nowait_file *file);
 
 /**
  * Makes `length` bytes at `offset` durable, and the metadata needed to read them; with length 0
- * everything from `offset` on. Blocks. Syncs the whole file unless it is in NOWAIT_CACHE_USER: the
- * kernel has no such call.
+ * everything from `offset` on. Blocks. Syncs the whole file unless it is in NOWAIT_CACHE_USER,
+ * because the kernel cannot make a range durable.
  *
  * Errors: those of nowait_file_sync().
  */
@@ -293,29 +299,29 @@ enum {
 
 /**
  * Announces how the program will use `length` bytes at `offset`, NOWAIT_ADVICE_*; with length 0
- * everything from `offset` on. A hint, which changes no result. Never waits if the file is in
- * NOWAIT_CACHE_USER.
+ * everything from `offset` on. The advice changes no result. If the file is in NOWAIT_CACHE_USER,
+ * the call does not wait for the disk.
  *
- * NORMAL, RANDOM and SEQUENTIAL apply to this whole open file, whatever the part, except in
- * NOWAIT_CACHE_HOST. Errors: -EINVAL: no such advice; those of posix_fadvise(2).
+ * NORMAL, RANDOM and SEQUENTIAL apply to this whole open file, whatever the part. Errors: -EINVAL:
+ * no such advice; those of posix_fadvise(2).
  */
 int nowait_file_advise(nowait_file *file, uint64_t offset, uint64_t length, int advice);
 
 /**
  * Reads up to `length` bytes at `offset`. Blocks, and continues after a signal.
  *
- * Returns the number of bytes read: fewer than asked for at the end of the file, before bytes that
- * cannot be read, or beyond 2 GiB. Errors: -EBADF: not open for reading. -EINVAL: not aligned as
- * direct I/O needs it. All others: those of pread(2).
+ * Returns the number of bytes read: fewer than `length` at the end of the file, before bytes that
+ * cannot be read, or if `length` is above 2 GiB less 4 KiB. Errors: -EBADF: not open for reading.
+ * -EINVAL: not aligned as direct I/O needs it. All others: those of pread(2).
  */
 int64_t nowait_read(nowait_file *file, void *buffer, size_t length, uint64_t offset);
 
 /**
  * Writes up to `length` bytes at `offset`. Blocks, and continues after a signal.
  *
- * Returns the number of bytes written: fewer than given if the rest cannot be written (the device
- * is full, for example), or beyond 2 GiB. Errors: -EBADF: not open for writing. -EINVAL: not
- * aligned as direct I/O needs it. All others: those of pwrite(2).
+ * Returns the number of bytes written: fewer than `length` if the rest cannot be written (the
+ * device is full, for example), or if `length` is above 2 GiB less 4 KiB. Errors: -EBADF: not open
+ * for writing. -EINVAL: not aligned as direct I/O needs it. All others: those of pwrite(2).
  */
 int64_t nowait_write(nowait_file *file, const void *buffer, size_t length, uint64_t offset);
 
@@ -354,11 +360,13 @@ typedef struct nowait_loan nowait_loan;
 
 /**
  * Lends the bytes at `offset`, up to `length` and the end of the file, if the file is in mode
- * NOWAIT_CACHE_USER and all of them are in the page cache. Never waits, reads nothing.
+ * NOWAIT_CACHE_USER and all these bytes are in the page cache. Does not wait for data, and starts
+ * no read.
  *
- * Writes to these pages wait until the loan is returned: do not wait for such a write before. Lend
- * little, and not for long: the memory cannot be used for anything else. Errors: -EAGAIN: not
- * cached, or being changed; read them. -EBADF: not open for reading. -EINVAL: no such offset.
+ * Writes to these pages wait until the program returns the loan: do not wait for such a write
+ * before. Lend little, and not for long: the memory cannot be used for anything else. Errors:
+ * -EAGAIN: not cached, or being changed; read them. -EBADF: not open for reading. -EINVAL: no such
+ * offset.
  */
 int nowait_lend(nowait_file *file, uint64_t offset, size_t length, nowait_loan **loan);
 
@@ -370,8 +378,9 @@ typedef struct nowait_range {
 
 /**
  * Lends `count` ranges as nowait_lend() lends one: stores a loan for each at `loans`, or NULL where
- * nowait_lend() would return -EAGAIN. Faster than one by one: the processor fetches the next ranges
- * from memory meanwhile. Never waits, reads nothing.
+ * nowait_lend() would return -EAGAIN. Faster than one nowait_lend() for each range, because the
+ * processor fetches the next ranges from memory meanwhile. Does not wait for data, and starts no
+ * read.
  *
  * Returns the number of ranges lent. Errors, after which all loans are NULL: -EBADF: not open for
  * reading. -EINVAL: an offset that no file can have.
@@ -379,7 +388,7 @@ typedef struct nowait_range {
 int nowait_lend_many(nowait_file *file, const nowait_range *ranges, size_t count,
 		     nowait_loan **loans);
 
-/** Returns the number of bytes lent: fewer than asked for only at the end of the file. */
+/** Returns the number of bytes lent: fewer than asked for only if the file ends. */
 size_t nowait_loan_length(const nowait_loan *loan);
 
 /**
@@ -420,8 +429,8 @@ enum {
 	/** Write up to `length` bytes from `buffer` to the pipe, socket or terminal `fd`, waiting for
 	 * room for the first one, as write(2) does. */
 	NOWAIT_OP_WRITE_STREAM = 9,
-	/** Make `length` bytes at `offset` durable, as nowait_file_sync_range(); covers the writes to
-	 * them submitted before. */
+	/** Make `length` bytes at `offset` durable, as nowait_file_sync_range() does; covers the
+	 * writes to these bytes submitted before. */
 	NOWAIT_OP_SYNC_RANGE = 10,
 	/** NOWAIT_OP_READ_STREAM to `length` buffers; `buffer` is the address of an array of struct
 	 * iovec. */
@@ -432,10 +441,11 @@ enum {
 };
 
 /**
- * In nowait_request.flags: the next request of the same call begins when this one has succeeded; a
- * sync after its write, for example. If this one fails, is short, or is cancelled, the next one
- * ends with -ECANCELED, and so do the requests linked to it. If the queue has too little room for a
- * chain, none of its requests begins. A transfer of a stream cannot begin after another request.
+ * In nowait_request.flags: the next request of the same call, for example a sync, begins when this
+ * request, for example its write, has succeeded. If this request fails, is short, or is cancelled,
+ * the next request ends with -ECANCELED, and so do the requests linked to that one. If the queue
+ * has too little room for a chain, none of its requests begins. A transfer of a stream cannot begin
+ * after another request.
  */
 #define NOWAIT_LINK 1u
 
@@ -461,8 +471,9 @@ typedef struct nowait_request {
 	uint32_t reserved_events;
 	/** A value for the program, which the completion returns. */
 	uint64_t user_data;
-	/** 0, or a time limit: the request is cancelled if it has not ended so many nanoseconds after
-	 * nowait_submit(). It then ends with -ETIMEDOUT, as far as nowait_cancel() can stop it. */
+	/** 0, or a time limit: the library cancels the request if it has not ended so many
+	 * nanoseconds after nowait_submit(). The request then ends with -ETIMEDOUT, if
+	 * nowait_cancel() could stop it. */
 	uint64_t timeout_ns;
 	uint64_t reserved[2];
 } nowait_request;
@@ -471,8 +482,9 @@ typedef struct nowait_request {
 typedef struct nowait_completion {
 	/** The user_data of the request. */
 	uint64_t user_data;
-	/** Bytes transferred (nowait_read() and nowait_write() say when fewer than asked for); the
-	 * events that are ready, for a poll; 0 for a sync; or a negative error number. */
+	/** For a transfer the number of bytes, which may be below `length` as in nowait_read() and
+	 * nowait_write(); for a poll the events that are ready; for a sync 0; or a negative error
+	 * number. */
 	int64_t result;
 	uint64_t reserved[2];
 } nowait_completion;
@@ -500,15 +512,15 @@ int nowait_queue_create(nowait_engine *engine, uint32_t depth, nowait_queue **qu
 void nowait_queue_destroy(nowait_queue *queue);
 
 /**
- * Starts up to `count` requests, in order, and submits them together. Waits for no data.
+ * Starts up to `count` requests, in order, and submits them together. Does not wait for data.
  *
- * Returns the number of accepted requests. Each of them ends in exactly one completion, whatever
- * its result, and its buffer is lent until that is reaped. The first request that cannot be
- * accepted ends the call: neither it, nor the rest of its chain, nor the requests behind it have
- * started; submit them again.
+ * Returns the number of accepted requests. Each accepted request ends in exactly one completion,
+ * whatever its result. Its buffer is lent until the program has reaped this completion. The first
+ * request that cannot be accepted ends the call: neither it, nor the rest of its chain, nor the
+ * requests behind it have started; submit them again.
  *
  * Requests end in any order. Those that overlap on one buffered file, at least one of them a write,
- * take effect in the order in which they were submitted. Errors, if the first one cannot be
+ * take effect in the order in which they were submitted. Errors, if the first request cannot be
  * accepted: -EAGAIN: the queue is full; reap. -EBADF: the file is not open for this. -EINVAL:
  * malformed, not aligned as direct I/O needs it, or more than 1024 buffers; a link without a next
  * request, or a chain longer than the queue is deep. -EBUSY: another thread uses the queue.
@@ -517,8 +529,8 @@ int nowait_submit(nowait_queue *queue, const nowait_request *requests, size_t co
 
 /**
  * Takes up to `max` completions, when at least `min` requests have ended or `timeout_ns`
- * nanoseconds have passed (0: at once; NOWAIT_FOREVER). Never waits for more requests than are in
- * flight, nor for more than `max`. Continues after a signal.
+ * nanoseconds have passed (0: without waiting; NOWAIT_FOREVER: no limit). Does not wait for more
+ * requests than are in flight, nor for more than `max`. Continues to wait after a signal.
  *
  * Returns the number of completions stored at `completions`. Fewer than `min` means that the time
  * has passed or that nothing else is in flight. Errors: -EINVAL: the queue belongs to the parent
@@ -529,17 +541,17 @@ int nowait_reap(nowait_queue *queue, nowait_completion *completions, size_t max,
 
 /**
  * Asks for an early end of the request with this `user_data`, or of one of them if several have it.
- * Never waits.
+ * Does not wait for the end.
  *
- * Returns 0: the request ends once, as every other. If it had not begun, or waits for another
- * request, for readiness or for its turn, it ends with -ECANCELED; else, for example if the device
- * works on it, with its own result. Errors: -ENOENT: no such request, or it has ended. -EBUSY:
- * another thread uses the queue.
+ * Returns 0 if it has asked: the request then ends once, as every other. If the request had not
+ * begun, or waits for another request, for readiness or for its turn, it ends with -ECANCELED.
+ * Otherwise it may end with its own result, for example if the device works on it. Errors: -ENOENT:
+ * no such request, or it has ended. -EBUSY: another thread uses the queue.
  */
 int nowait_cancel(nowait_queue *queue, uint64_t user_data);
 
 /** Returns the number of requests in the queue: in flight, or ended and not reaped. -EBUSY: another
- * thread uses it. */
+ * thread uses the queue. */
 int nowait_queue_length(nowait_queue *queue);
 
 /**
@@ -547,11 +559,11 @@ int nowait_queue_length(nowait_queue *queue);
  * completion: for programs with an event loop of their own. The first call makes the descriptor;
  * the queue owns and closes it.
  *
- * nowait_reap() resets it and, if completions are left, makes it readable again: the program misses
- * nothing, level- or edge-triggered. Only wait for it; neither read nor write it. With such a
- * descriptor, the engine's threads end the queue's requests, which costs a thread switch for each
- * request on data that is not cached. Errors: -EMFILE, -ENFILE, -EAGAIN: no descriptor left.
- * -EINVAL: this is a forked child. -EBUSY: another thread uses the queue.
+ * nowait_reap() resets the descriptor and, if completions are left, makes it readable again: the
+ * program misses nothing, level- or edge-triggered. Only wait for the descriptor; neither read nor
+ * write it. After the first call, the engine's threads reap the queue's requests, which costs a
+ * thread switch for each request on data that is not cached. Errors: -EMFILE, -ENFILE, -EAGAIN: no
+ * descriptor left. -EINVAL: this is a forked child. -EBUSY: another thread uses the queue.
  */
 int nowait_queue_fd(nowait_queue *queue);
 
@@ -563,7 +575,8 @@ int64_t nowait_queue_report(nowait_queue *queue, char *text, size_t size);
 
 /* ---- Filling in requests ------------------------------------------------------------------ */
 
-/** Sets these fields, and all others to 0; the other functions nowait_prep_*() call it. */
+/** Sets the operation, the file and user_data, and all other fields to 0. The other functions
+ * nowait_prep_*() call this function. */
 static inline void nowait_prep(nowait_request *request, uint16_t op, nowait_file *file,
 			       uint64_t user_data)
 {
@@ -573,7 +586,7 @@ static inline void nowait_prep(nowait_request *request, uint16_t op, nowait_file
 	request->user_data = user_data;
 }
 
-/** A read of `length` bytes at `offset` to `buffer`, which is lent until the completion. */
+/** A read of `length` bytes at `offset` to `buffer`. The buffer is lent until the completion. */
 static inline void nowait_prep_read(nowait_request *request, nowait_file *file, void *buffer,
 				    size_t length, uint64_t offset, uint64_t user_data)
 {
@@ -583,7 +596,7 @@ static inline void nowait_prep_read(nowait_request *request, nowait_file *file, 
 	request->offset = offset;
 }
 
-/** A write of `length` bytes from `buffer`, which is lent until the completion, at `offset`. */
+/** A write of `length` bytes from `buffer` at `offset`. The buffer is lent until the completion. */
 static inline void nowait_prep_write(nowait_request *request, nowait_file *file,
 				     const void *buffer, size_t length, uint64_t offset,
 				     uint64_t user_data)
@@ -606,7 +619,8 @@ static inline void nowait_prep_readv(nowait_request *request, nowait_file *file,
 	request->offset = offset;
 }
 
-/** A write of `count` buffers, one after another, at `offset`; lent as by nowait_prep_readv(). */
+/** A write of `count` buffers, one after another, at `offset`. The buffers and `iov` are lent as
+ * for nowait_prep_readv(). */
 static inline void nowait_prep_writev(nowait_request *request, nowait_file *file,
 				      const struct iovec *iov, size_t count, uint64_t offset,
 				      uint64_t user_data)
@@ -630,8 +644,8 @@ static inline void nowait_prep_datasync(nowait_request *request, nowait_file *fi
 	nowait_prep(request, NOWAIT_OP_DATASYNC, file, user_data);
 }
 
-/** A sync of `length` bytes at `offset`, or with `length` 0 of everything from `offset` on; it
- * covers the writes to them submitted before. */
+/** A sync of `length` bytes at `offset`, or with `length` 0 of everything from `offset` on. It
+ * covers the writes to these bytes submitted before. */
 static inline void nowait_prep_sync_range(nowait_request *request, nowait_file *file,
 					  uint64_t offset, uint64_t length, uint64_t user_data)
 {
@@ -669,8 +683,8 @@ static inline void nowait_prep_write_stream(nowait_request *request, int fd, con
 	request->length = length;
 }
 
-/** A read from the pipe, socket or terminal `fd` to `count` buffers, one after another; lent as by
- * nowait_prep_readv(). */
+/** A read from the pipe, socket or terminal `fd` to `count` buffers, one after another. The buffers
+ * and `iov` are lent as for nowait_prep_readv(). */
 static inline void nowait_prep_readv_stream(nowait_request *request, int fd,
 					    const struct iovec *iov, size_t count,
 					    uint64_t user_data)
@@ -681,8 +695,8 @@ static inline void nowait_prep_readv_stream(nowait_request *request, int fd,
 	request->length = count;
 }
 
-/** A write of `count` buffers, one after another, to the pipe, socket or terminal `fd`; lent as by
- * nowait_prep_readv(). */
+/** A write of `count` buffers, one after another, to the pipe, socket or terminal `fd`. The buffers
+ * and `iov` are lent as for nowait_prep_readv(). */
 static inline void nowait_prep_writev_stream(nowait_request *request, int fd,
 					     const struct iovec *iov, size_t count,
 					     uint64_t user_data)

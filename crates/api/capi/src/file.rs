@@ -132,7 +132,7 @@ pub unsafe extern "C" fn nowait_file_sync_range(
     call(|| unsafe { &*file }.0.sync_range(offset, length))
 }
 
-/// Announces how a range will be used.
+/// Announces how the program will use a range.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_file_advise(
     file: *mut File,
@@ -296,7 +296,7 @@ pub(crate) unsafe fn vector<'a>(iov: *const IoVec, count: usize) -> Result<&'a [
 }
 
 fn options(flags: c_int) -> Result<OpenOptions, &'static str> {
-    /// Flags that open(2) gets unchanged.
+    /// Flags that this function passes to open(2) unchanged.
     const PASSED: c_int = O_SYNC | O_DSYNC | O_NOFOLLOW | O_NOATIME | O_NOCTTY;
     const KNOWN: c_int = O_ACCMODE | O_CREAT | O_EXCL | O_TRUNC | O_CLOEXEC | PASSED;
     if flags & O_DIRECT != 0 {

@@ -42,9 +42,10 @@ impl<T, B> From<Refused<T, B>> for Failure {
     }
 }
 
-/// Runs a call; returns its value, or the negative error number.
+/// Runs a call and returns its value, or the negative error number; `-EIO` if the call panicked.
 pub(crate) fn guarded(call: impl FnOnce() -> Result<i64, Failure>) -> i64 {
-    // A panic can leave only a queue half-changed, and poisons it.
+    // A panic can leave a queue half-changed, but then poisons the queue's lock; it leaves nothing
+    // else half-changed.
     errno::preserved(|| match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => value,
         Ok(Err(failure)) => {
@@ -58,8 +59,8 @@ pub(crate) fn guarded(call: impl FnOnce() -> Result<i64, Failure>) -> i64 {
     })
 }
 
-/// Runs a call that makes something: stores it, or null, at `out`; returns 0 or the negative error
-/// number.
+/// Runs a call that makes a value. Stores the address of the value, or null if the call failed, at
+/// `out`. Returns 0 or the negative error number.
 ///
 /// # Safety
 /// `out` is valid for writing.
@@ -95,13 +96,14 @@ pub(crate) fn negative(errno: Errno) -> i64 {
     -i64::from(errno.raw())
 }
 
-/// Keeps the text of a failure for [`nowait_error_text`]. Drops it if the thread-local data of this
-/// thread has been destroyed: a destructor of pthread_key_create(3) may call later.
+/// Keeps the text of a failure for [`nowait_error_text`]. Drops the text if the thread-local data
+/// of this thread has been destroyed: a destructor of pthread_key_create(3) may still call the
+/// library then.
 pub(crate) fn remember(text: String) {
     let _ = FAILED.try_with(|last| *last.borrow_mut() = c_text(text));
 }
 
-/// Makes a C string. Only a path could contain a zero byte, and no path does.
+/// Makes a C string. Only a path in the text could contain a zero byte, and no path does.
 pub(crate) fn c_text(text: String) -> CString {
     CString::new(text).unwrap_or_default()
 }

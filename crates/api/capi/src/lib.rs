@@ -10,9 +10,9 @@
 //! ```
 //!
 //! The C API adds no second path: a queue is a queue of the native API, and its buffers are
-//! [`BorrowedMemory`]: addresses that the caller has promised not to touch. The header is written
-//! by hand; a test compiles it together with the declarations that cbindgen makes of this crate, so
-//! that the two cannot differ.
+//! [`BorrowedMemory`]: memory that the caller has promised not to touch. People write the header by
+//! hand. A test compiles it together with the declarations that cbindgen makes of this crate, and
+//! fails if the two differ.
 
 // The header states the caller's promises, for the program's author.
 #![allow(clippy::missing_safety_doc)]

@@ -41,7 +41,7 @@ pub struct Range {
     pub length: u64,
 }
 
-/// Lends those of many ranges whose bytes are cached.
+/// Lends each of many ranges if its bytes are cached.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_lend_many(
     file: *mut File,
@@ -80,7 +80,7 @@ pub unsafe extern "C" fn nowait_loan_length(loan: *const Loan) -> usize {
     unsafe { &*loan }.0.len()
 }
 
-/// Stores the addresses of the pieces.
+/// Stores addresses and lengths of the pieces.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nowait_loan_pieces(
     loan: *const Loan,

@@ -17,8 +17,8 @@ use std::{
 
 /// `nowait_queue`.
 pub struct Queue {
-    /// Locked for the length of a call; no call waits for the lock. A panic poisons it permanently,
-    /// since it is then unknown which buffers are lent.
+    /// Each call holds this lock to its end; no call waits for it. A panic poisons the lock
+    /// permanently, because it is then unknown which buffers are lent.
     queue: Mutex<nowait::Queue<u64, BorrowedMemory>>,
     nowait: Nowait,
 }
@@ -82,8 +82,9 @@ pub unsafe extern "C" fn nowait_submit(
     result as c_int
 }
 
-/// Puts requests into the queue, up to the first one that cannot be accepted or to the chain that
-/// contains it; returns their number.
+/// Puts requests into the queue, up to the first request that cannot be accepted, or to the
+/// beginning of the chain that contains it. Returns the number of requests put in, or the failure
+/// if there is none.
 ///
 /// # Safety
 /// Files and memory are as the header requires.
@@ -115,7 +116,7 @@ unsafe fn prepare_all(
     Ok(requests.len())
 }
 
-/// Checks that the queue has room for the first request and all linked to it.
+/// Checks that the queue has room for the chain that begins with the first request.
 fn check_room(
     requests: &[Request],
     queue: &nowait::Queue<u64, BorrowedMemory>,
@@ -208,7 +209,8 @@ pub unsafe extern "C" fn nowait_queue_report(
     })
 }
 
-/// Runs a call on a queue, or fails with `EBUSY` if another thread is using the queue.
+/// Runs a call on a queue. Fails with `EBUSY` if another thread is using the queue, and with `EIO`
+/// after an earlier panic in a call on this queue.
 fn used(
     queue: &Queue,
     call: impl FnOnce(&mut nowait::Queue<u64, BorrowedMemory>) -> Result<i64, Failure>,

@@ -67,7 +67,7 @@ pub struct Request {
 /// `NOWAIT_LINK`.
 pub const LINK: u16 = 1;
 
-/// Memory of the caller, lent until the completion of its request was returned.
+/// Memory of the caller, which lends it until a call has returned the completion of its request.
 #[derive(Clone, Copy, Debug)]
 pub struct BorrowedMemory(IoVec);
 
@@ -83,8 +83,8 @@ unsafe impl IoBuffer for BorrowedMemory {
     }
 }
 
-// SAFETY: as above, and nothing else uses the memory of a read meanwhile. The memory of a write is
-// never written: the queue takes this address for reads only.
+// SAFETY: as above, and nothing else uses the memory of a read meanwhile. The library does not
+// write to the memory of a write: the queue takes this address for reads only.
 unsafe impl IoBufferMut for BorrowedMemory {
     fn as_mut_ptr(&mut self) -> *mut u8 {
         self.0.base
@@ -97,9 +97,9 @@ struct Source(i32);
 
 impl AsFd for Source {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: used only while the request is prepared and submitted, and open until then. A
-        // number that is not open, other than -1, is an error of the system, not undefined
-        // behaviour.
+        // SAFETY: the queue uses the number only while it prepares and submits the request, and the
+        // caller keeps it open until then. A number that is not open, other than -1, is an error of
+        // the system, not undefined behaviour.
         unsafe { BorrowedFd::borrow_raw(self.0) }
     }
 }
@@ -204,8 +204,8 @@ impl Request {
         Ok(parts.iter().copied().map(BorrowedMemory).collect())
     }
 
-    /// Checks that the fields that this operation does not have are 0: a later version may give
-    /// them a meaning.
+    /// Checks operation, file and descriptor, and that the fields that this operation does not use
+    /// are 0: a later version may give these a meaning.
     fn check(&self, is_later: bool) -> Result<(), Failure> {
         let refused = |errno: Errno, because: &str| {
             let doing = format!("submit of a request {:#x}", self.user_data);

@@ -2,7 +2,7 @@
 
 use core::ffi::c_char;
 
-/// Writes as much of `text` as fits, with a zero byte behind it; returns its whole length.
+/// Writes as much of `text` as fits, and a zero byte behind it. Returns the whole length of `text`.
 ///
 /// # Safety
 /// `to` is valid for writing `size` bytes; with `size` 0 it may be null.

@@ -293,7 +293,8 @@ fn the_descriptor_of_a_queue_is_readable_while_there_is_something_to_reap() {
                 assert_eq!(wait(), 1, "a wake-up was lost after {ended}");
                 ended += reap(queue, 2, 0, 0).len();
             }
-            // One late signal may be left, which brings no completion; no other signal follows.
+            // The eventfd may have been signalled once more, without a completion. No other signal
+            // follows.
             assert_eq!(reap(queue, 2, 0, 0).len(), 0);
         }
         // SAFETY: ours, and not used again.

@@ -80,7 +80,7 @@ fn every_exported_function_is_declared_documented_and_in_the_version_script() {
         names.iter().filter(|name| name.starts_with("nowait_prep")).cloned().collect();
     let exported = exported();
     assert_eq!(names.difference(&inline).cloned().collect::<BTreeSet<_>>(), exported);
-    // The loop above does not find a function without a comment: check that each name is declared.
+    // `declared` does not find a function without a comment: check that it has found each name.
     for word in text.split(|c: char| !c.is_alphanumeric() && c != '_') {
         let called = word.starts_with("nowait_") && text.contains(&format!(" {word}("));
         assert!(!called || names.contains(word), "{word} is declared without a comment");

@@ -71,8 +71,8 @@ fn destructors_of_thread_data_call_as_any_function() {
         // SAFETY: a live number.
         assert_eq!(unsafe { libc::pthread_key_create(&raw mut key, Some(at_end)) }, 0);
         thread::spawn(move || {
-            // Gives this thread thread-local data of the library and its own. SAFETY: valid until
-            // the next call.
+            // This call gives the thread thread-local data of the library. SAFETY: valid until the
+            // next call.
             assert!(unsafe { CStr::from_ptr(nowait_error_text()) }.is_empty());
             // SAFETY: a key that was made; the data lives until the thread has ended.
             assert_eq!(unsafe { libc::pthread_setspecific(key, address as *const _) }, 0);

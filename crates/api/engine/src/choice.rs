@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 /// Starts an engine with the backend that `config` names, or with the best that works here.
 ///
-/// Never fails because a backend is missing: if the named backend cannot be used, starts another
-/// one, and the second value is the reason in one line.
+/// If a probe finds that the named backend cannot be used, starts another backend, and returns the
+/// reason in one line as the second value. If an engine with the chosen backend does not start,
+/// starts one with the backend `threads`; only [`Engine::reason`] says so.
 /// # Errors
 /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads left at all.
 pub fn start_engine(config: &Config) -> Result<(Arc<Engine>, Option<String>), Errno> {
@@ -26,12 +27,12 @@ pub fn start_engine(config: &Config) -> Result<(Arc<Engine>, Option<String>), Er
     }
 }
 
-/// Starts an engine with exactly the backend that `config` names; with `Auto`, with the best that
-/// works here.
+/// Starts an engine with the backend that `config` names, and with no other. With `Auto`, starts an
+/// engine as [`start_engine`] does.
 ///
 /// # Errors
-/// The errno, and in one line why the named backend cannot be used (empty: the failure has another
-/// reason).
+/// The errno, and the reason in one line if the named backend cannot be used. The line is empty if
+/// the failure has another reason.
 pub fn start_exactly(config: &Config) -> Result<Arc<Engine>, (Errno, String)> {
     let probe = match config.backend {
         BackendChoice::Auto => {
@@ -88,7 +89,7 @@ pub fn name(backend: BackendChoice) -> &'static str {
     }
 }
 
-/// Returns the backend with a name.
+/// Returns the backend of this name, if there is one.
 pub fn parse(name: &str) -> Option<BackendChoice> {
     Some(match name {
         "auto" => BackendChoice::Auto,

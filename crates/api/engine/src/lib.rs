@@ -18,7 +18,8 @@
 //!  nowait-file        Engine, Context, Submission, Command
 //! ```
 //!
-//! A frontend imports the engine's types from here, too, so that it depends on one crate.
+//! This crate re-exports types of the engine, so that frontends need no dependency on
+//! `nowait-file`.
 
 pub mod choice;
 pub mod options;

@@ -1,4 +1,4 @@
-//! The environment variables of the libraries, read once.
+//! The environment variables of the libraries.
 //!
 //! An invalid value makes one line of complaint, and the default applies: a preloaded library never
 //! stops its program.
@@ -16,19 +16,20 @@ pub enum ReportTo {
     File(PathBuf),
 }
 
-/// The messages on standard error; each level includes the ones before.
+/// The messages on standard error. Each level includes the messages of the levels above it in this
+/// list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum LogLevel {
     /// No messages.
     Off,
-    /// Reasons why requests fail that would succeed without nowait.
+    /// Errors. No message has this level at present.
     Error,
-    /// Settings that could not be applied.
+    /// Settings that could not be applied, and failures of the library itself.
     #[default]
     Warn,
     /// The chosen backend, and the reason.
     Info,
-    /// More details.
+    /// Details. No message has this level at present.
     Debug,
 }
 
@@ -41,11 +42,12 @@ pub struct Options {
     pub report: Option<ReportTo>,
     /// The folder for a file with the counters of the running process.
     pub stats: Option<PathBuf>,
-    /// Buffered files go through the engine's page cache, not the kernel's.
+    /// `true`: the environment asks that buffered files go through the engine's page cache, not the
+    /// kernel's. libaio and POSIX AIO ignore this.
     pub user_cache: bool,
     /// The messages on standard error.
     pub log: LogLevel,
-    /// Complaints, one line for each invalid value.
+    /// Complaints, one line for each invalid value or removed option.
     pub complaints: Vec<String>,
 }
 
@@ -102,8 +104,9 @@ struct Variables<G> {
 }
 
 impl<G: Fn(&str) -> Option<String>> Variables<G> {
-    /// Sets an option to the value of a variable. `parse` says what it expects of one; a variable
-    /// that is missing, empty or wrong leaves the option as it is.
+    /// Sets an option to the value of a variable. For a wrong value, `parse` returns a text that
+    /// names the expected values. A variable that is missing, empty or wrong leaves the option as
+    /// it is.
     fn read<T>(
         &mut self,
         name: &str,

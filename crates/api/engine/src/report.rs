@@ -14,7 +14,7 @@ const SCHEMA: u32 = 1;
 /// them.
 const MAKER: &str = concat!("nowait ", env!("CARGO_PKG_VERSION"), " library");
 
-/// Counters of one context, kept after the context is destroyed.
+/// A copy of the counters of one context, which is valid after the context is destroyed.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// The interface that the context served: `libaio`, or the name of its sink.
@@ -27,7 +27,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Sums up a context; `None`: the context keeps no counters.
+    /// Copies the counters of a context. `None`: the context keeps no counters.
     pub fn of(context: &Context) -> Option<Summary> {
         let stats = context.io().stats();
         let submit = stats.submit_histogram()?;
@@ -96,21 +96,23 @@ impl Summary {
     }
 }
 
-/// Reports on the standard error that a thread of `engine` has panicked, unless that was reported;
-/// called on a thread of the application.
+/// Writes to the standard error that a thread of `engine` has panicked, unless this was reported.
+/// Called on a thread of the application.
 pub fn tell_failure(engine: &Engine) {
     if let Some(line) = engine.untold_failure() {
         stderr::say(&format!("nowait: {line}\n"));
     }
 }
 
-/// Reports on the standard error that a close, which returns no error, could not write data.
+/// Writes to the standard error that data were lost, because a close that returns no error could
+/// not write them.
 pub fn tell_lost(path: &Path, errno: Errno) {
     let error = std::io::Error::from_raw_os_error(errno.raw());
     stderr::say(&format!("nowait: {}: {error}: written data are lost\n", path.display()));
 }
 
-/// Writes the report of a process: the engine's backend and each context.
+/// Writes the report of a process: the engine's backend and each context. If the report cannot be
+/// written, says so on the standard error.
 pub fn write(to: &ReportTo, engine: Option<&Engine>, contexts: &[Summary]) {
     let json = matches!(to, ReportTo::File(path) if path.extension().is_some_and(|e| e == "json"));
     let text = if json { as_json(engine, contexts) } else { as_text(engine, contexts) };
@@ -137,7 +139,7 @@ fn backend(engine: Option<&Engine>) -> (&'static str, String) {
     }
 }
 
-/// Returns one line, so that several processes can append to one file.
+/// Returns the report as one line of JSON, so that several processes can append to one file.
 pub fn as_json(engine: Option<&Engine>, contexts: &[Summary]) -> String {
     let (backend, reason) = backend(engine);
     let object = json!({

@@ -35,13 +35,14 @@ pub struct SigSet {
     size: usize,
 }
 
-/// The library has not made the context: the kernel answers (`NOT_OURS` in raw.h).
+/// The result for a context that the library has not made: the C files then call the kernel
+/// (`NOT_OURS` in raw.h).
 pub const NOT_OURS: Errno = Errno::new(i32::MAX);
 
-/// io_setup(2). A context takes nothing of `aio-max-nr`, but it cannot be larger than the kernel
-/// would allow for one.
+/// io_setup(2). The `nr` requests of a context do not count against `aio-max-nr`, but `nr` cannot
+/// be above this limit.
 pub fn setup(nr: u32, context_address: usize) -> Result<i64, Errno> {
-    // Note the call before the context's memory is allocated.
+    // Record the call before the context's memory is allocated.
     confined::is_called(Extra::NativeAio);
     seccomp::look();
     if !fork::is_owner() {
@@ -60,7 +61,7 @@ pub fn setup(nr: u32, context_address: usize) -> Result<i64, Errno> {
     if events == 0 || !AIO_MAX_NR.allows(nr) {
         return Err(Errno::AGAIN);
     }
-    // SAFETY: the call is documented to write here; checked before anything is made.
+    // SAFETY: io_setup(2) writes here. This write checks the address before a context is made.
     unsafe { memory::write(context_address, 0usize) }?;
     if !reserve::is_whole() {
         return Err(Errno::NOMEM);
@@ -99,7 +100,7 @@ impl Limit {
     }
 }
 
-/// io_destroy(2): waits for the requests in flight; waiters get EINVAL.
+/// io_destroy(2): waits for the requests in flight. Threads that wait for events get EINVAL.
 pub fn destroy(context: usize) -> Result<i64, Errno> {
     let process = Process::existing().ok_or(NOT_OURS)?;
     let taken = process.take_context(context).ok_or(NOT_OURS)?;
@@ -158,7 +159,8 @@ fn submit_to(context: &Arc<Context>, nr: usize, iocbs: usize) -> Result<i64, Err
     }
 }
 
-/// Returns the error of io_submit when no slot is free: the kernel reads the iocb first.
+/// Returns the error of io_submit when no slot is free: an error of the first iocb, which the
+/// kernel reads before it looks for a slot, or else EAGAIN.
 fn refusal_of_full(slot: usize) -> Errno {
     // SAFETY: an address is plain data.
     let iocb = unsafe { memory::read(slot) }.and_then(decode::read);
@@ -245,7 +247,7 @@ fn events_with_mask(
     let looks_first = at_once && caller == Caller::Library;
     let taken = with_context(context, |context| {
         let is_wrong = min < 0 || nr < 0 || min > nr;
-        // Without a mask, and with valid arguments, the call below has the same result.
+        // With valid arguments and without a mask, `take_events` also returns 0 here.
         if looks_first && (is_wrong || sigmask != 0) && is_empty(context) {
             return Ok(0);
         }
@@ -267,7 +269,7 @@ fn events_with_mask(
     })
 }
 
-/// Returns `true` if no event is in the ring.
+/// Looks for completions, and returns `true` if then no event is in the ring.
 fn is_empty(context: &Context) -> bool {
     context.looked_for_events();
     context.io().poll_pump();
@@ -305,8 +307,8 @@ fn deadline(timeout: Option<Timespec>) -> Deadline {
     }
 }
 
-/// io_cancel(2): any request in flight can be cancelled. The request's event arrives through the
-/// ring, with ECANCELED if the cancellation was in time (0 for a poll).
+/// io_cancel(2): cancels a request in flight of any kind, and returns EINPROGRESS. The request's
+/// event arrives through the ring, with ECANCELED if the cancellation was in time (0 for a poll).
 pub fn cancel(context: usize, iocb: usize) -> Result<i64, Errno> {
     // SAFETY: plain data.
     let key: u32 = unsafe { memory::read(iocb + core::mem::offset_of!(Iocb, key)) }?;
@@ -345,8 +347,8 @@ mod tests {
         assert!(!limit.allows(65_537) && limit.allows(65_536), "the kernel's own");
     }
 
-    /// Another thread may close the number while io_submit runs. The kernel, too, then holds the
-    /// eventfd already.
+    /// Another thread may close the eventfd's number while io_submit runs. Like the kernel, the
+    /// library has referenced the eventfd by then.
     #[test]
     fn a_counter_whose_number_becomes_another_file_is_counted_and_the_file_is_not_written() {
         let path = std::env::temp_dir().join(format!("nowait-resfd-{}", std::process::id()));

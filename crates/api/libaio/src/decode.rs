@@ -13,7 +13,7 @@ use nowait_sys::{
     thread,
 };
 
-/// A checked iocb.
+/// The content of a checked iocb.
 pub struct DecodedIocb {
     /// The command of the request.
     pub command: Command,
@@ -33,7 +33,7 @@ pub fn read(address: usize) -> Result<Iocb, Errno> {
     if is_right { Ok(iocb) } else { Err(Errno::INVAL) }
 }
 
-/// Reads the iocb at `address` and checks it.
+/// Reads the iocb at `address`, checks it, stores 0 in its `key`, and references its eventfd.
 ///
 /// # Errors
 /// `EFAULT`, `EINVAL`, `EBADF`, `EOPNOTSUPP`, `EPERM`, as io_submit(2).
@@ -54,8 +54,8 @@ pub fn decode(looks: &mut Looks<'_>, address: usize) -> Result<DecodedIocb, Errn
     Ok(DecodedIocb { command, target })
 }
 
-/// Decodes a direct transfer whose eventfd the kernel may signal. `None`: the iocb is for another
-/// request, or has an error.
+/// Decodes a transfer with an eventfd, without a reference to the eventfd. `None`: the iocb is for
+/// another kind of request, has no eventfd, or has an error.
 pub fn decode_counted(looks: &mut Looks<'_>, address: usize) -> Option<DecodedIocb> {
     let iocb = read(address).ok().filter(|iocb| iocb.flags & FLAG_RESFD != 0)?;
     let fd = iocb.fildes as i32;
@@ -114,14 +114,14 @@ fn transfer(
     // SAFETY: libaio's contract: the buffers live until the event. A program that breaks the
     // contract would fail with the kernel's AIO as well.
     let mut command = unsafe { Command::new(kind, file, segments, iocb.offset) };
-    // As in the kernel: no thread polls for the completion.
+    // Like the kernel's AIO, ignore `HIPRI`: no thread polls for the completion.
     command.rw_flags = iocb.rw_flags & !rwf::HIPRI;
     command.priority = priority;
     Ok(command)
 }
 
-/// Checks the flags of one request as `kiocb_set_rw_flags` (include/linux/fs.h) does. The running
-/// kernel knows which flags it supports.
+/// Checks the flags of one request as `kiocb_set_rw_flags` (include/linux/fs.h) does in the running
+/// kernel.
 fn check_flags(flags: u32, fd: i32, kind: Kind) -> Result<(), Errno> {
     const BOTH: u32 = rwf::APPEND | rwf::NOAPPEND;
     if flags & !rwf::OLD == 0 {
@@ -187,9 +187,9 @@ fn poll(iocb: &Iocb, file: File) -> Result<Command, Errno> {
     Ok(unsafe { Command::new(Kind::Poll(events), file, Segments::NONE, 0) })
 }
 
-/// Returns the I/O priority of a transfer, checked as `ioprio_check_cap` (block/ioprio.c) does;
-/// other requests have none. The running kernel checks hints, and the privilege for the real-time
-/// class.
+/// Returns the I/O priority of a transfer, checked as `ioprio_check_cap` (block/ioprio.c) does; 0
+/// if the iocb has none. The running kernel checks priorities of the real-time class, of unknown
+/// classes, and of the best-effort class with hints.
 fn priority(iocb: &Iocb) -> Result<u16, Errno> {
     const NONE: u16 = 0;
     const BEST_EFFORT: u16 = 2;

@@ -1,4 +1,5 @@
-//! The functions that the C files call. Those that can fail stop panics and preserve `errno`.
+//! The functions that the C files call. Most of them run in [`guarded`], which stops panics and
+//! preserves `errno`.
 
 use crate::{
     calls::{self, Caller, Wanted},
@@ -79,7 +80,7 @@ pub extern "C-unwind" fn nowait_at_load(is_alone: bool) {
     last_thread::watch_main_thread();
 }
 
-/// Runs when the library is unloaded at the end of the process.
+/// Runs as a destructor of the library, at the end of the process.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_at_exit() {
     let _ = guarded(|| {
@@ -88,8 +89,8 @@ pub extern "C-unwind" fn nowait_at_exit() {
     });
 }
 
-/// Handles a call of `syscall(2)` if it makes a context or concerns one of the library's. Returns
-/// `true` if it does; then `result` is the value or the negative errno.
+/// Handles a call of `syscall(2)` that makes a context, or concerns a context of the library.
+/// Returns `true` if it has handled the call; then `result` is the value or the negative errno.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut i64) -> bool {
     let mut answered = None;
@@ -107,7 +108,7 @@ pub extern "C-unwind" fn nowait_syscall(nr: i64, args: &[usize; 6], result: &mut
 }
 
 /// Called before the program installs a seccomp filter. Returns the calls that the filter newly
-/// forbids.
+/// forbids, as a bit mask.
 ///
 /// # Safety
 /// `filter` is null, or the filter that the kernel will read.
@@ -145,8 +146,8 @@ pub extern "C-unwind" fn nowait_watches() {
     process::watches_closes();
 }
 
-/// Called before the application closes or replaces `fd`. Negative: the library owns `fd`, and the
-/// call must fail with this errno.
+/// Called before the application closes or replaces `fd`. Returns 0, or a negative errno if the
+/// library owns `fd`: the application's call must then fail with this errno.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_closing(fd: i32) -> i32 {
     let value = guarded(|| match watch::closing(fd) {
@@ -163,8 +164,8 @@ pub extern "C-unwind" fn nowait_names_counter(fd: i32) -> bool {
     process::names_counter(fd)
 }
 
-/// Called when the thread has read eight bytes from `fd`, if requests name `fd` as their eventfd.
-/// The calling process owns its memory.
+/// Called when the thread has read eight bytes from `fd`, and requests may name `fd` as their
+/// eventfd. The caller has checked that the process owns its memory.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_counter_read(fd: i32) {
     guarded(|| {
@@ -173,9 +174,10 @@ pub extern "C-unwind" fn nowait_counter_read(fd: i32) {
     });
 }
 
-/// Decides, inside a signal handler, when the program's handler runs. Negative: later, when the
-/// interrupted call of the library is over. Otherwise the caller runs it now, and then calls
-/// [`nowait_signal_handled`] with this number and the mask.
+/// Decides, inside a signal handler, when the program's handler runs. If the result is negative,
+/// the kernel delivers the signal again when the interrupted call of the library is over. Otherwise
+/// the caller runs the program's handler now, and then calls [`nowait_signal_handled`] with the
+/// result and the mask.
 ///
 /// # Safety
 /// `info` and `mask` are the kernel's arguments of the handler that calls this.
@@ -198,13 +200,14 @@ pub extern "C-unwind" fn nowait_signal_handled(depth: i64, mask: *const u64) {
     inside::handled(depth as u32, mask);
 }
 
-/// Begins a group of calls; signal handlers wait for the end of the group.
+/// Begins a group of calls. Signal handlers of the program are deferred until the end of the group.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_begin() {
     core::mem::forget(Inside::enter());
 }
 
-/// Ends the group; signal handlers that waited run now.
+/// Ends the group. If no other call of the library is in progress on this thread, deferred signal
+/// handlers run now.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_end() {
     Inside::leave();
@@ -216,7 +219,7 @@ pub extern "C-unwind" fn nowait_is_interrupted() -> bool {
     inside::is_interrupted()
 }
 
-/// Waits for all accepted requests before the process's memory goes away, but not for ever
+/// Waits for accepted requests before the process's memory goes away, but not for ever
 /// ([`leaving::settle`]).
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_settle(is_interrupted: bool) {
@@ -226,21 +229,22 @@ pub extern "C-unwind" fn nowait_settle(is_interrupted: bool) {
     });
 }
 
-/// Returns `true` if all accepted requests are still complete: a signal handler may have submitted
-/// since.
+/// Returns `false` if a signal handler has submitted a request since this thread has settled
+/// ([`leaving::is_settled`]).
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_is_settled() -> bool {
     leaving::is_settled()
 }
 
-/// Returns how many calls of this thread have settled and not returned yet.
+/// Returns how many calls of this thread have settled and not returned yet; 0 once a signal handler
+/// on top of them has submitted a request.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_settlements() -> u32 {
     leaving::settlements()
 }
 
-/// Like [`nowait_settle`], and writes the report: before `_exit`. Signal handlers of the program do
-/// not run any more.
+/// Called before `_exit`: waits like [`nowait_settle`], then writes the report
+/// ([`leaving::leave`]). The caller has deferred the program's signal handlers for good.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_leave(is_interrupted: bool) {
     guarded(|| {

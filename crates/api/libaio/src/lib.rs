@@ -5,10 +5,10 @@
 //! preload.c, preload.map     the same, and the calls that are watched
 //! signals.c                  the program's handlers, between calls of the library (preload only)
 //!      │ extern "C"
-//! [`exports`]    panics and errno end here
+//! [`exports`]    the functions that C calls; they stop panics and preserve errno
 //! [`calls`]      each call, with the kernel's order of errors
 //! [`decode`]     iocb to command
-//! [`watch`]      descriptors of ours that the application must not close
+//! [`watch`]      calls that could close the library's descriptors, or bypass the library
 //! ```
 
 pub mod calls;

@@ -1,8 +1,9 @@
 //! Calls of the application that could close the library's descriptors, or bypass the library.
 //!
-//! Requests do not depend on this watch: they reference their files in the engine's own table. The
-//! watch protects the library's few descriptors in the application's table (the socket to the
-//! engine's table, one ring per context) from a daemon that closes everything.
+//! The watch reports closes to the engine. Without these reports the engine defers no request, and
+//! remembers less of a descriptor. The watch also protects the library's few descriptors in the
+//! application's table, such as the sockets to the engine's table, from a daemon that closes
+//! everything.
 
 use crate::calls::{self, Caller, Wanted};
 use nowait_process::process::{Process, with_context};
@@ -21,7 +22,7 @@ fn descriptors() -> Vec<i32> {
     Process::existing().map(Process::descriptors).unwrap_or_default()
 }
 
-/// Closes the range except for the library's descriptors.
+/// Makes close_range(2) of the range, except for the library's descriptors.
 pub fn close_range(first: u32, last: u32, flags: u32) -> Result<i64, Errno> {
     if first > last {
         return Err(Errno::INVAL);
@@ -45,8 +46,8 @@ pub fn close_range(first: u32, last: u32, flags: u32) -> Result<i64, Errno> {
     Ok(0)
 }
 
-/// Handles a system call made through `syscall(2)` if it makes a context or concerns one of the
-/// library's (MariaDB calls io_getevents this way); `None`: make the system call.
+/// Handles a system call, made through `syscall(2)`, that makes a context or concerns a context of
+/// the library (MariaDB calls io_getevents this way). `None`: the caller makes the system call.
 pub fn syscall(nr: i64, args: [usize; 6]) -> Option<Result<i64, Errno>> {
     use nowait_sys::raw::number;
     let [context, a, b, c, d, sig] = args;

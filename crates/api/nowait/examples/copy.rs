@@ -9,8 +9,8 @@ use std::{ffi::OsString, process::ExitCode, time::Instant};
 const DEPTH: usize = 32;
 const CHUNK: usize = 256 << 10;
 
-/// The purpose of a request; it is the request's tag, which its completion returns. `left` is the
-/// number of bytes that the read before was asked for and did not return.
+/// The purpose of a request, and its tag, which its completion returns. `left` is the number of
+/// bytes by which the read before this write was short.
 #[derive(Clone, Copy)]
 enum Step {
     Read { offset: u64 },
@@ -68,8 +68,8 @@ fn copy(from: &OsString, to: &OsString) -> Result<u64, Error> {
                     copied += bytes as u64;
                     let end = offset + bytes as u64;
                     if left > 0 && end < size {
-                        // The read was short before bytes that cannot be read, for example: the
-                        // next one returns the error.
+                        // The read was short, for example before bytes that cannot be read. The
+                        // next read then returns the error.
                         buffer.resize(left, 0);
                         queue.read(&source, buffer, end, Step::Read { offset: end })?;
                     } else if next < size {

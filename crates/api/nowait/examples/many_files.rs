@@ -8,7 +8,7 @@ use std::{error, path::PathBuf, process::ExitCode};
 const DEPTH: usize = 64;
 const CHUNK: usize = 64 << 10;
 
-/// A file being read; it is the tag of the one request in flight on it.
+/// A file being read, and the tag of its one request in flight.
 struct Reading {
     file: File,
     offset: u64,

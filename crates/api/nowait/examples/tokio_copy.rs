@@ -47,7 +47,7 @@ async fn copy(from: &OsString, to: &OsString) -> Result<u64, Error> {
     Ok(copied)
 }
 
-/// Copies every part whose number modulo the tasks is `task`.
+/// Copies every part whose number modulo [`TASKS`] is `task`. Returns the number of bytes copied.
 async fn copy_parts(source: AsyncFile, target: AsyncFile, task: u64) -> Result<u64, Error> {
     let mut buffer = Vec::new();
     let (mut offset, mut copied) = (task * CHUNK, 0);

@@ -2,12 +2,12 @@
 
 use nowait_sys::{aligned::AlignedBuffer, file, file::IoVec, inspect};
 
-/// The numbers of bytes that must divide a direct request on a file; powers of two.
+/// The numbers of bytes of which the parts of a direct request must be multiples; powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
-    /// The divisor of every buffer's address.
+    /// The address of every buffer must be a multiple of this number.
     pub memory: usize,
-    /// The divisor of the offset and of every buffer's length.
+    /// The offset, and the length of every buffer, must be multiples of this number.
     pub offset: usize,
 }
 
@@ -17,8 +17,8 @@ const LARGEST: usize = 4096;
 const SMALLEST: usize = 512;
 
 impl Alignment {
-    /// Asks the file system behind the O_DIRECT descriptor `fd`, or tries a read if the file system
-    /// does not answer.
+    /// Asks the file system behind the O_DIRECT descriptor `fd`. If the file system does not
+    /// answer, a read of 512 bytes decides between 512 and 4096.
     pub(crate) fn of(fd: i32, readable: bool) -> Alignment {
         match inspect::direct_alignment(fd) {
             Ok(Some(known)) => Alignment {
@@ -55,7 +55,7 @@ impl Alignment {
     }
 }
 
-/// Returns `true` if the smallest block can be read. An empty file is no evidence: `false`.
+/// Returns `true` if 512 bytes at offset 512 can be read. `false` also if the file is shorter.
 fn reads_small(fd: i32) -> bool {
     let mut memory = AlignedBuffer::zeroed(LARGEST);
     // The address is aligned to the smallest block, but not to a larger one.

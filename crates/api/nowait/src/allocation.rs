@@ -20,13 +20,13 @@ impl File {
         }
     }
 
-    /// Takes over content and size of the file as they are on disk now, in case another process has
-    /// changed them. Blocks.
+    /// Makes later reads see content and size of the file as they are on disk now, in case another
+    /// process has changed them. Blocks.
     ///
-    /// If the file is in the page cache of nowait, the call waits for the requests in flight,
-    /// writes cached data of the file back, and drops it from the cache; otherwise it does nothing.
+    /// If the file is in the page cache of nowait, the call waits for the requests in flight on it,
+    /// writes its cached data back, and drops them from the cache. Otherwise the call does nothing.
     /// # Errors
-    /// The error of writing cached data back. After an error the data stays cached.
+    /// The error of writing cached data back. After an error the data stay cached.
     #[doc(hidden)]
     pub fn look_again(&self) -> Result<(), Error> {
         let looked = self.user().map_or(Ok(()), |user| user.exclude(self.engine()).map(drop));
@@ -35,8 +35,8 @@ impl File {
 
     /// Makes `range` read as zeroes; the size stays as it is. Blocks.
     ///
-    /// If the file is in the page cache of nowait, the call first waits for the requests in flight,
-    /// writes cached data of the file back, and drops it from the cache.
+    /// If the file is in the page cache of nowait, the call first waits for the requests in flight
+    /// on it, writes its cached data back, and drops them from the cache.
     /// # Errors
     /// `EOPNOTSUPP`: this file system or device cannot zero a range; write zeroes instead. The
     /// errors of fallocate(2).
@@ -51,9 +51,9 @@ impl File {
         zeroed.map_err(|errno| self.about(&format!("zeroing of {range:?}"), errno))
     }
 
-    /// Returns the extent that begins at `offset`: its end, and `true` if it holds data. A file
-    /// system that does not report holes shows data up to the end. `None`: `offset` is at the end.
-    /// Blocks.
+    /// Returns the extent that begins at `offset`: its end, and `true` if it holds data. On a file
+    /// system that does not report holes, the extent is data up to the end of the file. `None`:
+    /// `offset` is at or beyond the end of the file. Blocks.
     ///
     /// # Errors
     /// The errors of lseek(2).

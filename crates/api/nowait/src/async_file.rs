@@ -17,10 +17,10 @@ use std::{
 /// same open file.
 ///
 /// Transfers and syncs start as those of a [`Queue`](crate::Queue) do: a request on cached data is
-/// mostly over in the first poll, any other request wakes the task when it ends; no poll blocks. A
-/// helper thread makes the calls that block: open, close, truncate, and the size of an uncached
-/// file. Requests that overlap on one buffered file, at least one of them a write, take effect in
-/// the order of their first polls.
+/// mostly over in the first poll, any other request wakes the task when it ends. A helper thread
+/// makes the calls that block: open, close, truncate, and the size of an uncached file. If no
+/// helper thread can be started, such a call blocks the poll. Requests that overlap on one buffered
+/// file, at least one of them a write, take effect in the order of their first polls.
 ///
 /// ```
 /// # fn main() -> Result<(), nowait::Error> {
@@ -44,7 +44,7 @@ use std::{
 /// ```
 #[derive(Debug)]
 pub struct AsyncFile(
-    /// `None` once the handle is closed or dropped.
+    /// `None` only while the handle is being closed or dropped.
     Option<File>,
 );
 
@@ -89,7 +89,7 @@ impl AsyncFile {
     }
 
     /// Reads at `offset` into the whole of `buffer`. Reads fewer bytes if the file ends, if the
-    /// bytes after them cannot be read, or beyond 2 GiB less 4 KiB.
+    /// following bytes cannot be read, or if `buffer` is longer than 2 GiB less 4 KiB.
     ///
     /// Errors of the result: as [`File::read_at`], `ECANCELED`, `ETIMEDOUT`.
     pub fn read_at<B: IoBufferMut + Send>(&self, buffer: B, offset: u64) -> Transfer<B> {
@@ -129,11 +129,11 @@ impl AsyncFile {
         Operation::new(self.nowait(), request, readable, many)
     }
 
-    /// Fills `buffer`, at most 2 GiB less 4 KiB, from `offset`.
+    /// Fills `buffer`, of at most 2 GiB less 4 KiB, from `offset` by one read.
     ///
     /// # Errors
-    /// The errors of [`AsyncFile::read_at`]; `ENODATA`, of the kind `UnexpectedEof`: the file ends
-    /// before `buffer` is full.
+    /// The errors of [`AsyncFile::read_at`]; `ENODATA`, of the kind `UnexpectedEof`: the read was
+    /// short, mostly because the file ends.
     pub async fn read_exact_at<B: IoBufferMut + Send>(
         &self,
         buffer: B,
@@ -151,10 +151,10 @@ impl AsyncFile {
         (whole, buffer)
     }
 
-    /// Writes the whole of `buffer`, at most 2 GiB less 4 KiB, at `offset`.
+    /// Writes the whole of `buffer`, of at most 2 GiB less 4 KiB, at `offset` by one write.
     ///
     /// # Errors
-    /// The errors of [`AsyncFile::write_at`]; `EIO`: the kernel wrote a part and gave no reason.
+    /// The errors of [`AsyncFile::write_at`]; `EIO`: the write was short, without an error.
     pub async fn write_all_at<B: IoBuffer + Send>(
         &self,
         buffer: B,
@@ -169,15 +169,15 @@ impl AsyncFile {
         (whole, buffer)
     }
 
-    /// Makes data and metadata durable; covers the writes polled before it.
+    /// Makes data and metadata durable. Covers the writes that were polled before the sync.
     ///
     /// Errors of the result: as [`File::sync_all`], `ECANCELED`, `ETIMEDOUT`.
     pub fn sync_all(&self) -> FileSync {
         self.sync(Kind::Fsync)
     }
 
-    /// Makes the data durable, and the metadata needed to read them; covers the writes polled
-    /// before it.
+    /// Makes the data durable, and the metadata needed to read them. Covers the writes that were
+    /// polled before the sync.
     ///
     /// Errors of the result: as [`File::sync_data`], `ECANCELED`, `ETIMEDOUT`.
     pub fn sync_data(&self) -> FileSync {
@@ -185,8 +185,8 @@ impl AsyncFile {
     }
 
     /// Makes `len` bytes from `offset` on durable, and the metadata needed to read them; with `len`
-    /// 0 everything from `offset` on. Covers the writes to them polled before it. See
-    /// [`File::sync_range`].
+    /// 0 everything from `offset` on. Covers the writes to these bytes that were polled before the
+    /// sync. See [`File::sync_range`].
     ///
     /// Errors of the result: as [`AsyncFile::sync_data`]; `EINVAL`: `offset` is one that no file
     /// can have.
@@ -202,8 +202,9 @@ impl AsyncFile {
         Operation::new(self.nowait(), request, |_| Segments::NONE, |result, _| result.map(drop))
     }
 
-    /// Returns the size in bytes; 0 for devices. A helper thread asks the kernel, unless the file
-    /// is in the page cache of nowait.
+    /// Returns the size in bytes; 0 for devices. If this handle is in the mode
+    /// [`CacheMode::User`](crate::CacheMode::User), the page cache knows the size; otherwise a
+    /// helper thread asks the kernel.
     ///
     /// # Errors
     /// The errors of fstat(2).
@@ -214,8 +215,8 @@ impl AsyncFile {
         self.call(File::size).await
     }
 
-    /// Cuts the file off at `bytes`, or extends it with zeroes. A helper thread makes the call, and
-    /// makes it even if the future is dropped.
+    /// Cuts the file off at `bytes`, or extends it with zeroes. A helper thread makes the call,
+    /// even if the future is dropped after its first poll.
     ///
     /// # Errors
     /// The errors of ftruncate(2); `EINVAL` also if the file is not open for writing.
@@ -223,8 +224,8 @@ impl AsyncFile {
         self.call(move |file| file.set_len(bytes)).await
     }
 
-    /// Closes this handle as [`File::close`] does, on a helper thread. Dropping the handle does the
-    /// same without waiting for it.
+    /// Closes this handle as [`File::close`] does, on a helper thread. Dropping the handle also
+    /// closes it, without waiting for a write-back, and reports an error on the standard error.
     ///
     /// # Errors
     /// The errors of [`File::close`].
@@ -271,8 +272,8 @@ impl AsFd for AsyncFile {
 }
 
 impl OpenOptions {
-    /// Opens as [`OpenOptions::open`] does, on a helper thread. If the future is dropped meanwhile,
-    /// the helper thread closes the file.
+    /// Opens as [`OpenOptions::open`] does, on a helper thread. If the future is dropped while the
+    /// call runs, the helper thread closes the file.
     ///
     /// # Errors
     /// The errors of [`OpenOptions::open`].

@@ -2,7 +2,8 @@
 
 pub use nowait_sys::aligned::AlignedBuffer;
 
-/// A value whose memory a queue may read while it owns the value: for writes to a file.
+/// A value whose memory the engine may read while a queue or a future owns the value: for writes to
+/// a file.
 ///
 /// # Safety
 /// [`IoBuffer::as_ptr`] and [`IoBuffer::len`] name initialized memory that stays valid, at this
@@ -12,7 +13,7 @@ pub unsafe trait IoBuffer: 'static {
     /// Returns the address of the first byte.
     fn as_ptr(&self) -> *const u8;
 
-    /// Returns the most bytes that a request transfers.
+    /// Returns the number of bytes that a request transfers at most.
     fn len(&self) -> usize;
 
     /// Returns `true` if there is nothing to transfer.
@@ -21,7 +22,8 @@ pub unsafe trait IoBuffer: 'static {
     }
 }
 
-/// A value whose memory a queue may fill while it owns the value: for reads from a file.
+/// A value whose memory the engine may fill while a queue or a future owns the value: for reads
+/// from a file.
 ///
 /// The length limits the read: a `Vec` without elements reads nothing, whatever its capacity.
 ///

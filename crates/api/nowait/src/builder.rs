@@ -12,18 +12,18 @@ use std::sync::Arc;
 /// An engine: backend, threads, file references. Cheap to clone.
 ///
 /// Each file and queue holds a clone of this handle. The drop of the last clone ends the engine's
-/// threads and waits for them, except for the helper threads of opens and closes. A program may
+/// threads and waits for them, but not for the helper threads of opens and closes. A program may
 /// have several engines.
 #[derive(Clone)]
 pub struct Nowait(Arc<EngineShared>);
 
 struct EngineShared {
     engine: Arc<Engine>,
-    /// The reactor, which serves futures; the first future makes it.
+    /// The reactor, which serves futures. The first future that needs it makes it.
     reactor: Lazy<Reactor>,
     calls: Arc<Calls>,
     timer: Timer,
-    /// The process that started the engine's threads: a forked child has none of them.
+    /// The process that started the engine's threads. In a forked child these threads do not exist.
     process: ForkMark,
 }
 
@@ -44,7 +44,7 @@ impl Nowait {
         Nowait::builder().build()
     }
 
-    /// Makes a queue for up to `depth` requests at a time; see [`Queue`].
+    /// Makes a queue for up to `depth` requests at a time.
     ///
     /// # Errors
     /// `EINVAL`: `depth` is 0 or above 65,536, or this is a forked child. `ENOMEM`: no memory.
@@ -62,7 +62,8 @@ impl Nowait {
         self.0.engine.reason()
     }
 
-    /// Returns the counters of nowait's own page cache; `None`: no file was ever opened with it.
+    /// Returns the counters of nowait's own page cache. `None`: the engine has not made this cache,
+    /// because no file was opened with it.
     #[doc(hidden)]
     pub fn cache_counts(&self) -> Option<CacheCounts> {
         self.0.engine.cache_counts()
@@ -75,14 +76,14 @@ impl Nowait {
         self.0.engine.failures()
     }
 
-    /// Runs `work` on a thread that must not end. If `work` panics, the call returns `None`, counts
-    /// the panic, and reports once on the standard error that it happened while `doing`.
+    /// Runs `work` on the calling thread, which must not end. If `work` panics, the call counts the
+    /// panic, keeps a report that names `doing`, and returns `None`.
     #[doc(hidden)]
     pub fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         self.0.engine.caught(doing, work)
     }
 
-    /// Returns the report of the first panic, once.
+    /// Returns the report of the first panic, unless an earlier call has returned or printed it.
     #[doc(hidden)]
     pub fn untold_failure(&self) -> Option<String> {
         self.0.engine.untold_failure()
@@ -101,9 +102,8 @@ impl Nowait {
         &self.0.calls
     }
 
-    /// Runs `work`, a blocking call, on one of the helper threads that also make the calls of opens
-    /// and closes. `work` itself passes its result to the caller. Dropping the engine does not wait
-    /// for `work`.
+    /// Runs `work`, a blocking call, on one of the helper threads that also make opens and closes.
+    /// `work` itself must pass its result on. Dropping the engine does not wait for `work`.
     #[doc(hidden)]
     pub fn run_aside(&self, work: impl FnOnce() + Send + 'static) {
         self.0.calls.run(work);
@@ -124,7 +124,7 @@ impl Nowait {
     }
 
     /// Returns `true` if this process is a forked child and its parent started the engine: the
-    /// engine's threads do not exist here, and its requests never end.
+    /// engine's threads do not exist here, and the engine's requests never end here.
     pub(crate) fn is_the_parents(&self) -> bool {
         !self.0.process.is_here()
     }
@@ -169,9 +169,8 @@ impl Builder {
         Builder(config)
     }
 
-    /// Chooses the backend. `Auto`, the default, takes the best backend that works here, and never
-    /// fails because one is missing. If any other choice does not work, [`Builder::build`] fails
-    /// with the reason.
+    /// Chooses the backend. `Auto`, the default, takes the best backend that works here. If any
+    /// other choice does not work, [`Builder::build`] fails with the reason.
     #[must_use]
     pub fn backend(mut self, backend: BackendChoice) -> Builder {
         self.0.backend = backend;
@@ -204,7 +203,7 @@ impl Builder {
         self
     }
 
-    /// Limits the requests in flight at a time in the whole engine, 524,288 by default.
+    /// Limits the requests in flight in the whole engine; 524,288 by default.
     ///
     /// A request that ends inside submit does not count. A request beyond the limit ends with
     /// `EAGAIN`, without effect. A limit on bytes counts the program's buffers in use; a request
@@ -230,7 +229,7 @@ impl Builder {
         self
     }
 
-    /// Starts the engine; returns when its threads run.
+    /// Starts the engine.
     ///
     /// # Errors
     /// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors, threads or memory left. `EINVAL`: a number of
@@ -286,7 +285,8 @@ mod tests {
     use crate::File;
     use std::process::Command;
 
-    /// Makes threads of engines panic, and then uses the engines.
+    /// For each way of use, starts an engine, makes it catch two panics, and then uses the engine
+    /// in this way.
     fn fail() {
         let path = std::env::current_exe().unwrap();
         for way in ["queue", "future", "end"] {

@@ -19,17 +19,17 @@ use std::{
     sync::Arc,
 };
 
-/// Most threads as long as calls end. If all of them are busy, further calls wait.
+/// Most threads as long as calls end. If all these threads are busy, further calls wait.
 const THREADS_MAX: usize = 8;
 /// Most threads while calls do not return, as on a device that hangs or a FIFO without another end.
 /// Such calls must not delay calls on other files.
 const STUCK_MAX: usize = 256;
-/// Time that a call waits for a thread before all threads count as stuck.
+/// Time in which no thread begins a waiting call, after which all threads count as stuck.
 const STUCK: Duration = Duration::from_millis(10);
 /// Time that an idle thread waits for another call before it ends.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// The threads of an engine.
+/// The helper threads of an engine.
 #[derive(Default)]
 pub(crate) struct Calls(Arc<Shared>);
 
@@ -37,8 +37,7 @@ pub(crate) struct Calls(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     news: Condvar,
-    /// Condition on which the relief thread waits; at intervals it checks if all other threads are
-    /// stuck.
+    /// Condition on which the relief thread waits for [`STUCK`] at a time. No thread signals it.
     relief: Condvar,
 }
 
@@ -50,7 +49,7 @@ struct State {
     closed: bool,
     /// Number of jobs that a thread has begun.
     begun: u64,
-    /// A relief thread exists: it waits to see if the other threads are stuck.
+    /// `true`: a relief thread exists, which waits to see if the other threads are stuck.
     has_relief: bool,
 }
 
@@ -60,8 +59,8 @@ impl State {
         self.jobs.pop_front()
     }
 
-    /// Returns `true` if a relief thread must be started: jobs are queued, no thread is idle, and
-    /// the usual number of threads is reached.
+    /// Returns `true` if the caller must start a relief thread: jobs are queued, no thread is idle,
+    /// the usual number of threads is reached, and no relief thread exists.
     fn calls_relief(&mut self) -> bool {
         let calls = !self.jobs.is_empty()
             && self.idle == 0
@@ -73,7 +72,8 @@ impl State {
 type Job = Box<dyn FnOnce() + Send>;
 
 impl Calls {
-    /// Runs `work` on one of the threads, or on the calling thread if none can be started.
+    /// Runs `work` on one of the threads, or on the calling thread if no thread exists or can be
+    /// started.
     pub(crate) fn start<R: Send + 'static>(
         &self,
         work: impl FnOnce() -> R + Send + 'static,
@@ -86,7 +86,7 @@ impl Calls {
             waiting.over = Some(over);
             let waker = waiting.waker.take();
             drop(waiting);
-            // If no task waits for the result, this thread drops it; that closes a file and may
+            // If the future was dropped, this thread drops the result, which may close a file and
             // block.
             drop(landing);
             if let Some(waker) = waker {
@@ -96,12 +96,12 @@ impl Calls {
         Call(call)
     }
 
-    /// Drops `remains`, whose drop may block, on one of the threads.
+    /// Drops `remains`, whose drop may block, as [`Calls::run`] runs its work.
     pub(crate) fn bury(&self, remains: impl Send + 'static) {
         self.run(move || drop(remains));
     }
 
-    /// Runs `work` on one of the threads, without a result.
+    /// Runs `work` as [`Calls::start`] does, but without a result.
     pub(crate) fn run(&self, work: impl FnOnce() + Send + 'static) {
         self.push(Box::new(move || {
             let _ = catch_unwind(AssertUnwindSafe(work));
@@ -147,7 +147,8 @@ impl Shared {
         }
     }
 
-    /// The relief thread: makes the waiting calls if no other thread has begun one for 10 ms.
+    /// The function of the relief thread. When calls wait and no thread has begun a call for
+    /// [`STUCK`], the relief thread becomes one of the threads. It ends when no call waits.
     fn relieve(self: &Arc<Shared>) {
         let mut state = self.state.lock();
         loop {
@@ -193,16 +194,17 @@ impl Shared {
 }
 
 impl Drop for Calls {
-    /// Lets the threads end. No call on a file is left, because each holds a handle of the engine.
-    /// The dropping thread may itself be one of these threads, so the drop waits for none.
+    /// Tells the threads to end when no call waits. No call on a file is left, because each such
+    /// call holds a handle of the engine. The dropping thread may itself be one of these threads,
+    /// so the drop waits for none of them.
     fn drop(&mut self) {
         self.0.state.lock().closed = true;
         self.0.news.notify_all();
     }
 }
 
-/// A running call, and the future of its result. If the future is dropped early, the call
-/// continues, and the thread that made the call drops its result.
+/// The future of a call's result. If the future is dropped early, the call continues, and the
+/// thread that runs the call drops its result.
 pub(crate) struct Call<R>(Arc<Mutex<CallState<R>>>);
 
 struct CallState<R> {

@@ -11,20 +11,20 @@ use core::{
 };
 use std::io::{self, SeekFrom};
 
-/// Bytes of one request: of a read ahead, and of a write that goes on after the call.
+/// Most bytes of one request: of a read ahead, or of a write that continues after the call.
 const CHUNK: usize = 64 << 10;
 
 /// A file with a position, made by [`AsyncFile::cursor`].
 ///
 /// A cursor implements `AsyncRead`, `AsyncWrite` and `AsyncSeek` of `futures-io` and of tokio, each
-/// behind the feature of that name. These traits lend their buffers for one poll only, so bytes are
-/// copied once more than by [`AsyncFile`]: reads come from a buffer of 64 KiB, and a write returns
-/// when its bytes are copied. The next read, write, seek, flush or close returns the error of a
-/// write; a cursor that is dropped before that call loses the error. `flush` does not make data
-/// durable: `sync_data` of [`Cursor::file`] does.
+/// behind the feature of that name. These traits lend their buffers for one poll only, so a cursor
+/// copies the bytes once more than [`AsyncFile`] does: reads come from a buffer of 64 KiB, and a
+/// write returns when its bytes are copied. If the write then fails, the next read, write, seek,
+/// flush or close returns its error. A cursor that is dropped before loses the error. `flush` does
+/// not make data durable: `sync_data` of [`Cursor::file`] does.
 ///
-/// In the mode [`CacheMode::Direct`](crate::CacheMode::Direct) the requests of a cursor fail,
-/// because they are not aligned.
+/// In the mode [`CacheMode::Direct`](crate::CacheMode::Direct) requests of a cursor mostly fail,
+/// because the cursor does not align them.
 pub struct Cursor {
     file: AsyncFile,
     /// Offset of the next byte that the program reads or writes.
@@ -70,7 +70,7 @@ impl Cursor {
         self.position
     }
 
-    /// Waits for the end of the request in flight.
+    /// Waits for the end of the read or write in flight. Drops a wait for the file's size.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let (result, buffer) = match &mut self.state {
             State::Idle(..) => return Poll::Ready(Ok(())),
@@ -91,7 +91,8 @@ impl Cursor {
         Poll::Ready(result.map(drop))
     }
 
-    /// Returns bytes that were read ahead, or reads some; empty at the end of the file.
+    /// Returns bytes that were read ahead, or reads some. The slice is empty at the end of the
+    /// file.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         loop {
             let has_read = matches!(self.state, State::Reading(_));
@@ -168,13 +169,13 @@ impl Cursor {
             io::Error::new(io::ErrorKind::InvalidInput, what)
         };
         self.position = from.checked_add_signed(distance).ok_or_else(outside)?;
-        // The bytes read ahead belong to the old position, so they are dropped; a read in flight is
-        // cancelled.
+        // Drop the bytes read ahead, which belong to the old position. This also cancels a read in
+        // flight.
         self.state = State::Idle(self.take_buffer(), 0..0);
         Poll::Ready(Ok(self.position))
     }
 
-    /// Asks for the file's size, and seeks to `distance` bytes from the end.
+    /// Returns the file's size, for a seek to `distance` bytes from the end.
     fn poll_size(&mut self, cx: &mut Context<'_>, distance: i64) -> Poll<io::Result<u64>> {
         if !matches!(self.state, State::Seeking(_, other) if other == distance) {
             let file = self.file.clone();
@@ -208,7 +209,7 @@ fn whole(result: Result<usize, Error>, len: usize) -> io::Result<()> {
 }
 
 impl Drop for Cursor {
-    /// Lets a write that the cursor reported as taken continue.
+    /// Lets a write in flight continue, because the cursor has reported it as done.
     fn drop(&mut self) {
         if let State::Writing(write, _) = mem::replace(&mut self.state, State::IDLE) {
             write.detach();

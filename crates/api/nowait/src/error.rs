@@ -1,4 +1,4 @@
-//! The one error type: an error number, what was being done, and why it failed.
+//! The one error type: an error number, the action that failed, and the reason.
 
 use core::fmt;
 use nowait_sys::Errno;
@@ -6,7 +6,7 @@ use std::{io, path::Path};
 
 /// The reason why a request, or the start of an engine, failed.
 ///
-/// The text is one line: *what was done: what the system says: what to change*, as in
+/// The text is one line: *action: text of the error number: reason or remedy*, as in
 ///
 /// ```text
 /// read of 100 bytes at 7 of /data/x: Invalid argument (os error 22) (EINVAL): direct I/O …
@@ -44,13 +44,13 @@ impl Error {
         self.0.errno
     }
 
-    /// Returns the reason or the remedy, if the error number alone does not say it.
+    /// Returns the reason or the remedy, if the error has one besides its number.
     pub fn reason(&self) -> Option<&str> {
         self.0.because.as_deref()
     }
 
-    /// Returns the kind that the standard library gives to the error number; `UnexpectedEof` for
-    /// a file that ended before an exact read did.
+    /// Returns the kind that the standard library gives to the error number; `UnexpectedEof` if the
+    /// file ended before an exact read had filled its buffer.
     pub fn kind(&self) -> io::ErrorKind {
         if self.0.errno == Errno::NODATA {
             return io::ErrorKind::UnexpectedEof;

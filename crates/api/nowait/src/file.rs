@@ -25,9 +25,9 @@ use std::{
 /// An open file of an engine. Cheap to clone: all clones are the same open file. The file closes
 /// when the last clone is dropped and no request of a [`Queue`](crate::Queue) is in flight on it.
 ///
-/// A file has no position: every request names its offset. The requests here block, and continue
-/// after a signal; several threads may make them at once. They are not ordered with requests in
-/// flight in a queue.
+/// A file has no position: every request names its offset. The requests of this type's methods
+/// block, and continue after a signal; several threads may make them at once. The engine does not
+/// order them with requests in flight in a queue.
 #[derive(Clone)]
 pub struct File(Arc<Open>);
 
@@ -223,8 +223,9 @@ impl File {
         synced.map(drop).map_err(|errno| self.refused(kind, errno, 0, 0))
     }
 
-    /// Reads at `offset`; returns the number of bytes read. It is smaller than asked for if the
-    /// file ends, if the bytes after them cannot be read, or beyond 2 GiB less 4 KiB.
+    /// Reads at `offset`; returns the number of bytes read. The number is below the length of
+    /// `buffer` if the file ends, if the following bytes cannot be read, or if `buffer` is longer
+    /// than 2 GiB less 4 KiB.
     ///
     /// # Errors
     /// `EBADF`: not open for reading. `EINVAL`: not aligned as direct I/O needs it. The errors of
@@ -237,8 +238,8 @@ impl File {
     /// must be in the page cache (see [`CacheMode::User`]) with all of these bytes. `None`: some
     /// bytes are missing, or a write is changing them; read them instead.
     ///
-    /// Writes to these pages wait while they are lent: do not wait for such a write before you drop
-    /// the guard. The pages stay in memory, so lend little and not for long.
+    /// Writes to these pages wait until the guard is dropped: do not wait for such a write before
+    /// you drop the guard. The pages stay in memory, so lend little and not for long.
     /// # Errors
     /// `EBADF`: not open for reading. `EINVAL`: `offset` is one that no file can have.
     pub fn lend(&self, offset: u64, len: usize) -> Result<Option<Lent>, Error> {
@@ -247,8 +248,8 @@ impl File {
     }
 
     /// Lends many ranges, offset and length each, as [`File::lend`] lends one: calls `each` with
-    /// the index of the range and its loan. Faster than one by one: the processor fetches the next
-    /// ranges from memory meanwhile.
+    /// the index of the range and its loan. Faster than one [`File::lend`] for each range, because
+    /// the processor fetches the next ranges from memory meanwhile.
     ///
     /// # Errors
     /// The errors of [`File::lend`]. After an error no range is lent.
@@ -275,11 +276,11 @@ impl File {
     }
 
     /// Announces how the program will use the bytes of `range`, so that the cache reads ahead or
-    /// stops reading ahead. The advice changes no result. The call never waits if the file is in
-    /// the page cache of the engine.
+    /// stops reading ahead. The advice changes no result. If the file is in the page cache of the
+    /// engine, the call does not wait for the disk.
     ///
     /// [`Advice::Normal`], `Random` and `Sequential` apply to the whole open file, whatever the
-    /// range; if the kernel caches the file, they apply to the range.
+    /// range. If the kernel caches the file, an advice for an empty range has no effect.
     /// # Errors
     /// The errors of posix_fadvise(2).
     pub fn advise(&self, range: Range<u64>, advice: Advice) -> Result<(), Error> {
@@ -327,7 +328,8 @@ impl File {
     /// Writes all bytes at `offset`.
     ///
     /// # Errors
-    /// The errors of [`File::write_at`]; a part may have been written.
+    /// The errors of [`File::write_at`]; a part may have been written. `EIO`: the kernel wrote
+    /// nothing, without an error.
     pub fn write_all_at(&self, bytes: &[u8], offset: u64) -> Result<(), Error> {
         let mut done = 0;
         while done < bytes.len() {
@@ -472,10 +474,11 @@ impl File {
         Error::from_io(error, format!("{doing} of {}", self.path().display()))
     }
 
-    /// Closes this handle. If it is the last handle of the open file, or the last that may write
-    /// it, the call first writes data back that is only in nowait's page cache, which blocks; and
-    /// when it returns the engine has closed its own reference. Dropping the handle does the same,
-    /// and reports an error on the standard error.
+    /// Closes this handle. If other clones of this handle exist, does nothing else. If this open
+    /// was the last one of a cached file, or the last one that may write it, the call first writes
+    /// back the data that are only in nowait's page cache, which blocks, and waits at most a second
+    /// until the engine has closed its own reference. Dropping the handle does the same, and
+    /// reports an error on the standard error.
     ///
     /// # Errors
     /// The error of writing cached data to the file, in this call or before; that data is lost.
@@ -491,8 +494,8 @@ impl File {
         &self.0.nowait
     }
 
-    /// Drops this handle without blocking the caller: the last handle of a cached file writes back
-    /// and closes on a helper thread.
+    /// Drops this handle. If it is the last clone of an open in the mode `User`, a helper thread
+    /// writes the file back and closes it, so that the caller does not block.
     pub(crate) fn release(self) {
         let is_cached = self.0.user.is_some() && !self.0.nowait.is_the_parents();
         // `into_inner` returns the value to exactly one of two threads that drop it at once.
@@ -550,7 +553,8 @@ impl fmt::Debug for File {
 }
 
 impl Open {
-    /// Ends the open file, once: the last open of a cached file writes back unsynced data.
+    /// Ends the open file. The last open of a cached file writes back unsynced data. Later calls do
+    /// nothing.
     fn end(&mut self) -> Result<(), Errno> {
         // A thread of the parent may have held the lock of the counts at the fork.
         if core::mem::replace(&mut self.has_ended, true) || self.nowait.is_the_parents() {
@@ -561,7 +565,8 @@ impl Open {
         let written = self.writes.get_mut().take().map_or(Ok(()), |writer| writer.end(engine));
         let closed = match self.user.take() {
             Some(user) => user.close(engine, is_last),
-            // This handle wrote through the page cache while another open was in the mode `User`.
+            // This handle may have written through the page cache while another open was in the
+            // mode `User`.
             None if is_last => match engine.cached(self.file.as_raw_fd()) {
                 Some(user) => user.write_back_at_close(engine, true),
                 None => Ok(()),

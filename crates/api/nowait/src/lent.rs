@@ -6,8 +6,9 @@ use nowait_cache::PinnedRange;
 /// Bytes of a cached file, lent by [`File::lend`](crate::File::lend): they stay unchanged in the
 /// page cache until this guard is dropped.
 ///
-/// Keep the guard only as long as it takes to send a reply: the engine cannot reclaim the memory,
-/// and writes to these pages wait. The holder must not wait for an operation that writes them.
+/// Keep the guard only as long as it takes to send a reply: until its drop the engine cannot
+/// reclaim the memory, and writes to these pages wait. Do not wait for such a write while you hold
+/// the guard.
 pub struct Lent(PinnedRange);
 
 impl Lent {
@@ -20,7 +21,7 @@ impl Lent {
         self.0.len()
     }
 
-    /// Returns `true` if the range lies beyond the end of the file.
+    /// Returns `true` if no bytes are lent: the range was empty, or lay beyond the end of the file.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -13,10 +13,10 @@
 //! * [`Nowait`]: an engine, started by its [`Builder`]; ends with its last handle
 //! * [`File`], [`OpenOptions`], [`CacheMode`]: open files, and blocking requests
 //! * [`Queue`]: many requests at a time; the queue owns each buffer until its request is popped
-//! * [`AsyncFile`], [`Stream`]: the same requests as futures, for every executor; each is an
-//!   [`Operation`]
+//! * [`AsyncFile`], [`Stream`]: the same requests as futures, for every executor; transfers, syncs
+//!   and polls are [`Operation`]s
 //! * [`IoBuffer`], [`IoBufferMut`], [`AlignedBuffer`]: the types of buffers
-//! * [`Error`]: what was done, and why it failed
+//! * [`Error`]: the action that failed, and the reason
 //!
 //! ```
 //! # fn main() -> Result<(), nowait::Error> {
@@ -36,8 +36,9 @@
 //! # }
 //! ```
 //!
-//! The documented items are the whole API. The crates `nowait-*` hold the engine and promise
-//! nothing, nor do the hidden items here, which the project's other interfaces use.
+//! The documented items are the whole API. The crates `nowait-*` hold the engine. Their interfaces,
+//! and the hidden items here, which the project's other interfaces use, may change with every
+//! version.
 
 mod align;
 mod allocation;

@@ -14,9 +14,9 @@ use std::{fs, os::fd::AsRawFd, os::unix::fs::OpenOptionsExt, path::Path};
 #[non_exhaustive]
 pub enum CacheMode {
     /// The page cache of nowait itself, in the process: cached data needs no system call and no
-    /// second copy in memory. Coherent within the engine. An open sees earlier writes of other
-    /// programs; other programs see data about a second after the write, or after a sync or the
-    /// last close.
+    /// second copy in memory. All handles of one engine see the same data. An open sees earlier
+    /// writes of other programs; other programs see data about a second after the write, or after a
+    /// sync or the last close.
     #[default]
     User,
     /// The kernel's page cache: coherent with every other reader and writer that uses it.
@@ -93,15 +93,17 @@ impl OpenOptions {
         self
     }
 
-    /// Empties the file; needs `write`. Works like [`File::set_len`]: it also discards bytes that
-    /// another open of the engine has written and that are only in the page cache.
+    /// Empties the file; needs `write`. Leaves files that are not regular as they are. Works like
+    /// [`File::set_len`]: it also discards bytes that another open of the engine has written and
+    /// that are only in the page cache.
     #[must_use]
     pub fn truncate(mut self, yes: bool) -> OpenOptions {
         self.truncate = yes;
         self
     }
 
-    /// Makes every write durable before it ends (O_DSYNC), as if [`File::sync_data`] followed it.
+    /// Makes every write durable before the write ends (O_DSYNC), as if [`File::sync_data`]
+    /// followed each write.
     #[must_use]
     pub fn sync(mut self, yes: bool) -> OpenOptions {
         self.sync = yes;
@@ -116,8 +118,8 @@ impl OpenOptions {
     }
 
     /// Adds flags of open(2) that have no method here, such as O_NOFOLLOW or O_SYNC; a call
-    /// replaces the flags of the call before. The access mode in `flags` is ignored; O_TRUNC works
-    /// like [`OpenOptions::truncate`]. A file with O_APPEND is opened in [`CacheMode::Host`]
+    /// replaces the flags of the call before. The open ignores the access mode in `flags`; O_TRUNC
+    /// works like [`OpenOptions::truncate`]. A file with O_APPEND is opened in [`CacheMode::Host`]
     /// instead of [`CacheMode::User`]: only the kernel knows the end of a file to which several
     /// programs append.
     #[must_use]
@@ -136,9 +138,9 @@ impl OpenOptions {
     /// Opens the file at `path` for `nowait`. Blocks, as open(2) does.
     ///
     /// # Errors
-    /// The errors of open(2). `EINVAL`: contradictory options, or a file system without direct I/O.
-    /// `EINVAL` in the mode [`CacheMode::User`] also if the file is not a regular one; `ENOMEM`: no
-    /// memory for the page cache.
+    /// The errors of open(2). `EINVAL`: contradictory options; in the mode [`CacheMode::Direct`], a
+    /// file system without direct I/O; in the mode [`CacheMode::User`], a file that is not regular.
+    /// `ENOMEM`: no memory for the page cache.
     pub fn open(&self, nowait: &Nowait, path: impl AsRef<Path>) -> Result<File, Error> {
         let path = path.as_ref();
         let mut flags = self.flags | if self.sync { O_DSYNC } else { 0 };
@@ -200,7 +202,7 @@ impl OpenOptions {
     fn open_cached(&self, nowait: &Nowait, fd: i32) -> Result<UserHandle, (Errno, &'static str)> {
         let engine = nowait.engine();
         UserHandle::open(engine, fd, self.access.write).map_err(|errno| match errno {
-            // The file itself could be cached: its size is not the cause.
+            // The engine has no page cache, so the cause is not the file.
             Errno::INVAL if engine.cache().is_err() => {
                 (errno, "the size of the page cache must be more than 0 and less than 16 TiB")
             }

@@ -34,12 +34,12 @@ use nowait_sys::{Errno, time::Deadline};
 use std::sync::Arc;
 
 /// A request on a file or another source, as a future of `O`: the result, and the buffers of the
-/// request, also if it failed.
+/// request even if the request failed.
 ///
 /// The first poll starts the request. Dropping the future while the request is in flight cancels
-/// it, as far as possible; the engine keeps the buffers until the request has ended, and then drops
-/// them. To get them back, [`cancel`](Operation::cancel) the request and continue to poll. Polling
-/// never blocks.
+/// the request, as far as possible. nowait keeps the buffers until the request has ended, and then
+/// drops them. To get the buffers back, [`cancel`](Operation::cancel) the request and continue to
+/// poll. A poll does not wait for the request.
 #[must_use = "futures do nothing unless polled"]
 pub struct Operation<B: Send + 'static, O> {
     stage: Stage<B>,
@@ -80,11 +80,12 @@ enum Stage<B> {
 struct InFlightRequest<B>(Mutex<State<B>>);
 
 struct State<B> {
-    /// `None` once the request is given back. No code of nowait accesses it while it is in flight.
+    /// `None` once the request is given back. While the request is in flight, no code of nowait
+    /// accesses its buffers, except to carry out the request.
     request: Option<Request<(), B>>,
     outcome: Option<Result<u32, Errno>>,
     waker: Option<Waker>,
-    /// The program has dropped the future.
+    /// `true`: the program has dropped the future.
     abandoned: bool,
 }
 
@@ -112,7 +113,8 @@ impl<B> InFlightRequest<B> {
         InFlightRequest(Mutex::new(state))
     }
 
-    /// Takes the request out, after its command is over or after the engine has refused it.
+    /// Takes the request out. Called when the engine has not begun the request, has refused it, or
+    /// has ended it.
     fn take(&self) -> Request<(), B> {
         // Only the reactor takes an abandoned request, whose future is never polled again.
         self.0.lock().request.take().expect("a request that has not been given back")
@@ -137,10 +139,12 @@ impl<B: Send + 'static, O> Operation<B, O> {
         Operation { stage, segments, finish, timeout: None, nowait }
     }
 
-    /// Cancels the request if it is not over `after` this call: it then ends with `ETIMEDOUT`. A
-    /// request that the device is working on ends later, with its own result.
+    /// Cancels the request if the request is not over when the time `after` has passed since this
+    /// call: it then ends with `ETIMEDOUT`. A request that the device is working on ends later,
+    /// with its own result.
     ///
-    /// Call it before the first poll; later calls change nothing.
+    /// Call this method before the first poll. Later calls change nothing. If no thread can be
+    /// started to keep the time, the request has no time limit.
     pub fn timeout(mut self, after: Duration) -> Operation<B, O> {
         if let Stage::Made(request) = &mut self.stage {
             let ns = u64::try_from(after.as_nanos()).unwrap_or(u64::MAX);
@@ -149,8 +153,9 @@ impl<B: Send + 'static, O> Operation<B, O> {
         self
     }
 
-    /// Asks for an early end: if the engine can still stop the request it ends with `ECANCELED`,
-    /// else with its own result. Poll the future for the end, and for the buffers.
+    /// Asks for an early end. If the engine can still stop the request, the request ends with
+    /// `ECANCELED`, otherwise with its own result. Poll the future for the end, and for the
+    /// buffers.
     pub fn cancel(&mut self) {
         match &mut self.stage {
             Stage::Made(request) => request.get_mut().is_cancelled = true,
@@ -163,7 +168,8 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Lets a request in flight continue without a future; its buffers are dropped at its end.
+    /// Lets a request in flight continue without a future. The reactor drops the request's buffers
+    /// at its end.
     #[cfg(any(feature = "futures-io", feature = "tokio"))]
     pub(crate) fn detach(mut self) {
         let Stage::InFlight(_, shared) = &self.stage else { return };
@@ -196,7 +202,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         self.enter(reactor, Arc::new(InFlightRequest::new(request)), None, waker)
     }
 
-    /// Starts a request whose turn has come.
+    /// Tries again to start a request that waits for its turn.
     fn go_on(&mut self, turn: u64, shared: Arc<InFlightRequest<B>>, waker: &Waker) -> Poll<O> {
         if self.nowait.is_the_parents() {
             return self.end(shared.take(), Err(Errno::INVAL));
@@ -214,7 +220,8 @@ impl<B: Send + 'static, O> Operation<B, O> {
         self.enter(reactor, shared, Some(turn), waker)
     }
 
-    /// Gives the request a place and submits it, or lets it wait for its turn.
+    /// Gives the request a place in the reactor and submits it. If there is no place, lets the
+    /// request wait for its turn.
     fn enter(
         &mut self,
         reactor: &Reactor,
@@ -321,7 +328,8 @@ impl<B: Send + 'static, O> Operation<B, O> {
     }
 }
 
-/// Returns the error of a request that ends before it begins.
+/// Returns `ECANCELED` for a request that must end before it begins: it is cancelled, or its time
+/// limit has passed.
 fn early_end<B>(request: &Request<(), B>) -> Option<Errno> {
     let late = request.is_cancelled || request.deadline.has_passed();
     late.then_some(Errno::CANCELED)
@@ -430,7 +438,7 @@ mod tests {
         (shared, address, receiver)
     }
 
-    /// Writes to the buffer as the kernel would, and completes the request.
+    /// Writes to the buffer as the kernel would, and then completes the request.
     fn complete(shared: &Arc<InFlightRequest<Vec<u8>>>, address: usize, calls: &Calls) {
         let memory = core::ptr::with_exposed_provenance_mut::<u8>(address);
         // SAFETY: the request has not completed: it keeps its 8 bytes, and no other code accesses

@@ -11,8 +11,8 @@
 //!
 //! **Nothing is lost.** Every request that the queue accepts and the program does not take back
 //! ([`Queue::take_back`]) comes back as one [`Completion`], with its buffer and tag, whatever its
-//! result, unless the queue is dropped before. A request that it does not accept comes back at
-//! once, in a [`Refused`].
+//! result, unless the queue is dropped before. A request that the queue does not accept comes back
+//! at once, in a [`Refused`].
 //!
 //! **Memory in use is never freed.** A table of the queue holds each buffer from its request's
 //! preparation until the request's event has been taken from the ring: the engine puts the event
@@ -95,12 +95,12 @@ pub struct Queue<T, B = Vec<u8>> {
     requests: Slab<Request<T, B>>,
     /// Requests that the queue has taken and not submitted.
     prepared: Vec<(u64, Command)>,
-    /// The memory of a submission's readahead, kept for the next submission, so that a submission
-    /// of cached requests allocates nothing.
+    /// Prefetches the bytes of cached requests from memory during a submission. The queue keeps its
+    /// memory for the next submission.
     lookahead: Lookahead,
-    /// Requests submitted whose event has not been taken.
+    /// Number of submitted requests whose event the queue has not taken.
     in_flight: usize,
-    /// Requests ended and not popped.
+    /// Requests that have ended and are not popped, with their results.
     over: VecDeque<(u64, Result<u32, Errno>)>,
     depth: usize,
     control: Control,
@@ -115,10 +115,10 @@ pub struct Completion<T, B = Vec<u8>> {
     pub tag: T,
     /// The buffers that were given with the request, whatever its result.
     pub buffers: Buffers<B>,
-    /// Bytes transferred; the events that are ready, for a poll; 0 for a sync. A transfer may be
-    /// short: of a stream, at the end of the file, before bytes that cannot be transferred, or
-    /// beyond 2 GiB less 4 KiB. `ECANCELED`: the request was cancelled, or a request that it was
-    /// linked to failed. `ETIMEDOUT`: its time limit passed.
+    /// The number of bytes transferred; for a poll the events that are ready; for a sync 0. A
+    /// transfer may be short: on a stream, at the end of the file, before bytes that cannot be
+    /// transferred, or because it is longer than 2 GiB less 4 KiB. `ECANCELED`: the request was
+    /// cancelled, or a request that it was linked to failed. `ETIMEDOUT`: its time limit passed.
     pub result: Result<usize, Error>,
 }
 
@@ -153,7 +153,7 @@ impl<T, B> From<Refused<T, B>> for Error {
 
 type PrepareResult<T, B> = Result<RequestId, Refused<T, B>>;
 
-/// The name of a request of a queue, from its preparation to its end. A queue never uses a name
+/// The name of a request of a queue, from its preparation to its end. A queue does not use a name
 /// twice, so a late [`Queue::cancel`] finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestId(u64);
@@ -205,14 +205,14 @@ impl<T, B> Queue<T, B> {
         self.over.len()
     }
 
-    /// Returns the report of [`Nowait::report`] with the counters of this queue, if the engine
+    /// Returns the report of [`Nowait::report`], with the counters of this queue if the engine
     /// counts: see [`Builder::stats`](crate::Builder::stats).
     pub fn report(&self) -> String {
         let summary = Summary::of(&self.context);
         report::as_json(Some(self.nowait.engine()), summary.as_slice())
     }
 
-    /// Prepares [`File::sync_all`]; it covers the writes submitted before it.
+    /// Prepares [`File::sync_all`]. The sync covers the writes submitted before it.
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full.
@@ -220,7 +220,7 @@ impl<T, B> Queue<T, B> {
         self.prepare(Request::on(file, Kind::Fsync, Buffers::None, 0, tag), |_| Segments::NONE)
     }
 
-    /// Prepares [`File::sync_data`]; it covers the writes submitted before it.
+    /// Prepares [`File::sync_data`]. The sync covers the writes submitted before it.
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full.
@@ -228,7 +228,8 @@ impl<T, B> Queue<T, B> {
         self.prepare(Request::on(file, Kind::Fdatasync, Buffers::None, 0, tag), |_| Segments::NONE)
     }
 
-    /// Prepares [`File::sync_range`]; it covers the writes to these bytes submitted before it.
+    /// Prepares [`File::sync_range`]. The sync covers the writes to these bytes submitted before
+    /// it.
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full. `EINVAL`: `offset` is one that no file can have.
@@ -293,19 +294,21 @@ impl<T, B> Queue<T, B> {
 
     /// Submits all prepared requests together; returns their number. Does not wait for data.
     ///
-    /// A request that the engine refuses ends at once; its completion has the error, as any other.
+    /// A request that the engine refuses ends at once. It also comes back as a [`Completion`], with
+    /// the error.
     pub fn submit(&mut self) -> usize {
         let count = self.submit_prepared();
         self.ring_if_over();
         count
     }
 
-    /// Submits as [`Queue::submit`] does, and pops all requests that are over by then, calling
-    /// `each` with each one: requests on cached data, and those that the engine refused. Returns
-    /// the number of requests submitted.
+    /// Submits as [`Queue::submit`] does. Then pops all requests that are over, such as reads of
+    /// cached data and refused requests, and calls `each` with each completion. Returns the number
+    /// of requests submitted.
     ///
-    /// Unlike a submit and a [`Queue::pop`] it does not make the descriptor of [`Queue::event_fd`]
-    /// readable for them. If `each` panics, the requests after that one stay in the queue.
+    /// Unlike [`Queue::submit`], this call does not make the descriptor of [`Queue::event_fd`]
+    /// readable for requests that are over. If `each` panics, the requests that were not popped
+    /// stay in the queue.
     pub fn submit_and_pop(&mut self, mut each: impl FnMut(Completion<T, B>)) -> usize {
         let count = self.submit_prepared();
         while let Some(completion) = self.pop() {
@@ -379,8 +382,8 @@ impl<T, B> Queue<T, B> {
         count
     }
 
-    /// Waits until `min` requests are over and not popped, or until `timeout` has passed; returns
-    /// the number of such requests.
+    /// Waits until `min` requests are over and not popped, or until `timeout` has passed. Returns
+    /// the number of requests that are over and not popped.
     ///
     /// Never waits for more requests than are in flight; `None` waits without a time limit. A
     /// signal does not end the wait.
@@ -428,8 +431,8 @@ impl<T, B> Queue<T, B> {
     /// that call.
     ///
     /// Unlike [`Queue::event_fd`] this costs no thread switch: requests stay in the context queue,
-    /// which the waiting thread reaps. The descriptors are open as long as the queue exists, and
-    /// for waiting only.
+    /// which the waiting thread reaps. The descriptors are open as long as the queue exists. Use
+    /// them for waiting only.
     /// # Errors
     /// `EMFILE`, `ENFILE`: no descriptors left.
     pub fn descriptors(&self) -> Result<Vec<BorrowedFd<'_>>, Error> {
@@ -439,10 +442,12 @@ impl<T, B> Queue<T, B> {
         Ok(numbers.into_iter().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }).collect())
     }
 
-    /// Calls `sleep` unless a request has ended, and returns the number of ended requests.
+    /// Calls `sleep` unless a request has ended or a completion is to be handled. Returns the
+    /// number of requests that are over and not popped.
     ///
-    /// `sleep` may wait for anything, and returns at the latest when one of [`Queue::descriptors`]
-    /// is readable. A request that ends otherwise meanwhile makes one of them readable.
+    /// `sleep` may wait for anything, but must return when one of [`Queue::descriptors`] is
+    /// readable. If another thread ends a request of this queue meanwhile, one of the descriptors
+    /// becomes readable, too.
     /// # Errors
     /// The errors of [`Queue::wait`].
     pub fn sleep(&mut self, sleep: impl FnOnce()) -> Result<usize, Error> {
@@ -465,8 +470,9 @@ impl<T, B> Queue<T, B> {
         Some(Completion { tag: request.tag, buffers: request.buffers, result })
     }
 
-    /// Waits as [`Queue::wait`] does, and pops all requests that are over, calling `each` with each
-    /// one; returns their number. If `each` panics, the requests after that one stay in the queue.
+    /// Waits as [`Queue::wait`] does. Then pops all requests that are over, calls `each` with each
+    /// completion, and returns their number. If `each` panics, the requests that were not popped
+    /// stay in the queue.
     ///
     /// # Errors
     /// The errors of [`Queue::wait`].
@@ -498,9 +504,9 @@ impl<T, B: IoBufferMut> Queue<T, B> {
     }
 
     /// Reads at `offset` into `buffer` the data that is available without waiting, in the page
-    /// cache or in memory. `None`: not all of it is available, or the read must wait for an earlier
-    /// request; nothing was started, prepare a [`Queue::read`]. A part of `buffer` may be
-    /// overwritten.
+    /// cache or in memory. `None`: a part of the data is not available without waiting, or the read
+    /// must wait for an earlier request. Nothing was started; prepare a [`Queue::read`]. A part of
+    /// `buffer` may be overwritten.
     ///
     /// This is the first attempt that submitting the read would make, but cheaper: it takes no
     /// place in the queue. Also returns `None` if requests are prepared, or if the engine counts
@@ -591,11 +597,12 @@ impl<T, B: IoBuffer> Queue<T, B> {
 }
 
 impl<T, B> Drop for Queue<T, B> {
-    /// Waits until nothing is in flight; cancels polls and waiting streams.
+    /// Cancels polls and waiting streams, and waits until no request is in flight. In a forked
+    /// child of the process that made the queue, leaks the requests.
     fn drop(&mut self) {
         if self.nowait.is_the_parents() {
-            // In a forked child no request ends any more. Leak the requests, because the parent's
-            // threads may write to buffers that are in memory shared with it.
+            // In a forked child no request ends any more. Leak the requests, because a buffer may
+            // be in memory shared with the parent, whose threads may write to it.
             mem::forget((self.context.clone(), mem::replace(&mut self.requests, Slab::new(0))));
             return;
         }

@@ -3,7 +3,7 @@
 //! The reactor is a context of the engine, and one thread that waits for the context's events and
 //! wakes the tasks. The engine's own threads cannot wake tasks: an executor's waker may write to a
 //! descriptor of the application, and these threads have another descriptor table. The first future
-//! of an engine starts the reactor.
+//! of an engine that is polled starts the reactor.
 
 use crate::{calls::Calls, request::outcome};
 use core::task::Waker;
@@ -22,7 +22,7 @@ use nowait_sys::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Most futures of an engine with a request in flight; further futures wait for a place.
+/// Most requests of an engine's futures that are in flight. Further futures wait for a place.
 const DEPTH: usize = 16_384;
 
 /// Stack of the thread, which runs the wakers of executors.
@@ -30,8 +30,8 @@ const STACK_BYTES: usize = 2 << 20;
 
 /// The state of a future that waits for the end of its request.
 pub(crate) trait CompletionTarget: Send + Sync {
-    /// Takes the result, and wakes the task that waits for it. If the future was dropped, the
-    /// buffers go to `calls`, whose threads drop them.
+    /// Stores the result, and wakes the task that waits for it. If the future was dropped, a thread
+    /// of `calls` drops the buffers.
     fn complete(&self, outcome: Result<u32, Errno>, calls: &Calls);
 }
 
@@ -59,8 +59,9 @@ impl InFlightRequests {
         InFlightRequests(Mutex::new(Table { in_flight, waiting, next_turn: 0 }))
     }
 
-    /// Gives `request` a place and returns its key. `Err`: there is no place. The waker is called
-    /// when another attempt may succeed; that attempt must pass the number returned here as `turn`.
+    /// Gives `request` a place and returns its key. If there is no place, returns a turn in `Err`,
+    /// and another thread calls the waker when a second attempt may succeed. The second attempt
+    /// must pass this turn as `turn`.
     pub(crate) fn enter(
         &self,
         request: Arc<dyn CompletionTarget>,
@@ -89,7 +90,8 @@ impl InFlightRequests {
         request
     }
 
-    /// Takes a request out of the table; the caller wakes the next task that waits for a place.
+    /// Takes a request out of the table. Also returns the waker of the next task that waits for a
+    /// place; the caller wakes this task.
     fn take(&self, key: u64) -> (Option<Arc<dyn CompletionTarget>>, Option<Waker>) {
         let mut table = self.0.lock();
         let request = table.in_flight.remove(key);
@@ -139,14 +141,14 @@ impl Reactor {
         &self.in_flight
     }
 
-    /// Ends the context and the thread. No request is in flight, because a request holds a handle
-    /// of the engine.
+    /// Ends the context and the thread. No request on a file is in flight, because such a request
+    /// holds a handle of the engine.
     pub(crate) fn stop(&self) {
         // The call fails only if the context is destroyed already, and nothing else destroys it.
         let _ = self.context.destroy();
         let handle = self.thread.lock().take();
-        // The calling thread may be the reactor's own: a task that it wakes may drop the last
-        // handle of the engine.
+        // The calling thread may be the reactor's thread: a waker that this thread calls may drop
+        // the last handle of the engine.
         if let Some(handle) = handle.filter(|it| !it.is_this()) {
             handle.join();
         }
@@ -191,8 +193,8 @@ impl Loop for ReactorLoop {
 }
 
 impl ReactorLoop {
-    /// Takes events from the ring, and only collects them: the ring is locked meanwhile, and a
-    /// waker may call anything.
+    /// Takes events from the ring into `events`. Does not complete them yet, because the ring is
+    /// locked meanwhile, and a waker may call any function of nowait.
     fn take(&mut self, deadline: Deadline) {
         let (context, events) = (&self.context, &mut self.events);
         let take = || {

@@ -27,11 +27,11 @@ pub(crate) struct Request<T, B> {
     offset: u64,
     /// Number of bytes that the request transfers at most.
     len: u64,
-    /// Number of bytes to make durable, for a sync of a range.
+    /// For a sync of a range, the number of bytes to make durable; 0: to the end of the file.
     sync_bytes: u64,
     /// `RWF_*`.
     pub(crate) rw_flags: u32,
-    /// The time at which the request is cancelled.
+    /// The time at which nowait cancels the request if it is not over.
     pub(crate) deadline: Deadline,
     pub(crate) is_cancelled: bool,
 }
@@ -94,8 +94,8 @@ impl<T, B> Request<T, B> {
         Request { offset, ..Request::on_other(file, kind, buffers, tag) }
     }
 
-    /// Makes a sync of the data of `len` bytes from `offset` on; with `len` 0 of all data from
-    /// there on.
+    /// Makes a sync of the data of `len` bytes from `offset` on. If `len` is 0, the sync covers all
+    /// data from `offset` on.
     pub(crate) fn sync_of_range(file: &File, offset: u64, len: u64, tag: T) -> Request<T, B> {
         let sync = Request::on(file, Kind::Fdatasync, Buffers::None, offset, tag);
         Request { sync_bytes: len, ..sync }
@@ -137,14 +137,15 @@ impl<T, B> Request<T, B> {
         let segments = bounded(segments(&mut self.buffers));
         self.len = segments.len() as u64;
         let (file, offset) = self.check(&segments)?;
-        // SAFETY: the segments are memory of the buffers, which the caller does not touch.
+        // SAFETY: the segments are memory of the buffers, which the caller leaves untouched until
+        // the event.
         let mut command = unsafe { Command::new(self.kind, file, segments, offset) };
         (command.rw_flags, command.sync_bytes) = (self.rw_flags, self.sync_bytes);
         Ok(command)
     }
 
-    /// Reads the data that is available without waiting, if the request is a read of a file.
-    /// `None`: not all of the data is available, or a check must come first; then submit the
+    /// If the request is a read of a file, reads the data that is available without waiting.
+    /// `None`: nothing was read, or not all of the data is available; the caller then submits the
     /// request. A part of the buffers may be overwritten.
     pub(crate) fn read_at_once(
         &mut self,
@@ -155,7 +156,8 @@ impl<T, B> Request<T, B> {
         if self.kind != Kind::Read || self.file().is_none() || context.io().stats().enabled() {
             return None;
         }
-        // SAFETY: the request is borrowed until the attempt is over, which leaves no access behind.
+        // SAFETY: the request is borrowed until the attempt is over, and nothing accesses its
+        // buffers afterwards.
         let mut command = unsafe { self.command(segments) }.ok()?;
         let mut submission = Submission::new(context);
         let result = submission.read_at_once(self.cached(), &mut command);
@@ -207,7 +209,8 @@ impl<T, B> Request<T, B> {
         }
     }
 
-    /// Returns the value of a full success; `None`: every value is a full success.
+    /// Returns the number of bytes of a transfer that is not short. `None`: the request is no
+    /// transfer.
     pub(crate) fn whole(&self) -> Option<u64> {
         let transfers = matches!(self.kind, Kind::Read | Kind::Write);
         transfers.then_some(self.len)
@@ -246,7 +249,7 @@ pub(crate) fn outcome(event: IoEvent) -> Result<u32, Errno> {
     u32::try_from(event.res).map_err(|_| Errno::new(event.res.wrapping_neg() as i32))
 }
 
-/// Cuts off the bytes that the kernel would not transfer in one request.
+/// Limits the segments to the bytes that the kernel transfers in one request.
 #[inline]
 fn bounded(segments: Segments) -> Segments {
     if segments.len() as u64 > LEN_MAX { segments.first(LEN_MAX as usize) } else { segments }

@@ -14,13 +14,13 @@ use std::{
     sync::Arc,
 };
 
-/// A source or sink without offsets, bound to an engine. Cheap to clone; it closes when the last
-/// clone is dropped and no request is in flight on it.
+/// A source or sink without offsets, bound to an engine. Cheap to clone. The stream drops its
+/// source when the last clone is dropped and no request is in flight on it.
 ///
 /// A read or write moves the bytes that are available, as read(2) and write(2) do: fewer bytes than
 /// asked for are no error, and a read that returns 0 bytes has reached the end. Requests of one
 /// direction take effect in the order in which they were submitted. The descriptor may be blocking
-/// or non-blocking; the stream does not change it.
+/// or non-blocking; the stream does not change this.
 ///
 /// ```
 /// # fn main() -> Result<(), nowait::Error> {

@@ -45,8 +45,8 @@ impl<W> Deadlines<W> {
         (DeadlineId(id.0, id.1), self.by_time.keys().next() == Some(&id))
     }
 
-    /// Removes a deadline and returns its value; `None`: the deadline was removed already, because
-    /// its time had come.
+    /// Removes a deadline and returns its value. `None`: [`Deadlines::pop`] or an earlier call has
+    /// removed the deadline.
     pub(crate) fn remove(&mut self, id: DeadlineId) -> Option<W> {
         self.by_time.remove(&(id.0, id.1))
     }
@@ -123,7 +123,7 @@ impl Timer {
         Ok(())
     }
 
-    /// Ends the thread and waits for it, unless the caller is that thread.
+    /// Tells the thread to end, and waits for its end unless the caller is that thread.
     pub(crate) fn stop(&self) {
         self.shared.state.lock().stopped = true;
         self.shared.news.notify_one();
@@ -168,7 +168,7 @@ impl Loop for Run {
 }
 
 impl Late {
-    /// Cancels the request; this fails only if the request is over already.
+    /// Cancels the request, if it is not over and its context exists.
     fn cancel(self) {
         if let Some(context) = self.context.upgrade() {
             let cancel = || context.cancel(self.key);

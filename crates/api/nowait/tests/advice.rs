@@ -6,8 +6,7 @@ use common::{BLOCK, everywhere, folder, open};
 use nowait::{Advice, CacheMode, File, Lent, Nowait};
 use std::time::{Duration, Instant};
 
-/// Length of a file larger than the cache of [`everywhere`]: the data written first is no longer
-/// cached.
+/// Length of a file, larger than the page cache of the engines in [`everywhere`].
 const BYTES: usize = 8 << 20;
 const MIB: u64 = 1 << 20;
 

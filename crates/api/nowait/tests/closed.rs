@@ -18,8 +18,8 @@ use std::{
 
 const MIB: usize = 1 << 20;
 
-/// Lets one test run at a time: a child process has all descriptors of this process between its
-/// fork and its exec.
+/// Lets one test run at a time: between fork and exec, a child process of another test has all
+/// descriptors of this process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)

@@ -28,7 +28,7 @@ enum When {
 }
 use When::{Now, Opened, Synced};
 
-/// A file with content, and all handles that read it.
+/// A file with content, and handles on it.
 struct World<'n> {
     nowait: &'n Nowait,
     path: PathBuf,
@@ -191,8 +191,8 @@ fn what_others_have_done_to_a_file_is_seen_when_the_table_says() {
     });
 }
 
-/// Actions of this program on the file after another program has written a block. After each the
-/// next open must read the other program's block, not the cached one.
+/// Actions of this program on the file after another program has written a block. After each
+/// action, the next open must read the other program's block, not the cached one.
 const BETWEEN: [(&str, Change); 8] = [
     ("nothing", |_| {}),
     ("a sync of nothing", |w| w.file.sync_all().unwrap()),

@@ -23,7 +23,7 @@ fn filled(len: usize, byte: u8) -> AlignedBuffer {
 
 type Ends = Vec<(u32, Result<usize, Errno>)>;
 
-/// Takes all requests in flight; returns their results by tag.
+/// Reaps all requests of the queue; returns their results by tag.
 fn ends(queue: &mut Queue<u32, AlignedBuffer>) -> Ends {
     let mut ends = Vec::new();
     let count = queue.len();
@@ -243,8 +243,8 @@ fn links_between_requests_in_memory_keep_their_order_with_copies() {
             let read = queue.read(&file, filled(BLOCK, 0xff), 0, 2).unwrap();
             let again = queue.write(&file, filled(BLOCK, 60), 0, 3).unwrap();
             queue.read(&file, filled(BLOCK, 0xff), 0, 4).unwrap();
-            // This read is short, because the file has one block: the request linked to it is not
-            // made.
+            // This read is short, because the file has one block: the queue must not start the
+            // write linked to it.
             let short = queue.read(&file, filled(2 * BLOCK, 0xff), 0, 5).unwrap();
             let never = queue.write(&file, filled(BLOCK, 70), 0, 6).unwrap();
             queue.read(&file, filled(BLOCK, 0xff), 0, 7).unwrap();

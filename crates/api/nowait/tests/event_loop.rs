@@ -1,4 +1,4 @@
-//! A queue in the caller's event loop: the end of any request wakes it, on every backend.
+//! A queue in the caller's event loop: the end of each request wakes the loop, on every backend.
 
 mod common;
 

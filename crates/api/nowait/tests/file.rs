@@ -1,4 +1,5 @@
-//! Blocking requests and loans of files, and what is left of an engine whose last handle is gone.
+//! Blocking requests and loans of files, and the threads and descriptors of an engine after the
+//! drop of its last handle.
 
 mod common;
 
@@ -277,8 +278,8 @@ fn permissions_and_flags_go_to_open() {
     assert_eq!(options.open(&nowait, &link).unwrap_err().errno(), Errno::new(40)); // ELOOP
 }
 
-/// Each file has two descriptors in the engine's table, and the channel to it has room for fewer
-/// than 300.
+/// Each file has two descriptors in the engine's table, and the channel to this table has room for
+/// fewer than 300 descriptors.
 #[test]
 #[cfg_attr(miri, ignore = "the page cache needs direct I/O")]
 fn many_files_can_be_opened_at_once_in_the_page_cache() {

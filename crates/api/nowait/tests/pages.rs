@@ -1,5 +1,5 @@
-//! The code of the pages about the API, and checks of their claims: the pages quote it from here
-//! (`cargo x tidy` compares), so that it compiles and runs.
+//! The code of the documentation pages about the API, and checks of their claims. The pages quote
+//! this code (`cargo x tidy` compares), so that it compiles and runs.
 
 mod common;
 
@@ -144,8 +144,9 @@ fn an_event_loop_sleeps_as_the_rust_page_shows() -> Result<(), Box<dyn std::erro
     Ok(())
 }
 
-/// Returns the words in backticks in a column of the tables that explain a report: of the first
-/// column if it is the reason of a fallback, else of the second.
+/// Returns the words in backticks in a column of the tables that explain a report: if `column` is
+/// 0, in the first column of the rows that begin with such a word; otherwise in that column of the
+/// other rows.
 fn explained(text: &str, column: usize) -> BTreeSet<&str> {
     let (_, text) = text.split_once("## Reading a report").unwrap();
     let (text, _) = text.split_once("\n## ").unwrap();

@@ -67,7 +67,7 @@ fn a_full_queue_gives_the_request_back_and_never_waits() {
         assert_eq!((refused.error.errno(), refused.tag), (Errno::AGAIN, 2));
         assert_eq!(refused.buffers.one().unwrap()[..], [9; BLOCK]);
         queue.submit();
-        // A wait does not wait for more requests than there are.
+        // A wait does not wait for more requests than are in the queue.
         assert_eq!(queue.wait(99, None).unwrap(), 2);
         // A request that is over keeps its place until it is popped.
         assert_eq!(queue.sync_all(&file, 3).unwrap_err().error.errno(), Errno::AGAIN);
@@ -359,8 +359,8 @@ fn step() -> impl Strategy<Value = Step> {
 const BLOCKS: usize = 14;
 
 /// A queue, and a model of its file. Requests that overlap on one buffered file take effect in the
-/// order of their submission. The model applies each write to `bytes` when it is prepared, so
-/// `bytes` equals the file when all have ended.
+/// order of their submission. The model applies each write to `bytes` when the write is prepared,
+/// so `bytes` equals the file when all writes have ended.
 struct Model {
     file: File,
     queue: Queue<usize, AlignedBuffer>,

@@ -157,9 +157,9 @@ impl Run {
         self.put(offset, &bytes);
     }
 
-    /// Submits writes and then overlapping reads together: each sees the writes before it. A read
-    /// beyond the old end may find zeroes or nothing if another request extends the file elsewhere:
-    /// the two do not overlap, so they have no order.
+    /// Submits writes and reads that may overlap together: each read must see the writes before it.
+    /// A read beyond the old end may find zeroes or nothing if another request extends the file
+    /// elsewhere: the two do not overlap, so they have no order.
     fn batch(&mut self) {
         let (mut expected, size) = (Vec::new(), self.size());
         for tag in 0..=self.random.below(8) {
@@ -225,13 +225,13 @@ impl Run {
         assert!(buffer[..count] == *self.at(offset, buffer.len() as u64), "direct at {offset}");
     }
 
-    /// Syncs the file, after which every reader must find the data.
+    /// Syncs the file, after which a reader of the kernel's cache must find the data.
     fn sync(&mut self) {
         self.cached.sync_data().unwrap();
         self.look("a sync");
     }
 
-    /// Compares the file with the vector, through every reader.
+    /// Compares the vector with the file as a reader of the kernel's cache sees it.
     fn look(&mut self, after: &str) {
         self.found.clear();
         let mut file = std::fs::File::open(&self.path).unwrap();
@@ -268,7 +268,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// The remaining seeds, and a flag to stop when one fails.
+/// The seeds that no thread has taken. After a failure there are none.
 struct Seeds {
     next: AtomicU64,
     end: u64,
@@ -281,7 +281,7 @@ impl Seeds {
     }
 }
 
-/// Reports the seed that failed, and stops the others.
+/// If the run of a seed panics, reports the seed, and lets no further seed begin.
 struct Failure<'a>(&'a Seeds, BackendChoice, u64);
 
 impl Drop for Failure<'_> {

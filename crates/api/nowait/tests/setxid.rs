@@ -21,7 +21,8 @@ fn change_identity() {
     }
 }
 
-/// The reactor, the timer and the threads for calls run, besides the engine's own threads.
+/// In this test the reactor, the timer and the threads for calls run, besides the engine's own
+/// threads.
 #[test]
 fn every_thread_of_an_engine_changes_its_identity() {
     everywhere(|nowait, mode| {

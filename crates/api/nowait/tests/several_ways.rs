@@ -1,5 +1,5 @@
-//! One file, several ways to access it: the effects of writes and truncations on another open or
-//! program, and when they are seen.
+//! One file, several ways to access it: writes and truncations by one way, and the content that
+//! another open or program then sees.
 
 mod common;
 
@@ -71,8 +71,8 @@ fn an_open_that_truncates_cuts_off_what_was_not_written_back() {
     });
 }
 
-/// The drop of a file writes its data back on a helper thread, which may begin after the file was
-/// emptied.
+/// After the drop of an `AsyncFile`, a helper thread writes its data back. It may begin after
+/// another open has emptied the file.
 #[test]
 fn a_dropped_async_file_writes_nothing_into_one_that_was_emptied() {
     on_every_engine(|nowait| {
@@ -197,7 +197,8 @@ fn a_durable_write_and_a_truncation_take_place_one_after_the_other() {
     });
 }
 
-/// The opening thread itself has to wait for the requests in flight until they end.
+/// The open must wait for the writes in flight in a queue of the same thread, which the thread
+/// cannot reap meanwhile.
 #[test]
 fn an_open_in_the_cache_finds_what_was_in_flight_past_it() {
     on_every_engine(|nowait| {

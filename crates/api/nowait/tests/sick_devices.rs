@@ -94,7 +94,7 @@ impl Device {
         Some(device)
     }
 
-    /// Mounts a disk that only this test uses, which freezes it.
+    /// Mounts a disk for one test, which freezes the disk.
     fn ext4() -> Option<Device> {
         let folder = folder();
         let image = folder.path().join("image");
@@ -130,8 +130,8 @@ fn within<T: Send + 'static>(
     wait.recv_timeout(limit).map_err(|_| wait)
 }
 
-/// Writes, reads and syncs a file on a healthy disk, by calls and by a queue, and checks that none
-/// is delayed.
+/// Writes, reads and syncs a file on a healthy disk, by calls and by a queue, and checks that no
+/// call and no request is delayed.
 fn other_files_go_on(nowait: &Nowait, folder: &Path) {
     let begin = Instant::now();
     let file = open(nowait, CacheMode::User, &folder.join("healthy"));
@@ -158,8 +158,8 @@ fn fill(file: &File, bytes: usize) -> Result<(), Errno> {
     (0..bytes).step_by(MIB).try_for_each(write)
 }
 
-/// Checks a full or failing device: the writes may fit into the cache, but each sync and the close
-/// return an error.
+/// Checks a full or failing device: the writes may fit into the cache, but the sync after them and
+/// the close return an error.
 fn refuses(device: &Device, errnos: &[Errno]) {
     each_engine(|nowait| {
         let beside = folder();
@@ -210,7 +210,7 @@ fn ends(device: &Device, what: &str) {
     assert!(said.contains("written data are lost") && said.contains(what), "{said}");
 }
 
-/// The child process of the tests above; run directly, it does nothing.
+/// The part of the tests above that a child process runs. Without the variable it does nothing.
 #[test]
 fn a_program_that_drops_its_file() {
     let Some(path) = env::var_os("NOWAIT_SICK_FILE") else { return };

@@ -17,7 +17,7 @@ fn filled(len: usize, byte: u8) -> AlignedBuffer {
 }
 
 /// Makes the most buffers that one request may have, every third of them empty. If `is_filled`, the
-/// bytes of each other buffer are its number, else zeroes.
+/// bytes of a buffer depend on its number; otherwise they are zeroes.
 fn most(is_filled: bool) -> Vec<AlignedBuffer> {
     let byte = |index: usize| if is_filled { (index % 251) as u8 + 1 } else { 0 };
     let len = |index: usize| if index.is_multiple_of(3) { 0 } else { BLOCK };

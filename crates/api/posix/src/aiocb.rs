@@ -1,7 +1,7 @@
 //! The application's control block, which holds the request and its outcome.
 //!
-//! The private members of glibc's `struct aiocb` hold the state, so that aio_error is one load: one
-//! [`Outcome`] covers the error code and the padding behind it.
+//! The private members of glibc's `struct aiocb` hold the state, so that aio_error reads it by one
+//! load: an [`Outcome`] covers the error code and the padding behind it.
 
 use crate::notice::SigEvent;
 use core::{
@@ -115,8 +115,8 @@ impl Block {
         self.outcome().begin();
     }
 
-    /// Stores the outcome, and returns the slots of the threads that sleep until then. From here on
-    /// the block belongs to the application again.
+    /// Stores the outcome, and returns, as a bit mask, the slots of the threads to wake. From here
+    /// on the block belongs to the application again.
     #[must_use]
     pub fn finish(self, result: Result<u32, Errno>) -> u32 {
         let (error, value) = match result {
@@ -137,8 +137,8 @@ impl Block {
         self.outcome().is_in_flight()
     }
 
-    /// Asks the request to wake the thread in `slot` at its end; returns `false` if the request is
-    /// over already.
+    /// Asks the request to wake the thread in `slot` when the request ends. Returns `false` if the
+    /// request has ended already.
     pub fn arm(self, slot: u32) -> bool {
         self.outcome().arm(slot)
     }

@@ -11,20 +11,20 @@ use nowait_sys::{
 /// The result of a cancellation (aio.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelOutcome {
-    /// The call cancelled at least one request, whose error is ECANCELED, and none continues.
+    /// At least one request ended with ECANCELED, and no request is still in flight.
     All = 0,
-    /// Some requests continue.
+    /// At least one request is still in flight.
     NotAll = 1,
-    /// All requests ended by themselves, before the call or during it.
+    /// All requests, if there were any, ended by themselves, before the call or during it.
     Over = 2,
 }
 
-/// Time to wait for the end of a cancelled request, in nanoseconds. A waiting request ends at once;
-/// a request in a device ends in its own time, perhaps later than this.
+/// Time to wait for the end of the cancelled requests, in nanoseconds. A request that waits for its
+/// turn or for readiness ends at once; a request in a device may end later than this.
 const PATIENCE_NS: u64 = 100_000_000;
 
-/// Cancels the requests in flight on `fd`, or only the request of `block`. Returns when those that
-/// can be cancelled have ended, or after `PATIENCE_NS`.
+/// Cancels the requests in flight on `fd`, or only the request of `block`. Returns when all of
+/// these requests have ended, but at the latest after `PATIENCE_NS`.
 ///
 /// # Errors
 /// `EBADF`: not open. `EINVAL`: the block names another descriptor.
@@ -36,12 +36,13 @@ pub fn cancel(fd: i32, block: Option<Block>) -> Result<CancelOutcome, Errno> {
     let posix = Posix::existing();
     let watched = posix.map(|posix| posix.shared.watch(fd, block)).unwrap_or_default();
     let (Some(posix), false) = (posix, watched.is_empty()) else {
-        // In a forked child, the block of a request of its parent stays in flight.
+        // In a forked child, a block whose request the parent has made says for ever that the
+        // request is in flight.
         let is_in_flight = block.is_some_and(Block::is_in_flight);
         return Ok(if is_in_flight { CancelOutcome::NotAll } else { CancelOutcome::Over });
     };
     for (obj, _) in &watched {
-        // A request that has ended meanwhile is unknown here; its watch has the result.
+        // This fails for a request that has ended meanwhile; the request's watch has the result.
         let _ = posix.context.cancel(*obj);
     }
     let deadline = Deadline::after_ns(PATIENCE_NS);

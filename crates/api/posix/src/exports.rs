@@ -1,4 +1,5 @@
-//! The functions that posix.c calls. Those that can fail stop panics and preserve `errno`.
+//! The functions that posix.c calls. Most of them run in [`guarded`], which stops panics and
+//! preserves `errno`.
 
 use crate::{
     Posix,
@@ -15,8 +16,8 @@ use nowait_process::{Process, guarded};
 use nowait_sys::{Errno, inside::Inside, thread};
 
 /// Runs a call that may write; returns the value or the negative errno. SIGPIPE and SIGXFSZ must
-/// not reach the submitting thread: they are blocked here, and taken back before the thread could
-/// see them (`Shared::end`).
+/// not reach the submitting thread: this function blocks both during the call, in which
+/// `Shared::end` takes a pending signal back.
 fn unsignalled(call: impl FnOnce() -> Result<i64, Errno>) -> i32 {
     let _inside = Inside::enter();
     let before = thread::swap_signal_mask(thread::ALL_BUT_FAULTS);
@@ -61,7 +62,8 @@ pub extern "C-unwind" fn nowait_aio_cancel(fd: i32, block: usize) -> i32 {
     guarded(|| cancel::cancel(fd, block).map(|cancelled| cancelled as i64)) as i32
 }
 
-/// Begins lio_listio(3): on return each request is in flight or has its error. `event` may be null.
+/// Begins lio_listio(3): when this function has succeeded or failed with EIO or EAGAIN, each
+/// request is in flight or has its outcome. `event` may be null.
 ///
 /// # Safety
 /// `list` has `len` addresses of blocks or nulls; `event` is null or points to a sigevent.
@@ -94,7 +96,7 @@ unsafe fn blocks(list: *const usize, len: usize) -> impl Iterator<Item = Block> 
 
 // --- waiting: no lock, no allocation, no panic, because signal handlers may call these ----------
 
-/// Claims a slot for a thread that will wait.
+/// Claims a slot for the calling thread, which will wait.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_waiter_claim() -> u32 {
     SLEEPERS.claim()
@@ -112,8 +114,8 @@ pub extern "C-unwind" fn nowait_waiter_word(slot: u32) -> *const AtomicU32 {
     SLEEPERS.word(slot)
 }
 
-/// Asks the requests to wake the thread in `slot` when one of them ends. Returns `false` if one is
-/// over, or the list is empty.
+/// Asks the requests to wake the thread in `slot` when one of them ends. Returns `false` if one of
+/// them has ended already, or if the list has no blocks.
 ///
 /// # Safety
 /// `list` has `len` addresses of blocks or nulls.
@@ -128,7 +130,8 @@ pub unsafe extern "C-unwind" fn nowait_waiter_arm(
     blocks.peek().is_some() && blocks.all(|block| block.arm(slot))
 }
 
-/// Waits until the notice of a request, whose outcome the caller has seen, was sent.
+/// Waits until the notice of a request, whose outcome the caller has seen, was sent
+/// ([`Posix::await_notice`]).
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_await_notice(block: usize) {
     if let Some(posix) = Posix::existing() {
@@ -139,7 +142,7 @@ pub extern "C-unwind" fn nowait_await_notice(block: usize) {
 // --- threads that call the application ----------------------------------------------------------
 
 /// Returns 1 if a thread must be made for the application's functions: the caller then promises to
-/// make one. Negative errno: POSIX AIO cannot start here.
+/// make one. Otherwise returns 0, or a negative errno if POSIX AIO cannot start here.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_notifier_must_come() -> i32 {
     guarded(|| Ok(i64::from(Posix::current()?.notifiers().must_come()))) as i32
@@ -156,8 +159,8 @@ pub extern "C-unwind" fn nowait_notifier_comes_not() {
     });
 }
 
-/// Waits for a call to make. Negative: this thread ends. 1: the caller must first make another
-/// thread.
+/// Waits for a call to make. Returns a negative number if the calling thread must end, or 1 if the
+/// caller must make another thread before it makes the call; otherwise 0.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_notifier_take(is_new: bool, call: &mut Call) -> i32 {
     let taken = guarded(|| {

@@ -3,7 +3,7 @@
 //! ```text
 //! posix.c        symbols, cancellation points, the threads of SIGEV_THREAD
 //!      │ extern "C"
-//! [`exports`]    panics and errno end here
+//! [`exports`]    the functions that C calls; they stop panics and preserve errno
 //! [`submit`]     aio_read, aio_write, aio_fsync; [`list`]: lio_listio
 //! [`posix`]      the one context of the process, and its requests in flight
 //!      │ every end, on the thread that ended the request

@@ -13,7 +13,7 @@ const LIO_READ: i32 = 0;
 const LIO_WRITE: i32 = 1;
 const LIO_NOP: i32 = 2;
 
-/// Stores the error in each block of a list, except for blocks with LIO_NOP, and returns it.
+/// Stores `errno` in each block of a list, except for blocks with LIO_NOP, and returns `errno`.
 pub fn none_begins(blocks: impl Iterator<Item = Block>, errno: Errno) -> Errno {
     for block in blocks.filter(|block| block.opcode() != LIO_NOP) {
         SLEEPERS.wake(block.finish(Err(errno)));
@@ -21,12 +21,12 @@ pub fn none_begins(blocks: impl Iterator<Item = Block>, errno: Errno) -> Errno {
     errno
 }
 
-/// Starts the requests of `blocks`; each block gets its own outcome. Delivers `notice`, if any,
-/// when the last request has ended. The caller waits for the requests.
+/// Starts the requests of `blocks`; each block gets its own outcome. The end of the last request
+/// sends `notice`, if there is one. This function does not wait for the requests.
 ///
 /// # Errors
-/// `EAGAIN`: some were not queued; their blocks have this error. `EIO`: some could not begin.
-/// `EINVAL`: too many.
+/// `EAGAIN`: some requests were not queued; their blocks have this error. `EIO`: some requests
+/// could not begin for another reason. `EINVAL`: too many requests; no block was changed.
 pub fn start_all(blocks: &[Block], notice: Option<&SigEvent>) -> Result<(), Errno> {
     if blocks.len() > REQUESTS_MAX {
         return Err(Errno::INVAL);

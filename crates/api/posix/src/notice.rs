@@ -66,7 +66,7 @@ impl Notice {
         matches!(self, Notice::None)
     }
 
-    /// Notifies the application, from any thread; never waits.
+    /// Notifies the application. Any thread may call this function.
     pub fn tell(self, notifiers: &Notifiers) {
         match self {
             Notice::None => {}
@@ -77,15 +77,15 @@ impl Notice {
     }
 }
 
-/// Actions at the end of a request besides storing its outcome. The event's data is the address of
-/// this value.
+/// Actions at the end of a request besides storing its outcome.
 pub struct Ending {
     notice: Notice,
     group: Option<Arc<Group>>,
 }
 
 impl Ending {
-    /// Makes the word that belongs to a request: 0 if its end needs no action.
+    /// Makes the data of a request's event: the address of an `Ending`, or 0 if the end of the
+    /// request needs no action.
     pub fn word(notice: Notice, group: Option<Arc<Group>>) -> u64 {
         if notice.is_none() && group.is_none() {
             return 0;
@@ -107,7 +107,8 @@ impl Ending {
         self.group
     }
 
-    /// Notifies the application, after the outcome is visible.
+    /// Notifies the application, and takes the request out of its group. Called after the outcome
+    /// is visible.
     pub fn tell(self, shared: &Shared) {
         shared.announce(self.notice);
         if let Some(group) = self.group {
@@ -135,7 +136,8 @@ impl Group {
         self.clone()
     }
 
-    /// Takes a request, or the call, out of the group; the last one sends the notice.
+    /// Takes a request, or the call, out of the group. If the group is then empty, sends the
+    /// notice.
     pub fn leave(&self, shared: &Shared) {
         if self.left.fetch_sub(1, AcqRel) == 1 {
             shared.announce(self.notice);

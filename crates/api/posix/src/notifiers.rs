@@ -1,10 +1,10 @@
 //! Threads that call the application's functions (SIGEV_THREAD).
 //!
-//! C code in posix.c makes these threads, on threads of the application: a new thread inherits the
-//! descriptor table, and the engine's threads have another one. A function may block for ever or
-//! end its thread, so one thread stands by as long as threads can be made: the last one makes
-//! another before it makes a call. While functions return quickly, two threads run all of them,
-//! except those with thread attributes, each of which gets a thread of its own.
+//! C code in posix.c makes these threads, on threads of the application: a new thread shares its
+//! maker's descriptor table, and the engine's threads have another table. A function may block for
+//! ever or end its thread. So the last thread that stands by makes another thread before it makes a
+//! call. If functions return quickly, two threads mostly suffice. A function with thread attributes
+//! gets a thread of its own.
 
 use crate::notice::Call;
 use core::time::Duration;
@@ -34,16 +34,16 @@ struct Book {
     standing_by: usize,
     /// The threads that stand by and have no call to take: they do not keep the process alive.
     idle: Vec<OwnThread>,
-    /// A caller has promised a thread that has not started yet.
+    /// `true`: a caller has promised to make a thread, which has not started yet.
     is_coming: bool,
 }
 
-/// Counts a thread that stands by, until it is dropped.
+/// Counts the calling thread as standing by until the guard is dropped.
 struct StandbyGuard<'a>(MutexGuard<'a, Book>);
 
 impl Book {
-    /// Adjusts the list of idle threads, which do not keep the process alive. Called after every
-    /// change. A thread that is to take a waiting call is not idle.
+    /// Adjusts the list of idle threads, which do not keep the process alive. A thread that is to
+    /// take a waiting call is not idle.
     fn count_idle(&mut self) {
         let idle = self.standing_by.saturating_sub(self.calls.len());
         self.idle.resize_with(idle, OwnThread::standing_by);
@@ -65,18 +65,19 @@ impl Drop for StandbyGuard<'_> {
     }
 }
 
-/// A call taken by a thread.
+/// A call that a thread has taken.
 #[repr(C)]
 #[derive(Debug)]
 pub struct TakenCall {
     /// The call to make.
     pub call: Call,
-    /// No other thread stands by or is coming: the caller must first make one.
+    /// `true`: no other thread stands by or is coming, so the caller must make one before it makes
+    /// the call.
     pub makes_another: bool,
 }
 
 impl Notifiers {
-    /// Adds a call, on any thread.
+    /// Adds a call. Any thread may call this function.
     pub fn push(&self, call: Call) {
         let mut book = self.book.lock();
         book.calls.push_back(call);
@@ -99,9 +100,9 @@ impl Notifiers {
         self.book.lock().is_coming = false;
     }
 
-    /// Waits for a call, on a thread made for calls; `is_new` at its first. `None`: enough threads
-    /// stand by, and this one ends. A panic, which is an internal error, does not end the thread:
-    /// it may be the only one.
+    /// Waits for a call. The caller is a thread made for calls; `is_new`: this is its first wait.
+    /// `None`: enough threads stand by, and the caller must end. A panic, which is an internal
+    /// error, does not end the thread, because no other thread may stand by.
     pub fn take(&self, is_new: bool, engine: &Engine) -> Option<TakenCall> {
         let mut is_new = is_new;
         loop {

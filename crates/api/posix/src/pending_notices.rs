@@ -1,16 +1,17 @@
 //! Notices that are being sent.
 //!
-//! glibc stores the outcome of a request and sends its notice under one lock, which aio_error,
-//! aio_suspend and lio_listio take: none of them returns between the two. In nowait these functions
-//! wait without a lock, because signal handlers call them. The block cannot hold the state "notice
-//! being sent": the program may free the block as soon as its outcome is visible.
+//! glibc stores the outcome of a request and sends its notice under one lock. aio_error,
+//! aio_suspend and lio_listio take this lock, so none of them reports an outcome whose notice is
+//! not sent. In nowait these functions wait without a lock, because signal handlers call them. The
+//! block cannot hold the state "notice being sent": the program may free the block as soon as its
+//! outcome is visible.
 
 use nowait_engine::presence::{Presence, Present};
 
 const BUCKETS: usize = 64;
 
 /// The threads that send notices, by a hash of the blocks' addresses. A thread that waits for one
-/// block waits for all blocks of its bucket, which takes no longer than sending a notice.
+/// block's notice waits until no thread sends a notice for a block in the same bucket.
 #[derive(Debug)]
 pub struct PendingNotices([Presence; BUCKETS]);
 
@@ -21,8 +22,8 @@ impl Default for PendingNotices {
 }
 
 impl PendingNotices {
-    /// Begins to send the notice of the block at `address`, before its outcome is visible. Dropping
-    /// the result ends that.
+    /// Records that the calling thread sends the notice of the block at `address`. Called before
+    /// the block's outcome is visible. Dropping the result removes the record.
     pub fn begin(&self, address: usize) -> Present<'_> {
         self.bucket(address).enter()
     }

@@ -35,8 +35,8 @@ pub const PRIO_DELTA_MAX: i32 = 20;
 /// wait.
 pub static SLEEPERS: Sleepers = Sleepers::new();
 
-/// The program has looked at its requests since the last submission. A static, because signal
-/// handlers may call aio_error(3).
+/// `true`: aio_error, aio_return or aio_suspend has looked at a request since the last submission.
+/// A static, because signal handlers may call these functions.
 #[unsafe(export_name = "nowait_asked")]
 pub static ASKED: AtomicBool = AtomicBool::new(false);
 
@@ -46,7 +46,7 @@ pub struct Posix {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// The state that the ends of requests need, on any thread.
+/// The state that a thread needs to end a request. Any thread may do so.
 pub struct Shared {
     process: &'static Process,
     in_flight: Mutex<Table>,
@@ -69,11 +69,11 @@ struct InFlight {
     fd: i32,
     /// Number of requests that have begun before it.
     number: u64,
-    /// Set if a caller of aio_cancel waits for its result.
+    /// Set by a caller of aio_cancel that waits for the result of the request.
     watch: Option<Arc<Watch>>,
 }
 
-/// The result of a request, for the caller that cancels it.
+/// The result of a request, for the callers of aio_cancel that wait for it.
 #[derive(Debug, Default)]
 pub(crate) struct Watch(AtomicU32);
 
@@ -150,18 +150,20 @@ impl Posix {
     }
 
     /// Waits until the notice of the block at `address`, whose outcome the caller has seen, was
-    /// sent. Takes no lock and allocates no memory: signal handlers call it.
+    /// sent. Does not wait in a handler that has interrupted a call of the library, or where no
+    /// sender exists. Takes no lock and allocates no memory, because signal handlers call this
+    /// function.
     pub fn await_notice(&self, address: usize) {
         let pending_notices = &self.shared.pending_notices;
-        // A handler that has interrupted the sender would wait for its own thread. A child that the
-        // library's handler of fork(2) has not seen has no sender.
+        // A handler that has interrupted the sender would wait for its own thread. In a child of
+        // vfork or clone(2), the sender does not exist.
         let may_wait = || !inside::is_interrupted() && Process::of_caller().is_some();
         if pending_notices.is_pending(address) && may_wait() {
             pending_notices.wait(address);
         }
     }
 
-    /// Sends the notices that were held back: the process goes on.
+    /// Called when the process goes on: sends the notices that were held back.
     pub fn stays(&self) {
         let kept = core::mem::take(&mut *self.shared.kept.lock());
         kept.into_iter().for_each(|notice| self.shared.announce(notice));
@@ -184,7 +186,7 @@ impl Shared {
         in_flight.requests.insert(block.address(), request);
     }
 
-    /// Removes a request that the engine did not accept, and stores the error as its outcome.
+    /// Stores the error as the outcome of a request that was not accepted, and removes the request.
     pub(crate) fn begins_not(&self, block: Block, errno: Errno) {
         let mut in_flight = self.in_flight.lock();
         in_flight.requests.remove(&block.address());
@@ -204,7 +206,7 @@ impl Shared {
     }
 
     /// Ends a request: stores the outcome, sends the notice, and then wakes the waiting threads, as
-    /// glibc does.
+    /// glibc does. After the process has begun to end by exit(3), only removes the request.
     pub(crate) fn end(
         &self,
         block: Block,
@@ -212,8 +214,8 @@ impl Shared {
         result: Result<u32, Errno>,
     ) {
         if let Err(errno) = result {
-            // If the submitting thread attempted the write, the signal was raised here, with
-            // signals blocked.
+            // A write that failed inside submit has perhaps raised SIGPIPE or SIGXFSZ on this
+            // thread, which has blocked both.
             signal::take_back(errno);
         }
         let notice_guard = ending.is_some().then(|| self.pending_notices.begin(block.address()));

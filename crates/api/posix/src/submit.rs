@@ -26,8 +26,9 @@ pub(crate) struct Order {
 /// Starts one request.
 ///
 /// # Errors
-/// As aio_read(3) and aio_fsync(3) return them: `EINVAL`: the priority. `EAGAIN`: too many
-/// requests. Any other error is the outcome of the request, which has then begun.
+/// The errors that aio_read(3) and aio_fsync(3) themselves return. `EINVAL`: the priority is wrong.
+/// `EAGAIN`: too many requests, or the engine cannot start. Any other error becomes the outcome of
+/// the request, and this function succeeds.
 pub fn start(block: Block, kind: Kind) -> Result<(), Errno> {
     let posix = Posix::current()?;
     let mut outcome = Err(Errno::AGAIN);
@@ -46,7 +47,8 @@ pub fn sync(block: Block, data_only: bool) -> Result<(), Errno> {
     start(block, kind)
 }
 
-/// Starts requests in one submission; tells `begun` of each if it has begun.
+/// Starts requests in one submission. Calls `begun` once for each request, with the result of its
+/// start.
 pub(crate) fn submit(
     posix: &Posix,
     orders: impl ExactSizeIterator<Item = Order>,
@@ -85,8 +87,8 @@ pub(crate) fn submit(
     }
 }
 
-/// Stores an error in the block, as glibc does if the call itself fails. The notice of the list
-/// does not wait for this request.
+/// Stores an error in the block, as glibc does if the call itself fails. Takes the request out of
+/// its list, whose notice does not wait for it.
 fn refuse(
     posix: &Posix,
     block: Block,
@@ -100,8 +102,8 @@ fn refuse(
     Err(errno)
 }
 
-/// Begins a request. If the engine refuses it, the error becomes its outcome; with `EAGAIN` this
-/// function fails, too.
+/// Begins a request. If the engine refuses the request, the error becomes the request's outcome; if
+/// the error is `EAGAIN`, this function returns it, too.
 fn begin(
     posix: &Posix,
     looks: &mut Looks<'_>,
@@ -114,7 +116,7 @@ fn begin(
     posix.shared.begins(block);
     let target = EventTarget { data: ending, obj: block.address() as u64, eventfd: None };
     let result = hand_over(looks, submission, block, kind, target);
-    // SAFETY: the engine has refused the request, so no event will bring the word back.
+    // SAFETY: the engine has refused the request, so no event carries the word.
     let refused = result.map_err(|errno| (errno, unsafe { Ending::from_word(ending) }));
     match refused {
         Ok(()) => *started += 1,
@@ -171,8 +173,8 @@ fn command(looks: &mut Looks<'_>, block: Block, kind: Kind) -> Result<Command, E
     Ok(command)
 }
 
-/// Returns the number by which a request is below its thread's priority; a sync has none, whatever
-/// the block says.
+/// Returns the number by which a request is below its thread's priority. A sync is not lowered,
+/// whatever its block says.
 fn lowered_priority(block: Block, kind: Kind) -> i32 {
     match kind {
         Kind::Read | Kind::Write => block.lowered_priority(),
@@ -180,8 +182,9 @@ fn lowered_priority(block: Block, kind: Kind) -> i32 {
     }
 }
 
-/// Returns the I/O priority for a request lowered by this number. 0 is the thread's own priority.
-/// The numbers above share the best-effort levels from 4 (the level of other threads) to 7.
+/// Returns the I/O priority for a request lowered by this number. 0 means the thread's own
+/// priority. Numbers from 1 to `PRIO_DELTA_MAX` map to the best-effort levels 4 (the usual level)
+/// to 7.
 fn priority(lowered: i32) -> u16 {
     const BEST_EFFORT: u16 = 2 << 13;
     const USUAL: i32 = 4;

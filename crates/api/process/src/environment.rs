@@ -3,14 +3,14 @@
 use nowait_engine::Options;
 use nowait_sys::environment::kept;
 
-/// Returns the options. Reads the current environment if the library has not kept its variables.
+/// Returns the options. If the library has not kept its variables at load, reads the current
+/// environment.
 pub(crate) fn options() -> Options {
     let Some(kept) = kept() else { return Options::from_env() };
     Options::parse(|name| Some(String::from_utf8_lossy(kept.value(name)?).into_owned()))
 }
 
-/// Returns `false` if the variable was not set when the library was loaded, `true` also if that is
-/// unknown.
+/// Returns `true` if the variable was set when the library was loaded, or if this is unknown.
 pub(crate) fn may_have(name: &str) -> bool {
     kept().is_none_or(|kept| kept.value(name).is_some())
 }

@@ -3,8 +3,9 @@
 use nowait_sys::{Errno, errno, inside::Inside};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a call; returns its result or the negative errno, and preserves the C library's `errno`.
-/// Signal handlers of the program wait until the call is over.
+/// Runs a call and returns its result, or the negative errno; `-EIO` if the call panicked.
+/// Preserves the C library's `errno`. The program's signal handlers that `signals.c` watches run
+/// after the call, except handlers of faults.
 pub fn guarded(call: impl FnOnce() -> Result<i64, Errno>) -> i64 {
     let _inside = Inside::enter();
     let caught = errno::preserved(|| catch_unwind(AssertUnwindSafe(call)));

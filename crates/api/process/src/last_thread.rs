@@ -3,9 +3,9 @@
 //! When the last thread of a process ends, the C library ends the process as exit(3) does
 //! (pthread_exit(3)). The C library counts the engine's threads, so the process would never end.
 //! Therefore, if the main thread has ended and the process has not, and an engine exists, a thread
-//! watches the process until only the library's threads are left and the program expects nothing
-//! more. It then ends the process on a thread with the program's descriptor table, where the exit
-//! handlers run.
+//! of the library watches the process. When only the library's threads are left, and no request
+//! that the program expects, a thread with the program's descriptor table calls exit(3), which runs
+//! the exit handlers.
 
 use crate::process::Process;
 use core::{
@@ -33,8 +33,9 @@ const WATCHED: u32 = 2;
 const PAUSE_NS: u64 = 1_000_000;
 const PAUSE_MAX_NS: u64 = 100_000_000;
 
-/// Arranges for `main_thread_ends` to run when the calling thread ends, if it is the main thread.
-/// Called when the library is loaded, whenever a context is made, and in a forked child.
+/// If the calling thread is the main thread, arranges for `main_thread_ends` to run at the end of
+/// this thread. Called when the library is loaded, whenever a thread asks for the engine, and in a
+/// forked child.
 #[unsafe(link_section = ".text.startup")]
 pub fn watch_main_thread() {
     if thread::thread_id() == thread::process_id() {
@@ -44,7 +45,8 @@ pub fn watch_main_thread() {
     }
 }
 
-/// Runs in a forked child: the thread that has forked is its main thread, and its only one.
+/// Runs in a forked child: the thread that has forked is the child's main thread, and its only
+/// thread.
 pub(crate) fn forget_parent() {
     own_thread::forget_own_threads();
     MAIN.store(LIVES, SeqCst);
@@ -63,7 +65,7 @@ extern "C" fn main_thread_ends(_: *mut c_void) {
     }
 }
 
-/// Called when an engine exists, on the thread of the program that has made or wants it.
+/// Called by [`Process::engine`] when the engine exists, on a thread of the program.
 pub(crate) fn engine_is_there(process: &'static Process) {
     watch_main_thread();
     fence(SeqCst);
@@ -72,9 +74,10 @@ pub(crate) fn engine_is_there(process: &'static Process) {
     }
 }
 
-/// Starts the thread that ends the process when no thread of the program is left. The new thread
-/// gets the descriptor table of the calling thread and, for the exit handlers, its signal mask, as
-/// the last thread of the program would have had.
+/// If no thread watches the process yet, starts the thread that ends the process when no thread of
+/// the program is left. The new thread shares the calling thread's descriptor table. For the exit
+/// handlers it takes over the calling thread's signal mask, as if the calling thread ended the
+/// process.
 fn watch_the_rest(process: &'static Process) {
     if MAIN.compare_exchange(ENDED, WATCHED, SeqCst, SeqCst).is_err() {
         return;
@@ -93,11 +96,12 @@ fn watch_the_rest(process: &'static Process) {
     }
 }
 
-/// Waits until the program has no thread, and ends the process as the program's last thread would.
+/// Waits until the program has no thread and expects no request any more. Then ends the process as
+/// the program's last thread would.
 fn end_as_the_last(process: &'static Process, mask: u64) {
     let own = OwnThread::standing_by();
-    // Look on a thread with its own descriptor table, because the program may close any number in
-    // its own.
+    // A second thread, with its own descriptor table, reads /proc, because the program may close
+    // any number in the program's table.
     let looks = move || until_the_program_has_no_thread(process);
     if let Ok(Ok(())) = own_thread::aside("nowait-last", STACK_BYTES, looks) {
         drop(own);
@@ -122,9 +126,10 @@ fn until_the_program_has_no_thread(process: &'static Process) -> Result<(), Errn
 }
 
 impl Process {
-    /// Returns `true` if there are requests that a process without threads waits for: those that
-    /// end by themselves, and all of POSIX AIO, because a request may call a function of the
-    /// program at its end.
+    /// Returns `true` if there are requests for which a process without threads of the program must
+    /// stay: all requests of POSIX AIO, because the end of such a request may call a function of
+    /// the program, and requests of libaio that end by themselves. Also returns `true` if this is
+    /// unknown because another thread has locked the contexts.
     fn has_more_to_tell(&self) -> bool {
         let Some(contexts) = self.contexts().try_read() else { return true };
         let more = |context: &nowait_engine::Context| match context.io().face() {

@@ -1,5 +1,5 @@
-//! The end of the process, or an exec: first all accepted requests complete, as if the kernel
-//! carried them out.
+//! The end of the process, or an exec: the library first waits until accepted requests complete, as
+//! they would if the kernel carried them out.
 //!
 //! - *Who waits:* the thread that calls `_exit`, exec, daemon(3), abort(3) or exit(3), perhaps in a
 //!   signal handler that has interrupted malloc. While it waits for requests, it waits for no lock,
@@ -8,12 +8,14 @@
 //! - *For what:* for all accepted requests that end by themselves (`IoContext::owed`), also reads;
 //!   not for polls and streams.
 //! - *Who completes them:* the engine's threads, and callers in io_getevents.
-//! - *Other submitting threads* wait after they have reserved their slots: either they see that the
-//!   process is leaving, or the waiting thread sees their slots.
+//! - *Other submitting threads* look at the state of the process after they have reserved their
+//!   slots. Either such a thread sees that the process is leaving, gives the slots back and waits,
+//!   or the waiting thread sees the slots.
 //! - *Signal handlers on the waiting thread* may run after it has waited, before exec. A handler
-//!   that submits would wait for its own thread. So that thread stops leaving for now, and waits
-//!   again before the handler returns ([`settlements`]), or after the handler if handlers are not
-//!   watched ([`is_settled`]). In `_exit` no handler runs any more.
+//!   that submits would wait for its own thread. So that thread stops leaving for now. It waits for
+//!   requests again before the handler returns ([`settlements`]), or after the handler if the
+//!   library does not watch handlers ([`is_settled`]). In `_exit` no handler of the program runs
+//!   any more if the library watches handlers.
 //! - *How long:* as long as requests end; then for a bounded time.
 
 use crate::{
@@ -38,17 +40,17 @@ const PATIENCE_NS: u64 = 60_000_000_000;
 /// A shorter time, used if the missing requests may never end: a thread is inside io_submit,
 /// perhaps for ever, or the calling thread itself was interrupted in a call of the library.
 const LITTLE_PATIENCE_NS: u64 = 1_000_000_000;
-/// First and longest pause between two looks.
+/// First and longest pause between two looks at the requests that are left.
 const PAUSE_NS: u64 = 10_000;
 const PAUSE_MAX_NS: u64 = 500_000;
 
 /// The state of a process that may be about to end, or to become another program.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessEnd {
-    /// Number of threads that are about to end or replace the process; submitters sleep on this
-    /// word.
+    /// Number of calls, on all threads, that are about to end or replace the process. Submitters
+    /// sleep on this word.
     threads: AtomicU32,
-    /// The process ends by exit(3): its main function may have returned.
+    /// `true`: the process ends by exit(3), and its main function may have returned.
     is_ending: AtomicBool,
     /// State of the process's report: 0, `WRITING` or `WRITTEN`.
     report: AtomicU32,
@@ -56,17 +58,17 @@ pub(crate) struct ProcessEnd {
 
 /// A thread writes the report.
 const WRITING: u32 = 1;
-/// The report is written, with everything done until then; no second one follows.
+/// The report is written. No second report follows.
 const WRITTEN: u32 = 2;
 
 /// The number ([`ForkMark`]) of the process that has ended by exit(3), perhaps before its first
-/// request: it accepts nothing any more. A forked child has another number.
+/// request: this process accepts no more requests. A forked child has another number.
 static ENDED: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Number of calls of this thread that are about to end or replace the process: a handler may
-    /// interrupt one of them and make another. It has no destructor, as it is read until the very
-    /// end.
+    /// Number of calls of this thread that are about to end or replace the process: a signal
+    /// handler may interrupt one such call and make another. The counter has no destructor, because
+    /// the thread reads it until the very end.
     static LEAVES: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -76,8 +78,9 @@ pub(crate) fn forget_parent() {
     LEAVES.set(0);
 }
 
-/// Returns `true` if no signal handler has submitted anything since the calling thread has settled,
-/// that is, waited for all accepted requests.
+/// Returns `true` if no signal handler has submitted a request since the calling thread has
+/// settled, that is, waited for accepted requests. Also returns `true` if the process has no state,
+/// or is a child of vfork.
 pub fn is_settled() -> bool {
     LEAVES.get() > 0 || Process::of_caller().is_none()
 }
@@ -89,8 +92,8 @@ pub fn settlements() -> u32 {
 }
 
 impl Process {
-    /// Returns `true` if the process may be about to end or to become another program: notices of
-    /// requests that complete now are held back.
+    /// Returns `true` if the process may be about to end or to become another program. POSIX AIO
+    /// then holds back the notices of requests that complete.
     pub fn is_leaving(&self) -> bool {
         self.leaving.threads.load(SeqCst) > 0
     }
@@ -107,7 +110,7 @@ impl Process {
     }
 
     /// Called when the process continues after it has settled, for example because exec has failed.
-    /// Does nothing if a handler's submission has already called it.
+    /// Does nothing if a submission by a signal handler has already called this function.
     pub fn stays(&self) {
         let leaves = LEAVES.get();
         if leaves == 0 {
@@ -120,8 +123,8 @@ impl Process {
         futex::wake(&self.leaving.threads, u32::MAX);
     }
 
-    /// Sleeps while the process is leaving. If the calling thread itself is ending the process, it
-    /// is in a signal handler that submits: then the process stays.
+    /// Sleeps while the process is leaving. If the calling thread itself is ending the process, the
+    /// caller is a signal handler that submits: then this function calls [`Process::stays`].
     ///
     /// # Errors
     /// `EINVAL`: the process has ended, except for the program's later exit handlers.
@@ -148,7 +151,8 @@ impl Process {
         }
     }
 
-    /// Waits until all accepted requests are complete, or none has ended for a while.
+    /// Waits until no accepted request is left that ends by itself, or no request has ended for a
+    /// while.
     fn settle(&self, is_interrupted: bool) {
         let (mut least, mut until, mut pause) = (usize::MAX, Deadline::NEVER, PAUSE_NS);
         let nobody = AtomicU32::new(0);
@@ -174,16 +178,17 @@ impl Process {
         }
     }
 
-    /// Returns the number of requests that are not complete; `None`: the contexts are locked just
-    /// now.
+    /// Returns the number of accepted requests that end by themselves and are not complete. `None`:
+    /// another thread has locked the contexts.
     pub(crate) fn owed(&self) -> Option<usize> {
         // Contexts move from the first to the second: lock in this order.
         let (contexts, going) = (self.contexts().try_read()?, self.going().try_read()?);
         Some(contexts.values().chain(&*going).map(|context| context.io().owed()).sum())
     }
 
-    /// Returns `true` if the engine has requests that end by themselves; if not, only slots are
-    /// missing that a thread inside io_submit has reserved.
+    /// Returns `true` if the engine has requests that end by themselves, or if this is unknown
+    /// because another thread has locked the contexts. `false`: only slots are left that a thread
+    /// inside io_submit has reserved.
     fn has_any_in_hand(&self) -> bool {
         let (Some(contexts), Some(going)) = (self.contexts().try_read(), self.going().try_read())
         else {
@@ -194,11 +199,11 @@ impl Process {
     }
 }
 
-/// Reserves slots as `IoContext::reserve` does. If the process is leaving, first waits until it is
-/// known that the process stays.
+/// Reserves slots as `IoContext::reserve` does. If the process is leaving, first waits until the
+/// process stays.
 ///
 /// # Errors
-/// The errors of `IoContext::reserve`.
+/// The errors of `IoContext::reserve`. `EINVAL`: the process has ended by exit(3).
 #[inline]
 pub fn reserve(context: &Context, count: usize) -> Result<usize, Errno> {
     loop {
@@ -220,7 +225,7 @@ impl Process {
     }
 
     /// Writes the report of the process, once. If another thread is writing the report, waits for
-    /// it, at most a minute: the end of the process would cut it off.
+    /// that thread, at most a minute: the end of the process would cut the report off.
     fn report_once(&self) {
         let report = &self.leaving.report;
         if report.compare_exchange(0, WRITING, SeqCst, SeqCst).is_err() {
@@ -240,9 +245,10 @@ impl Process {
     }
 }
 
-/// Waits until all accepted requests are complete, or none has ended for a while, before exec,
-/// which may fail ([`Process::stays`]). `is_interrupted`: the caller is a signal handler that has
-/// interrupted a call of the library, which holds its locks.
+/// Waits until no accepted request is left that ends by itself, or no request has ended for a
+/// while. Called before exec; if exec fails, the caller calls [`Process::stays`]. `is_interrupted`:
+/// the caller is a signal handler that has interrupted a call of the library. That call may hold
+/// the library's locks.
 pub fn settle(is_interrupted: bool) {
     if let Some(process) = Process::of_caller() {
         process.leaves();
@@ -250,9 +256,10 @@ pub fn settle(is_interrupted: bool) {
     }
 }
 
-/// Settles, and writes the report if one was asked for and none was written: before `_exit`, by
-/// which the children of many programs end. A signal handler writes no report, because it may have
-/// interrupted the holder of a lock or of malloc; it only lets another thread finish its report.
+/// Settles, and writes the report if `NOWAIT_REPORT` asks for one and none was written. Called
+/// before `_exit`, by which the children of many programs end. In a signal handler this function
+/// writes no report, because the handler may have interrupted a holder of a lock. It then only
+/// waits, for at most a second, while another thread writes the report.
 pub fn leave(is_interrupted: bool) {
     settle(is_interrupted);
     let silent = is_interrupted || inside::is_in_handler();
@@ -271,7 +278,8 @@ pub fn at_exit() {
     }
     let number = ForkMark::new().number();
     if Process::existing().is_none() {
-        // From here on, this thread does not wait for the first request of another thread.
+        // From here on, either the first request of another thread fails, or `existing` below finds
+        // the state that the other thread has made.
         ENDED.store(number, SeqCst);
     }
     if let Some(process) = Process::existing() {

@@ -1,8 +1,9 @@
 //! The state of the descriptors during one submission.
 //!
-//! Each io_submit looks anew at the descriptors that it names: a program can close a number unseen
-//! (through stdio, or by the system call itself), and a request must never reach another file.
-//! Status flags of transfers may be remembered longer (`Context::status_flags`).
+//! Each io_submit looks anew at the descriptors that its requests name: the library does not see
+//! when a program closes a number through stdio or by the system call itself, and a request must
+//! never reach another file. Status flags of transfers may be remembered longer
+//! (`Context::status_flags`).
 
 use crate::named_counters::NAMED;
 use nowait_engine::{
@@ -12,8 +13,8 @@ use nowait_engine::{
 use nowait_sys::{Errno, Fd};
 use std::sync::Arc;
 
-/// Number of descriptors whose status flags one submission remembers. A database alternates between
-/// a data file and a log.
+/// Number of descriptors whose status flags one submission remembers. More than one, because a
+/// database alternates between a data file and a log.
 const READ: usize = 8;
 
 /// The state of the descriptors during one call of submit.
@@ -22,12 +23,13 @@ pub struct Looks<'a> {
     is_lone: bool,
     /// Descriptors whose status flags were read, by their numbers.
     read: [Option<(i32, Flags)>; READ],
-    /// Eventfds by the application's numbers, which may name other files when a request ends.
+    /// Duplicates of eventfds, by the application's numbers. Such a number may name another file
+    /// when a request ends.
     counters: Vec<(i32, Fd)>,
 }
 
 impl<'a> Looks<'a> {
-    /// Begins a submission of `count` requests to `context`.
+    /// Begins a submission of up to `count` requests to `context`.
     pub fn new(context: &'a Arc<Context>, count: usize) -> Looks<'a> {
         Looks { context, is_lone: count == 1, read: [None; READ], counters: Vec::new() }
     }
@@ -37,17 +39,18 @@ impl<'a> Looks<'a> {
         self.context.counts_by_kernel()
     }
 
-    /// Returns `true` if the kernel may signal the eventfd `number` of a request.
+    /// Notes that a request names the eventfd `number`. Returns `true` if the kernel may signal
+    /// this eventfd.
     pub fn may_count(&self, number: i32) -> bool {
         self.note_counter(number)
     }
 
-    /// Returns the status flags of a descriptor for a request of this kind, read or remembered.
+    /// Returns the status flags of a descriptor for a request of this kind. This submission or the
+    /// engine may remember them from an earlier request.
     ///
     /// # Errors
     /// `EBADF`: not open.
     pub fn status_flags(&mut self, kind: Kind, fd: i32) -> Result<Flags, Errno> {
-        // Read the flags once in each call of submit.
         let read = fd as usize % READ;
         if let Some((_, flags)) = self.read[read].filter(|(known, _)| *known == fd) {
             return Ok(flags);
@@ -67,10 +70,10 @@ impl<'a> Looks<'a> {
         self.context.note_counter(number)
     }
 
-    /// References the eventfd that `number` names now, as the kernel does, even if the number is
-    /// closed later. Returns the number of a duplicate, valid as long as this value lives, or
-    /// `number` itself if no duplicate can be made. Duplicates each number only once in an
-    /// io_submit.
+    /// References the eventfd that `number` names now, as the kernel does, so that the program may
+    /// close the number afterwards. Returns the number of a duplicate, valid as long as this value
+    /// lives, or `number` itself if no duplicate can be made. A second call with the same number
+    /// returns the same duplicate.
     ///
     /// # Errors
     /// `EBADF`: not open. `EINVAL`: another kind of file.

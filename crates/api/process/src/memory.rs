@@ -2,7 +2,8 @@
 //!
 //! The kernel answers EFAULT for an address that is not mapped. Asking the kernel each time would
 //! cost more than the request, so the process remembers the pages that it has checked. A program
-//! that unmaps or protects a remembered page and then passes it gets SIGSEGV instead of EFAULT.
+//! that unmaps or protects a remembered page, and then passes an address in it, may get SIGSEGV
+//! instead of EFAULT.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_sys::{
@@ -10,14 +11,17 @@ use nowait_sys::{
     memory::{PAGE_SIZE, check_readable, check_writable},
 };
 
-/// Number of remembered pages: iocbs, arrays of segments and arrays of events lie on many pages, of
-/// many threads. Two pages that share a slot and are used in turn cost a system call each time.
+/// Number of slots for checked pages: iocbs, arrays of segments and arrays of events lie on many
+/// pages, of many threads. If a program uses two pages in turn that share a slot, each use costs a
+/// system call.
 const SLOTS: usize = 8192;
 
-/// Checked pages, by a hash of their number: buffers lie at powers of two.
+/// Checked pages, each in the slot that a hash of its number chooses: without a hash, buffers at
+/// equal distances of a power of two would share slots.
 static GOOD: [AtomicUsize; SLOTS] = [const { AtomicUsize::new(0) }; SLOTS];
 
-/// A page number; the lowest bit is set if the page may be written. Page 0 is never valid.
+/// A page number, shifted left by one bit; the lowest bit is set if the page may be written. Page 0
+/// is never valid.
 #[derive(Clone, Copy)]
 struct Page(usize);
 
@@ -26,7 +30,7 @@ impl Page {
         Page(number << 1 | usize::from(writable))
     }
 
-    /// Returns `true` if a check with this result is enough for `asked`.
+    /// Returns `true` if this checked page answers for the page and access in `asked`.
     fn serves(self, asked: Page) -> bool {
         asked.0 > 1 && (self.0 == asked.0 || self.0 == asked.0 | 1)
     }
@@ -99,7 +103,7 @@ fn require_page(number: usize, writable: bool) -> Result<(), Errno> {
     if Page(slot.load(Relaxed)).serves(page) { Ok(()) } else { check(page, slot) }
 }
 
-/// Asks the kernel about a page, and remembers it in `slot`.
+/// Asks the kernel about a page. If the page is valid, remembers it in `slot`.
 #[cold]
 fn check(page: Page, slot: &AtomicUsize) -> Result<(), Errno> {
     let address = (page.0 >> 1) * PAGE_SIZE;

@@ -1,5 +1,5 @@
-//! Which context has requests that name an eventfd, found without a lock: a program may read its
-//! eventfds on many threads.
+//! A table of the contexts whose requests name an eventfd. Threads use it without a lock, because a
+//! program may read its eventfds on many threads.
 
 use core::{
     ptr,
@@ -7,7 +7,7 @@ use core::{
 };
 use nowait_engine::Context;
 
-/// Numbers of descriptors that differ by this share a slot.
+/// Number of slots. Descriptor numbers that differ by a multiple of this share a slot.
 const SLOTS: usize = 1024;
 
 const NOBODY: *mut Context = ptr::null_mut();
@@ -24,11 +24,10 @@ pub(crate) enum Namer {
     Several,
 }
 
-/// The context that names an eventfd, by the number of its descriptor. Written when a context names
-/// an eventfd for the first time, and when a context is destroyed.
+/// The contexts that name eventfds, by the numbers of the eventfds' descriptors.
 pub(crate) struct NamedCounters([AtomicPtr<Context>; SLOTS]);
 
-/// The eventfds of the process. A forked child may find entries of its parent's contexts: it then
+/// The table of the process. A forked child may find entries of its parent's contexts, and then
 /// looks at all of its own contexts.
 pub(crate) static NAMED: NamedCounters = NamedCounters::new();
 
@@ -61,7 +60,7 @@ impl NamedCounters {
         }
     }
 
-    /// Returns the context that names the eventfd `number`.
+    /// Returns the contexts that may have requests that name the eventfd `number`.
     pub(crate) fn namer(&self, number: i32) -> Namer {
         match self.slot(number).load(Acquire) {
             NOBODY => Namer::Nobody,

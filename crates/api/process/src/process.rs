@@ -51,7 +51,7 @@ pub struct Process {
     ids: Mutex<Ids>,
     /// Counters of destroyed contexts.
     ended: Mutex<Vec<Summary>>,
-    /// The state of an interface that has its own: POSIX AIO.
+    /// The state of POSIX AIO. (libaio has no such state.)
     face: Lazy<Face>,
     pub(crate) leaving: ProcessEnd,
     /// The process to which this state belongs.
@@ -72,15 +72,16 @@ const CACHE_WAS_REMOVED: &str = "NOWAIT_CACHE=user: the page cache behind libaio
      removed; the kernel's page cache is used (for a cache in user space, use nowait's Rust, C or \
      Python API, or nowait serve)";
 
-/// The preload library watches the application's close calls in this process.
+/// `true`: the preload library watches the application's close calls in this process.
 static CLOSES_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
-/// Null before the first use: until then calls of the C library are not watched.
+/// Null until the process first uses libaio or POSIX AIO: until then, the C files do not watch
+/// calls of the C library.
 #[unsafe(export_name = "nowait_current")]
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
 /// Changes when a context is destroyed or moved, and in a forked child: a context that a thread
 /// remembers may be gone.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
-/// The handlers of fork(2) are registered; a child inherits them.
+/// `true`: the handlers of fork(2) are registered. A child inherits them.
 static FORKS_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -101,8 +102,8 @@ extern "C" fn thread_ends(_: *mut c_void) {
     remember(NO_CONTEXT);
 }
 
-/// Remembers the context that this thread used last, except in a signal handler that has
-/// interrupted this function.
+/// Remembers the context that this thread used last. Does nothing in a signal handler that has
+/// interrupted a reader or writer of [`LAST`].
 fn remember(context: LastContext) {
     let before = LAST
         .with(|last| last.try_borrow_mut().map(|mut last| core::mem::replace(&mut *last, context)));
@@ -135,7 +136,7 @@ impl Process {
     }
 
     /// Returns the process's state if it has one. A child of `_Fork` or clone(2) finds its parent's
-    /// state in its memory; this does not return it.
+    /// state in its memory; this function does not return the parent's state.
     #[inline]
     pub fn existing() -> Option<&'static Process> {
         // SAFETY: never freed once published.
@@ -182,8 +183,8 @@ impl Process {
         }
     }
 
-    /// Returns the state of the calling process, but not its parent's, whose memory a child of
-    /// vfork shares.
+    /// Returns the state of the calling process if it has one. In a child of vfork, which shares
+    /// its parent's memory, returns `None`.
     pub fn of_caller() -> Option<&'static Process> {
         Process::existing().filter(|_| fork::is_owner())
     }
@@ -229,7 +230,7 @@ impl Process {
         self.enter_context(|engine, id| Context::new(engine, id, nr)).map(|it| it.address())
     }
 
-    /// Makes a context whose completions go to `sink`; it lives as long as the process.
+    /// Makes a context whose completions go to `sink`. The context lives as long as the process.
     ///
     /// # Errors
     /// The errors of [`Process::new_context`].
@@ -273,8 +274,8 @@ impl Process {
         self.moved_context(address)
     }
 
-    /// Removes the context at `address`, to destroy it; the caller then calls
-    /// [`Process::context_ended`].
+    /// Removes the context at `address`, if there is one. The caller destroys this context, and
+    /// then calls [`Process::context_ended`].
     pub fn take_context(&self, address: usize) -> Option<Arc<Context>> {
         self.context(address)?;
         let mut contexts = self.contexts.write();
@@ -286,7 +287,8 @@ impl Process {
         context
     }
 
-    /// Keeps the counters of a context, and frees its number.
+    /// Called when `context` is destroyed: keeps its counters for the report, frees its number, and
+    /// unmaps its ring, which the application knows at `address`.
     pub fn context_ended(&self, context: &Context, address: usize) {
         if let Some(summary) = Summary::of(context) {
             self.ended.lock().push(summary);
@@ -319,8 +321,8 @@ impl Process {
         self.existing_engine().into_iter().for_each(|engine| engine.closing(Some(fd)));
     }
 
-    /// Called when the calling thread has read a count from `fd`. Takes no lock if only the context
-    /// that the thread used last names the eventfd.
+    /// Called when the calling thread has read a count from `fd`. Takes no lock if no context names
+    /// the eventfd, or only the context that the thread used last.
     pub fn counter_was_read(&self, fd: i32) {
         let only = match NAMED.namer(fd) {
             Namer::Nobody => return,
@@ -337,12 +339,12 @@ impl Process {
         named.iter().for_each(|context| context.counter_was_read(fd));
     }
 
-    /// Called when the application closes many descriptors.
+    /// Called when the application closes a range of descriptors.
     pub fn forget_all_descriptors(&self) {
         self.existing_engine().into_iter().for_each(|engine| engine.closing(None));
     }
 
-    /// Returns the library's descriptors in the application's table.
+    /// Returns the library's descriptors in the application's table, in ascending order.
     pub fn descriptors(&self) -> Vec<i32> {
         let of_engine = |engine: &Arc<Engine>| {
             engine.drop_deferred(); // such descriptors belong to no context any more
@@ -371,7 +373,8 @@ impl Process {
         &self.going
     }
 
-    /// Writes the report of the process, if one was asked for.
+    /// Removes the file of counters, and writes the report of the process if `NOWAIT_REPORT` asks
+    /// for one and memory is left for it.
     pub(crate) fn report(&self) {
         self.tell_failure();
         stats::end(self);
@@ -382,8 +385,8 @@ impl Process {
         report::write(to, self.existing_engine().map(Arc::as_ref), &self.summaries());
     }
 
-    /// Returns `true` if memory for a report of all contexts is left: a failed allocation would end
-    /// the process.
+    /// Returns `true` if memory for a report of all contexts is left. Callers ask because a failed
+    /// allocation would end the process.
     pub(crate) fn has_memory_for_report(&self) -> bool {
         const CONTEXT_BYTES: usize = 16 << 10;
         let contexts = self.contexts.read().len() + self.ended.lock().len();
@@ -424,7 +427,7 @@ pub fn is_empty_ring(address: usize) -> bool {
     is_ring(address) && ends().is_ok_and(|[head, tail]| head == tail)
 }
 
-/// Returns `true` if a completion ring is at `address`, of the library or of the kernel.
+/// Returns `true` if a completion ring, of the library or of the kernel, is at `address`.
 fn is_ring(address: usize) -> bool {
     let magic = address.wrapping_add(core::mem::offset_of!(RingHeader, magic));
     address != 0 && address.is_multiple_of(PAGE_SIZE) && holds(magic, RING_MAGIC)
@@ -439,7 +442,7 @@ fn is_ring_of(context: &Context, address: usize) -> bool {
 
 /// Runs `f` on the context at `address`; `None`: no context of this process is there.
 ///
-/// Each thread remembers the context that it used last, so that this mostly takes no lock.
+/// Each thread remembers the context that it used last, so that this function mostly takes no lock.
 pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Option<T> {
     let process = Process::existing()?;
     let context = if let Some(context) = remembered_context(|known, _| known == address) {
@@ -464,7 +467,7 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
 fn remembered_context(is_it: impl FnOnce(usize, &Weak<Context>) -> bool) -> Option<Arc<Context>> {
     let generation = GENERATION.load(Acquire);
     LAST.with(|last| {
-        // Fails in a signal handler that has interrupted a change of the last context.
+        // The borrow fails in a signal handler that has interrupted a change of the last context.
         let last = last.try_borrow().ok()?;
         if last.1 == generation && is_it(last.0, &last.2) { last.2.upgrade() } else { None }
     })
@@ -475,16 +478,17 @@ pub fn names_counter(fd: i32) -> bool {
     NAMED.namer(fd) != Namer::Nobody
 }
 
-/// The options from the environment when the library was loaded: a program may clear its own
-/// environment, as nginx's workers do before their first request.
+/// The options from the environment as it was when the library was loaded: a program may clear its
+/// own environment, as nginx's workers do before their first request.
 static OPTIONS: OnceLock<Options> = OnceLock::new();
 
-/// Returns the options from the environment when the library was loaded.
+/// Returns the options from the environment as it was when the library was loaded.
 pub fn options_at_load() -> &'static Options {
     OPTIONS.get_or_init(environment::options)
 }
 
-/// Keeps the options from the environment.
+/// Keeps the library's variables of the environment, or if that fails, the options parsed from
+/// them.
 pub fn note_at_load() {
     if !nowait_sys::environment::keep() {
         options_at_load();
@@ -498,7 +502,8 @@ pub fn watches_closes() {
 }
 
 /// Registers the handlers of fork(2). Two threads that begin at the same time may both register
-/// them, which is harmless; if one waited for the other, it would wait for ever in a forked child.
+/// them, which is harmless. No thread waits for the other to register them, because a child that is
+/// forked meanwhile would wait for ever.
 fn watch_forks() {
     if !FORKS_ARE_WATCHED.load(Acquire) {
         nowait_sys::thread::at_fork(forked);
@@ -506,7 +511,7 @@ fn watch_forks() {
     }
 }
 
-/// Runs in a forked child that the C library has made.
+/// Runs in a child of fork(3), which calls the registered handlers.
 extern "C" fn forked() {
     forget_parent();
 }
@@ -541,8 +546,8 @@ mod tests {
         drop(process.take_context(address));
     }
 
-    /// Runs the test `name` in a child process, where it does the part that its caller skips;
-    /// returns the child's standard error.
+    /// In the test's own process, runs the test `name` again in a child process, and returns the
+    /// child's standard error. In that child, returns `None`, and the test goes on.
     fn said_in_child(name: &str) -> Option<String> {
         const CHILD: &str = "NOWAIT_TEST_CHILD";
         if std::env::var_os(CHILD).is_some() {
@@ -578,8 +583,8 @@ mod tests {
         assert_eq!(engine.failures(), 2);
     }
 
-    /// A program that closes every descriptor, and uses their numbers, would find its files closed
-    /// by the library.
+    /// If a program closed such a descriptor and reused its number, the library would later close
+    /// the program's file.
     #[test]
     fn every_descriptor_of_the_library_is_known_until_it_is_closed() {
         const NAME: &str = "process::tests::\

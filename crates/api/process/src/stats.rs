@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time between two writes, and before the first write, so that the engine exists by then.
+/// Time before each write. The engine exists before the first write.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts the thread if `NOWAIT_STATS` is set; returns a line for the log if that fails.
@@ -29,7 +29,7 @@ pub(crate) fn begin(process: &Process) -> Option<String> {
     started.err().map(|error| format!("NOWAIT_STATS: cannot start a thread: {error}"))
 }
 
-/// Removes the file at the end of the process.
+/// Removes the file. Called at the end of the process.
 pub(crate) fn end(process: &Process) {
     if let Some(path) = path(process) {
         let _ = inspect::unlink(&path);
@@ -44,8 +44,8 @@ fn path(process: &Process) -> Option<CString> {
 
 /// Writes the file until the process ends.
 fn write(path: &CString) -> Result<(), Errno> {
-    // Keeps only descriptor 0, and closes it at once: it may be a pipe whose other end waits for
-    // that.
+    // The new table keeps only descriptor 0, which the thread closes at once: descriptor 0 may be a
+    // pipe whose other end waits until all copies are closed.
     fdtable::make_private(0)?;
     fd::close(0);
     let flags = inspect::O_CREAT | inspect::O_TRUNC | inspect::O_WRONLY | inspect::O_NOFOLLOW;
@@ -61,7 +61,8 @@ fn write(path: &CString) -> Result<(), Errno> {
         if let Some(text) = engine.caught("as it told its figures", text) {
             let file = match &file {
                 Some(file) => file,
-                // The file is made late, so that a process that ends at once never has one.
+                // Made after the first pause, so that a process that ends within a second has no
+                // file.
                 None => file.insert(inspect::open(path, flags, 0o644)?),
             };
             inspect::replace_content(file.raw(), text.as_bytes())?;

@@ -28,7 +28,7 @@ impl Results {
         self.left == 0
     }
 
-    /// Makes the list of results, or the failure, when all requests are over.
+    /// Makes the list of results, or the first failure. Called when all requests are over.
     pub(crate) fn outcome(self, py: Python<'_>) -> Outcome {
         if let Some(failure) = self.failure {
             return Err(failure);

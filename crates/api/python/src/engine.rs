@@ -11,7 +11,7 @@ use nowait_sys::{
 };
 use pyo3::prelude::*;
 
-/// Time that a wait at the exit lasts before it checks for signals.
+/// Longest time that a blocking wait of the exit sleeps before it checks for signals.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
 /// The engine of a process. Never dropped: it lives as long as the process, and a forked child
@@ -19,7 +19,7 @@ pub(crate) const LOOK: Duration = Duration::from_millis(50);
 pub(crate) struct ProcessEngine {
     pub(crate) nowait: Nowait,
     pub(crate) load: Load,
-    /// nowait caches files that are opened without a cache mode.
+    /// `true`: files that are opened without a cache mode get the mode `user`.
     user_cache: bool,
     /// Number of calls on helper threads that the exit waits for.
     aside: Mutex<usize>,
@@ -29,7 +29,7 @@ pub(crate) struct ProcessEngine {
 
 impl ProcessEngine {
     /// Starts an engine with the options from the environment. In a forked child, `parent` is the
-    /// engine of the parent process.
+    /// engine of the parent process, whose limits the new engine takes over.
     ///
     /// # Errors
     /// `OSError`: no descriptors or threads left.
@@ -50,8 +50,8 @@ impl ProcessEngine {
         })
     }
 
-    /// Returns `true` if this process has started the engine, `false` if a parent has before
-    /// fork(2).
+    /// Returns `true` if this process has started the engine, `false` if its parent started the
+    /// engine before fork(2).
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.process.is_here()

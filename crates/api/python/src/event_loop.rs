@@ -12,7 +12,7 @@ use pyo3::{
 /// The event loop that runs in this thread.
 pub(crate) struct Running<'py> {
     pub(crate) event_loop: Bound<'py, PyAny>,
-    /// An `await` follows the rules of trio, not asyncio's.
+    /// `true`: an `await` follows the rules of trio, not those of asyncio.
     pub(crate) is_trio: bool,
 }
 

@@ -29,7 +29,7 @@ impl RawFile {
     }
 
     /// Opens the file; the operation's result is this object. `how` has the letters of `open`'s
-    /// mode, and `s` for writes that are durable when they end.
+    /// mode, and `s` to make each write durable before it ends.
     fn open_at(
         slf: Py<RawFile>,
         py: Python<'_>,
@@ -43,8 +43,8 @@ impl RawFile {
         let (nowait, shared) = (process.engine.nowait.clone(), slf.get().0.clone());
         ask(py, move || {
             let opened = options.open(&nowait, &path);
-            // The queue does not call this closure if the operation was cancelled: then dropping
-            // the closure closes the file.
+            // If the operation was cancelled, the reaper does not call this closure. Dropping the
+            // closure then closes the file.
             move |_: Python<'_>| -> Outcome {
                 let file = opened.map_err(|error| Failure::of_path(&error, path))?;
                 process.opened(&shared);
@@ -61,7 +61,7 @@ impl RawFile {
         submit(py, &file, Action::Read(Destination::New(length), offset))
     }
 
-    /// Reads at `offset` into the whole of `buffer`; returns the number of bytes.
+    /// Reads at `offset` into the whole of `buffer`. The operation's result is the number of bytes.
     fn readinto_at(&self, buffer: &Bound<'_, PyAny>, offset: u64) -> PyResult<Py<Operation>> {
         let file = self.0.file()?;
         let memory = Memory::for_filling(buffer, file.alignment())?;
@@ -69,22 +69,23 @@ impl RawFile {
         submit(buffer.py(), &file, read)
     }
 
-    /// Writes all of `data` at `offset`; returns the number of bytes.
+    /// Writes all of `data` at `offset`. The operation's result is the number of bytes.
     fn write_at(&self, data: &Bound<'_, PyAny>, offset: u64) -> PyResult<Py<Operation>> {
         let file = self.0.file()?;
         let memory = Memory::for_write(data, file.alignment())?;
         submit(data.py(), &file, Action::Write(memory, offset))
     }
 
-    /// Writes all of `data` at `offset` and blocks until it is done: for data that no task can
-    /// await any more.
+    /// Writes all of `data` at `offset`, and blocks until the write has ended. For data whose write
+    /// no task can await any more.
     fn write_now(&self, py: Python<'_>, data: &[u8], offset: u64) -> PyResult<()> {
         let file = self.0.file()?;
         let written = py.detach(|| file.write_all_at(data, offset));
         written.map_err(|error| Failure::from(error).exception())
     }
 
-    /// Reads many ranges, offset and length each, in one submission; returns the list of bytes.
+    /// Reads many ranges, offset and length each, in one submission. The operation's result is a
+    /// list with the `bytes` of each range.
     fn read_many(&self, ranges: &Bound<'_, PyAny>) -> PyResult<Py<Operation>> {
         let file = self.0.file()?;
         let mut reads = Vec::with_capacity(ranges.len().unwrap_or(0));
@@ -96,7 +97,8 @@ impl RawFile {
     }
 
     /// Lends `length` bytes at `offset`, fewer at the end of the file, if nowait caches them:
-    /// objects for `memoryview`, in order. `None`: not cached, or a write is changing them.
+    /// returns objects for `memoryview`, in order. `None`: some bytes are not cached, or a write is
+    /// changing them.
     fn lend_at(&self, length: usize, offset: u64) -> PyResult<Option<Vec<LentPart>>> {
         let file = self.0.file()?;
         let lent = file.lend(offset, length).map_err(|error| Failure::from(error).exception())?;
@@ -113,14 +115,14 @@ impl RawFile {
         submit(py, &self.0.file()?, Action::SyncData)
     }
 
-    /// Makes `length` bytes from `offset` on durable; 0: everything from there on.
+    /// Makes `length` bytes from `offset` on durable; with `length` 0 everything from `offset` on.
     #[pyo3(signature = (offset, length = 0))]
     fn sync_range(&self, py: Python<'_>, offset: u64, length: u64) -> PyResult<Py<Operation>> {
         submit(py, &self.0.file()?, Action::SyncRange(offset, length))
     }
 
-    /// Announces how a part of the file will be used; length 0: to the end. A hint, which changes
-    /// no result.
+    /// Announces how the program will use a part of the file; with `length` 0 everything from
+    /// `offset` on. The advice changes no result.
     #[pyo3(signature = (advice, offset = 0, length = 0))]
     fn advise(
         &self,
@@ -154,7 +156,8 @@ impl RawFile {
         })
     }
 
-    /// Cuts the file off at `size` bytes, or extends it with zeroes; returns the size.
+    /// Cuts the file off at `size` bytes, or extends it with zeroes. The operation's result is the
+    /// size.
     fn resize(&self, py: Python<'_>, size: u64) -> PyResult<Py<Operation>> {
         let file = self.0.file()?;
         call(py, move || {
@@ -163,8 +166,8 @@ impl RawFile {
         })
     }
 
-    /// Closes the file; the last close of a cached file first writes its data. A second close of
-    /// this object does nothing.
+    /// Closes the file. The last close of a file in the mode `user` first writes its data. A second
+    /// close of this object does nothing.
     fn close_at(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
         let Some(file) = self.0.take() else { return Operation::over(py, Ok(py.None())) };
         if !self.0.is_here() {
@@ -177,7 +180,8 @@ impl RawFile {
         })
     }
 
-    /// Closes the file on a helper thread; only the exit of the process waits for it.
+    /// Closes the file on a helper thread, for which only the exit of the process waits. In a
+    /// forked child, closes the parent's file here.
     fn abandon(&self) {
         let Some(file) = self.0.take() else { return };
         match self.0.engine() {
@@ -203,8 +207,8 @@ impl RawFile {
         self.0.is_open()
     }
 
-    /// Returns the numbers of bytes that must divide offset and length, and the address, of direct
-    /// requests; `None`: other files.
+    /// Returns two numbers for direct requests: offset and length must be multiples of the first,
+    /// the buffer's address of the second. `None`: the file is not in the mode `direct`.
     #[getter]
     fn alignment(&self) -> PyResult<Option<(usize, usize)>> {
         let alignment = self.0.file()?.alignment();
@@ -213,7 +217,7 @@ impl RawFile {
 }
 
 impl Drop for RawFile {
-    /// Closing may block: a helper thread does it.
+    /// Closes the file as `abandon` does, because closing may block.
     fn drop(&mut self) {
         self.abandon();
     }

@@ -10,8 +10,8 @@ use nowait::Lent;
 use pyo3::{ffi, prelude::*};
 use std::sync::Arc;
 
-/// Pages that were lent together. They are returned when no [`LentPart`] of them is left; a view
-/// keeps its part alive.
+/// Pages that were lent together. The drop of their last [`LentPart`] returns the pages to the
+/// cache. A view keeps its part alive.
 struct Loan {
     lent: ManuallyDrop<Lent>,
     engine: &'static ProcessEngine,

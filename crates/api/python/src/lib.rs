@@ -1,7 +1,7 @@
 //! The extension module of the Python package: the parts of files and requests that must be fast,
 //! or must outlive Python's objects. The rest of the package is Python, in `python/nowait`.
 //!
-//! Each file imports only files below it:
+//! Each file imports only files below it or on the same line:
 //!
 //! ```text
 //!  python/nowait      open, File: modes, streams of bytes and text
@@ -24,19 +24,20 @@
 //!  event_loop.rs, error.rs   a loop of asyncio or a run of trio; failures as exceptions
 //! ```
 //!
-//! **A request that is over at once never suspends.** The call submits the request, not the
-//! `await`. If the request ends within the call, the returned `Operation` is done, and its `await`
-//! continues without the event loop.
+//! **An `await` of a request that is over at once does not suspend.** The call submits the request,
+//! not the `await`. If the request ends within the call, the returned `Operation` is done, and its
+//! `await` continues without the event loop.
 //!
-//! **An `Operation` is made before its request is submitted.** The thread that reaps the request so
-//! always finds the `Operation`. An `Operation` gets an event loop when its request does not end at
+//! **A call makes the `Operation` before it submits the request.** So the thread that reaps the
+//! request finds the `Operation`. An `Operation` gets an event loop if its request does not end at
 //! once.
 //!
 //! **Memory stays until the engine is done with it.** The queue owns the buffer, even if the
-//! awaitable is cancelled or forgotten, or its loop closed. Queues are never dropped: the queue of
-//! a thread that has ended goes to the next thread.
+//! awaitable is cancelled or forgotten, or its loop closed. No queue is ever dropped: when a thread
+//! ends, its queue is free for another thread.
 //!
-//! **No Python code runs under a lock**: it could switch to a thread that waits for the lock.
+//! **No Python code runs under a lock**: Python code could switch to a thread that waits for the
+//! lock.
 
 mod batch;
 mod engine;

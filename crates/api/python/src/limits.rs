@@ -1,8 +1,8 @@
 //! Limits of the requests in flight, for each event loop and for the process. Further requests wait
 //! in their loop's line.
 //!
-//! **No loop waits for another loop**, which may have ended: each may have one request, whatever
-//! the limit of the process. Loops with a line share that limit equally.
+//! **No loop waits for another loop**, which may have ended: each loop may have one request in
+//! flight, whatever the limit of the process. Loops with a line share the process's limit equally.
 
 use core::sync::atomic::{
     AtomicU64, AtomicUsize,

@@ -17,7 +17,8 @@ pub struct Lines {
     len: isize,
     is_text: bool,
     ending: Ending,
-    /// Position of the next carriage return, if known: looked for once, not for each line.
+    /// Position of the next carriage return, if known. Kept, so that [`Lines::end_of_line`] does
+    /// not search for it again for each line.
     next_return: Option<isize>,
     ready: Ready,
 }
@@ -160,8 +161,8 @@ impl Lines {
         self.take_to(py, self.at + count)
     }
 
-    /// Takes a line, or `limit` of it; `None`: the line is not complete yet. A negative limit: no
-    /// limit.
+    /// Takes a line, or the first `limit` bytes or characters of it. `None`: the line is not
+    /// complete yet. A negative limit: no limit.
     #[pyo3(signature = (limit = -1))]
     fn line(&mut self, py: Python<'_>, limit: isize) -> PyResult<Option<Py<PyAny>>> {
         let whole = self.end_of_line(py);

@@ -1,4 +1,5 @@
-//! The memory of a request: its owner, and its use at the end.
+//! The memory of a request: the object that owns it, and the use of the memory at the end of the
+//! request.
 
 use crate::error::{Failure, Outcome};
 use nowait::{AlignedBuffer, Alignment, IoBuffer, IoBufferMut};
@@ -12,14 +13,15 @@ use pyo3::{
 
 /// Memory that the queue owns while a request is in flight.
 pub(crate) enum Memory {
-    /// A `bytes` object that only the request knows: read into, then handed to the program.
+    /// A new `bytes` object that only the request knows. The engine fills it, and the program then
+    /// gets it.
     Fresh { bytes: Py<PyBytes>, at: *mut u8, len: usize },
-    /// A `bytes` object of the program's, to be written.
+    /// A `bytes` object of the program, which the engine writes to the file.
     Bytes { _keep: Py<PyBytes>, at: *const u8, len: usize },
     /// A buffer of the program: the view prevents a resize meanwhile.
     Given { _keep: PyUntypedBuffer, at: *mut u8, len: usize },
     /// Aligned memory for direct I/O: for a read into a new `bytes` object, or if the program's
-    /// memory is not aligned. Data read is copied at the end.
+    /// memory is not aligned. At the end of a read, its data are copied.
     Aligned { memory: AlignedBuffer, then: Then },
 }
 
@@ -127,7 +129,7 @@ impl Memory {
     }
 }
 
-/// Makes `bytes`.
+/// Makes a `bytes` object with a copy of `bytes`.
 ///
 /// # Errors
 /// `MemoryError`: no memory left.

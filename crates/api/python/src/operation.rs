@@ -1,11 +1,11 @@
 //! The awaitable of Python: a request, as a future of asyncio.
 //!
-//! A task of asyncio or uvloop waits for any object with `_asyncio_future_blocking`: it asks for a
-//! callback and takes the result when that runs. An operation that is done when it is awaited
-//! returns its result in the first step, and the task never sees it.
+//! A task of asyncio or uvloop can wait for any object with `_asyncio_future_blocking`: the task
+//! adds a callback to the object, and takes the result when the callback runs. An operation that is
+//! done when it is awaited returns its result in the first step, so the task does not wait for it.
 //!
-//! Under trio a coroutine of `nowait/_trio.py` is awaited, which adds a callback that resumes the
-//! task.
+//! Under trio, the `await` runs a coroutine of `nowait/_trio.py`, which adds a callback that
+//! resumes the task.
 
 use crate::{
     batch::Results,
@@ -30,7 +30,7 @@ pub struct Operation {
     state: Mutex<State>,
     /// A flag of asyncio's protocol: an `await` that suspends sets it, the task resets it.
     blocking: AtomicBool,
-    /// The event loop is a run of trio.
+    /// `true`: the event loop is a run of trio.
     is_trio: AtomicBool,
 }
 
@@ -38,7 +38,8 @@ struct State {
     phase: Phase,
     /// The functions to call at the end.
     callbacks: Vec<Callback>,
-    /// The event loop that calls the callbacks; `None` if the request was over at once.
+    /// The event loop that calls the callbacks. `None`: the request was over at once, or the loop
+    /// is not set yet.
     event_loop: Option<Py<PyAny>>,
     /// The requests in flight, for a cancellation.
     request: Option<(Arc<OperationQueue>, Range<u64>)>,
@@ -68,7 +69,7 @@ enum Phase {
     Done(Py<PyAny>),
     Failed {
         failure: Failure,
-        /// The program has received the outcome.
+        /// `true`: the program has received the failure.
         told: bool,
     },
     Cancelled(Option<Py<PyAny>>),
@@ -169,7 +170,7 @@ impl Operation {
         drop(state);
         drop(request);
         let Some(event_loop) = event_loop else { return };
-        // trio itself finds out which thread calls.
+        // For trio, `call_soon` of `nowait/_trio.py` finds out which thread calls.
         let call = if is_here || slf.get().is_trio.load(Relaxed) {
             intern!(py, "call_soon")
         } else {
@@ -225,8 +226,8 @@ impl Operation {
             }
             Some(Ok(value)) => {
                 // SAFETY: both are live objects. The value is neither a tuple nor an exception,
-                // which would be taken for the arguments. An iterator returns NULL with this
-                // exception set to return a value.
+                // which CPython would take for the exception's arguments. An iterator returns NULL
+                // with this exception set to return a value.
                 unsafe { ffi::PyErr_SetObject(ffi::PyExc_StopIteration, value.as_ptr()) };
                 Ok(None)
             }
@@ -328,8 +329,8 @@ impl Operation {
         Ok(removed.len())
     }
 
-    /// Ends an operation that [`turn`] has made; returns `True` if it was still awaited, and not
-    /// cancelled.
+    /// Ends an operation that [`turn`] has made. Returns `True` if the operation was neither over
+    /// nor cancelled.
     fn grant(slf: &Bound<'_, Operation>) -> bool {
         let mut state = slf.get().state.lock();
         let awaited = matches!(state.phase, Phase::Pending);
@@ -340,7 +341,8 @@ impl Operation {
         awaited
     }
 
-    /// Removes a callback, and cancels the operation if it was the last: nothing waits any more.
+    /// Removes a callback. If no callback is left, cancels the operation, because nothing waits for
+    /// it any more.
     fn leave(slf: &Bound<'_, Operation>, callback: &Bound<'_, PyAny>) -> PyResult<()> {
         slf.get().remove_done_callback(callback)?;
         if slf.get().state.lock().callbacks.is_empty() {
@@ -384,7 +386,7 @@ impl Operation {
     /// For the garbage collector: a callback, or an opened file, may hold the operation.
     ///
     /// A thread holds the lock only while it is attached. If the collector runs while a thread
-    /// holds it, all its visits find it locked, and everything that the operation holds stays
+    /// holds the lock, this function visits nothing, and everything that the operation holds stays
     /// alive.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         let Some(state) = self.state.try_lock() else { return Ok(()) };
@@ -402,7 +404,8 @@ impl Operation {
 
     fn __clear__(slf: &Bound<'_, Operation>) {
         let mut state = slf.get().state.lock();
-        // A failure that no task has received still needs its loop, and holds nothing else.
+        // A failure that no task has received still needs the event loop, and holds no other
+        // object.
         let phase = match &state.phase {
             Phase::Done(_) => mem::replace(&mut state.phase, Phase::Done(slf.py().None())),
             Phase::Cancelled(_) => mem::replace(&mut state.phase, Phase::Cancelled(None)),
@@ -482,7 +485,7 @@ pub(crate) fn end(py: Python<'_>, ended: Ended<Target>, here: Option<&Bound<'_, 
 }
 
 impl Drop for Operation {
-    /// Report a failure that the program never received as asyncio reports its own.
+    /// Reports a failure that the program has not received, as asyncio does for its futures.
     fn drop(&mut self) {
         let state = self.state.get_mut();
         let Phase::Failed { failure, told: false } = &state.phase else { return };

@@ -54,7 +54,8 @@ impl Drop for Mine {
     }
 }
 
-/// Returns the queue of this thread, which the first call makes.
+/// Returns the queue of this thread. The first call takes over the queue of a thread that has
+/// ended, or makes one.
 ///
 /// # Errors
 /// `OSError`: no descriptors or threads left.
@@ -132,7 +133,7 @@ impl PythonProcess {
     }
 }
 
-/// Forgets the parent's engine in a forked child, where its threads do not exist.
+/// Called in a forked child: forgets the parent's engine, whose threads do not exist here.
 #[pyfunction]
 pub(crate) fn after_fork() {
     let parent = PROCESS.swap(ptr::null_mut(), AcqRel);
@@ -170,9 +171,9 @@ pub(crate) fn in_flight() -> PyResult<(usize, u64, usize)> {
     Ok(own_queue()?.load())
 }
 
-/// Waits for all requests in flight, and for calls other than opens and reads of whole files, and
-/// writes back the cached data of open files: for the exit. Ends early if a signal handler raises,
-/// as for Ctrl-C.
+/// Called at the exit. Waits for all requests in flight, and for calls other than opens and reads
+/// of whole files. Then closes the open files, which writes back their cached data. Ends early if a
+/// signal handler raises, as for Ctrl-C.
 #[pyfunction]
 pub(crate) fn shut_down(py: Python<'_>) -> PyResult<()> {
     let Some(process) = PythonProcess::known() else { return Ok(()) };

@@ -1,9 +1,9 @@
 //! The awaitable for a line that was read ahead: an object that ends the `await` at once.
 //!
-//! The object has a C type, because its work is done for each line: a method of a class would take
-//! as long as all other work for the line. CPython 3.11 calls `am_send`, which needs no exception.
-//! Later versions call the iterator, which ends with an exception for each line; this object reuses
-//! one exception for all.
+//! The object has a C type, because the work for each line must be short: a method of a class of
+//! pyo3 would take as long as all other work for the line. CPython 3.11 calls `am_send`, which
+//! needs no exception. Later versions call the iterator, which ends with an exception for each
+//! line; this object reuses one exception for all its lines.
 
 use core::{
     ffi::{c_int, c_uint, c_void},
@@ -15,14 +15,14 @@ use pyo3::{ffi, intern, prelude::*, sync::PyOnceLock};
 #[repr(C)]
 struct Object {
     head: ffi::PyObject,
-    /// A `bytes`, a `str`, or null: not set yet, or already awaited.
+    /// A `bytes` or a `str`. Null: no line is set yet, or the line was awaited already.
     line: AtomicPtr<ffi::PyObject>,
     /// The `StopIteration` of the last line, or null.
     stop: AtomicPtr<ffi::PyObject>,
 }
 
-/// An object that returns its line when awaited; it is reused for the next line as soon as the
-/// program has dropped it.
+/// An object that returns its line when awaited. [`Ready::with`] reuses the object for the next
+/// line if the program has dropped it by then.
 pub(crate) struct Ready(Py<PyAny>);
 
 impl Ready {
@@ -30,8 +30,8 @@ impl Ready {
     pub(crate) fn new(py: Python<'_>) -> PyResult<Ready> {
         static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let class = CLASS.get_or_try_init(py, || make_class(py))?;
-        // SAFETY: a type made for objects of this size, whose memory begins as zeroes: with null
-        // pointers. The function returns a new reference, or NULL with an exception set.
+        // SAFETY: a type made for objects of this size. Their memory begins as zeroes, that is,
+        // with null pointers. The function returns a new reference, or NULL with an exception set.
         let object = unsafe {
             let object = ffi::PyType_GenericAlloc(class.as_ptr().cast(), 0);
             Bound::from_owned_ptr_or_err(py, object)
@@ -117,7 +117,7 @@ unsafe extern "C" fn send(
 }
 
 /// `tp_iternext`: the line is the value of a `StopIteration`.
-// Replaces `PyErr_Restore` by a function that CPython 3.11 does not have.
+// CPython 3.11 does not have the function that replaces the deprecated `PyErr_Restore`.
 #[allow(deprecated)]
 unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: CPython passes a live object of this type, and holds the interpreter. References: the
@@ -143,7 +143,7 @@ unsafe extern "C" fn next(object: *mut ffi::PyObject) -> *mut ffi::PyObject {
 }
 
 /// Returns a `StopIteration` to which nothing else refers, or null with an exception set. Reuses
-/// `known`, which may be null, if possible; takes over the reference.
+/// `known`, which may be null, if possible. Takes over the caller's reference to `known`.
 ///
 /// # Safety
 /// The caller holds the interpreter.

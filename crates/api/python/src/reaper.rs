@@ -30,7 +30,7 @@ pub(crate) fn watch(queue: &Arc<OperationQueue>, running: &Running<'_>) -> PyRes
 /// Takes all results that have arrived, and ends their operations.
 fn reap(queue: &OperationQueue, py: Python<'_>) -> PyResult<()> {
     let Arrivals { over, finished_calls } = queue.take_arrivals(py)?;
-    // A request that has ended may belong to another loop, in another thread.
+    // The operation of a request that has ended may belong to another loop, in another thread.
     let here = running(py).ok().map(|running| running.event_loop);
     let here = here.as_ref();
     over.into_iter().for_each(|ended| end(py, ended, here));
@@ -44,7 +44,7 @@ fn reap(queue: &OperationQueue, py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Waits until nothing is in flight: for the exit.
+/// Waits until the queue has no request in flight or in line, and ends their operations.
 pub(crate) fn drain(queue: &OperationQueue, py: Python<'_>) -> PyResult<()> {
     loop {
         queue.wait_for_all(py, LOOK)?;

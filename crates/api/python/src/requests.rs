@@ -23,7 +23,7 @@ pub(crate) enum Action {
     Write(Memory, u64),
     SyncAll,
     SyncData,
-    /// Offset and length; 0: to the end.
+    /// Offset and length; length 0: to the end of the file.
     SyncRange(u64, u64),
 }
 
@@ -46,8 +46,8 @@ impl Action {
     }
 }
 
-/// The end of a request. The caller drops it without the lock: buffers may run code of the program,
-/// and dropping the last handle of a file closes it.
+/// The end of a request. The caller drops it without the lock: the drop of a buffer may run code of
+/// the program, and the drop of the last handle of a file closes the file.
 pub(crate) struct Ended<T> {
     /// The receiver of the result; `None`: nothing waits.
     pub(crate) target: Option<T>,
@@ -97,8 +97,9 @@ impl<T> Requests<T> {
         self.queue.wait(usize::MAX, Some(at_most))
     }
 
-    /// Makes a read that needs no wait and has no request in line before it; if the read would have
-    /// to wait, returns the action. The returned end has no target.
+    /// Makes a read whose data are available without waiting, unless requests are in line. Returns
+    /// the end of the read, without a target. `Err`: returns the action, which is no read or must
+    /// be submitted.
     pub(crate) fn read_at_once(
         &mut self,
         py: Python<'_>,
@@ -150,8 +151,9 @@ impl<T> Requests<T> {
         self.line.insert(key, (file.clone(), action));
     }
 
-    /// Submits the prepared requests; those that end at once go to `ended`. Returns `true` if some
-    /// requests did: then requests in line need a turn, because no completion will start them.
+    /// Submits the prepared requests. Requests that end at once go to `ended`. Returns `true` if
+    /// requests have ended at once while others are in line: the requests in line then need a turn,
+    /// because no completion may come to start them.
     pub(crate) fn submit(&mut self, load: &Load, ended: &mut impl FnMut(Ended<T>)) -> bool {
         let begun = self.in_flight.requests;
         loop {
@@ -182,8 +184,8 @@ impl<T> Requests<T> {
     }
 
     /// Takes the requests that have ended, and begins requests in line that then have a place.
-    /// Returns `true` if some of the requests begun have ended at once: then more may begin in the
-    /// event loop's next turn.
+    /// Returns `true` if requests begun here have ended at once while others are in line: more may
+    /// then begin in the event loop's next turn.
     pub(crate) fn reap(
         &mut self,
         py: Python<'_>,

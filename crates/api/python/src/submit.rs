@@ -20,11 +20,11 @@ use std::{
 /// Submits a request, and returns the operation to wait for.
 ///
 /// # Errors
-/// `RuntimeError`: no event loop runs in this thread; a read that ends at once needs none. The
-/// operation has the failures of the request.
+/// `RuntimeError`: no event loop runs in this thread, and the request is not a read that ends at
+/// once. Failures of the request itself are in the operation.
 pub(crate) fn submit(py: Python<'_>, file: &File, action: Action) -> PyResult<Py<Operation>> {
-    // Finding the loop costs a system call before Python 3.12: reads do it only when they have to
-    // wait.
+    // Finding the loop costs a system call before Python 3.12: a read finds the loop only if the
+    // read has to wait.
     let known = match action {
         Action::Read(..) => None,
         _ => Some(running(py)?),

@@ -1,10 +1,10 @@
 //! The queue of a thread: its requests, and the descriptors that report their ends to an event
 //! loop.
 //!
-//! A thread has one queue, whichever loops run in it, one after another. Requests that are over
-//! when the submission returns are not reported again. For the others the loop watches two
-//! descriptors: the queue's, and an eventfd for calls on helper threads. The loop takes all results
-//! at once.
+//! A thread has one queue, which all event loops that run in the thread one after another use.
+//! Requests that are over when the submission returns are not reported again. For the others the
+//! loop watches two descriptors: the queue's, and an eventfd for calls on helper threads. The loop
+//! takes all results at once.
 
 use crate::{
     engine::ProcessEngine,
@@ -29,7 +29,7 @@ pub(crate) struct ThreadQueue<T> {
     /// Results of helper threads.
     finished_calls: Mutex<Vec<FinishedCall<T>>>,
     notifier: EventFd,
-    /// The eventfd is readable, or about to be.
+    /// `true`: the eventfd is readable, or a thread is about to make it readable.
     is_signalled: AtomicBool,
     pub(crate) engine: &'static ProcessEngine,
 }
@@ -57,7 +57,7 @@ impl<T: Send> ThreadQueue<T> {
         Ok(ThreadQueue { requests, loops, finished_calls, notifier, is_signalled, engine })
     }
 
-    /// Calls `work` on the requests, under the lock: it runs no Python code.
+    /// Calls `work` on the requests, under the lock. `work` must run no Python code.
     #[inline]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Requests<T>, &Load) -> R) -> R {
         work(&mut self.requests.lock(), &self.engine.load)
@@ -82,8 +82,8 @@ impl<T: Send> ThreadQueue<T> {
         (in_flight.requests, in_flight.bytes, in_line)
     }
 
-    /// Asks for an early end of requests whose operation was cancelled. Drops their remains without
-    /// the lock: buffers may run code of the program.
+    /// Asks for an early end of requests whose operation was cancelled. Drops the remains of
+    /// requests in line without the lock, because the drop of a buffer may run code of the program.
     pub(crate) fn cancel(&self, keys: Range<u64>) {
         let mut left = Vec::new();
         self.with(|requests, load| {
@@ -127,8 +127,8 @@ impl<T: Send> ThreadQueue<T> {
     /// # Errors
     /// `OSError`: the queue belongs to the parent of this forked process.
     pub(crate) fn take_arrivals(&self, py: Python<'_>) -> PyResult<Arrivals<T>> {
-        // In this order: a result that arrives after the second line makes the eventfd readable
-        // again.
+        // Reset the eventfd and the flag before taking the results: a result that arrives after the
+        // reset then makes the eventfd readable again.
         let was_signalled = self.is_signalled.load(SeqCst);
         if was_signalled {
             self.notifier.drain();

@@ -12,7 +12,7 @@ use pyo3::Python;
 /// Most bytes that the kernel moves in one request.
 const REQUEST_BYTES_MAX: usize = 0x7fff_f000;
 
-/// The queue's part of a transfer while a request of it is in flight.
+/// A transfer. The queue owns it while one of its requests is in flight.
 pub(crate) struct Transfer {
     memory: Memory,
     /// Number of bytes that earlier requests have moved.
@@ -37,8 +37,9 @@ impl Transfer {
         self.memory.len()
     }
 
-    /// Takes the result of a request that has moved `count` bytes; returns `true` if bytes remain.
-    /// A short read is over, unless the kernel's limit cut it off.
+    /// Takes the result of a request that has moved `count` bytes. Returns `true` if the transfer
+    /// must continue with another request. A short read ends the transfer, unless the kernel's
+    /// limit cut the read off.
     pub(crate) fn moved(&mut self, count: usize) -> bool {
         let asked = self.len();
         self.done += count;

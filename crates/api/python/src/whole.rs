@@ -1,8 +1,8 @@
-//! Whole files, by path: one call on a helper thread for each, instead of one for each step; and
-//! none for a small cached file on a mount that `small` knows.
+//! Whole files, by path: one call on a helper thread for each file, instead of one for each step. A
+//! small cached file on a mount that `small` knows needs no helper thread.
 //!
-//! These calls use the kernel's files: data that nowait has cached of a file in the mode `user`,
-//! and not written yet, is not in them.
+//! These calls use the kernel's page cache. They do not see data that nowait has cached for a file
+//! in the mode `user` and not written back yet.
 
 use crate::{
     error::{Failure, INVAL, Outcome},
@@ -91,7 +91,8 @@ fn is_same(one: &Path, other: &Path) -> bool {
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = &behind_links(path)?;
     let old = fs::metadata(path).ok();
-    // Only the owner may read the new file until it has the permissions of the old file.
+    // If there is an old file, only the owner may read the new file until it has the permissions of
+    // the old file.
     let (beside, mut file) = new_file_beside(path, if old.is_some() { 0o600 } else { 0o666 })?;
     let written = file
         .write_all(bytes)
@@ -127,7 +128,7 @@ fn take_after(file: &fs::File, old: &fs::Metadata) -> io::Result<()> {
     if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
         fchown(file, Some(old.uid()), Some(old.gid()))?;
     }
-    // Permissions last: a change of the owner clears bits of them.
+    // Set the permissions last, because a change of the owner clears some of their bits.
     file.set_permissions(old.permissions())
 }
 

@@ -3,7 +3,7 @@
     {"type": "NowaitTier", "module_path": "nowait_vllm.tier", "root_dir": "/var/cache/kv"}
 
 is its entry in ``secondary_tiers`` of ``kv_connector_extra_config``. The files are those of vLLM's
-own file system tier, so that a deployment can switch back and forth. It needs vLLM.
+own file system tier, so that a deployment can switch back and forth. This module needs vLLM.
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ async def _open(
     await file._open()
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
-    # A pipe or a terminal has no offsets, so use its descriptor: its peer would see a second open.
+    # A pipe or a terminal has no offsets, so threads serve a duplicate of its descriptor. A second
+    # open would be visible to its peer.
     try:
         plain = builtins.open(os.dup(file.fileno()), mode, buffering, *text)
     finally:

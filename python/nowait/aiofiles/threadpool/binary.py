@@ -8,7 +8,7 @@ __all__ = ["AsyncBufferedIOBase", "AsyncBufferedReader", "AsyncFileIO"]
 
 
 class AsyncFileIO(File):
-    """A file that writes at once."""
+    """A file that does not buffer written data."""
 
     @property
     def _file(self) -> File:

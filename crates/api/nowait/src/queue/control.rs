@@ -15,8 +15,8 @@ use std::{collections::HashMap, os::fd::BorrowedFd};
 /// State of event descriptor, links and time limits, which few queues use.
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// The program has asked for the event descriptor, and may poll the eventfd of the queue's
-    /// context.
+    /// `true`: the program has asked for the event descriptor, and may poll the eventfd of the
+    /// queue's context.
     has_event: bool,
     /// Links of the prepared requests, by key.
     links: HashMap<u64, Links>,
@@ -54,11 +54,12 @@ impl Control {
 }
 
 impl<T, B> Queue<T, B> {
-    /// Asks for an early end of a request; returns `true` if the request was not over. Never waits.
+    /// Asks for an early end of a request. Returns `true` if the request was not over. Does not
+    /// wait for the end of the request.
     ///
-    /// The request comes back as every other. If it had not begun, or waits for another request,
-    /// for readiness or for its turn, it ends with `ECANCELED`; else, for example if the device
-    /// works on it, with its own result.
+    /// The request comes back as a [`Completion`](super::Completion). If it had not begun, or waits
+    /// for another request, for readiness or for its turn, it ends with `ECANCELED`. Otherwise it
+    /// may end with its own result, for example if the device works on it.
     pub fn cancel(&mut self, id: RequestId) -> bool {
         let RequestId(key) = id;
         let Some(request) = self.requests.get_mut(key) else { return false };
@@ -72,13 +73,13 @@ impl<T, B> Queue<T, B> {
             return false;
         }
         request.is_cancelled = true;
-        // The call fails only if the request is over already; its event then comes.
+        // The call fails only if the request is over already. The queue then takes its event later.
         self.context.cancel(key).is_ok()
     }
 
     /// Takes back a request that is not submitted yet, with its tag and its memory, as if the
     /// program had never prepared it. Requests linked to it end with `ECANCELED`. `None`: the
-    /// request was submitted, or is over.
+    /// request was submitted, or the queue does not hold it any more.
     pub fn take_back(&mut self, id: RequestId) -> Option<(T, Buffers<B>)> {
         let RequestId(key) = id;
         let place = self.prepared.iter().position(|(other, _)| *other == key)?;
@@ -90,19 +91,21 @@ impl<T, B> Queue<T, B> {
         self.requests.remove(key).map(|request| (request.tag, request.buffers))
     }
 
-    /// Returns the name of a request whose tag `is` accepts, if the request is not popped yet. The
-    /// search looks at every request.
+    /// Returns the name of a request in the queue whose tag `is` accepts. The search looks at every
+    /// request.
     #[doc(hidden)]
     pub fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<RequestId> {
         self.requests.find(|request| is(&request.tag)).map(RequestId)
     }
 
-    /// Cancels a request if it is not over `after` this call: it then ends with `ETIMEDOUT`, if
-    /// [`Queue::cancel`] can stop it. A later call for the same request replaces the earlier limit.
-    /// A thread of the engine keeps the time, so no thread has to wait in the queue.
+    /// Cancels a request if the request is not over when the time `after` has passed since this
+    /// call. The request then ends with `ETIMEDOUT`, if [`Queue::cancel`] can stop it. A later call
+    /// for the same request replaces the earlier limit. A thread of the engine keeps the time, so
+    /// no thread has to wait in the queue.
     ///
     /// # Errors
-    /// `EINVAL`: no such request. `EAGAIN`: no thread could be started.
+    /// `EINVAL`: no such request, or this is a forked child. `EAGAIN`: the request is in flight,
+    /// and no thread could be started to keep the time.
     pub fn timeout(&mut self, id: RequestId, after: Duration) -> Result<(), Error> {
         let RequestId(key) = id;
         let failed = |errno| Error::new(errno, "time limit of a request");
@@ -123,11 +126,11 @@ impl<T, B> Queue<T, B> {
         Ok(())
     }
 
-    /// Makes `then` begin when `first` has succeeded: a sync after its write, for example. If
+    /// Makes `then`, for example a sync, begin when `first`, for example a write, has succeeded. If
     /// `first` fails, is short or is cancelled, `then` ends with `ECANCELED`. Chains are possible,
     /// and several requests may follow one.
     ///
-    /// Both requests must be prepared and not submitted, `first` before `then`.
+    /// The program must have prepared `first` before `then`, and submitted neither.
     /// # Errors
     /// `EINVAL`: the requests are not prepared in this order, or `then` has a link already.
     /// `EOPNOTSUPP`: `then` transfers to or from a stream.
@@ -159,9 +162,9 @@ impl<T, B> Queue<T, B> {
     /// the last [`Queue::wait`]: call `wait` with `min` 0, and pop until nothing is left. Use the
     /// descriptor only for polling. The descriptor may be readable although nothing has ended.
     ///
-    /// From the first call on, the engine's threads reap requests instead of the waiting thread,
-    /// which costs a thread switch for each request that is not over at once; requests in flight
-    /// already follow some milliseconds later. [`Queue::descriptors`] costs no switch, but the
+    /// From the first call on, the engine's threads reap the requests of this queue, which costs a
+    /// thread switch for each request that is not over at once. They take over requests that are in
+    /// flight at this call some milliseconds later. [`Queue::descriptors`] costs no switch, but the
     /// event loop must call [`Queue::sleep`].
     /// # Errors
     /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor left. `EINVAL`: this is a forked child.
@@ -178,8 +181,8 @@ impl<T, B> Queue<T, B> {
         Ok(unsafe { BorrowedFd::borrow_raw(number) })
     }
 
-    /// Makes the descriptor of [`Queue::event_fd`] readable if requests are over and not popped:
-    /// for callers that do not pop all of them after a wait.
+    /// Makes the descriptor of [`Queue::event_fd`] readable if requests are over and not popped.
+    /// For callers that do not pop all such requests after a wait.
     #[doc(hidden)]
     pub fn ring_if_over(&self) {
         if self.control.has_event && !self.over.is_empty() {
@@ -209,7 +212,7 @@ impl<T, B> Queue<T, B> {
         late.into_iter().for_each(|(key, _)| self.end_early(key));
     }
 
-    /// Clears the links, which the engine has after a submission, and starts the time limits.
+    /// Clears the links, which the submission has passed to the engine, and starts the time limits.
     pub(super) fn after_submit(&mut self) {
         self.control.links.clear();
         for key in core::mem::take(&mut self.control.limited) {
@@ -224,8 +227,8 @@ impl<T, B> Queue<T, B> {
 }
 
 impl<T, B: IoBufferMut> Queue<T, B> {
-    /// Prepares a read of the available bytes, up to the whole of `buffer`; it waits for the first
-    /// byte.
+    /// Prepares a read of the available bytes, up to the whole of `buffer`. The request waits for
+    /// the first byte.
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full. `EBADF`: not open for reading.
@@ -250,7 +253,8 @@ impl<T, B: IoBufferMut> Queue<T, B> {
 }
 
 impl<T, B: IoBuffer> Queue<T, B> {
-    /// Prepares a write of up to the whole of `buffer`; it waits for room for the first byte.
+    /// Prepares a write of up to the whole of `buffer`. The request waits for room for the first
+    /// byte.
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full. `EBADF`: not open for writing.

@@ -10,16 +10,16 @@ pub(crate) const BLOCK: usize = 4096;
 /// Size of the page cache; small, so that the tests' larger files do not fit into it.
 const CACHE_BYTES: u64 = 4 << 20;
 
-/// Miri supports neither kind of ring.
+/// Miri supports neither io_uring nor native AIO.
 #[cfg(miri)]
 pub(crate) const BACKENDS: [BackendChoice; 1] = [BackendChoice::Threads];
-/// io_uring is last: the kernel ends a ring after its close, and so interrupts threads that used
-/// the ring in whatever call they wait (`io_ring_exit_work`).
+/// io_uring is last: some time after the close of a ring, the kernel (`io_ring_exit_work`)
+/// interrupts the system calls in which threads that used the ring sleep.
 #[cfg(not(miri))]
 pub(crate) const BACKENDS: [BackendChoice; 3] =
     [BackendChoice::Kaio, BackendChoice::Threads, BackendChoice::Uring];
 
-/// Runs a claim on every backend and submit mode that works here.
+/// Runs a check on every backend that works here, in each submit mode.
 #[allow(dead_code, reason = "not every test file is about one engine after another")]
 pub(crate) fn on_every_engine(claim: impl Fn(&Nowait)) {
     for backend in BACKENDS {
@@ -33,7 +33,7 @@ pub(crate) fn on_every_engine(claim: impl Fn(&Nowait)) {
     }
 }
 
-/// Runs a claim on every backend and submit mode that works here, in all cache modes.
+/// Runs a check on every backend that works here, in each submit mode and cache mode.
 #[allow(dead_code, reason = "not every test file is about files")]
 pub(crate) fn everywhere(claim: impl Fn(&Nowait, CacheMode)) {
     // Miri has no direct I/O, which the page cache needs too.
@@ -58,7 +58,8 @@ pub(crate) fn open(nowait: &Nowait, mode: CacheMode, path: &Path) -> File {
     options.open(nowait, path).unwrap()
 }
 
-/// Never drops a value, like [`core::mem::forget`], but keeps it where a leak detector finds it.
+/// Leaks a value, like [`core::mem::forget`], but keeps a pointer to it, so that a leak detector
+/// does not report it.
 #[allow(dead_code, reason = "not every test file forgets")]
 pub(crate) fn forget<T>(value: T) {
     static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
