@@ -1,4 +1,4 @@
-//! Terminal output and command lines, for all programs of nowait.
+//! Terminal output and command lines, for the programs of nowait.
 //!
 //! ```text
 //!  failure    an error in one line, and the exit code     usage        a wrong command line
