@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  Plan       the unit, its user, the library, the drop-in that would be written
-//!   ├─ checks    what stands against it: programs, sandbox, filters, limits
+//!   ├─ checks    reasons against it: programs, sandbox, filters, limits
 //!   ├─ drop_in   the file
-//!   └─ report    what is said of it, as text or JSON
+//!   └─ report    the result, as text or JSON
 //! ```
 
 mod checks;
