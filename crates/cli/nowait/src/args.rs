@@ -162,7 +162,7 @@ macro_rules! choice {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
         pub(crate) enum $name { $($(#[$item_doc])* $item),* }
         impl $name {
-            /// Returns the value of the environment variable.
+            /// Returns the value that the environment variable has for this choice.
             pub(crate) fn name(self) -> &'static str {
                 match self { $($name::$item => $text),* }
             }
@@ -223,7 +223,7 @@ choice!(
 /// The library that serves the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Via {
-    /// By LD_PRELOAD: libaio, and close() watched.
+    /// By LD_PRELOAD: libaio, POSIX AIO, and close() watched.
     Preload,
     /// By LD_LIBRARY_PATH: libaio only.
     Libaio,

@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints completions for a shell, which include the commands of installed companions.
+/// Prints the completions for a shell, including those for the commands of installed companions.
 fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
     let mut described: Vec<_> = companion::ALL.into_iter().flat_map(Companion::commands).collect();
     let command = Cli::command().mut_subcommands(|command| {

@@ -23,7 +23,8 @@ pub(crate) const KAIO: &[i64] = &[
     libc::SYS_io_destroy,
 ];
 
-/// Prepares the command under test, without variables of nowait in its environment.
+/// Prepares the `nowait` command without variables of nowait and without LD_PRELOAD in its
+/// environment.
 #[allow(dead_code)]
 pub(crate) fn nowait<S: AsRef<OsStr>>(args: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait"));
@@ -36,14 +37,14 @@ pub(crate) fn nowait<S: AsRef<OsStr>>(args: &[S]) -> Command {
     command
 }
 
-/// Runs the command; returns exit code, standard output and standard error.
+/// Runs the command. Returns its exit code, standard output and standard error.
 pub(crate) fn outcome(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("the command starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
     (status.code().expect("an exit code"), text(stdout), text(stderr))
 }
 
-/// Fills `dir` with dummies for both libraries: real libraries that do nothing here.
+/// Links both libraries in `dir` to libc, a real library that loads and does nothing of nowait's.
 #[allow(dead_code)]
 pub(crate) fn libraries(dir: &Path) {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("the list of mappings");
@@ -53,7 +54,7 @@ pub(crate) fn libraries(dir: &Path) {
     }
 }
 
-/// Makes `calls` fail with `errno` in the child before it executes the program.
+/// Makes `calls` fail with `errno` in the child, from before it executes the program.
 #[allow(dead_code)]
 pub(crate) fn refuse(command: &mut Command, calls: &[i64], errno: i32) {
     let program = filter(calls, errno);
@@ -62,8 +63,8 @@ pub(crate) fn refuse(command: &mut Command, calls: &[i64], errno: i32) {
     unsafe { command.pre_exec(move || install(&program)) };
 }
 
-/// Loads the number of the call and compares it with each of `calls`. The filter ignores the
-/// architecture: these tests make no foreign calls.
+/// Makes a filter that loads the number of the call and compares it with each of `calls`. The
+/// filter ignores the architecture: these tests make no foreign calls.
 fn filter(calls: &[i64], errno: i32) -> Vec<sock_filter> {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = vec![statement(BPF_LD | BPF_W | BPF_ABS, 0)];
