@@ -135,7 +135,7 @@ pub(crate) fn look_at(path: &Path) -> Program {
     Setting::here().look_at(&path)
 }
 
-/// Returns `true` if `path` is a regular file that somebody may execute.
+/// Returns `true` if `path` is a regular file with an execute permission.
 pub(crate) fn is_executable(path: &Path) -> bool {
     let metadata = std::fs::metadata(path);
     metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
