@@ -118,7 +118,7 @@ fn what_is_missing_is_a_row_with_the_command_that_installs_it() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
     command.args(["programs", "--quick", "--case=qemu-sparse-4k", "--keep-caches", "--dir"]);
-    // No program is in an empty folder, and QEMU is in none of the system's folders for programs.
+    // No program is in an empty folder, and QEMU is not in folders such as /usr/sbin.
     let output = command.arg(folder.path()).env("PATH", folder.path()).output();
     let output = output.expect("the program starts");
     let (text, stderr) =

@@ -18,7 +18,7 @@ fn filter() -> BpfProgram {
     filter.try_into().expect("a short program")
 }
 
-/// Makes the child refuse `io_uring` to itself before it executes the program.
+/// Makes the child install the filter before it executes the program.
 pub fn forbid_uring(command: &mut Command) {
     let program = filter();
     let install =
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn uring_is_refused_and_the_rest_works() {
-        // A filter belongs to its thread, and ends with it.
+        // A filter belongs to the thread that installed it, and ends with that thread.
         let thread = std::thread::spawn(|| {
             seccompiler::apply_filter(&filter()).map(|()| uring_setup_error())
         });
