@@ -28,7 +28,7 @@ pub(crate) struct Machine {
     compiler: &'static str,
 }
 
-/// This machine.
+/// The machine that builds.
 pub(crate) const OWN: Machine = Machine { name: "", triple: "", tools: "", compiler: "cc" };
 
 const OTHERS: &[Machine] = &[
@@ -62,7 +62,6 @@ impl Machine {
         self == OWN
     }
 
-    /// Returns `true` if the machine's C library is musl.
     pub(crate) fn is_musl(self) -> bool {
         self.name == "musl"
     }

@@ -22,7 +22,6 @@ impl Outcome {
         self.add(Outcome { passed, failed, skipped });
     }
 
-    /// Adds another outcome to this one.
     pub(crate) fn add(&mut self, other: Outcome) {
         self.passed += other.passed;
         self.failed += other.failed;

@@ -72,7 +72,7 @@ type WholeCheck = fn(&[Source], &mut Vec<Finding>);
 const WHOLE_CHECKS: &[WholeCheck] =
     &[modules::floors, locks::check, messages::check, names::check, book::check, glossary::check];
 
-/// Folders of the tree without sources of the project; hidden folders are skipped, too.
+/// Folders of the tree without sources of the project. tidy also skips hidden folders.
 const SKIPPED_FOLDERS: &[&str] = &["target", "dist", "corpus", "artifacts"];
 
 /// Hidden folders with sources.

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The command of this program, as it is given to `nowait`.
+/// The command line of `nowait`, of which this program carries out the command `bench`.
 #[derive(Debug, Parser)]
 #[command(name = "nowait", version, propagate_version = true)]
 struct Cli {

@@ -81,7 +81,7 @@ fn each_engine_has_figures_of_the_cells_asked_for() {
             document["ratios"].as_array().expect("ratios").iter().find(is)
         };
         assert_eq!(ratio("iops").map(|ratio| &ratio["a"]), Some(&"system".into()), "{case}");
-        // Such a short run may need no more processor time than the start of fio: then the divisor
+        // A run of 100 ms may need no more processor time than the start of fio. Then the divisor
         // is zero, and there is no verdict.
         let params = cases.iter().find(|params| params["case"] == case).expect("its parameters");
         let verdict = &params["verdict"]["nowait"];

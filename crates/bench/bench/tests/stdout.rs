@@ -54,7 +54,7 @@ fn an_output_that_takes_nothing_is_told() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("standard output"), "{stderr}");
-    // The figures in a file are not lost with the table.
+    // The program writes the figures to the file although it cannot print the table.
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("paper.json").display().to_string();
     let output = bench(&["paper", "--quick", "--json", &path], full());

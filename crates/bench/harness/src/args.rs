@@ -11,7 +11,7 @@ use crate::error::{Failure, Result};
 use crate::report::{ReportArgs, distinct};
 use crate::units::{self, parse_duration, parse_size};
 
-/// Default folder of the test files: on a disk nearly everywhere, which /tmp is not.
+/// The default folder of the test files. It is on a disk nearly everywhere, unlike /tmp.
 pub const FOLDER: &str = "/var/tmp";
 
 /// The options of a measurement of cases.

@@ -1,4 +1,4 @@
-//! Cases: the subjects of each, and its targets.
+//! Cases, with their subjects and targets.
 
 use std::convert::Infallible;
 
@@ -86,7 +86,6 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 impl Comparison {
-    /// Returns the mathematical sign.
     pub fn sign(self) -> &'static str {
         match self {
             Self::AtMost => "≤",

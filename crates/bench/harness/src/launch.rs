@@ -50,7 +50,6 @@ impl Usage {
     }
 }
 
-/// A finished process.
 pub struct Finished {
     pub status: ExitStatus,
     pub usage: Usage,
@@ -191,7 +190,8 @@ fn busy_us() -> f64 {
 fn busy_ticks(stat: &str) -> f64 {
     let first = stat.lines().next().unwrap_or_default();
     let fields: Vec<f64> = first.split_whitespace().skip(1).flat_map(str::parse).collect();
-    // user nice system [idle iowait] irq softirq steal; guest is part of user.
+    // The fields: user nice system [idle iowait] irq softirq steal. The time of guests is part of
+    // user.
     fields.iter().take(8).enumerate().filter(|(i, _)| ![3, 4].contains(i)).map(|(_, t)| t).sum()
 }
 

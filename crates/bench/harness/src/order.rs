@@ -38,7 +38,6 @@ impl Order {
         Self { access, block_bytes, blocks, bits, seed }
     }
 
-    /// Returns how many blocks there are.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -95,7 +94,6 @@ impl Offsets {
         Self { order: Order::new(Access::Random, set_bytes, block_bytes, seed), next: 0 }
     }
 
-    /// Returns how many blocks there are.
     pub fn blocks(&self) -> u64 {
         self.order.blocks()
     }

@@ -6,7 +6,6 @@ use std::process::Command;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
-/// The three system calls of `io_uring`.
 const URING_CALLS: [i64; 3] =
     [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
@@ -37,7 +36,7 @@ mod tests {
     /// Requests a ring without entries, for which a kernel with `io_uring` returns EINVAL.
     fn uring_setup_error() -> Option<i32> {
         let nowhere = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: the kernel checks the pointer and fails.
+        // SAFETY: the kernel checks the pointer, and the call fails.
         let rc = unsafe { libc::syscall(libc::SYS_io_uring_setup, 0, nowhere) };
         (rc < 0).then(io::Error::last_os_error)?.raw_os_error()
     }

@@ -1,4 +1,4 @@
-//! M1: aio-stress on a file that is not cached. 64 KiB records, depth 64, 8 a call.
+//! M1: aio-stress on a file that is not cached: records of 64 KiB, 64 in flight, 8 in one call.
 
 use crate::{
     costs,

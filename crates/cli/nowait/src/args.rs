@@ -99,7 +99,7 @@ Examples:
   nowait man | man -l -
   nowait man /usr/local/share/man/man1";
 
-/// The settings that the libraries read from the environment, as flags.
+/// Flags for the settings that the libraries read from the environment, and `--via`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Backend for the requests that would wait [default: auto, the best that works].
@@ -196,7 +196,7 @@ choice!(
 choice!(
     /// NOWAIT_SUBMIT.
     Submit {
-        /// In the caller while that is short.
+        /// In the caller where that is faster.
         Auto = "auto",
         /// Always in the caller; this mode was removed.
         #[value(hide = true)]

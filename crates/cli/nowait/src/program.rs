@@ -25,11 +25,8 @@ pub(crate) struct Program {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Help {
-    /// nowait helps the program.
     Yes,
-    /// nowait may help the program.
     Perhaps,
-    /// nowait cannot help the program.
     No,
 }
 

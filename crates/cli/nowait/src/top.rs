@@ -28,7 +28,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "N", default_value = "1",
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) interval: u64,
-    /// Look twice, print once, and end; so it is when the output is no terminal.
+    /// Look twice, print once, and end; the default if the output is not a terminal.
     #[arg(long)]
     pub(crate) once: bool,
     /// Print the counters of all servers as one JSON array, and end.

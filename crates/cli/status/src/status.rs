@@ -17,7 +17,7 @@ pub struct Status {
     /// How often a thread of the server panicked because of an internal error; must be 0.
     #[serde(default)]
     pub failed_threads: u64,
-    /// nowait's own page cache, if it is in use.
+    /// Counters of nowait's own page cache, if the server uses it.
     #[serde(default)]
     pub cache: Option<CacheStatus>,
     /// Counters of NBD and vhost-user clients.

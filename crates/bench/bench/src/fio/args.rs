@@ -69,7 +69,7 @@ pub struct SubmitArgs {
     #[command(flatten)]
     pub disk: DiskArgs,
 
-    /// Where things lie
+    /// The places of fio, of nowait's library and of a folder in memory
     #[command(flatten)]
     pub places: Places,
 }
@@ -98,7 +98,7 @@ pub struct DemoArgs {
     #[command(flatten)]
     pub disk: DiskArgs,
 
-    /// Where things lie
+    /// The places of fio, of nowait's library and of a folder in memory
     #[command(flatten)]
     pub places: Places,
 }
@@ -154,7 +154,7 @@ pub struct ParityArgs {
     #[command(flatten)]
     pub disk: DiskArgs,
 
-    /// Where things lie
+    /// The places of fio, of nowait's library and of a folder in memory
     #[command(flatten)]
     pub places: Places,
 }

@@ -56,7 +56,6 @@ pub(crate) struct Run<'a> {
     pub(crate) purpose: Purpose,
 }
 
-/// The purpose of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Measure,

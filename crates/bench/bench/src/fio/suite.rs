@@ -80,7 +80,7 @@ pub(crate) struct FioSuite {
     case: Current,
 }
 
-/// The case whose runs are made.
+/// The case whose runs the suite makes now.
 #[derive(Default)]
 struct Current {
     /// The case's own files; empty if the case uses the shared cold file.

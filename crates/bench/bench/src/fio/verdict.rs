@@ -52,7 +52,7 @@ impl Limits {
         }
     }
 
-    /// Judges each engine of nowait that was measured in a cell.
+    /// Returns each engine of nowait that has figures in a cell, with the verdict on it.
     fn verdicts(self, case: &CaseResults) -> impl Iterator<Item = (&'static str, &'static str)> {
         let judge = move |engine| {
             let median = |metric| ratio(case, metric, engine).map(|ratio| ratio.median);

@@ -39,14 +39,10 @@ fn as_it_can(engine: &EngineDef, work: Work) -> Work {
     }
 }
 
-// M1.
-
 /// Makes the cases of the six rows of the source, on uncached files.
 pub(super) fn stress_rows(asked: &[String]) -> Result<Vec<Case<Recipe>>> {
     of_engines(include_str!("aio-stress.toml"), asked)
 }
-
-// M7.
 
 /// Makes the first two cases of `vector`, each with its first two ways, and with the claims of a
 /// source as targets.
@@ -65,8 +61,6 @@ pub(super) fn vectors_of_source() -> Result<Vec<Case<Recipe>>> {
     let cases = table(include_str!("vector.toml"))?.into_iter();
     Ok(cases.take(2).map(of_source).collect())
 }
-
-// M8.
 
 pub(super) const RAW: &[&str] = &["nowait-direct", "libaio-direct", "io_uring-direct"];
 /// The engine with which all others are compared.
@@ -164,8 +158,6 @@ fn raw_case(
     let name = name(format!("{kind}-{size}"));
     Ok(Case { source, targets, ..case(name, title, RAW_COLUMNS, subjects) })
 }
-
-// M9.
 
 /// Makes the case of random reads and writes: for memory if `ram`, otherwise for a disk.
 pub(super) fn randrw(asked: &[String], ram: bool) -> Result<Vec<Case<Recipe>>> {

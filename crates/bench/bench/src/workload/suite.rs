@@ -107,7 +107,7 @@ impl Suite for Workload {
         Ok(())
     }
 
-    /// Brings the kernel's page cache into the initial state of the case, and makes the run.
+    /// Drops the kernel's page cache if the case begins with cold caches, and makes the run.
     fn run(&mut self, it: Run<'_, Recipe>, session: &mut Session) -> Result<Sample> {
         let recipe = it.subject.job;
         let Recipe { engine, backend, work, sync, cold, set, pool, files, .. } = recipe;

@@ -88,12 +88,10 @@ impl Document {
         distinct(self.rows_of(case).map(|row| row.engine.as_str()))
     }
 
-    /// Returns the rows of a case.
     pub(crate) fn rows_of(&self, case: &str) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.case == case)
     }
 
-    /// Finds a row.
     pub(crate) fn row(&self, case: &str, engine: &str, metric: &str) -> Option<&Row> {
         self.rows_of(case).find(|row| row.engine == engine && row.metric == metric)
     }

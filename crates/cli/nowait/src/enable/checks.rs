@@ -23,7 +23,6 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Runs all checks.
     pub(super) fn collect(plan: &Plan) -> Findings {
         let mut found = Findings::default();
         programs::check(plan, &mut found);

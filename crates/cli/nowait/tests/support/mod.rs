@@ -81,12 +81,13 @@ fn filter(calls: &[i64], errno: i32) -> Vec<sock_filter> {
 
 fn install(program: &[sock_filter]) -> io::Result<()> {
     let program = sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
-    // SAFETY: plain arguments; the kernel reads no memory.
+    // SAFETY: the arguments are numbers; the kernel reads no memory of this process.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mode = libc::SECCOMP_SET_MODE_FILTER;
-    // SAFETY: `program` and the array it points to live until the call returns, which copies it.
+    // SAFETY: `program` and the array to which it points live until the call returns, and the call
+    // copies them.
     let rc = unsafe { libc::syscall(libc::SYS_seccomp, mode, 0, &raw const program) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
