@@ -78,7 +78,7 @@ const SKIPPED_FOLDERS: &[&str] = &["target", "dist", "corpus", "artifacts"];
 /// Hidden folders with sources.
 const HIDDEN_SOURCES: &[&str] = &[".ci", ".cargo"];
 
-/// Checks every source file of the tree, and prints the findings. Fails if there are any.
+/// Checks the source files of the tree, and prints the findings. Fails if there are any.
 pub(crate) fn run() -> Result<()> {
     let (sources, mut findings) = (collect()?, Vec::new());
     for source in &sources {

@@ -92,9 +92,9 @@ pub struct DiskArgs {
     pub keep_caches: bool,
 }
 
-/// Finds `file`, a library `lib/NAME` of nowait, in the folder `dist`. Without `dist`, looks beside
-/// the folder of this program, and then in the folder `dist` of the current folder. In each folder
-/// prefers `lib/nowait/NAME`, the place in installed packages.
+/// Finds `file`, a library `lib/NAME` of nowait, in the folder `dist`. Without `dist`, looks in the
+/// parent of this program's folder, and then in `./dist`. In each folder prefers `lib/nowait/NAME`,
+/// the place in installed packages.
 ///
 /// # Errors
 /// The file is missing; the message names the folders that were searched.

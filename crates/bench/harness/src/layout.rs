@@ -1,7 +1,7 @@
 //! The files of the cases. The harness checks for free space before it writes a file, writes all
 //! blocks, and removes the files at the end.
 //!
-//! A read of a sparse file never reaches the disk, so a file is written once, with bytes that do
+//! A read of a hole does not reach the disk, so a file is written once, with bytes that do
 //! not compress, before it is read. Cold cases of one file share it. It is larger than the part
 //! that a run reads: a buffered fio job visits each block once before any block again, so no read
 //! finds a page of an earlier read.
@@ -24,7 +24,7 @@ const CHUNK_BYTES: usize = 4 << 20;
 /// `f_type` of tmpfs, from statfs(2).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// The number of bytes that stay free on the file system, so that a measurement never fills it.
+/// The number of bytes that must be left on the file system, so that a file does not fill it.
 const RESERVE_BYTES: u64 = 64 << 20;
 
 /// The advice if there is too little space.

@@ -55,7 +55,7 @@ impl Runs {
         stats::ratio(&vec![whole; figures.len()], &figures)
     }
 
-    /// Returns the figures of every subject and metric, for the JSON.
+    /// Returns the figures of each subject, for each metric that all its runs have, as JSON.
     pub fn rows(&self, case: &str) -> Vec<Value> {
         let row = |name: &str, metric: Metric| {
             let runs = self.figures(name, metric)?;

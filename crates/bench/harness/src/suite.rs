@@ -208,7 +208,7 @@ impl Session {
     }
 
     /// Makes a run and returns its figures. If a run fails, keeps the reason for the notes, and
-    /// returns `None` now and in all later rounds.
+    /// returns `None` now and in all later rounds. A failure after Ctrl-C is not kept.
     fn attempt<S: Suite>(&mut self, suite: &mut S, it: Run<'_, S::Job>) -> Option<Sample> {
         let place = (it.case.name, it.subject.name);
         if self.failed.contains_key(&place) || self.unusable.contains_key(place.1) {

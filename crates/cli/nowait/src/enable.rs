@@ -117,7 +117,8 @@ pub(crate) fn place(user: bool, root: Option<&Path>) -> Result<Place> {
 }
 
 /// Writes the drop-in and prints a report. Writes nothing with `--dry-run`, or if the file has this
-/// text already. Fails if a check refuses the service, unless `--force` is given.
+/// text already. Fails if a check refuses the service, unless `--force` is given. With `--now`,
+/// also restarts the service.
 pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
     let plan = Plan::make(args)?;
     let mut found = Findings::collect(&plan);
@@ -155,6 +156,7 @@ pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
 }
 
 /// Removes the drop-in if it exists, and prints a report. With `--dry-run` only prints the report.
+/// With `--now`, also restarts the service.
 pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
     let place = place(args.services.user, args.services.root.as_deref())?;
     let asked = UnitName::new(&args.unit).map_err(Failure::usage)?;

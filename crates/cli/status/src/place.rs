@@ -14,8 +14,8 @@ const ROOTS: &str = "/run/nowait";
 /// `contrib/systemd`.
 const INSTANCES: (&str, &str) = ("/run", "nowait-serve-");
 
-/// A running program writes its counters every second. A file of this age or older is ignored: a
-/// killed program has probably left it.
+/// A running program normally writes its counters once a second. A file of this age or older is
+/// ignored, because a killed program has probably left it.
 const FIGURES_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// Returns the folder for the status sockets of this user's servers and for the counters of
