@@ -6,7 +6,7 @@
 //! | the folder of the tree | `/usr/src/nowait` |
 //! | cargo's target folder, if it is not in the tree | `/usr/src/nowait/target` |
 //! | sources of other crates: `registry/src/*` of cargo's folder | `/usr/src/crates` |
-//! | sources of the standard library, if they are installed | `/rustc/COMMIT`, as if not installed |
+//! | sources of the standard library, if installed | `/rustc/COMMIT`, as if not installed |
 
 use std::env;
 use std::fs;
