@@ -1,4 +1,5 @@
-//! The Rust API as a list. A review sees each change of it.
+//! A list of the Rust API in the repository. A review of a commit shows how the commit changes the
+//! list.
 //!
 //! ```text
 //!   rustdoc's pages of `nowait` (job doc) ─ rustdoc.rs ─► list ═ crates/api/nowait/api.txt
@@ -15,7 +16,8 @@ use crate::{process, rustdoc};
 
 const LIST: &str = "crates/api/nowait/api.txt";
 
-/// Compares rustdoc's pages with the list, and both interfaces with the last release.
+/// Checks that the list is the same as rustdoc's pages, and that the Rust API and nowait.h have all
+/// that the last release promises. The pages must exist.
 pub(crate) fn check() -> Result<()> {
     let (sh, found) = (process::shell()?, process::target().join("api.txt"));
     sh.write_file(&found, list()?)?;
@@ -24,7 +26,7 @@ pub(crate) fn check() -> Result<()> {
     process::run(cmd!(sh, "bash xtask/released.sh"))
 }
 
-/// Writes the list.
+/// Runs rustdoc, and writes the list anew.
 pub(crate) fn write() -> Result<()> {
     let sh = process::shell()?;
     process::run(cmd!(sh, "cargo doc -p nowait --no-deps --lib --features {FEATURES}"))?;

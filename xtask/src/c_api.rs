@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Both libraries export only the functions of the version script, because a program may contain
-//! other Rust code, also of another version. The linker fails if a function is missing;
-//! `tests/tests/c_api.rs` compares the lists.
+//! other Rust code, even of another compiler version. The linker fails if a function of the script
+//! is missing; `tests/tests/c_api.rs` compares the exported functions with the script.
 
 use std::fs;
 use std::path::Path;
@@ -25,11 +25,12 @@ use crate::symbols;
 const SOURCES: &str = "crates/api/capi";
 const ARCHIVE: &str = "libnowait_capi.a";
 
-/// The name changes when programs that were linked with an earlier library cannot run with the new
-/// one.
+/// The name of the shared library. It changes if programs that were linked with an earlier library
+/// cannot run with the new one.
 pub(crate) const SONAME: &str = "libnowait.so.0";
 
-/// Builds in release mode, links, checks and installs.
+/// Builds the C API in release mode, links and checks its libraries, and installs its files in
+/// dist/.
 pub(crate) fn install(machine: Machine) -> Result<()> {
     let (sh, dist) = (process::shell()?, machine.dist());
     let (sources, libraries) = (process::root().join(SOURCES), dist.join("lib"));
@@ -72,13 +73,14 @@ fn link_shared(
 
 /// Links the whole archive into one object, and hides every symbol except the functions of the API.
 fn link_static(sh: &Shell, machine: Machine, functions: &[&str], folder: &Path) -> Result<()> {
-    // The name of the object is visible in the library.
+    // Programs that read the library's symbols show the name of this object.
     let object = machine.built("nowait.o");
     let library = folder.join("libnowait.a");
     let archive = temporary(&library);
     let link = machine.tool(sh, "ld").args(["-r", "--force-group-allocation"]);
     let link = link.args(functions.iter().map(|name| format!("--require-defined={name}")));
-    // The bitcode of the standard library is removed, because tools with an older LLVM fail on it.
+    // objcopy removes the bitcode of the standard library, because tools with an older LLVM fail on
+    // it.
     let bitcode = ["--remove-section=.llvmbc", "--remove-section=.llvmcmd"];
     let hide = machine.tool(sh, "objcopy").arg("--compress-debug-sections=zlib").args(bitcode);
     let hide = hide.args(functions.iter().map(|name| format!("--keep-global-symbol={name}")));

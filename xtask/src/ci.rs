@@ -1,4 +1,4 @@
-//! The jobs of a check, the same at home as on a build machine.
+//! The jobs of `cargo x ci`. A developer's machine and a build machine run the same jobs.
 //!
 //! Each job is one line of [`JOBS`]: its name, its lane in the quick check, and its time limit in
 //! minutes. `xtask/ci.sh` has its commands.
@@ -34,14 +34,14 @@ type Job = (&'static str, Lane, u32);
 /// The lane in which `cargo x ci` without names runs a job. Named jobs run one after the other.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lane {
-    /// The jobs whose output a person watches, in order.
+    /// Jobs that run one after another, and whose output appears at once.
     Main,
-    /// Jobs that run at the same time and need nothing of the main lane. Their output is shown when
-    /// a job is over.
+    /// Jobs that run one after another at the same time as the main lane. The output of a job
+    /// appears when the job is over.
     Beside,
     /// Jobs that run after both lanes have ended.
     End,
-    /// Runs only if it is named.
+    /// Jobs that run only if the user names them.
     Named,
 }
 
@@ -49,13 +49,13 @@ enum Lane {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Full,
-    /// The short form.
+    /// The short form, for jobs that the user names.
     Quick,
-    /// The short form, in a run of all jobs.
+    /// The short form, in a run of all jobs except those of [`Lane::Named`].
     OneOfAll,
 }
 
-/// A line of the closing table, with its numbers for the closing line.
+/// The result of a job: a line of the closing table, and its share of the totals.
 struct Row {
     name: &'static str,
     outcome: Outcome,
@@ -87,11 +87,11 @@ const JOBS: &[Job] = &[
     ("soak", Lane::Named, 180),
 ];
 
-/// The exit status of a job that cannot run here.
+/// The exit status by which a job says that it cannot run here.
 const SKIPPED: i32 = 77;
 
-/// Runs the named jobs in full, or in their quick form after `--quick`; without a name, runs all
-/// jobs except those of [`Lane::Named`], in their quick form.
+/// Runs the named jobs in full or, after `--quick`, in their short form. Without a name, runs all
+/// jobs except those of [`Lane::Named`], in their short form. With `--list`, only prints the names.
 pub(crate) fn run(names: &[&str]) -> Result<()> {
     if names == ["--list"] {
         JOBS.iter().for_each(|(name, ..)| println!("{name}"));
@@ -123,8 +123,9 @@ fn run_lane(lane: Lane) -> Result<Vec<Row>> {
     JOBS.iter().filter(|job| job.1 == lane).map(|job| run_job(*job, Mode::OneOfAll)).collect()
 }
 
-/// Runs a job. A test that cannot run here (no root, no loop device, a kernel without a call)
-/// appends a line `skipped: TEST: REASON` to the file named by `NOWAIT_SKIPS`.
+/// Runs a job and counts its tests. A test that cannot do all its checks here (no root, no loop
+/// device, a kernel without a call) appends a line `skipped: TEST: REASON` to the file that
+/// `NOWAIT_SKIPS` names.
 fn run_job((name, lane, minutes_max): Job, mode: Mode) -> Result<Row> {
     let (sh, is_beside) = (process::shell()?, lane == Lane::Beside && mode == Mode::OneOfAll);
     let (limit, mut words) = (format!("{minutes_max}m"), Vec::new());
@@ -133,7 +134,7 @@ fn run_job((name, lane, minutes_max): Job, mode: Mode) -> Result<Row> {
     if env::var_os("CI").is_some() {
         words.extend(["timeout", "--kill-after=20", &limit]);
     }
-    // Only the tests of the main lane have deadlines, so the other lane gets a lower priority.
+    // Only tests of the main lane have deadlines, so the other lane gets a lower priority.
     if is_beside {
         words.extend(["nice", "-n", "10"]);
     }
@@ -158,15 +159,15 @@ fn run_job((name, lane, minutes_max): Job, mode: Mode) -> Result<Row> {
     show(&format!("\n== {name}"));
     let mut outcome = count(command, show);
     print!("{text}");
-    // For cargo, a skipped test has passed; here it counts as skipped.
+    // For cargo, a skipped test has passed; this program counts it as skipped.
     let skipped = tests_of(&sh.read_file(&skips).unwrap_or_default());
     outcome.passed = outcome.passed.saturating_sub(skipped);
     outcome.skipped += skipped;
     Ok(Row { name, outcome, time: start.elapsed() })
 }
 
-/// Runs a job and counts its tests. A job that fails without a failed test counts as one failed
-/// test.
+/// Runs the command of a job, passes its output to `show`, and counts its tests. A job that fails
+/// without a failed test counts as one failed test.
 fn count(command: Cmd<'_>, mut show: impl FnMut(&str)) -> Outcome {
     let (mut outcome, mut failures) = (Outcome::default(), Failures::default());
     let result = process::watch(command.into(), |line| {
@@ -199,13 +200,13 @@ fn tests_of(skips: &str) -> usize {
     skips.lines().filter_map(|line| line.split(": ").nth(1)).collect::<BTreeSet<_>>().len()
 }
 
-/// Returns `true` for the output lines of a test program without tests.
+/// Returns `true` for an empty line, and for the lines that a test program without tests prints.
 fn is_noise(line: &str) -> bool {
     let empty = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out;";
     line.is_empty() || line == "running 0 tests" || line.starts_with(empty)
 }
 
-/// Prints one line per job, then the closing line alone.
+/// Prints one line for each job, and at the end the totals. Fails if a job has failed.
 fn close(rows: &[Row]) -> Result<()> {
     println!("\n{:<8} {:<8} {:>8}", "job", "result", "seconds");
     let mut total = Outcome::default();
@@ -228,11 +229,11 @@ fn word(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Starts this program again in a mount namespace of its own, if that is allowed.
+/// Starts this program again in a mount namespace of its own, if unshare(1) may make one.
 ///
-/// The mounts end with the namespace's last process, so a killed run leaves none. The namespace
-/// does not have mounts of earlier runs: mkfs.btrfs(8) fails if there is a FUSE mount whose server
-/// has ended.
+/// The mounts end with the namespace's last process, so a killed run leaves none. In the namespace,
+/// the new program begins without the mounts of earlier runs: mkfs.btrfs(8) fails if there is a
+/// FUSE mount whose server has ended.
 fn take_own_mounts() -> Result<()> {
     const TAKEN: &str = "NOWAIT_OWN_MOUNTS";
     let prefix = own_mounts()?;
@@ -244,8 +245,8 @@ fn take_own_mounts() -> Result<()> {
     bail!("unshare: {}", again.env(TAKEN, "1").exec());
 }
 
-/// Returns the words before a command that give it its own mount namespace. Empty if that is
-/// forbidden, or not needed because only root mounts.
+/// Returns the words before a command that give it a mount namespace of its own, without mounts of
+/// earlier runs. Empty if unshare(1) fails: this user can mount nothing then.
 fn own_mounts() -> Result<Vec<&'static str>> {
     const SCRIPT: &str = "findmnt -rno TARGET | grep /nowait- | sort -r | \
         xargs -r -n 1 umount --lazy; exec \"$@\"";
@@ -319,7 +320,7 @@ mod tests {
     fn mounts_of_a_run_go_with_it() {
         let prefix = own_mounts().unwrap();
         if prefix.is_empty() {
-            return; // it may not, and then nothing is mounted
+            return; // unshare(1) fails here, so no test mounts anything
         }
         let folder = env::temp_dir().join(format!("nowait-mounts-{}", std::process::id()));
         let sh = process::shell().unwrap();

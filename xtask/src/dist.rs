@@ -11,9 +11,10 @@
 //! ```
 //!
 //! The C compiler links because rustc cannot: two versions of one symbol need `symver` directives
-//! together with a version script. Each file is checked under a temporary name and then renamed: a
-//! failed build leaves the last good file, and a running program keeps the file that it has mapped.
-//! The same sources give the same bytes (places.rs); packaging/test/reproducible.sh checks that.
+//! together with a version script. Libraries and programs get their final names only when they are
+//! complete: a failed build leaves the last good file, and a running program keeps the file that it
+//! has mapped. The same sources give the same bytes (places.rs); packaging/test/reproducible.sh
+//! checks that.
 
 use std::env;
 use std::fs;
@@ -35,7 +36,7 @@ const SOURCES: &str = "crates/api";
 struct Library {
     soname: &'static str,
     sources: &'static [&'static str],
-    /// How many of `sources`, from the first on, are used with musl.
+    /// How many of `sources`, from the first on, a build with musl uses.
     sources_with_musl: usize,
     version_script: &'static str,
     define: &'static str,
@@ -81,8 +82,8 @@ const UNITS: &[(&str, &str)] = &[
     ("nowait.tmpfiles.conf", "tmpfiles.d/nowait.conf"),
 ];
 
-/// Builds in release mode, links, checks and installs everything into dist/, for another machine
-/// into a folder below it.
+/// Builds, links, checks and installs everything into dist/; for another machine into a folder
+/// below it. For musl this is only the two libraries.
 pub(crate) fn run(machine: Machine) -> Result<()> {
     let (sh, dist) = (process::shell()?, machine.dist());
     places::unpack(&sh, machine);
@@ -95,7 +96,7 @@ pub(crate) fn run(machine: Machine) -> Result<()> {
     link_libraries(machine)?;
     c_api::install(machine)?;
     // Manual pages and completions are the same on every machine. The programs print them, and only
-    // those for this machine can run.
+    // programs for this machine can run here.
     if machine.is_own() {
         share(&sh)?;
     }
@@ -124,7 +125,7 @@ fn build_demo() -> Result<()> {
     process::run(build.env("CARGO_TERM_PROGRESS_WHEN", "never"))
 }
 
-/// Makes the two libraries for unmodified programs.
+/// Builds the two libraries for unmodified programs, and checks and installs them.
 pub(crate) fn link_libraries(machine: Machine) -> Result<()> {
     let (sh, folder) = (process::shell()?, machine.dist().join("lib"));
     let natives = build_archive(&sh, machine, "nowait-faces")?;
@@ -134,8 +135,9 @@ pub(crate) fn link_libraries(machine: Machine) -> Result<()> {
     link_alias(&sh, &folder, "libaio.so.1t64", "libaio.so.1")
 }
 
-/// Builds programs. If only tests run them, builds them like the tests: with assertions, and in
-/// half the time, because their dependencies are built for the tests, too.
+/// Builds the programs and installs them in dist/. If the environment says that only tests run
+/// them, builds them like the tests: with assertions, and in half the time, because the tests need
+/// the same dependencies.
 fn build_programs(sh: &Shell, machine: Machine, programs: &[(&str, &str)]) -> Result<()> {
     let built = if env::var_os("NOWAIT_TOOL_FOR_TESTS").is_some() && machine.is_own() {
         process::run(cmd!(sh, "cargo build --workspace --all-targets --features {FEATURES}"))?;
@@ -179,7 +181,7 @@ fn link(
     sh.create_dir(to.parent().unwrap_or(to))?;
     let parts = if machine.is_musl() { library.sources_with_musl } else { library.sources.len() };
     let natives = natives.iter().map(|name| machine.native(name)).collect::<Result<Vec<_>>>()?;
-    // The functions of the archive are hidden: only the C files export functions.
+    // `--exclude-libs` hides the functions of the archive: only the C files export functions.
     let link = machine
         .linker(sh, library.soname, &sources.join(library.version_script))
         .args([library.define, "-Wl,--exclude-libs,ALL"])
@@ -197,15 +199,15 @@ fn link(
     rename(&temporary, to)
 }
 
-/// Adds another name for a library: the name of libaio on distributions with a 64-bit `time_t`
-/// transition, or the name of libnowait for the linker.
+/// Adds another name for a library: the name that libaio has in distributions that changed to a
+/// 64-bit `time_t`, or the name by which the linker finds libnowait.
 pub(crate) fn link_alias(sh: &Shell, folder: &Path, alias: &str, library: &str) -> Result<()> {
     let temporary = temporary(&folder.join(alias));
     process::run(cmd!(sh, "ln -s -f {library} {temporary}"))?;
     rename(&temporary, &folder.join(alias))
 }
 
-/// Runs the tool, which prints the manual pages and completions, also those of the other programs.
+/// Lets `nowait` print manual pages and completions, including those of the other programs.
 fn share(sh: &Shell) -> Result<()> {
     let pages = sh.create_dir("dist/share/man/man1")?;
     process::output(cmd!(sh, "dist/bin/nowait man {pages}"))?;
@@ -226,7 +228,7 @@ pub(crate) fn temporary(file: &Path) -> PathBuf {
     file.with_file_name(format!(".{name}.{}", std::process::id()))
 }
 
-/// Replaces a file by a complete one; prints its length.
+/// Renames a complete file to its final name, replacing an earlier file. Prints its length.
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
     fs::rename(from, to).with_context(|| to.display().to_string())?;
     let shown = to.strip_prefix(root()).unwrap_or(to).display().to_string();

@@ -1,4 +1,4 @@
-//! The installed Python interpreters, and the form of the extension module for each.
+//! The installed Python interpreters, and the kind of extension module that each needs.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -11,15 +11,15 @@ use xshell::{Cmd, cmd};
 
 use crate::process;
 
-/// The suffix of a module for all versions of CPython from the one on for which it was built.
+/// The suffix of an extension module that works with the CPython version for which it was built and
+/// with all later ones.
 pub(crate) const ABI3: &str = ".abi3.so";
 
-/// The versions for which there are tests and wheels. A `t` marks the free-threaded build of a
-/// version.
+/// The versions with which the package is tested. A `t` marks the free-threaded build of a version.
 const VERSIONS: [&str; 8] = ["3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.15"];
 
-/// The program by which an interpreter prints its version and kind. The interpreter must be able to
-/// make environments.
+/// The program by which an interpreter prints its version and kind. The program fails in an
+/// interpreter that cannot make virtual environments.
 const ASK: &str = "
 import sys, sysconfig, venv
 lock = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else ''
@@ -32,18 +32,18 @@ pub(crate) struct Interpreter {
     pub(crate) program: String,
     /// The version without its last number: `3.13`, or `3.13t`.
     pub(crate) version: String,
-    /// The whole version.
+    /// The whole version, such as `3.13.2`.
     release: String,
 }
 
 impl Interpreter {
-    /// Returns the interpreter that `NOWAIT_PYTHON` names, or the system's.
+    /// Returns the interpreter that `NOWAIT_PYTHON` names, or `python3` from PATH.
     pub(crate) fn chosen() -> Result<Interpreter> {
         Interpreter::ask(&env::var("NOWAIT_PYTHON").unwrap_or_else(|_| String::from("python3")))
     }
 
-    /// Returns the installed interpreters, one of each version: those in PATH, those of pyenv, and
-    /// those in the paths of `NOWAIT_PYTHONS`, a list like PATH.
+    /// Returns the installed interpreters, one of each version, by preference from the paths in
+    /// `NOWAIT_PYTHONS` (a list like PATH), then from PATH, then from pyenv.
     pub(crate) fn all() -> Vec<Interpreter> {
         let given = env::var_os("NOWAIT_PYTHONS").unwrap_or_default();
         let given = env::split_paths(&given).map(|path| path.display().to_string());
@@ -76,8 +76,8 @@ impl Interpreter {
         !self.is_free_threaded() && self.version != "3.10"
     }
 
-    /// Returns `true` if a wheel is built for the interpreter: PyO3 supports free threading from
-    /// 3.14 on.
+    /// Returns `true` if there is a wheel for the interpreter. PyO3 supports free threading only
+    /// from 3.14 on.
     pub(crate) fn has_wheel(&self) -> bool {
         self.version != "3.13t"
     }
@@ -106,8 +106,8 @@ impl fmt::Display for Interpreter {
     }
 }
 
-/// Returns the interpreters that pyenv has installed. Its programs in PATH run only the versions
-/// that were selected.
+/// Returns the paths of all interpreters of pyenv. pyenv's programs in PATH run only the versions
+/// that the user has selected.
 fn of_pyenv() -> Vec<String> {
     let home = env::var_os("HOME").map(|home| Path::new(&home).join(".pyenv"));
     let root = env::var_os("PYENV_ROOT").map(PathBuf::from).or(home).unwrap_or_default();
@@ -116,7 +116,7 @@ fn of_pyenv() -> Vec<String> {
     versions.map(|version| version.path().join("bin/python3").display().to_string()).collect()
 }
 
-/// Keeps the first of each version, in order of the versions.
+/// Keeps the first interpreter of each version, in order of the versions.
 fn one_of_each(found: impl Iterator<Item = Interpreter>) -> Vec<Interpreter> {
     let mut seen = BTreeSet::new();
     let mut kept: Vec<_> = found.filter(|it| seen.insert(it.version.clone())).collect();

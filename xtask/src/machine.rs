@@ -22,13 +22,13 @@ pub(crate) struct Machine {
     name: &'static str,
     /// The target triple of rustc; empty for this machine.
     pub(crate) triple: &'static str,
-    /// The prefix of the names of binutils.
+    /// The prefix of the names of the machine's binutils.
     tools: &'static str,
     /// The C compiler, which links too.
     compiler: &'static str,
 }
 
-/// This machine.
+/// The machine that builds.
 pub(crate) const OWN: Machine = Machine { name: "", triple: "", tools: "", compiler: "cc" };
 
 const OTHERS: &[Machine] = &[
@@ -41,16 +41,17 @@ const OTHERS: &[Machine] = &[
     Machine { name: "musl", triple: "x86_64-unknown-linux-musl", tools: "", compiler: "musl-gcc" },
 ];
 
-/// Options of the linker for all shared objects.
+/// Options of the C compiler for all shared objects.
 ///
 /// `nodelete`: the engine has threads, so a `dlclose` must not unmap their code. `gc-sections`
-/// keeps the Rust archive small. Debug information stays in, for backtraces, compressed.
+/// leaves out unused Rust code. Compressed debug information stays in the libraries, for
+/// backtraces.
 const LINK_FLAGS: &str = "-shared -fPIC -O2 -g1 -std=gnu11 -Wall -Wextra -Werror \
     -ffunction-sections -Wl,--gc-sections -Wl,-z,now,-z,relro,-z,nodelete,-z,noexecstack \
     -Wl,--no-undefined -Wl,--as-needed -Wl,--build-id -Wl,--compress-debug-sections=zlib";
 
 impl Machine {
-    /// Finds a machine by the name of its folder.
+    /// Finds another machine by the name of its folder; fails if there is none.
     pub(crate) fn named(name: &str) -> Result<Machine> {
         let found = OTHERS.iter().find(|machine| machine.name == name);
         found.copied().with_context(|| format!("dist: {name}: nothing is built for that here"))
@@ -61,12 +62,11 @@ impl Machine {
         self == OWN
     }
 
-    /// Returns `true` if the machine's C library is musl.
     pub(crate) fn is_musl(self) -> bool {
         self.name == "musl"
     }
 
-    /// Returns the folder of the machine's files below dist/.
+    /// Returns the folder for the machine's files: dist/, or a folder below it for another machine.
     pub(crate) fn dist(self) -> PathBuf {
         process::root().join("dist").join(self.name)
     }
@@ -84,7 +84,7 @@ impl Machine {
             cargo = cargo.args(["--target", self.triple]);
             cargo = cargo.env(format!("CARGO_TARGET_{triple}_LINKER"), self.compiler);
         }
-        // Programs that load nowait's libraries bring their own musl, so it is not linked
+        // Programs that load nowait's libraries bring their own musl, so musl is not linked
         // statically.
         let flags: &[&str] = if self.is_musl() { &["-Ctarget-feature=-crt-static"] } else { &[] };
         places::of_cargo(sh, cargo, flags)
@@ -99,10 +99,10 @@ impl Machine {
         link.arg(format!("-Wl,-soname,{soname},--version-script={}", map.display()))
     }
 
-    /// Returns the linker option for a native library of Rust's.
+    /// Returns the linker option for a native library that rustc names.
     ///
-    /// With musl, the archive that comes with Rust unwinds the stack: the C compiler's libraries
-    /// for that, shared and static, need glibc on this machine.
+    /// For musl, replaces the unwinder libgcc_s by the archive of an unwinder that comes with Rust:
+    /// the C compiler's unwinders, shared and static, need glibc on this machine.
     pub(crate) fn native(self, option: &str) -> Result<String> {
         if !self.is_musl() || option != "-lgcc_s" {
             return Ok(option.to_owned());

@@ -1,4 +1,4 @@
-//! Development commands, called as `cargo x COMMAND`; `cargo x help` lists those for people.
+//! Development commands, called as `cargo x COMMAND`. `cargo x help` lists the commands for people.
 //!
 //! ```text
 //!   make test ── cargo x ci, ci.sh ──┬─ tidy                 (tidy.rs, tidy/)
@@ -31,8 +31,8 @@ mod wheels;
 use std::env;
 use std::process::ExitCode;
 
-/// The features of every build for tests and documents. One list, so that the crates of the
-/// workspace are compiled only once.
+/// The features of the builds for tests and documents. All use the same ones, so that cargo
+/// compiles the crates of the workspace only once.
 const FEATURES: &str = "nowait/futures-io,nowait/tokio";
 
 const HELP: &str = "\
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         ["api"] => api::write(),
         ["wheel", targets @ ..] => wheels::run(targets),
         ["tidy"] => tidy::run(),
-        // Scripts call these.
+        // Scripts call the following commands.
         ["api", "check"] => api::check(),
         ["features"] => {
             println!("{FEATURES}");
@@ -91,8 +91,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Removes the variables that `cargo run` set for this program: build scripts read them, and a
-/// build below must not depend on its caller.
+/// Removes the variables that `cargo run` set for this program. Build scripts read them, and a
+/// build that this program starts must not depend on who called it.
 fn forget_package() {
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();

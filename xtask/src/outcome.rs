@@ -11,7 +11,7 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Adds the numbers of the closing line of a test binary; other lines have none.
+    /// Adds the numbers in the closing line of a test binary. Ignores other lines.
     pub(crate) fn count(&mut self, line: &str) {
         let Some((_, numbers)) = line.split_once("test result: ") else { return };
         let number = |word: &str| {
@@ -22,7 +22,6 @@ impl Outcome {
         self.add(Outcome { passed, failed, skipped });
     }
 
-    /// Adds another outcome to this one.
     pub(crate) fn add(&mut self, other: Outcome) {
         self.passed += other.passed;
         self.failed += other.failed;
@@ -30,11 +29,11 @@ impl Outcome {
     }
 }
 
-/// The failed tests, and the first lines of the output of each.
+/// The lines that name failed tests, and the first lines of the output of each failed test.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     pub(crate) lines: Vec<String>,
-    /// Number of further lines to keep of the current test.
+    /// How many more lines of the current test's output to keep.
     wanted: usize,
 }
 

@@ -1,6 +1,6 @@
-//! Patterns of text that are compiled once.
+//! Regular expressions that are compiled only once.
 
-/// A regular expression, in pieces, that is compiled when it is first used.
+/// A regular expression, written in pieces. It is compiled when it is first used.
 macro_rules! regex {
     ($($piece:literal),+ $(,)?) => {
         std::sync::LazyLock::new(|| {

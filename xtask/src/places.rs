@@ -4,9 +4,9 @@
 //! | on the machine that builds | in the files |
 //! |---|---|
 //! | the folder of the tree | `/usr/src/nowait` |
-//! | cargo's target folder, where it is not in the tree | `/usr/src/nowait/target` |
+//! | cargo's target folder, if it is not in the tree | `/usr/src/nowait/target` |
 //! | sources of other crates: `registry/src/*` of cargo's folder | `/usr/src/crates` |
-//! | sources of the standard library, where they are installed | as where they are not |
+//! | sources of the standard library, if installed | `/rustc/COMMIT`, as if not installed |
 
 use std::env;
 use std::fs;
@@ -21,16 +21,16 @@ use crate::process;
 const TREE: &str = "/usr/src/nowait";
 const CRATES: &str = "/usr/src/crates";
 
-/// Makes a cargo command replace the paths in its output. rustc also gets `flags` and the caller's
-/// `RUSTFLAGS`; cargo ignores flags in its configuration files then.
+/// Makes a cargo command replace the paths in its output. Passes `flags` and the caller's flags for
+/// rustc on; cargo then ignores the flags in its configuration files.
 pub(crate) fn of_cargo<'a>(sh: &Shell, command: Cmd<'a>, flags: &[&str]) -> Result<Cmd<'a>> {
     let renamed = renamed(sh)?;
     let options = renamed.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}"));
     let mut words = given_rustflags();
     words.extend(flags.iter().map(|flag| (*flag).to_owned()));
     words.extend(options);
-    // CFLAGS is for C code that build scripts compile. The scripts split it at spaces, so paths
-    // with a space are left out.
+    // Build scripts compile C code with CFLAGS, and split them at spaces. So paths with a space are
+    // left out.
     let own = env::var("CFLAGS").unwrap_or_default();
     let options = renamed.iter().filter(|(from, _)| !from.contains(' '));
     let options = options.map(|(from, to)| format!("-ffile-prefix-map={from}={to}"));
@@ -39,22 +39,22 @@ pub(crate) fn of_cargo<'a>(sh: &Shell, command: Cmd<'a>, flags: &[&str]) -> Resu
     Ok(command.env("CARGO_ENCODED_RUSTFLAGS", words.join("\u{1f}")).env("CFLAGS", options))
 }
 
-/// Returns the option by which a C compiler replaces the paths of the tree in its output.
+/// Returns the option that makes a C compiler replace the path of the tree in its output.
 pub(crate) fn of_c_compiler() -> String {
     format!("-ffile-prefix-map={}={TREE}", process::root().display())
 }
 
-/// Makes cargo unpack the sources of other crates. Otherwise the first build unpacks them: it does
-/// not know yet which folder to rename, and the second build, which does, compiles everything
-/// again.
+/// Makes cargo unpack the sources of other crates. Otherwise the first build would unpack them and
+/// not know yet which folder to rename; the second build would know, and compile everything again.
 pub(crate) fn unpack(sh: &Shell, machine: Machine) {
     let target = if machine.is_own() { "host-tuple" } else { machine.triple };
-    // The result is ignored: without a network, all crates but those of tests may be present, and
-    // `cargo build` reports a missing one.
+    // Ignore the result. Without a network, fetching fails, but all crates except those of tests
+    // may be present; `cargo build` reports a missing one.
     drop(process::output(cmd!(sh, "cargo fetch --target {target}")));
 }
 
-/// Returns pairs of a path and its replacement, more specific ones later: the last match applies.
+/// Returns pairs of a path and its replacement. The compiler applies the last pair that matches, so
+/// more specific ones come later.
 fn renamed(sh: &Shell) -> Result<Vec<(String, String)>> {
     let (root, target) = (process::root().to_owned(), process::target());
     let installed = process::output(cmd!(sh, "rustc --print sysroot"))?;
@@ -71,7 +71,7 @@ fn renamed(sh: &Shell) -> Result<Vec<(String, String)>> {
     places.push((library, format!("/rustc/{commit}")));
     let mut renamed = Vec::new();
     for (from, to) in places {
-        // A compiler writes the path of its working folder without symbolic links.
+        // A compiler resolves symbolic links in the path of its working folder.
         let real = fs::canonicalize(&from).unwrap_or_else(|_| from.clone());
         renamed.extend([real, from].map(|from| (from.display().to_string(), to.clone())));
     }
@@ -79,7 +79,7 @@ fn renamed(sh: &Shell) -> Result<Vec<(String, String)>> {
     Ok(renamed)
 }
 
-/// Returns the folders in which cargo keeps the sources of crates, one for each registry.
+/// Returns the folders with the sources of other crates: cargo has one for each registry.
 fn registries() -> Vec<PathBuf> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
@@ -90,7 +90,7 @@ fn registries() -> Vec<PathBuf> {
     folders
 }
 
-/// Returns the flags for rustc that the caller gave.
+/// Returns the flags for rustc in the environment of this program.
 fn given_rustflags() -> Vec<String> {
     let split = |text: String, at: char| -> Vec<String> {
         text.split(at).filter(|word| !word.is_empty()).map(str::to_owned).collect()

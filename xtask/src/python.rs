@@ -1,8 +1,8 @@
-//! The Python package: it is built, assembled in a folder, and tested there.
+//! Builds the Python package, assembles it in a folder, and tests it there.
 //!
 //! ```text
 //!  target/python/package    python/nowait and the extension module, as a wheel would install them
-//!  target/python/NAME-3.11  a virtual environment with what python/requirements-NAME.txt lists
+//!  target/python/NAME-3.11  a virtual environment with the packages of requirements-NAME.txt
 //!  target/python/sources    the sources of packages whose own tests run here
 //! ```
 
@@ -20,7 +20,7 @@ use crate::process::{self, root, target};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Tests the package with one interpreter, or with all that are installed.
+/// Tests the package with the chosen interpreter or, if `all`, with each installed one.
 pub(crate) fn run(all: bool) -> Result<()> {
     let interpreters = if all { Interpreter::all() } else { vec![Interpreter::chosen()?] };
     ensure!(!interpreters.is_empty(), "no CPython of those that the package is for");
@@ -74,7 +74,8 @@ type Module = (&'static str, &'static str);
 const PACKAGE: Module = ("nowait", "_nowait");
 const EXAMPLE: Module = ("examples/vllm/nowait_vllm", "_blocks");
 
-/// Assembles a package in `folder`, for `PYTHONPATH`, with the module in `built`.
+/// Copies the sources of a package, and its built extension module, into a folder below `folder`,
+/// which `PYTHONPATH` may name.
 fn assemble(
     sh: &Shell,
     (sources, module): Module,
@@ -110,14 +111,15 @@ pub(crate) fn install(folder: &Path) -> Result<()> {
     Ok(sh.write_file(about.join("entry_points.txt"), entry_points(&project))?)
 }
 
-/// Returns the metadata that every installed package has, from a project's description.
+/// Returns the metadata that every installed package must have. The summary is the description in
+/// `project`, the text of pyproject.toml.
 fn metadata(project: &str) -> String {
     let summary = project.lines().find_map(|line| line.strip_prefix("description = "));
     let summary = summary.unwrap_or_default().trim_matches('"');
     format!("Metadata-Version: 2.1\nName: nowait\nVersion: {VERSION}\nSummary: {summary}\n")
 }
 
-/// Returns the entry points, the names by which other packages find objects of this one.
+/// Returns the entry points in `project`. By their names, other packages find objects of this one.
 fn entry_points(project: &str) -> String {
     const SECTION: &str = "[project.entry-points.";
     let lines = project.lines().skip_while(|line| !line.starts_with(SECTION));
@@ -125,8 +127,8 @@ fn entry_points(project: &str) -> String {
     lines.map(|line| line.replace(SECTION, "[").replace('"', "") + "\n").collect()
 }
 
-/// Makes a virtual environment with the packages of its list of requirements, unless it exists;
-/// returns its interpreter.
+/// Makes a virtual environment with the packages of its list of requirements, unless there is one
+/// that was made from the same list. Returns the path of its interpreter.
 pub(crate) fn environment(sh: &Shell, name: &str, of: &Interpreter) -> Result<PathBuf> {
     let list = list(name, of);
     let folder = target().join(format!("python/{name}-{}", of.version));
@@ -143,8 +145,8 @@ pub(crate) fn environment(sh: &Shell, name: &str, of: &Interpreter) -> Result<Pa
     Ok(python)
 }
 
-/// Returns the list of an environment's packages. Some interpreters have a list of their own,
-/// because they need other versions, or cannot have a package.
+/// Returns the path of an environment's list of packages. Some interpreters have a list of their
+/// own, because they need other versions of packages, or cannot have one.
 fn list(name: &str, interpreter: &Interpreter) -> PathBuf {
     let folder = root().join("python");
     let own = if interpreter.is_free_threaded() { "free-threaded" } else { &interpreter.version };
@@ -152,13 +154,13 @@ fn list(name: &str, interpreter: &Interpreter) -> PathBuf {
     if own.exists() { own } else { folder.join(format!("requirements-{name}.txt")) }
 }
 
-/// Fetches the sources of a Python package, unless they exist; returns their folder.
+/// Downloads the sources of a Python package, unless they are present. Returns their folder.
 fn sources(sh: &Shell, python: &Path, name: &str, version: &str) -> Result<PathBuf> {
     let folders = sh.create_dir(target().join("python/sources"))?;
     let folder = folders.join(format!("{name}-{version}"));
     if !folder.is_dir() {
-        // An interpreter that this version of the package no longer supports runs the package's
-        // tests with an older version installed.
+        // Also fetch the sources if this version of the package no longer supports the interpreter:
+        // they have the tests, which then run with an older version of the package.
         let pip = cmd!(sh, "{python} -m pip download -q --disable-pip-version-check --no-deps");
         let pip = pip.args(["--ignore-requires-python", "--no-binary", name, "--dest"]);
         process::run(pip.arg(&folders).arg(format!("{name}=={version}")))?;

@@ -1,8 +1,9 @@
 //! The public API of a crate, read from the pages that rustdoc makes of it.
 //!
 //! The list has a line for each declaration, public method and implemented trait: the code of the
-//! pages, without the prose. It leaves out methods of traits, which are listed with the trait, and
-//! those of the standard library (by `Deref`, for every type), which change with its version.
+//! pages, without the prose. The list leaves out the methods of implemented traits, because the
+//! trait's own lines have them. It also leaves out methods that come by `Deref` and blanket
+//! implementations, which change with the version of the standard library.
 
 use std::fs;
 use std::path::Path;
@@ -13,18 +14,18 @@ use regex_lite::Regex;
 
 use crate::pattern::regex;
 
-/// Traits that the compiler implements, and that programs depend on.
+/// Traits that the compiler implements by itself, and on which programs depend.
 const AUTOMATIC: &[&str] = &["Send", "Sync", "Unpin"];
 
-/// Traits that programs cannot use.
+/// Traits whose implementations programs cannot use.
 const INTERNAL: &[&str] = &["Drop", "StructuralPartialEq"];
 
-/// The element that unfolds a long declaration.
+/// The element of a page that unfolds a long declaration.
 static FOLDED: LazyLock<Regex> = regex!(r"(?s)<summary.*?</summary>");
 static TAG: LazyLock<Regex> = regex!(r"<[^>]*>");
-/// A page in the index, relative to the crate's folder: `choice/fn.parse.html`.
+/// The link to an item's page in the index, relative to the crate's folder: `choice/fn.parse.html`.
 static PAGE: LazyLock<Regex> = regex!(r#"<li><a href="(([^".][^"]*/)?(\w+)\.(\w+)\.html)""#);
-/// The title of a section, or the header of an implementation (h3) or of an item in it.
+/// The title of a section (h2), or the header of an implementation (h3) or of an item in one.
 static PART: LazyLock<Regex> =
     regex!(r#"(?s)<h2 id="([^"]*)"|<h([345])[^>]*class="code-header">(.*?)</h[345]>"#);
 
@@ -48,12 +49,13 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Returns the lines of the page of one item; the first is the declaration.
+/// Returns the lines of the page of one item: the declaration first. `None`: the page has another
+/// layout than expected.
 fn lines(kind: &str, html: &str) -> Option<Vec<String>> {
     let (_, rest) = html.split_once("<pre class=\"rust item-decl\"><code>")?;
     let (declaration, rest) = rest.split_once("</code></pre>")?;
     let mut found = vec![text(declaration)];
-    // A type alias has the methods and traits of its type, which are listed there.
+    // A type alias has the methods and traits of its type, whose own page lists them.
     if kind == "type" {
         return Some(found);
     }
@@ -82,13 +84,13 @@ fn lines(kind: &str, html: &str) -> Option<Vec<String>> {
     Some(found)
 }
 
-/// Returns `true` if an implementation is of one of these traits.
+/// Returns `true` if the header `implementation` is that of one of these traits.
 fn implements(implementation: &str, traits: &[&str]) -> bool {
     let before = implementation.split(" for ").next().unwrap_or_default();
     traits.contains(&before.rsplit([' ', '!']).next().unwrap_or_default())
 }
 
-/// Returns the text that a reader sees of some HTML, on one line.
+/// Returns the text that a reader of the HTML would see, on one line.
 fn text(html: &str) -> String {
     let seen = FOLDED.replace_all(html, "").replace("<div", " <div");
     let mut seen = TAG.replace_all(&seen, "").into_owned();
@@ -96,7 +98,7 @@ fn text(html: &str) -> String {
     for (written, meant) in signs.map(|sign| sign.split_at(sign.len() - 1)) {
         seen = seen.replace(written, meant);
     }
-    // The mark of "notable" traits is not code.
+    // rustdoc's mark of "notable" traits is not code.
     seen.replace('ⓘ', "").split_whitespace().collect::<Vec<_>>().join(" ")
 }
 

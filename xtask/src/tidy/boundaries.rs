@@ -1,4 +1,4 @@
-//! The boundaries: which code may use what.
+//! Checks the boundaries: which code may use which functions and types.
 
 use std::sync::LazyLock;
 
@@ -20,9 +20,10 @@ struct Boundary {
 
 #[derive(PartialEq, Eq)]
 enum Part {
-    /// Matches all files.
+    /// All Rust files.
     All,
-    /// Files outside folders of tests, which look at the product from outside.
+    /// Rust files outside folders of tests. Tests in those folders look at the product from
+    /// outside.
     Product,
     /// Code that is compiled for tests only.
     Tests,
@@ -34,10 +35,10 @@ static ATOMICS: LazyLock<Regex> =
 static SLEEPS: LazyLock<Regex> = regex!(r"\bthread::sleep(?:_ms)?\b");
 
 const BOUNDARIES: &[Boundary] = &[
-    // The exceptions are programs that use the libraries from outside, and simulations that answer
-    // system calls. The C files of crates/api/libaio only export, and are not Rust. `layers.rs` has
-    // the crates on which a crate may depend, such as `libc`; clippy checks that each `unsafe` is
-    // explained.
+    // Besides sys, the exceptions are programs that use the libraries from outside, and simulations
+    // that answer system calls. The C files of crates/api/libaio only export functions, and are not
+    // Rust. `layers.rs` says which crates may depend on crates of system calls, such as `libc`;
+    // clippy checks that a comment explains each `unsafe`.
     Boundary {
         pattern: &FOREIGN,
         inside: &[""],
@@ -45,10 +46,10 @@ const BOUNDARIES: &[Boundary] = &[
         part: Part::Product,
         advice: "foreign code outside crates/core/sys: call a safe function of nowait-sys",
     },
-    // Crates with models of their lock-free parts; loom replaces the primitives of sys. The
-    // exceptions are statistics, on which nothing depends, hints, which may be wrong, and addresses
-    // of chunks of memory, which are set once: each would only multiply the interleavings of a
-    // model.
+    // Crates with loom models of their lock-free parts, for which loom replaces the primitives of
+    // sys. The exceptions are statistics, on which nothing depends, hints, which may be wrong, and
+    // addresses of chunks of memory, which are set once. In a model, they would only multiply the
+    // interleavings.
     Boundary {
         pattern: &ATOMICS,
         inside: &[

@@ -1,7 +1,7 @@
-//! Types do not have the names that `docs/glossary.md` replaces.
+//! Checks that no type has a name that `docs/glossary.md` replaces.
 //!
-//! The table below the heading `## Names that are not used` has them in backticks in its first
-//! column. Phrases are for Vale (`contrib/vale`).
+//! The table below the heading `## Names that are not used` has these names in backticks in its
+//! first column. Vale checks phrases (`contrib/vale`).
 
 use super::Finding;
 use super::source::Source;

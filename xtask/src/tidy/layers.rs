@@ -40,18 +40,18 @@ const LAYERS: &[&[&str]] = &[
 
 /// Pairs of one layer where the first may use the second.
 const SAME_LAYER: &[(&str, &str)] = &[
-    // The engine parks threads and reads the clock.
+    // `nowait-retry` parks threads and reads the clock through `nowait-sys`.
     ("nowait-retry", "nowait-sys"),
     // Blocks are files of the Rust API.
     ("nowait-blocks", "nowait"),
     // An image on a store is a source of a device.
     ("nowait-image-store", "nowait-device"),
-    // The frontends of an image, which choose its source by its name.
+    // The server opens an image from the source that the image's name chooses.
     ("nowait-server", "nowait-device"),
     ("nowait-server", "nowait-image-store"),
 ];
 
-/// Packages with system calls.
+/// Packages that make system calls.
 const SYSTEM: &[&str] = &["libc", "io-uring", "rustix", "nix"];
 
 /// The crates that may use the packages of [`SYSTEM`]: the layer for system calls, programs that
@@ -67,7 +67,7 @@ const SYSTEM_USERS: &[&str] = &[
     "nowait-machine",
 ];
 
-/// Checks the dependencies of a manifest, also those of tests and targets.
+/// Checks the dependencies of a manifest, including those of tests and of single targets.
 pub(super) fn dependencies(source: &Source, findings: &mut Vec<Finding>) {
     let is_ours = ["crates/", "python/", "tests/"].iter().any(|it| source.path.starts_with(it));
     if !is_ours || !source.path.ends_with("/Cargo.toml") {
@@ -92,7 +92,7 @@ pub(super) fn dependencies(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the dependencies of a manifest, with `true` for those of tests only.
+/// Returns the dependencies of a manifest, each with `true` if only tests have it.
 fn named(manifest: &Table) -> Vec<(String, bool)> {
     let targets = manifest.get("target").and_then(Value::as_table);
     let targets = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);
@@ -108,14 +108,14 @@ fn named(manifest: &Table) -> Vec<(String, bool)> {
     named.collect()
 }
 
-/// Returns the finding if `package` makes system calls through `named`. Dependencies of tests may
-/// do so.
+/// Returns advice if `package` must not depend on `named`, a package that makes system calls. Tests
+/// may depend on such packages.
 fn judge_system(package: &str, named: &str, is_dev: bool) -> Option<String> {
     let is_wrong = !is_dev && !SYSTEM_USERS.contains(&package) && SYSTEM.contains(&named);
     is_wrong.then(|| format!("{named} is for nowait-sys: add a safe function there"))
 }
 
-/// Returns the finding if `package` must not use `dependency`, not even in tests.
+/// Returns advice if `package` must not depend on `dependency`, not even in tests.
 fn judge_layer(package: &str, dependency: &str) -> Option<String> {
     if package == "nowait-tests" || !(dependency == "nowait" || dependency.starts_with("nowait-")) {
         return None;

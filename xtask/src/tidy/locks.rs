@@ -1,5 +1,5 @@
-//! The tables of locks name each lock of `crates/core` and `crates/api`, and nothing else but
-//! flags.
+//! Checks that the tables of locks name each lock of `crates/core` and `crates/api`, and nothing
+//! else but flags.
 
 use super::Finding;
 use super::source::{Source, closing_brace};
@@ -8,7 +8,7 @@ use regex_lite::Regex;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-/// The first words of a table of locks; the table ends with its code block.
+/// The first words of a table of locks. The table ends with its block of code.
 const TABLE: &str = "Lock ordering:";
 
 /// Words of a table that are not locks.
@@ -17,14 +17,14 @@ const FRAME: &[&str] = &["Lock", "ordering", "Alone"];
 /// Folders with the locks that tables must name.
 const PLACES: &[&str] = &["crates/core/", "crates/api/"];
 
-/// A text in parentheses, or a name beside it.
+/// A text in parentheses, or a name outside parentheses.
 static NAMES: LazyLock<Regex> = regex!(r"\((?:[^()]|\([^()]*\))*\)|[\w.]*\w[\w.]*");
 
-/// A structure up to the opening of its fields, or an alias of a lock type.
+/// The head of a structure up to the opening of its fields, or an alias of a lock type.
 static TYPES: LazyLock<Regex> =
     regex!(r"\b(?:struct|type)\s+(\w+)(?:[^={(;]*[{(]|[^=;]*=\s*(?:Mutex|RwLock)<)");
 
-/// A field that is or holds a lock or a flag, on a line.
+/// A line with a field that is or holds a lock or a flag.
 static FIELDS: LazyLock<Regex> = regex!(r"(?m)^[^:\n]*?(\w+):[^\n]*?\b(Mutex|RwLock|AtomicBool)\b");
 
 static BARE: LazyLock<Regex> = regex!(r"\b(?:Mutex|RwLock)\b");
@@ -32,14 +32,15 @@ static BARE: LazyLock<Regex> = regex!(r"\b(?:Mutex|RwLock)\b");
 /// The kind of a lock, by its type.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Tables must name it.
+    /// A lock, which a table must name.
     Lock,
-    /// A flag that is used like a lock; tables may name it.
+    /// An `AtomicBool`. A table may name it, because it may be used like a lock.
     Flag,
 }
 
 /// Checks that a table names each field of the types `Mutex` and `RwLock`, as `Type.field`, or
-/// `Type` if the field has no name; and that tables name nothing else outside parentheses.
+/// `Type` if the field has no name. Checks that tables name nothing else outside parentheses,
+/// except flags.
 pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
     let mut locks = BTreeMap::new();
     for (index, source) in sources.iter().enumerate() {
@@ -73,7 +74,7 @@ fn named(source: &Source) -> Vec<(&str, usize)> {
     found.filter(|(name, _)| !FRAME.contains(name) && !name.starts_with('(')).collect()
 }
 
-/// Returns the locks that the types of a source hold, by name and offset.
+/// Returns the locks and flags that the types of a source hold: name, offset and kind.
 fn held(source: &Source) -> Vec<(String, usize, Kind)> {
     let is_product = PLACES.iter().any(|place| source.path.starts_with(place));
     if !is_product || !source.is_rust() || source.path.ends_with("tests.rs") {
@@ -83,7 +84,7 @@ fn held(source: &Source) -> Vec<(String, usize, Kind)> {
     let mut found = Vec::new();
     for item in TYPES.captures_iter(code) {
         let (whole, owner) = (item.get(0).expect("all of it"), item[1].to_owned());
-        // The crate sys defines the locks.
+        // sys defines the types `Mutex` and `RwLock`; their own fields are not locks of a table.
         let is_lock = ["Mutex", "RwLock"].contains(&owner.as_str());
         if is_lock || tests.iter().any(|range| range.contains(&whole.start())) {
             continue;

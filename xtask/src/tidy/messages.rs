@@ -1,8 +1,9 @@
-//! `docs/errors.md` explains each message of the programs, libraries and APIs, and nothing else.
+//! Checks that `docs/errors.md` explains each message of the programs, libraries and APIs, and
+//! nothing else.
 //!
-//! A message is a string of the product with several words on one line, a placeholder (`{path}`)
-//! not counted. [`OUTPUT`] lists the files whose texts are results, help or protocols. The first
-//! column of the page's tables quotes messages as the source has them.
+//! A message is a string of the product with several words on one line; placeholders (`{path}`) do
+//! not count as words. [`OUTPUT`] lists files whose strings are results, help or protocols. The
+//! first column of the page's tables quotes messages as the source has them.
 
 use super::Finding;
 use super::source::{NO_CODE, Source, closing_brace};
@@ -19,9 +20,9 @@ const PAGE: &str = "docs/errors.md";
 const PLACES: &[&str] =
     &["crates/api/", "crates/cli/", "crates/core/", "crates/serve/", "python/nowait/"];
 
-/// Parts of paths without messages.
+/// Parts of the paths of files without messages.
 const OUTPUT: &[&str] = &[
-    // Examples, tests outside folders of tests, and texts that only they print.
+    // Examples, tests outside folders of tests, and texts that only tests print.
     "/examples/",
     "/models.rs",
     // Help, manual pages and reports.
@@ -38,7 +39,7 @@ const OUTPUT: &[&str] = &[
     "/status/prometheus.rs",
 ];
 
-/// Code before a string that is not a message: results, assertions, descriptions of work.
+/// Code before a string that is not a message but a result, an assertion or a description of work.
 static NOT_BEFORE: LazyLock<Regex> = regex!(
     r"(?:\b(?:writeln|write)!\(\s*text,\s*$|\bpush_str\($|\bprint\(format!\(\s*$",
     r"|\b(?:caught|note|expect|unreachable!|contains|strip_prefix|split|split_once|says)\([^()]*$",
@@ -52,7 +53,7 @@ static CONTINUED: LazyLock<Regex> = regex!(r"\\\n\s*");
 static RAISED: LazyLock<Regex> = regex!(r#"(?:raise [\w.]+|warnings\.warn)\(\s*f?"([^"\n]+)""#);
 static QUOTED: LazyLock<Regex> = regex!(r"``\s?(.+?)\s?``|`([^`\n]+)`");
 
-/// Checks that each message is in the page, and each quotation of the page in a source.
+/// Checks that the page quotes each message, and that a source has each message that it quotes.
 pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
     let mut said = BTreeMap::new();
     for source in sources.iter().filter(|source| is_product(source)) {
@@ -107,7 +108,8 @@ fn messages(source: &Source) -> Vec<(String, usize)> {
         .collect()
 }
 
-/// Returns the parts of a source whose strings are no messages: attributes, tests, `Debug`.
+/// Returns the parts of a source whose strings are not messages: attributes, tests, and
+/// implementations of `Debug`.
 fn blanked(source: &Source) -> Vec<Range<usize>> {
     let mut ranges = source.test_ranges();
     ranges.extend(ATTRIBUTE.find_iter(&source.code).map(|it| it.range()));

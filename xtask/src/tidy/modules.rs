@@ -1,5 +1,5 @@
-//! The floors of a crate: a module imports only modules of lower floors, except on at most one
-//! floor.
+//! Checks the floors of a crate: a module imports only modules of lower floors. On at most one
+//! floor, modules may import each other.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -10,8 +10,8 @@ use super::Finding;
 use super::source::{Source, words};
 use crate::pattern::regex;
 
-/// A crate whose modules are on floors, the lowest first. Modules of one floor do not import each
-/// other, except on the one floor that the entry names as a circle; `lib.rs` has the reason.
+/// A crate whose modules stand on floors, the lowest first. Modules of one floor do not import each
+/// other, except on the floor `circle`; the crate's `lib.rs` has the reason.
 struct House {
     folder: &'static str,
     floors: &'static [&'static [&'static str]],
@@ -87,16 +87,16 @@ const HOUSES: &[House] = &[
     },
 ];
 
-/// An export of the root of a crate: the module, and its names.
+/// An export of a crate's root: the module, and the names that it exports.
 static REEXPORT: LazyLock<Regex> = regex!(r"\bpub use (\w+)::([^;]*)");
 
-/// A path from the root of the crate: its first name, or the content of its braces.
+/// A path from the crate's root: its first name, or the content of its braces.
 static IMPORT: LazyLock<Regex> =
     regex!(r"\bcrate::(?:(\w+)|\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\})");
 
 static BRACES: LazyLock<Regex> = regex!(r"\{(?:[^{}]|\{[^{}]*\})*\}");
 
-/// Checks the imports of the modules of each house, tests aside.
+/// Checks the imports of the modules of each house, except imports in tests.
 pub(super) fn floors(sources: &[Source], findings: &mut Vec<Finding>) {
     for house in HOUSES {
         let root = sources.iter().find(|source| source.path == format!("{}lib.rs", house.folder));
@@ -154,7 +154,7 @@ fn reexports(root: &str) -> BTreeMap<&str, &str> {
     owners
 }
 
-/// Returns the first names of all paths from the crate's root, and where they stand.
+/// Returns the first name of each path from the crate's root, and the offset of the path.
 fn imports(code: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for path in IMPORT.captures_iter(code) {

@@ -1,4 +1,4 @@
-//! Names in backticks: the files, members and tests that a document names exist.
+//! Checks names in backticks: the files, members and tests that a document names exist.
 //!
 //! | what | must be |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | `Type::member`, the long name of a test or a function | code of one file |
 //! | a name behind a file and a colon, up to a semicolon | code of that file |
 //!
-//! A column `file` of a table is a reading order: it names each file once. In `CHANGELOG.md` and in
-//! a superseded decision only the files must exist.
+//! A column `file` of a table is a reading order: it names each file only once. In `CHANGELOG.md`
+//! and in a superseded decision, only files are checked.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
@@ -19,10 +19,10 @@ use super::source::{FENCED, Source, blank, words};
 use crate::pattern::regex;
 use crate::process;
 
-/// Number of lines at the top of a decision in which it states that it is superseded.
+/// A decision that is superseded says so in this many lines at its top.
 const STATUS_LINES: usize = 4;
 
-/// Folders from which paths may begin.
+/// Folders to which paths in documents may be relative.
 const FOLDERS: &[&str] = &[
     "",
     "crates/",
@@ -36,7 +36,7 @@ const FOLDERS: &[&str] = &[
 
 static QUOTED: LazyLock<Regex> = regex!(r"`([^`\n]*)`");
 
-/// The name of a file; another path; a member of a type; a long name; a shorter one.
+/// One of: the name of a file; another path; a member of a type; a long name; a shorter one.
 static NAMES: LazyLock<Regex> = regex!(
     r"^(?:([\w{},-][\w./{},-]*\.(?:rs|c|h|md|toml|py|sh))|([\w.{},-]+/[\w./{},-]*)",
     r"|([A-Z]\w*(?:::\w+)+)(?:\(\))?|([a-z0-9]+(?:_[a-z0-9]+){3,})|([a-z0-9]+(?:_[a-z0-9]+)+))$"
@@ -65,7 +65,7 @@ fn is_history(document: &Source) -> bool {
 /// The names that documents may use.
 struct Known<'a> {
     sources: &'a [Source],
-    /// The words of each file of code.
+    /// The path of each file of code, and the words of its code.
     code: Vec<(&'a str, HashSet<&'a str>)>,
 }
 
@@ -79,7 +79,8 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Returns the names in backticks on a line that do not exist; in history, files only.
+    /// Returns the names in backticks on a line that do not exist. In history, checks only names of
+    /// files.
     fn missing(&self, line: &str, is_history: bool) -> Vec<String> {
         let (mut files, mut found, mut end) = (Vec::new(), Vec::new(), 0);
         for quoted in QUOTED.captures_iter(line) {
@@ -115,14 +116,14 @@ impl<'a> Known<'a> {
             || self.sources.iter().any(|file| is_at(&file.path, path))
     }
 
-    /// Returns `true` if code has the name of a metric as a string literal.
+    /// Returns `true` if a string of the code is the name of this metric.
     fn has_text(&self, name: &str) -> bool {
         let text = format!("\"{}\"", name.trim_start_matches("nowait_serve_"));
         self.sources.iter().any(|source| source.is_code() && source.text.contains(&text))
     }
 }
 
-/// Returns `true` if `path` is a folder of the file, or the end of its path.
+/// Returns `true` if `path` is the end of the path `file`, or a folder that contains it.
 fn is_at(file: &str, path: &str) -> bool {
     let is_in = |folder: &&str| {
         let rest = file.strip_prefix(*folder).and_then(|file| file.strip_prefix(path));
@@ -132,7 +133,7 @@ fn is_at(file: &str, path: &str) -> bool {
         || FOLDERS.iter().any(is_in)
 }
 
-/// Returns `true` if the reader chooses a part of the path, or a build makes the file.
+/// Returns `true` if readers choose a part of the path themselves, or a build makes the file.
 fn is_made(path: &str) -> bool {
     path.starts_with("dist/") || path.contains("NAME")
 }
@@ -143,7 +144,7 @@ fn is_of_tree(path: &str) -> bool {
     !is_made(path) && FOLDERS.iter().any(|it| process::root().join(it).join(first).is_dir())
 }
 
-/// Returns `a/{b,c}/d` as `a/b/d` and `a/c/d`.
+/// Replaces `a/{b,c}/d` by `a/b/d` and `a/c/d`.
 fn expand(token: &str) -> Vec<String> {
     let parts = token.split_once('{').and_then(|(before, rest)| {
         let (inside, after) = rest.split_once('}')?;
@@ -154,7 +155,7 @@ fn expand(token: &str) -> Vec<String> {
     choices.flat_map(|path| expand(&path)).collect()
 }
 
-/// Checks that no table's column `file` names a file twice.
+/// Checks that no column `file` of a table names a file twice.
 fn walks(document: &Source, findings: &mut Vec<Finding>) {
     let (mut column, mut passed) = (None, HashSet::new());
     for (index, line) in document.text.lines().enumerate() {

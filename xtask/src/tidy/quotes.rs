@@ -1,8 +1,8 @@
-//! Quotations: the text that a document quotes from a file is in the file.
+//! Checks quotations: the text that a document quotes from a file is in the file.
 //!
-//! A line `<!-- from crates/x/y.rs -->` in a document states that the block of code below it
-//! consists of lines of that file, with any indentation. So the block is compiled and tested, and
-//! stays correct. Each block of Rust and C has such a line, with a file that the tests compile.
+//! A line `<!-- from crates/x/y.rs -->` in a document says that the block of code below it consists
+//! of lines of that file, perhaps indented less. The tests compile that file, so the block stays
+//! correct. Each block of Rust or C must have such a line.
 
 use super::Finding;
 use super::source::Source;
@@ -17,7 +17,8 @@ const QUOTED: &[&str] = &["```rust", "```c"];
 /// Parts of the paths of files that the tests compile.
 const COMPILED: &[&str] = &["/tests/", "/examples/", "/src/", "tests/"];
 
-/// Checks the blocks of code that name a file, and those that must.
+/// Checks that each block of Rust or C names a file, and that the files which blocks name have the
+/// lines.
 pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     if source.extension() != "md" {
         return;
@@ -49,7 +50,8 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns `true` if the text has the lines of the block in sequence, all indented equally.
+/// Returns `true` if the text has the lines of the block in sequence, each with the same additional
+/// indentation.
 fn contains(text: &str, block: &[&str]) -> bool {
     let lines: Vec<&str> = text.lines().collect();
     let Some(first) = block.first() else { return false };

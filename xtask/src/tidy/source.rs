@@ -14,12 +14,12 @@ pub(super) struct Source {
     pub(super) path: String,
     /// The file as it is on disk.
     pub(super) text: String,
-    /// A copy of `text` of the same length, with comments and the contents of strings blanked out:
-    /// only code is left. Only for Rust and C; equal to `text` otherwise.
+    /// A copy of `text` of the same length. In Rust and C, spaces replace comments and strings, so
+    /// that only code is left. In other files it is equal to `text`.
     pub(super) code: String,
 }
 
-/// Files that are checked although they have none of the extensions below.
+/// Names of files that are checked although they have none of the extensions below.
 const CHECKED_NAMES: &[&str] = &["Makefile", "run"];
 
 /// Extensions of the files that are checked.
@@ -48,32 +48,33 @@ impl Source {
         ["rs", "c", "h"].contains(&self.extension())
     }
 
-    /// Returns `true` if the file lies in a folder of tests, which see the product from outside.
+    /// Returns `true` if the file lies in a folder of tests, which look at the product from
+    /// outside.
     pub(super) fn is_test(&self) -> bool {
         self.path.starts_with("tests/") || self.path.contains("/tests/")
     }
 
-    /// Returns the part of the name after the last dot.
+    /// Returns the part of the path after the last dot; empty if there is no dot.
     pub(super) fn extension(&self) -> &str {
         extension(&self.path)
     }
 
-    /// Returns the line, counted from 1, that the byte at `offset` is on.
+    /// Returns the number, counted from 1, of the line with the byte at `offset`.
     pub(super) fn line_of(&self, offset: usize) -> usize {
         self.text[..offset].matches('\n').count() + 1
     }
 
-    /// Returns the finding that the byte at `offset` breaks a rule.
+    /// Makes the finding that the byte at `offset` breaks a rule.
     pub(super) fn finding(&self, offset: usize, advice: impl Into<String>) -> Finding {
         self.finding_on(self.line_of(offset), advice)
     }
 
-    /// Returns the finding that line `line` breaks a rule.
+    /// Makes the finding that line `line` breaks a rule.
     pub(super) fn finding_on(&self, line: usize, advice: impl Into<String>) -> Finding {
         Finding { path: self.path.clone(), line, advice: advice.into() }
     }
 
-    /// Returns the parts of the code that are compiled for tests only.
+    /// Returns the ranges of the code that is compiled for tests only.
     pub(super) fn test_ranges(&self) -> Vec<Range<usize>> {
         if self.is_test() || self.path.ends_with("/tests.rs") {
             return vec![Range { start: 0, end: self.code.len() }];
@@ -82,7 +83,8 @@ impl Source {
         attributes.filter_map(|(start, _)| self.test_item(start)).collect()
     }
 
-    /// Returns the item or statement below the attribute at `start`, if the attribute has `test`.
+    /// Returns the range of the item or statement below the attribute at `start`; `None` if the
+    /// attribute does not say that it is for tests only.
     fn test_item(&self, start: usize) -> Option<Range<usize>> {
         let rest = &self.code[start..];
         let attribute = &rest[..rest.find(']')?];
@@ -102,7 +104,7 @@ fn extension(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |parts| parts.1)
 }
 
-/// Returns the offset of the brace that closes the one at `opening`.
+/// Returns the offset of the brace that closes the brace at `opening`.
 pub(super) fn closing_brace(code: &str, opening: usize) -> Option<usize> {
     let mut depth = 0;
     for (at, byte) in code.bytes().enumerate().skip(opening) {
@@ -116,7 +118,7 @@ pub(super) fn closing_brace(code: &str, opening: usize) -> Option<usize> {
     None
 }
 
-/// Comments, and literals of strings and characters.
+/// Comments, and literals of strings and characters, in Rust and C.
 pub(super) static NO_CODE: LazyLock<Regex> = regex!(
     r#"(?s)//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\[^\n']+|\\'|[^\\'\n])'"#,
     r###"|\b[bc]?r(?:"[^"]*"|#".*?"#|##".*?"##|###".*?"\#\#\#)"###,
@@ -125,20 +127,20 @@ pub(super) static NO_CODE: LazyLock<Regex> = regex!(
 /// Blocks of a document between fences.
 pub(super) static FENCED: LazyLock<Regex> = regex!(r"(?ms)^ *```.*?(?:^ *```[^\n]*|\z)");
 
-/// Such blocks, and text between backticks on a line.
+/// Blocks of a document between fences, and text between backticks on one line.
 static QUOTED: LazyLock<Regex> = regex!(r"(?ms)^ *```.*?(?:^ *```[^\n]*|\z)|`[^`\n]*`");
 
-/// Returns Rust or C, of the same length, with all that is no code blanked out.
+/// Replaces all of a text in Rust or C that is not code by spaces, so that the length stays.
 fn blank_code(text: &str) -> String {
     blank(text, &NO_CODE)
 }
 
-/// Returns the text of a document, of the same length, with its code blanked out.
+/// Replaces the code in a document by spaces, so that the length stays.
 pub(super) fn mask_code(document: &str) -> String {
     blank(document, &QUOTED)
 }
 
-/// Blanks out what the pattern finds; keeps every line end.
+/// Replaces each match of the pattern by spaces. Keeps line ends and the length.
 pub(super) fn blank(text: &str, pattern: &Regex) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for found in pattern.find_iter(text) {

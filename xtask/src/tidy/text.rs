@@ -1,4 +1,5 @@
-//! Rules about lines: their width, their number, the first line of a file, and no unfinished work.
+//! Checks rules about lines: their width, their number, the first line of a file, and no unfinished
+//! work.
 
 use super::Finding;
 use super::source::{Source, words};
@@ -12,8 +13,8 @@ const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!
 /// Documents whose lines must fit into 100 columns, because they are read beside the code.
 const BROKEN_DOCUMENTS: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
-/// No line of code, or of [`BROKEN_DOCUMENTS`], is wider than 100 columns. The exceptions are rows
-/// of tables, and links of a document, which cannot be broken.
+/// Finds lines that are wider than 100 columns, but among documents looks only at
+/// [`BROKEN_DOCUMENTS`]. Rows of tables may be wider, and lines of a document with a link.
 pub(super) fn columns(source: &Source, findings: &mut Vec<Finding>) {
     if source.extension() == "md" && !BROKEN_DOCUMENTS.contains(&source.path.as_str()) {
         return;
@@ -29,7 +30,7 @@ pub(super) fn columns(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// No file of code is longer than 700 lines.
+/// Finds files of Rust and C that are longer than 700 lines.
 pub(super) fn length(source: &Source, findings: &mut Vec<Finding>) {
     let lines = source.text.lines().count();
     if source.is_code() && lines > LINES_MAX {
@@ -38,7 +39,7 @@ pub(super) fn length(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Every Rust file begins with a `//!` line about its purpose.
+/// Finds Rust files that do not begin with a line `//!` about their purpose.
 pub(super) fn module_comment(source: &Source, findings: &mut Vec<Finding>) {
     let first = source.text.lines().next().unwrap_or_default();
     if source.is_rust() && !first.starts_with("//! ") {
@@ -46,7 +47,7 @@ pub(super) fn module_comment(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// No marks of unfinished work: work is done, or it is an issue.
+/// Finds marks of unfinished work: work is done, or it is an issue.
 pub(super) fn unfinished(source: &Source, findings: &mut Vec<Finding>) {
     for (offset, word) in words(&source.text) {
         if UNFINISHED.contains(&word) {

@@ -1,4 +1,4 @@
-//! The measurements by name.
+//! The measurements as commands.
 
 use clap::Subcommand;
 
@@ -16,7 +16,7 @@ use nowait_programs::programs::{self, run_programs};
 use nowait_programs::remote::{RemoteArgs, run_remote};
 use nowait_programs::serve::{ServeBenchArgs, run_serve};
 
-/// The subjects of measurements.
+/// The measurements, each a command of `nowait bench`.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
     /// Measure the time inside io_submit, case by case, and check it against the targets.
@@ -76,7 +76,7 @@ pub enum Bench {
 }
 
 impl Bench {
-    /// Measures, prints the figures, and writes the requested reports; takes minutes.
+    /// Makes the measurement, prints the figures, and writes the requested reports. Takes minutes.
     ///
     /// # Errors
     /// Something is missing, a run failed, a report cannot be written, the user asked to stop, or

@@ -8,7 +8,7 @@
 //!    python     the benchmark of the Python package, run as it is
 //!    paper      the sources' experiments, simulated; on a device: workload
 //!
-//!  nowait-programs   remote, programs, kv, futures
+//!  nowait-programs   serve, remote, programs, kv, futures
 //!  nowait-harness    cases, the runner, verdicts, reports; two saved measurements compared
 //! ```
 //!

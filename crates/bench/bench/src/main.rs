@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The command of this program, as it is given to `nowait`.
+/// The command line of `nowait`, of which this program carries out the command `bench`.
 #[derive(Debug, Parser)]
 #[command(name = "nowait", version, propagate_version = true)]
 struct Cli {
@@ -66,7 +66,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns the command line of `nowait` that the arguments of this program stand for.
+/// Returns the command line of `nowait` for which the arguments of this program stand.
 fn line(words: Vec<OsString>) -> Vec<OsString> {
     let is_bench = !words.first().is_some_and(|word| word == "describe" || word == "man");
     let command = is_bench.then_some("bench");

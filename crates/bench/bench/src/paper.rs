@@ -110,7 +110,7 @@ impl PaperArgs {
     }
 }
 
-/// Returns the tables as text, and the number of the sources' claims that were reached.
+/// Returns the tables as text, and how many of the sources' claims nowait reaches.
 fn text(args: &PaperArgs, hardware: &Hardware, tables: &[Table]) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -175,8 +175,7 @@ fn json(args: &PaperArgs, hardware: &Hardware, tables: &[Table]) -> Result<Strin
     let cases: Vec<Value> = tables.iter().map(case_params).collect();
     to_text(&json!({
         "schema": SCHEMA,
-        // The model stands for the host: the machine of the simulation has no effect on the
-        // figures.
+        // The model stands for the host: the machine that simulates has no effect on the figures.
         "host": { "device": hardware.name, "about": hardware.about },
         "workload": "paper",
         "params": { "seed": args.seed, "quick": args.quick, "cases": cases },
@@ -190,7 +189,7 @@ fn case(table: &Table) -> String {
     format!("{} {}", table.row, table.title)
 }
 
-/// Returns the figures of a row, the source's first.
+/// Returns the figures of a row, beginning with the source's figures, if it has any.
 fn json_rows(table: &Table, row: &Row) -> Vec<Value> {
     let mut figures = match row.source {
         Source::Figures(before, after) => vec![("source-before", before), ("source", after)],

@@ -1,5 +1,5 @@
-//! `bench python`: the Python package against other ways to read files in an event loop, by its own
-//! benchmark, which is a module of it.
+//! `bench python`: starts the benchmark that is a module of the Python package. It compares the
+//! package with other ways to read files in an event loop.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,7 +30,8 @@ pub struct PythonArgs {
     pub options: Vec<OsString>,
 }
 
-/// Runs the benchmark of the package, which prints its tables and writes its figures itself.
+/// Runs the benchmark of the package. The benchmark itself prints its tables and writes its
+/// figures.
 ///
 /// # Errors
 /// The interpreter or its package is missing, or the benchmark failed and has printed the reason.

@@ -1,4 +1,4 @@
-//! Every case of `bench cached` runs, small, through the program itself.
+//! Runs every case of `bench cached` on small files, through the program itself.
 
 use nowait_block::skip::note_skip_here;
 use std::process::Command;

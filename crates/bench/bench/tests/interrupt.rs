@@ -7,12 +7,13 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// No wait of this test takes longer unless something is wrong.
+/// The time limit of each wait in these tests. A wait takes longer only if something is wrong.
 const PATIENCE: Duration = Duration::from_mins(3);
-/// `SIGINT` in the mask of `/proc/PID/status`.
+/// The bit of `SIGINT` in the masks of `/proc/PID/status`.
 const SIGINT_BIT: u64 = 1 << (libc::SIGINT - 1);
 
-/// Polls until `there` returns `true`; fails the test if it does not in time.
+/// Polls until `there` returns `true`; returns `false` if the child ends before. Panics after
+/// [`PATIENCE`].
 fn wait_for(what: &str, child: &mut Child, mut there: impl FnMut(u32) -> bool) -> bool {
     let deadline = Instant::now() + PATIENCE;
     while !there(child.id()) {
@@ -20,7 +21,7 @@ fn wait_for(what: &str, child: &mut Child, mut there: impl FnMut(u32) -> bool) -
             return false;
         }
         assert!(Instant::now() < deadline, "no {what}");
-        // Changes of /proc cause no event; a busy loop would take the processor from the runs.
+        // A change in /proc causes no event; a busy loop would take the processor from the runs.
         std::thread::park_timeout(Duration::from_millis(2));
     }
     true
@@ -43,14 +44,14 @@ fn largest_file(folder: &Path) -> u64 {
     entries.filter_map(|entry| Some(entry.metadata().ok()?.len())).max().unwrap_or(0)
 }
 
-/// The option of most workloads.
+/// The option of most workloads for the place of the test file.
 const DIR: Option<&str> = Some("--dir");
-/// Makes a measurement take very long.
+/// Options that make a measurement take very long.
 const LONG: [&str; 3] = ["--rounds=1000", "--runtime=50ms", "--size=16M"];
 
-/// Starts a workload that would take very long, sends SIGINT after `runs` programs it has started,
-/// and returns its report; `None` if it cannot run here. `place` is the option for the place of its
-/// test file, if it has one.
+/// Starts a workload that would take very long. Sends SIGINT after the workload has started `runs`
+/// programs. Returns the report; `None` if the workload cannot run here. `place` is the option for
+/// the place of the test file, if the workload has one.
 fn interrupted(
     workload: &str,
     place: Option<&str>,
@@ -99,7 +100,7 @@ fn interrupted(
     Some(report)
 }
 
-/// Interrupts after seven programs: fio for its version, three probes, and then runs.
+/// The signal comes after seven programs: fio for its version, three probes, and three runs.
 #[test]
 fn what_fio_has_measured_is_reported() {
     for (workload, engine) in [("submit", "system"), ("posix", "posixaio")] {
@@ -142,11 +143,11 @@ fn a_measurement_ends_with_its_budget() {
 #[test]
 fn a_simulation_ends_after_the_table_it_is_at() {
     let report = interrupted("paper", None, &["--quick"], 0).expect("needs nothing");
-    // All tables have 180 rows; the signal came before the last of them began.
+    // All tables have 180 rows; the signal comes before the last table begins.
     assert!(report["ratios"].as_array().is_some_and(|ratios| ratios.len() < 180));
 }
 
-/// The first case has 14 engines, and the signal comes in its second round or in the second case.
+/// The first case has 12 engines, so after 20 runs its first round is over.
 #[test]
 fn the_paper_on_a_device_reports_the_cases_that_were_whole() {
     let arguments = ["--quick", "--keep-caches", "--rounds=1000"];

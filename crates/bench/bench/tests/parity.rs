@@ -1,17 +1,18 @@
-//! A few cells of `nowait-bench parity`, small, through the program itself.
+//! Runs a few cells of `nowait-bench parity` on small files, through the program itself.
 
 use std::process::{Command, Output};
 
 use nowait_block::skip::note_skip_here;
 use serde_json::Value;
 
-/// Runs cells small; `None` if this machine cannot.
+/// Runs cells on small files, and returns the report and the output; `None` if this machine cannot
+/// run them.
 fn small(arguments: &[&str]) -> Option<(Value, Output)> {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
     let files = folder.path().join("files");
     let (json, html) = (folder.path().join("r.json"), folder.path().join("r.html"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
-    // The folder where the program finds `dist`.
+    // The program finds `dist` in this folder.
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
     command.args(["parity", "--rounds=1", "--runtime=100ms", "--size=16M", "--keep-caches"]);
     command.args(arguments).arg("--dir").arg(&files);
@@ -39,7 +40,7 @@ fn text_of(output: &Output) -> String {
     text + &error
 }
 
-/// Returns the median of a metric of an engine in a case.
+/// Returns the median of a metric for an engine in a case.
 fn median(document: &Value, case: &str, engine: &str, metric: &str) -> Option<f64> {
     let mut rows = document["rows"].as_array().expect("rows").iter();
     let row = rows.find(|row| {
@@ -80,7 +81,7 @@ fn each_engine_has_figures_of_the_cells_asked_for() {
             document["ratios"].as_array().expect("ratios").iter().find(is)
         };
         assert_eq!(ratio("iops").map(|ratio| &ratio["a"]), Some(&"system".into()), "{case}");
-        // Such a short run may need no more processor time than the start of fio: then the divisor
+        // A run of 100 ms may need no more processor time than the start of fio. Then the divisor
         // is zero, and there is no verdict.
         let params = cases.iter().find(|params| params["case"] == case).expect("its parameters");
         let verdict = &params["verdict"]["nowait"];

@@ -1,4 +1,4 @@
-//! Real programs run small, through the program itself.
+//! Runs real programs briefly and on small files, through `nowait-bench` itself.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -8,11 +8,12 @@ use std::process::{Command, Output};
 use nowait_block::skip::note_skip_here;
 use serde_json::Value;
 
-/// Runs a case small with and without nowait; returns its JSON, unless a program is missing.
+/// Runs a case briefly with and without nowait. Returns its JSON, if the program wrote one, and the
+/// output.
 fn small(folder: &Path, python: &Path, case: &str) -> (Option<Value>, Output) {
     let json = folder.join("report.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
-    // The folder where the program finds `dist`.
+    // The program finds `dist` in this folder.
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
     command.args(["programs", "--engine=system,nowait", "--rounds=1", "--runtime=100ms"]);
     command.args(["--size=64M", "--keep-caches", "--case", case]);
@@ -24,7 +25,7 @@ fn small(folder: &Path, python: &Path, case: &str) -> (Option<Value>, Output) {
     (document, output)
 }
 
-/// Demands the figures of the overview of both ways.
+/// Measures a case, and checks that the report has its main figures with and without nowait.
 fn is_measured(case: &str, python: &Path) {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
     let (document, output) = small(folder.path(), python, case);
@@ -63,8 +64,8 @@ fn mariadb_serves_transactions_from_tables_larger_than_its_pool() {
     is_measured("mariadb-direct", Path::new("/nonexistent"));
 }
 
-/// A package of the required version that reads in threads: the real one would have to be
-/// downloaded.
+/// A stand-in for caio, of the required version, that reads in threads: the real package would have
+/// to be downloaded.
 const CAIO: [(&str, &str); 3] = [
     ("caio/__init__.py", ""),
     (
@@ -117,7 +118,7 @@ fn what_is_missing_is_a_row_with_the_command_that_installs_it() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
     command.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
     command.args(["programs", "--quick", "--case=qemu-sparse-4k", "--keep-caches", "--dir"]);
-    // No program is in an empty folder, and QEMU is in none of the system's folders.
+    // No program is in an empty folder, and QEMU is not in folders such as /usr/sbin.
     let output = command.arg(folder.path()).env("PATH", folder.path()).output();
     let output = output.expect("the program starts");
     let (text, stderr) =

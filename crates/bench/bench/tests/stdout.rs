@@ -1,24 +1,26 @@
-//! Standard output with a closed reader, and standard output that cannot be written.
+//! Checks a standard output whose reader has closed it, and a standard output that cannot be
+//! written.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::process::{Command, Output, Stdio};
 
-/// Runs the program with this standard output.
+/// Runs the program with `stdout` as its standard output.
 fn bench(arguments: &[&str], stdout: Stdio) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
     command.args(arguments).stdout(stdout).stderr(Stdio::piped());
     command.spawn().expect("it starts").wait_with_output().expect("a child of ours")
 }
 
-/// The write end of a pipe that is not read.
+/// Returns the write end of a pipe whose read end is closed.
 fn closed_pipe() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     OwnedFd::from(writer).into()
 }
 
-/// Runs that print a list, figures as JSON, and tables; the second writes a file for the others.
+/// Command lines that print a list, figures as JSON, or tables. The second one writes the file that
+/// the last two compare.
 fn all_that_print(folder: &std::path::Path) -> Vec<Vec<String>> {
     let path = folder.join("paper.json").display().to_string();
     let run = |arguments: &[&str]| arguments.iter().map(|&one| one.to_owned()).collect();
@@ -52,7 +54,7 @@ fn an_output_that_takes_nothing_is_told() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("standard output"), "{stderr}");
-    // The figures in a file are not lost with the table.
+    // The program writes the figures to the file although it cannot print the table.
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("paper.json").display().to_string();
     let output = bench(&["paper", "--quick", "--json", &path], full());

@@ -1,5 +1,5 @@
-//! Every workload runs small with every engine, through the program itself, and reads back what
-//! was written.
+//! Runs workloads on small files with their engines, through the program itself. The runs check the
+//! data that they read.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,14 +8,15 @@ use std::process::{Command, Output};
 use nowait_block::skip::note_skip_here;
 use serde_json::Value;
 
-/// Returns the command of the program, in the folder where it finds `dist`.
+/// Returns a command of the program, in the folder where the program finds `dist`.
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait-bench"));
     command.args(arguments).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."));
     command
 }
 
-/// Runs a workload small in `folder`; returns its JSON and its output.
+/// Runs a workload on a small file in `folder`. Returns its JSON, if the program wrote one, and the
+/// output.
 fn small(folder: &Path, arguments: &[&str]) -> (Option<Value>, Output) {
     let json = folder.join("report.json");
     let mut command = bench(arguments);
@@ -31,14 +32,14 @@ fn small(folder: &Path, arguments: &[&str]) -> (Option<Value>, Output) {
     (document, output)
 }
 
-/// Returns the engines of a report, by the names of its rows.
+/// Returns the engines that the rows of a report name.
 fn engines(document: &Value) -> BTreeSet<String> {
     let rows = document["rows"].as_array().expect("rows");
     rows.iter().filter_map(|row| Some(row["engine"].as_str()?.to_owned())).collect()
 }
 
-/// Runs a workload with its engines; each of `wanted` must be in the report, or in a note with the
-/// reason.
+/// Runs a workload. Each engine of `wanted` must be in the report, or in a note that says why it
+/// was left out.
 fn runs(arguments: &[&str], wanted: &[&str], cases: usize) {
     let folder = tempfile::tempdir_in("/var/tmp").expect("a temporary folder");
     let (document, output) = small(folder.path(), arguments);
@@ -158,14 +159,14 @@ fn an_interrupted_measurement_leaves_a_valid_report() {
     let mut command = bench(&["aio-stress", "--engine=null", "--rounds=1000", "--size=16M"]);
     command.arg("--device").arg(folder.path()).arg("--json").arg(&json).arg("--keep-caches");
     let mut child = command.stdout(std::process::Stdio::null()).spawn().expect("it starts");
-    // Runs begin once the file has been written.
+    // The runs begin when the program has written the file.
     let pages = folder.path().join("nowait-bench.pages");
     while std::fs::metadata(&pages).map_or(0, |found| found.len()) < 16 << 20 {
         assert!(child.try_wait().expect("a child of ours").is_none(), "it ended early");
         std::thread::yield_now();
     }
     let pid = child.id() as libc::pid_t;
-    // SAFETY: the child has not been waited for, so the id is its own.
+    // SAFETY: `child` has not been reaped, so the process ID still belongs to it.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
     let status = child.wait().expect("a child of ours");
     assert_eq!(status.code(), Some(1));
@@ -214,7 +215,7 @@ fn a_run_that_fails_is_told_and_not_tried_again() {
     command.arg("--device").arg(folder.path());
     let output = command.output().expect("the program starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // The pages by which the program recognizes a test file stay unchanged.
+    // Every second page stays unchanged: by those pages the program recognizes a test file.
     let path = folder.path().join("nowait-bench.pages");
     let mut bytes = std::fs::read(&path).expect("the test file");
     bytes.chunks_mut(4096).skip(1).step_by(2).for_each(|page| page.fill(7));

@@ -11,7 +11,7 @@ use crate::error::{Failure, Result};
 use crate::report::{ReportArgs, distinct};
 use crate::units::{self, parse_duration, parse_size};
 
-/// Default folder of the test files: on a disk nearly everywhere, which /tmp is not.
+/// The default folder of the test files. It is on a disk nearly everywhere, unlike /tmp.
 pub const FOLDER: &str = "/var/tmp";
 
 /// The options of a measurement of cases.
@@ -62,10 +62,10 @@ pub struct MeasureArgs {
     pub reports: ReportArgs,
 }
 
-/// The rounds, run times and sizes of a suite, if the command line has none.
+/// The rounds, run times and sizes that a suite uses if the command line has none.
 pub struct Defaults {
     pub rounds: u16,
-    /// In full, and quick.
+    /// The time of a run in full, and with `--quick`.
     pub runtime_ms: [u64; 2],
     pub size_bytes: [u64; 2],
     /// The smallest size with a meaningful result.
@@ -92,8 +92,9 @@ pub struct DiskArgs {
     pub keep_caches: bool,
 }
 
-/// Finds a library of nowait, `lib/NAME`, in `dist`, or beside this program, or in the folder dist.
-/// Installed packages have it in `lib/nowait`.
+/// Finds `file`, a library `lib/NAME` of nowait, in the folder `dist`. Without `dist`, looks in the
+/// parent of this program's folder, and then in `./dist`. In each folder prefers `lib/nowait/NAME`,
+/// the place in installed packages.
 ///
 /// # Errors
 /// The file is missing; the message names the folders that were searched.
@@ -127,7 +128,7 @@ impl MeasureArgs {
         })
     }
 
-    /// Keeps the requested cases.
+    /// Keeps the cases that the command line names, or all if it names none.
     ///
     /// # Errors
     /// No case has a requested name, and the message lists the names; or no case can be measured.
@@ -148,10 +149,11 @@ impl MeasureArgs {
         Ok(cases)
     }
 
-    /// Keeps the requested cases, each with the requested subjects.
+    /// Keeps the cases and, in each case, the subjects that the command line names.
     ///
     /// # Errors
-    /// No case or engine has a requested name; the message lists the names.
+    /// No case or engine has a requested name, and the message lists the names; or no case can be
+    /// measured.
     pub fn select_subjects<J>(&self, mut cases: Vec<Case<J>>) -> Result<Vec<Case<J>>> {
         let subjects = cases.iter().flat_map(|case| &case.subjects);
         let known = distinct(subjects.map(|subject| subject.name));
@@ -168,14 +170,14 @@ impl MeasureArgs {
 }
 
 impl DiskArgs {
-    /// Returns `true` if the page cache of the whole machine is dropped before cold runs.
+    /// Returns `true` if cold runs begin after a drop of the page cache of the whole machine.
     pub fn drops_caches(&self) -> bool {
         !self.keep_caches && cache::can_drop()
     }
 }
 
-/// Returns `size_bytes` if it is large enough. The measurement would silently use more than a size
-/// that is too small.
+/// Returns `size_bytes` if it is large enough. Without this check, a measurement would silently use
+/// more than a size that is too small.
 ///
 /// # Errors
 /// The size is below `least_bytes`.
@@ -187,7 +189,7 @@ pub fn at_least(size_bytes: u64, least_bytes: u64) -> Result<u64> {
     Err(Failure::usage(format!("--size is {size}; it must be at least {least}")))
 }
 
-/// Returns the error for an unknown name; it lists the known ones.
+/// Returns the error for an unknown name; the message lists the known names.
 pub fn unknown(what: &str, asked: &str, known: &[&str]) -> Failure {
     Failure::usage(format!("no {what} '{asked}'; there are {}", known.join(", ")))
 }

@@ -5,17 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-/// Threads that only burn processor time, at the ordinary priority; dropping it ends them.
+/// Threads that only burn processor time, at the ordinary priority. Dropping this value ends the
+/// threads.
 #[derive(Default)]
 pub struct Busy(Arc<AtomicBool>);
 
 impl Busy {
-    /// Starts so many of them.
+    /// Starts `count` threads.
     pub fn start(count: usize) -> Self {
         let busy = Self::default();
         for _ in 0..count {
             let is_over = busy.0.clone();
-            // No spin_loop(): its instruction gives the processor of a virtual machine away.
+            // Not spin_loop(): its instruction makes a virtual machine give its processor away.
             thread::spawn(move || while !black_box(is_over.load(Relaxed)) {});
         }
         busy

@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use crate::error::{Context, Result};
 
-/// The file of the kernel to which a 3 is written to drop clean pages, directory entries and
-/// inodes.
+/// If a process writes 3 to this file, the kernel drops clean pages, directory entries and inodes.
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
-/// Pause after a flush, in which the device finishes its own writes.
+/// The pause after a flush, in which the device finishes its own writes.
 const SETTLE: Duration = Duration::from_millis(50);
 
 /// Returns the state of the page cache before a run, in words for reports.
@@ -34,12 +33,12 @@ pub fn write_back(path: &Path) -> Result<()> {
     rustix::fs::syncfs(&file).map_err(std::io::Error::from).context(|| "syncfs".to_owned())
 }
 
-/// Writes back the file system of `path` and drops the pages of `path`; with `everything`, which
-/// needs [`can_drop`], drops all clean pages of the machine.
+/// Writes back the file system of `path`, and drops the pages of `path`. With `everything`, which
+/// needs [`can_drop`], drops all clean pages of the machine, and directory entries and inodes.
 pub fn make_cold(path: &Path, everything: bool) -> Result<()> {
     write_back(path)?;
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
-    // From the beginning to the end of the file. A failure of this advice does not matter.
+    // The advice covers the whole file. Its failure does not matter.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
     if everything {
         fs::write(DROP_CACHES, "3").context(|| format!("write {DROP_CACHES}"))?;

@@ -1,4 +1,4 @@
-//! Cases: the subjects of each, and its targets.
+//! Cases, with their subjects and targets.
 
 use std::convert::Infallible;
 
@@ -8,30 +8,31 @@ use crate::table::new_table;
 use crate::units;
 use crate::verdict::Judged;
 
-/// The subjects that are a program by itself: with native AIO, and with POSIX AIO.
+/// The names of the subjects in which a program runs without nowait: with native AIO, and with
+/// POSIX AIO.
 pub const ITSELF: &str = "system";
 pub const ITSELF_POSIX: &str = "posixaio";
 
-/// Returns the name of the same program by itself.
+/// Returns the name of the subject that runs the same program without nowait.
 pub fn itself(subject: &str) -> &'static str {
     if subject.ends_with(ITSELF_POSIX) { ITSELF_POSIX } else { ITSELF }
 }
 
-/// The side of a target that is good.
+/// The side of a target on which a figure is good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Comparison {
     AtMost,
     AtLeast,
 }
 
-/// The figure that another one is compared with.
+/// The figure with which another one is compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Against {
     /// The same metric of another subject.
     Subject(&'static str),
     /// Another metric of the same subject.
     Own(Metric),
-    /// So much, in the unit of the metric.
+    /// This number, in the unit of the metric.
     Figure(f64),
 }
 
@@ -46,7 +47,7 @@ pub struct Target {
     pub against: Against,
 }
 
-/// One way to run a case; `J` is all input of its runs.
+/// One way to run a case. `J` is the type of the input of its runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Subject<J> {
     /// The name in tables and in the JSON.
@@ -62,7 +63,7 @@ pub struct Case<J> {
     /// The name on the command line and in the JSON.
     pub name: &'static str,
     pub title: String,
-    /// Further words for a reader; may be empty.
+    /// More words about the case for a reader; may be empty.
     pub about: &'static str,
     /// The figures of a source, in words; may be empty.
     pub source: String,
@@ -71,8 +72,8 @@ pub struct Case<J> {
     pub targets: Vec<Target>,
 }
 
-/// Keeps a name for the life of the program: figures are found by their names, of which there are
-/// as many as rows in its tables.
+/// Leaks a name, so that it lives as long as the program. There are as many names as rows in the
+/// program's tables.
 pub fn name(text: String) -> &'static str {
     Box::leak(text.into_boxed_str())
 }
@@ -85,7 +86,6 @@ fn matches(pattern: &str, name: &str) -> bool {
 }
 
 impl Comparison {
-    /// Returns the mathematical sign.
     pub fn sign(self) -> &'static str {
         match self {
             Self::AtMost => "≤",
@@ -95,7 +95,7 @@ impl Comparison {
 }
 
 impl Target {
-    /// At least `ratio` times the figure of `against`.
+    /// Makes the target that `metric` of `subject` is at least `ratio` times that of `against`.
     pub const fn at_least(
         metric: Metric,
         subject: &'static str,
@@ -106,7 +106,7 @@ impl Target {
         Self { metric, subject, comparison, ratio, against }
     }
 
-    /// At most `ratio` times the figure of `against`.
+    /// Makes the target that `metric` of `subject` is at most `ratio` times that of `against`.
     pub const fn at_most(
         metric: Metric,
         subject: &'static str,
@@ -128,7 +128,7 @@ impl Target {
         format!("{metric} of {} {sign} {:.2} × {against}", self.subject, self.ratio)
     }
 
-    /// Holds the runs of the case against it.
+    /// Judges the target by the runs of its case.
     pub fn judge(&self, runs: &Runs) -> Judged {
         let (metric, subject) = (self.metric, self.subject);
         let ratio = match self.against {
@@ -141,18 +141,18 @@ impl Target {
 }
 
 impl<J> Case<J> {
-    /// Returns `true` if `name` on the command line means this case: its name, its letter, or a
-    /// pattern with `*`.
+    /// Returns `true` if `name` on the command line means this case: its name, its first letter, or
+    /// a pattern with `*`.
     pub fn answers_to(&self, name: &str) -> bool {
         matches(name, self.name) || self.name.starts_with(name) && name.len() == 1
     }
 
-    /// Returns `true` if there is a subject of a name.
+    /// Returns `true` if the case has a subject with this name.
     pub fn has(&self, name: &str) -> bool {
         self.subjects.iter().any(|subject| subject.name == name)
     }
 
-    /// Removes the targets that name a subject that the case lacks.
+    /// Removes the targets that name a subject which the case does not have.
     #[must_use]
     pub fn with_possible_targets(mut self) -> Self {
         let mut targets = std::mem::take(&mut self.targets);
@@ -166,10 +166,10 @@ impl<J> Case<J> {
         Self { targets, ..self }
     }
 
-    /// Returns the case with other subjects.
+    /// Returns the case with the subjects that `subject` makes of its own.
     ///
     /// # Errors
-    /// The first error of a subject.
+    /// The first error that `subject` returns.
     pub fn try_map<K, E>(
         &self,
         subject: impl Fn(&Subject<J>) -> Result<Subject<K>, E>,
@@ -193,7 +193,7 @@ impl<J> Case<J> {
     }
 }
 
-/// Prints the cases and their targets.
+/// Returns a table of the cases and their targets, as text.
 pub fn list<J>(cases: &[Case<J>]) -> String {
     let mut table = new_table(&["case", "what", "engines", "targets"]);
     for case in cases {

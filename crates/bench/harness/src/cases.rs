@@ -1,4 +1,4 @@
-//! Tables of cases in TOML: the engines, and the engines and the work of each case.
+//! Tables of cases in TOML: the engines, and for each case its engines and its work.
 //!
 //! ```text
 //!  columns = ["iops", "cpu_us_per_io"]
@@ -9,7 +9,7 @@
 //!                     work = { sync = true }                 of this one
 //! ```
 //!
-//! A case that names no columns, engines, targets or words about it has those of the case before.
+//! A case without `columns`, `engines`, `targets` or `about` has those of the case before it.
 
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
@@ -53,7 +53,7 @@ struct Row {
 /// Reads a table that is part of this program.
 ///
 /// # Panics
-/// It is malformed, or an engine that a case names lacks a field.
+/// The table is malformed, or a case names an engine that lacks a field.
 pub fn table<E, W>(text: &str) -> Vec<Case<Job<E, W>>>
 where
     E: DeserializeOwned,
@@ -87,8 +87,8 @@ where
     file.cases.into_iter().map(&mut case).collect()
 }
 
-/// Returns `under` with the fields of `over`, which replace those of the same names; tables that
-/// both have are merged.
+/// Returns `under` with the fields of `over`, which replace fields of the same names. If both
+/// fields are tables, merges the two tables.
 #[must_use]
 pub fn merged(mut under: Table, over: &Table) -> Table {
     for (name, value) in over {
@@ -102,7 +102,7 @@ pub fn merged(mut under: Table, over: &Table) -> Table {
     under
 }
 
-/// Keeps columns for the life of the program.
+/// Leaks the columns, so that they live as long as the program.
 fn kept(columns: Vec<Metric>) -> &'static [Metric] {
     columns.leak()
 }
@@ -115,7 +115,7 @@ impl<E> Subject<E> {
     }
 }
 
-/// Reads all engines of a table, each as a subject of any case.
+/// Reads the engines of a table. Each becomes a subject without the work of a case.
 ///
 /// # Panics
 /// The table is malformed.
@@ -148,8 +148,8 @@ impl<'de> Deserialize<'de> for Target {
     }
 }
 
-/// Parses a target such as `nowait iops >= 1.4 system`; `None` if it is malformed. The last word is
-/// an engine, another metric of the same engine, `us`, `B` or `times`.
+/// Parses a target such as `nowait iops >= 1.4 system`; `None` if the text is malformed. The last
+/// word is an engine, another metric of the same engine, `us`, `B` or `times`.
 fn target(text: &str) -> Option<Target> {
     let words: Vec<&str> = text.split(' ').collect();
     let &[subject, metric, sign, number, against] = words.as_slice() else { return None };

@@ -68,8 +68,8 @@ pub struct CompareArgs {
     pub reports: ReportArgs,
 }
 
-/// The words for the differences of two sets of runs; the first ones are for differences beyond the
-/// noise.
+/// The verdicts on the differences of two sets of runs. This one and the next two are for
+/// differences beyond the noise.
 const BETTER: &str = "better";
 const WORSE: &str = "worse";
 /// The runs differ in a metric without a better side.
@@ -90,12 +90,12 @@ struct Comparison {
     differences: BTreeMap<&'static str, Vec<Setting>>,
     cases: Vec<Title>,
     rows: Vec<Compared>,
-    /// `case, engine` that only one of them has.
+    /// Cases and engines, as `case, engine`, that only A has; `only_b`: that only B has.
     only_a: Vec<String>,
     only_b: Vec<String>,
     figures: usize,
     counts: BTreeMap<&'static str, usize>,
-    /// Both were computed in virtual time, so every difference counts.
+    /// Both measurements were computed in virtual time, so every difference counts.
     exact: bool,
 }
 
@@ -112,16 +112,16 @@ struct Title {
     title: Option<String>,
 }
 
-/// A setting that differs between the two; `None`: the measurement lacks it.
+/// A setting that differs between the two measurements. `None`: a measurement does not have it.
 #[derive(Debug, PartialEq, Serialize)]
 struct Setting {
-    /// A path, such as `params.cases.a.depth`.
+    /// The path of the setting, such as `params.cases.a.depth`.
     name: String,
     a: Option<String>,
     b: Option<String>,
 }
 
-/// A figure of both measurements.
+/// A figure that both measurements have.
 #[derive(Debug, Serialize)]
 struct Compared {
     case: String,
@@ -134,17 +134,18 @@ struct Compared {
     b_median: f64,
     a_mad: f64,
     b_mad: f64,
-    /// `b` divided by `a`, with its interval; `None` when `a` has zeros.
+    /// `b` divided by `a`, with its interval; `None` if a resampled median of `a` is zero.
     ratio: Option<f64>,
     low: Option<f64>,
     high: Option<f64>,
     verdict: &'static str,
 }
 
-/// An option, the names given with it, and the part of a row that must be one of the names.
+/// An option, the names that the user gave with it, and the function that returns the name of a row
+/// to compare with them.
 type Selector<'a> = (&'static str, &'a [String], fn(&Row) -> &str);
 
-/// Compares, and prints a table for each case or the JSON.
+/// Compares two measurements, and prints a table for each case, or the JSON.
 ///
 /// # Errors
 /// A file cannot be read or is no measurement, they have nothing in common, a report cannot be
@@ -158,7 +159,7 @@ pub fn run_compare(args: &CompareArgs) -> Result<()> {
         comparison.rows.retain(|row| [BETTER, WORSE, CHANGED].contains(&row.verdict));
     }
     args.reports.prepare()?;
-    // A failure of standard output does not keep files from being written.
+    // A failure of standard output does not keep the program from writing the files.
     let printed = match args.reports.json_is_stdout() {
         true => Ok(()),
         false => report::print(&comparison.text()),
@@ -177,7 +178,7 @@ impl CompareArgs {
         ]
     }
 
-    /// Fails unless each requested name is in one of the files; the message lists their names.
+    /// Fails unless each requested name is in one of the files. The message lists their names.
     fn check_names(&self, a: &Document, b: &Document) -> Result<()> {
         for (what, asked, name) in self.selectors() {
             let known = distinct(a.rows.iter().chain(&b.rows).map(name));
@@ -188,7 +189,7 @@ impl CompareArgs {
         Ok(())
     }
 
-    /// Keeps the requested rows.
+    /// Keeps the rows that the command line names.
     fn choose(&self, mut saved: Document) -> Document {
         for (_, asked, name) in self.selectors() {
             saved.rows.retain(|row| asked.is_empty() || asked.iter().any(|it| it == name(row)));
@@ -220,7 +221,7 @@ fn parse_percent(text: &str) -> std::result::Result<f64, String> {
 impl Compared {
     /// Compares two rows; `None` if one of them has no figures.
     ///
-    /// `exact`: the figures were computed, not measured, so every difference counts.
+    /// With `exact`, the figures were computed, not measured, so every difference counts.
     fn of(a: &Row, b: &Row, exact: bool) -> Option<Self> {
         let (runs_a, runs_b) = (a.runs(), b.runs());
         let (summary_a, summary_b) = (a.summary?, b.summary?);
@@ -261,10 +262,10 @@ impl Compared {
         Some(Ratio { median, low, high, rounds: Vec::new() })
     }
 
-    /// Returns the percentage of the earlier figure by which the later one is worse; negative:
+    /// Returns the percentage of A's figure by which B's figure is worse; negative if B's is
     /// better.
     ///
-    /// Infinite when there is no ratio and the figure has grown from zero.
+    /// Infinite if there is no ratio, B's figure is larger than A's, and less is better.
     fn worse_percent(&self) -> f64 {
         let change = match self.ratio {
             Some(ratio) => ratio - 1.0,
@@ -283,7 +284,7 @@ impl Comparison {
     /// Compares the cases and figures that both documents have.
     ///
     /// # Errors
-    /// They are of different workloads, or have no figure in common.
+    /// The documents are of different workloads, or have no figure in common.
     fn of(a: Document, b: Document, [name_a, name_b]: [String; 2]) -> Result<Self> {
         if a.workload != b.workload {
             let message = format!("a {} and a {} cannot be compared", a.workload, b.workload);
@@ -328,8 +329,8 @@ impl Comparison {
         })
     }
 
-    /// Returns the differences of parameters and hosts, a table for each case, and the number of
-    /// verdicts of each kind.
+    /// Returns the text to print: the settings that differ, a table for each case, and the number
+    /// of verdicts of each kind.
     fn text(&self) -> String {
         let mut text = format!("{}: A is {}, B is {}\n", self.of, self.a.file, self.b.file);
         // Writing to a string cannot fail.
@@ -393,7 +394,7 @@ fn table(rows: &[&Compared]) -> comfy_table::Table {
     table
 }
 
-/// Returns the cases and engines of `these` that `others` lacks.
+/// Returns the cases and engines of `these` that `others` does not have.
 fn missing(these: &Document, others: &Document) -> Vec<String> {
     let of = |case| {
         let has = others.engines(case);
@@ -407,7 +408,7 @@ fn missing(these: &Document, others: &Document) -> Vec<String> {
 const NOT_SETTINGS: [&str; 5] =
     ["startup_cpu_us", "library_reports", "state", "unix_time_s", "verdict"];
 
-/// Returns the settings below `name` in which two values differ.
+/// Returns the settings below `name` that differ between two values.
 fn differences(name: &str, a: &Value, b: &Value) -> Vec<Setting> {
     let mut found: BTreeMap<String, [Option<String>; 2]> = BTreeMap::new();
     for (side, value) in [a, b].into_iter().enumerate() {
@@ -419,7 +420,8 @@ fn differences(name: &str, a: &Value, b: &Value) -> Vec<Setting> {
     settings.filter(|setting| setting.a != setting.b).collect()
 }
 
-/// Calls `note` with every number and text of a value and its path.
+/// Calls `note` with the path and the text of each setting in a value. Skips nulls and the fields
+/// of [`NOT_SETTINGS`].
 fn flatten(path: &str, value: &Value, note: &mut impl FnMut(&str, String)) {
     match value {
         Value::Object(fields) => {
@@ -427,7 +429,7 @@ fn flatten(path: &str, value: &Value, note: &mut impl FnMut(&str, String)) {
                 flatten(&format!("{path}.{name}"), value, note);
             }
         }
-        // The path of a case has its name, not its index, so an additional case is one difference.
+        // Name a case by its name, not its index, so that an additional case is one difference.
         Value::Array(entries) => {
             for (index, entry) in entries.iter().enumerate() {
                 let name = entry.get("case").and_then(Value::as_str).map(str::to_owned);
@@ -451,7 +453,7 @@ mod tests {
     const LOW: [f64; 5] = [100.0, 101.0, 102.0, 103.0, 104.0];
     const HIGH: [f64; 5] = [200.0, 202.0, 204.0, 206.0, 208.0];
 
-    /// Makes an invented file: rows of `(engine, metric, unit, runs)` of one case.
+    /// Makes an invented file with one case, whose rows are `(engine, metric, unit, runs)`.
     fn file(rows: &[(&str, &str, &str, &[f64])]) -> Value {
         let row = |it: &(&str, &str, &str, &[f64])| {
             let &(engine, metric, unit, runs) = it;
@@ -475,7 +477,7 @@ mod tests {
         of(&a, &b).expect("comparable").rows.remove(0)
     }
 
-    /// Runs the comparison of two files; returns its JSON too.
+    /// Compares two files; returns the outcome and the JSON.
     fn run(a: &Value, b: &Value, arguments: &[&str]) -> (Result<()>, Value) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = |name: &str| folder.path().join(name).display().to_string();
@@ -588,7 +590,7 @@ mod tests {
         }
     }
 
-    /// Parameters of older versions had other types.
+    /// Files of older versions have parameters of other types.
     #[test]
     fn a_file_of_an_older_version_can_be_compared() {
         let older = include_str!("../testdata/older.json");

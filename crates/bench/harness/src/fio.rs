@@ -1,4 +1,4 @@
-//! fio: runs it, and reduces its JSON output to the measured figures.
+//! Runs fio, and reduces its JSON output to figures.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,8 +12,8 @@ use crate::error::{Context, Failure, Result};
 use crate::launch::{self, Usage};
 use crate::metric::{Metric, Sample};
 
-/// Options of all jobs: reads and writes are reported together, with the percentiles that are
-/// parsed.
+/// Options of all jobs: fio reports reads and writes together, with the percentiles that this
+/// module parses.
 const OPTIONS: [&str; 6] = [
     "--output-format=json",
     "--eta=never",
@@ -23,7 +23,7 @@ const OPTIONS: [&str; 6] = [
     "--percentile_list=50:90:99:99.9:99.99",
 ];
 
-/// Time that a run may take beyond its runtime: start-up, and waiting for requests in flight.
+/// The time that a run may take beyond its runtime: start-up, and waiting for requests in flight.
 const GRACE: Duration = Duration::from_mins(2);
 
 /// Returns the version of a fio, such as `fio-3.33`.
@@ -41,7 +41,8 @@ pub fn version(program: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Begins a command that inherits no variable of nowait; the caller adds the jobs.
+/// Makes a command that inherits no variable of nowait, no LD_PRELOAD and no LD_LIBRARY_PATH. The
+/// caller adds the jobs.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     launch::inherit_nothing_of_ours(&mut command);
@@ -49,7 +50,7 @@ pub fn command(program: &Path) -> Command {
     command
 }
 
-/// Runs a command to its end; returns the figures of its jobs, and the resources that it used.
+/// Runs a command to its end. Returns the figures of its jobs, and the resources that it used.
 ///
 /// # Errors
 /// fio fails, or its output cannot be parsed.
@@ -71,7 +72,7 @@ pub fn run(command: &mut Command, runtime: Duration) -> Result<(Vec<Parsed>, Usa
     Ok((parsed?, finished.usage))
 }
 
-/// Like [`run`], for a command with one job.
+/// Like [`run`], but returns only the figures of the first job.
 ///
 /// # Errors
 /// The errors of [`run`].
@@ -112,7 +113,7 @@ struct Latency {
 }
 
 impl Latency {
-    /// Returns a percentile in microseconds; `name` as fio writes it, such as `99.900000`.
+    /// Returns a percentile in microseconds. `name` is as fio writes it, such as `99.900000`.
     fn percentile_us(&self, name: &str) -> Result<f64> {
         let found = self.percentile.get(name).map(|ns| ns / 1e3);
         found.ok_or_else(|| Failure::new(format!("fio reports no percentile {name}")))
@@ -129,11 +130,11 @@ pub struct Parsed {
     pub bytes: f64,
 }
 
-/// Parses the JSON of a run, its jobs in the order of the command line; lines before the JSON are
-/// skipped.
+/// Parses the JSON of a run, with its jobs in the order of the command line. Skips lines before the
+/// JSON.
 ///
 /// # Errors
-/// No JSON, another shape, a job that failed, or one that completed nothing.
+/// There is no JSON, it has another shape, or a job failed or completed no request.
 fn parse_jobs(text: &str) -> Result<Vec<Parsed>> {
     let start = text.find("{\n").ok_or_else(|| Failure::new("fio wrote no JSON"))?;
     let end = text.rfind('}').map_or(text.len(), |brace| brace + 1);
@@ -165,7 +166,7 @@ fn sample(mixed: &Direction) -> Result<Sample> {
         (Metric::LatencyUsP9999, mixed.clat_ns.percentile_us("99.990000")?),
         (Metric::LatencyUsMax, mixed.clat_ns.max / 1e3),
     ]);
-    // Engines with blocking calls have no submit time.
+    // fio reports no submit time for engines with blocking calls.
     if mixed.slat_ns.max > 0.0 {
         sample.extend([
             (Metric::SubmitUsMean, mixed.slat_ns.mean / 1e3),
@@ -236,7 +237,7 @@ mod tests {
     #[test]
     fn anything_else_is_an_error_and_no_panic() {
         for end in 0..GOOD.len() {
-            // The whole object ends at the last brace; every shorter text is broken.
+            // The whole object ends at the last brace, so every shorter text is broken.
             if GOOD.is_char_boundary(end) && end < GOOD.trim_end().len() {
                 assert!(parse(&GOOD[..end]).is_err(), "cut at {end}");
             }

@@ -17,7 +17,7 @@ pub struct Host {
     pub kernel: String,
     pub processor: String,
     pub cores: usize,
-    /// The frequency governor of the first core, or a text that none is visible.
+    /// The frequency governor of the first core, or a text which says that none is visible.
     pub governor: String,
     pub memory_bytes: u64,
     /// Type and options of the file system under test.
@@ -26,7 +26,7 @@ pub struct Host {
     pub fio: String,
     /// Seconds since 1970.
     pub unix_time_s: u64,
-    /// The state of the machine at that time.
+    /// The state of the machine at the time `unix_time_s`.
     pub state: State,
 }
 
@@ -79,13 +79,13 @@ fn unknown() -> String {
     "unknown".to_owned()
 }
 
-/// Returns the first line of a file, unless it is empty.
+/// Returns the first line of a file; `None` if it is empty.
 fn line_of(path: impl AsRef<Path>) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     Some(text.lines().next()?.trim().to_owned()).filter(|line| !line.is_empty())
 }
 
-/// Returns the value of the first `name : value` line of a file.
+/// Returns the value of the first line `name : value` of a file.
 fn field_of(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.split_once(':'));
@@ -107,7 +107,7 @@ fn device_of(folder: &Path) -> Option<String> {
     let (major, minor) = (libc::major(device), libc::minor(device));
     let link = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
     let name = link.file_name()?.to_string_lossy().into_owned();
-    // A partition has no queue of its own: its parent has.
+    // A partition has no queue of its own, but its parent has.
     let whole = if link.join("queue").is_dir() { link } else { link.parent()?.to_owned() };
     let model = line_of(whole.join("device/model")).map(|model| format!(" ({model})"));
     Some(format!("{name}{}, {}", model.unwrap_or_default(), queue_of(&whole.join("queue"))))

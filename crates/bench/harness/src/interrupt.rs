@@ -1,5 +1,5 @@
-//! Ctrl-C, or the end of `--budget`, ends the measurement in order: the current run is abandoned,
-//! test files are removed, and the earlier runs are reported.
+//! Ctrl-C, or the end of `--budget`, ends a measurement in order: the program abandons the current
+//! run, removes test files, and reports the earlier runs.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Failure, Result};
 
-/// Set by the handler, and only ever read otherwise. Signals belong to the process, not to a value.
+/// Only the signal handler sets this. It is a static because signals belong to the process.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
-/// The end of the time that the user gave. A process makes one measurement.
+/// The end of the time that the user gave. A process makes only one measurement.
 static DEADLINE: OnceLock<Instant> = OnceLock::new();
 
 extern "C" fn note(_signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-/// From now on records SIGINT and SIGTERM, which would otherwise end the process.
+/// From now on, records SIGINT and SIGTERM, which would otherwise end the process.
 pub fn install() {
     for signal in [libc::SIGINT, libc::SIGTERM] {
         let handler = note as extern "C" fn(libc::c_int);
@@ -26,7 +26,8 @@ pub fn install() {
     }
 }
 
-/// Requests a stop after the time `budget`, if there is one.
+/// Makes the measurement stop after the time `budget`, if there is one. Only the first call with a
+/// time counts.
 pub fn stop_after(budget: Option<Duration>) {
     if let Some(deadline) = budget.and_then(|budget| Instant::now().checked_add(budget)) {
         DEADLINE.get_or_init(|| deadline);
@@ -47,7 +48,7 @@ pub(crate) fn reason() -> Option<&'static str> {
     happened().then(|| if is_late() { "--budget is over" } else { "interrupted" })
 }
 
-/// Fails once the user has asked to stop, or the time is over.
+/// Fails if the user has asked to stop, or the time is over.
 pub fn check() -> Result<()> {
     reason().map_or(Ok(()), |why| {
         Err(Failure::new(format!(

@@ -18,10 +18,10 @@ use crate::memory;
 use crate::metric::{Metric, Sample};
 use crate::usage::Used;
 
-/// Time between two checks of the parent for the end of the child.
+/// The time between two checks if the child has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The resources of a process and all its threads, the kernel's `io_uring` workers included.
+/// The resources of a process and all its threads, including the kernel's workers for `io_uring`.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
     /// User and system time, in microseconds.
@@ -32,34 +32,34 @@ pub struct Usage {
     pub wall_us: f64,
     /// Processor time that everything else used during the run, in microseconds.
     pub other_us: f64,
-    /// Largest resident memory; at least that of this program, from which the child was forked.
+    /// Largest resident memory; at least the memory of this program, from which the child was
+    /// forked.
     pub rss_bytes_max: f64,
-    /// Bytes read from a disk for the process, readahead included.
+    /// Bytes that the kernel read from disks for the process, including readahead.
     pub disk_read_bytes: f64,
-    /// Growth of the machine's page cache during the run.
+    /// Growth of the machine's page cache during the run; 0 if the page cache has shrunk.
     pub cache_growth_bytes: f64,
 }
 
 impl Usage {
-    /// Adds the peak memory of a process, and the growth of the page cache meanwhile, to the
-    /// figures of its run.
+    /// Adds the peak memory of the process, and the growth of the page cache, to the figures of its
+    /// run.
     pub fn memory(&self, sample: &mut Sample) {
         sample.insert(Metric::RssBytesMax, self.rss_bytes_max);
         sample.insert(Metric::PageCacheGrowthBytes, self.cache_growth_bytes);
     }
 }
 
-/// A finished process.
 pub struct Finished {
     pub status: ExitStatus,
     pub usage: Usage,
-    /// The program's standard output, and its standard error.
+    /// The standard output of the program; `stderr`: its standard error.
     pub stdout: String,
     pub stderr: String,
 }
 
-/// Removes the variables of nowait from the environment of a command, because an inherited variable
-/// could change one subject into another.
+/// Removes the variables of nowait, LD_PRELOAD and LD_LIBRARY_PATH from the environment of a
+/// command: an inherited variable could change one subject into another.
 pub fn inherit_nothing_of_ours(command: &mut Command) {
     let inherited: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
     for name in inherited.iter().filter(|name| is_ours(&name.to_string_lossy())) {
@@ -67,8 +67,8 @@ pub fn inherit_nothing_of_ours(command: &mut Command) {
     }
 }
 
-/// Returns `true` if a variable of the environment chooses the library of a program, or its
-/// settings.
+/// Returns `true` if a variable of the environment chooses the library of a program, or the
+/// library's settings.
 fn is_ours(name: &str) -> bool {
     name.starts_with("NOWAIT_") || ["LD_PRELOAD", "LD_LIBRARY_PATH"].contains(&name)
 }
@@ -96,7 +96,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
         }
         let late = start.elapsed() > limit;
         if late || interrupt::check().is_err() {
-            // Not reaped yet, so the id is still the child's.
+            // The child has not been reaped, so the process ID still belongs to it.
             let _ = child.kill();
             let _ = child.wait();
             interrupt::check()?;
@@ -113,7 +113,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     Ok(Finished { status, usage, stdout, stderr })
 }
 
-/// Runs a command that must succeed.
+/// Runs a command. Fails if the command fails.
 ///
 /// # Errors
 /// The command cannot be started, runs past `limit`, or fails; the message has the first line of
@@ -128,27 +128,27 @@ pub fn succeed(command: &mut Command, limit: Duration) -> Result<Finished> {
     Err(Failure::new(format!("{name} {}: {line}", finished.status)))
 }
 
-/// Runs a command that must succeed, and parses its output as JSON.
+/// Runs a command, and parses its standard output as JSON. Fails if the command fails.
 ///
 /// # Errors
-/// The errors of [`succeed`]; the program prints something else.
+/// The errors of [`succeed`], or the output is not the expected JSON.
 pub fn answer<T: DeserializeOwned>(command: &mut Command, limit: Duration) -> Result<T> {
     let finished = succeed(command, limit)?;
     serde_json::from_str(&finished.stdout).map_err(|error| Failure::new(error.to_string()))
 }
 
-/// Returns the first line that is not blank, or `and said nothing`.
+/// Returns the first line of a text that is not blank, or `and said nothing` if there is none.
 pub fn first_line(text: &str) -> &str {
     text.lines().find(|line| !line.trim().is_empty()).unwrap_or("and said nothing")
 }
 
-/// Returns a message if a program cannot be started with `--version`.
+/// Returns a message if a program cannot be started; tries it with `--version`.
 pub fn lack(program: &Path) -> Option<String> {
     let there = Command::new(program).arg("--version").output().is_ok();
     (!there).then(|| format!("{} is not installed", program.display()))
 }
 
-/// Reaps the child with its resource usage, if it has ended.
+/// Reaps the child, and returns its status and its resources; `None` if it has not ended yet.
 pub fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> {
     let mut status = 0;
     // SAFETY: all-zero bytes are a valid rusage, which is made of integers.
@@ -165,9 +165,9 @@ pub fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> {
             let usage = Usage {
                 cpu_us,
                 switches,
-                // In KiB.
+                // `ru_maxrss` is in KiB.
                 rss_bytes_max: used.ru_maxrss as f64 * 1024.0,
-                // In units of 512 bytes, for all devices.
+                // `ru_inblock` counts units of 512 bytes on all devices.
                 disk_read_bytes: used.ru_inblock as f64 * 512.0,
                 ..Usage::default()
             };
@@ -178,7 +178,7 @@ pub fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> {
 
 /// Returns the processor time the whole machine has spent busy, steal included, in microseconds.
 ///
-/// Zero if /proc/stat cannot be read: other work then counts as none.
+/// Returns zero if /proc/stat cannot be read: then no other work is counted.
 fn busy_us() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     // SAFETY: sysconf reads no memory of this program.
@@ -190,7 +190,8 @@ fn busy_us() -> f64 {
 fn busy_ticks(stat: &str) -> f64 {
     let first = stat.lines().next().unwrap_or_default();
     let fields: Vec<f64> = first.split_whitespace().skip(1).flat_map(str::parse).collect();
-    // user nice system [idle iowait] irq softirq steal; guest is part of user.
+    // The fields: user nice system [idle iowait] irq softirq steal. The time of guests is part of
+    // user.
     fields.iter().take(8).enumerate().filter(|(i, _)| ![3, 4].contains(i)).map(|(_, t)| t).sum()
 }
 

@@ -1,10 +1,10 @@
-//! The files of the cases: free space is checked before, all blocks are written, and the files are
-//! removed at the end.
+//! The files of the cases. The harness checks for free space before it writes a file, writes all
+//! blocks, and removes the files at the end.
 //!
-//! A read of a sparse file never reaches the disk, so a file that is read has been written, once,
-//! with bytes that do not compress. Cold cases of one file share it, and it is larger than a run
-//! reads: a buffered fio job visits each block once before any block again, so that no read finds a
-//! page of an earlier one.
+//! A read of a hole does not reach the disk, so a file is written once, with bytes that do
+//! not compress, before it is read. Cold cases of one file share it. It is larger than the part
+//! that a run reads: a buffered fio job visits each block once before any block again, so no read
+//! finds a page of an earlier read.
 
 use std::fs::{self, File};
 use std::io::{Seek, Write};
@@ -18,22 +18,22 @@ use crate::interrupt;
 use crate::pattern;
 use crate::units;
 
-/// Bytes of one write.
+/// The number of bytes of one write.
 const CHUNK_BYTES: usize = 4 << 20;
 
 /// `f_type` of tmpfs, from statfs(2).
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 
-/// Bytes left free on the file system, so that a measurement never fills it.
+/// The number of bytes that must be left on the file system, so that a file does not fill it.
 const RESERVE_BYTES: u64 = 64 << 20;
 
-/// The advice against too little space.
+/// The advice if there is too little space.
 const SMALLER: &str = "measure less (--size, --quick), or in another folder";
 
-/// Number of places that are checked to distinguish a test file from a file of the user.
+/// The number of places that are checked, to distinguish a test file from a file of the user.
 const PLACES: u64 = 64;
 
-/// A test file. Dropping it removes the file, unless `keep` is set.
+/// A test file. Dropping this value removes the file, unless `keep` is set.
 #[derive(Debug)]
 pub struct TestFile {
     path: PathBuf,
@@ -41,7 +41,7 @@ pub struct TestFile {
 }
 
 impl TestFile {
-    /// Claims a path; a file may exist there.
+    /// Makes the value for a path. A file may exist there; this function does not touch it.
     pub fn new(path: PathBuf, keep: bool) -> Self {
         Self { path, keep }
     }
@@ -50,14 +50,14 @@ impl TestFile {
         &self.path
     }
 
-    /// Writes the file, unless it exists with the pattern; calls `progress` with the number of
-    /// bytes written so far.
+    /// Writes the file, unless a file of at least this size and without holes exists there. Calls
+    /// `progress` with the number of bytes that have been written so far.
     ///
-    /// Leaves `spare_bytes` free beside the file. Returns the size of the file, which is smaller
-    /// than requested if `more` returned `false`.
+    /// Before writing, checks that there is space for the file and for `spare_bytes` more. Returns
+    /// the size of the file, which is smaller than requested if `more` returned `false`.
     ///
     /// # Errors
-    /// Not enough space, or the write fails.
+    /// There is not enough space, a write fails, or the user asked to stop.
     pub fn lay_out(
         &self,
         size_bytes: u64,
@@ -77,7 +77,7 @@ impl TestFile {
         Ok(written)
     }
 
-    /// Removes the file. If `hole_bytes` is not zero, makes an empty file of that size, one hole.
+    /// Removes the file. If `hole_bytes` is not zero, makes a file of that size that is one hole.
     pub fn make_fresh(&self, hole_bytes: u64) -> Result<()> {
         let _ = fs::remove_file(&self.path);
         if hole_bytes > 0 {
@@ -88,8 +88,8 @@ impl TestFile {
     }
 }
 
-/// Writes up to `size_bytes` of the pattern, as long as `more` returns `true`; returns the number
-/// of bytes.
+/// Writes up to `size_bytes` of the pattern, as long as `more` returns `true`. Returns the number
+/// of bytes written.
 ///
 /// # Errors
 /// A write failed, or the user asked to stop before all bytes were written.
@@ -112,7 +112,7 @@ fn write(
     Ok(written)
 }
 
-/// Writes the pattern over the beginning of a device.
+/// Writes the first `size_bytes` of the pattern over the beginning of a device.
 ///
 /// # Errors
 /// A write failed, or the user asked to stop.
@@ -132,8 +132,8 @@ impl Drop for TestFile {
     }
 }
 
-/// Returns `true` if some pages of a file, which begins with byte `base` of the pattern, begin with
-/// the words of their places, of any generation.
+/// Returns `true` if pages at 64 places in the first `len` bytes of a file begin with the words of
+/// their places, in any generation. The file begins with byte `base` of the pattern.
 pub fn holds_pattern(path: &Path, base: u64, len: u64) -> bool {
     let page = pattern::STAMP_BYTES as u64;
     let (Ok(file), pages) = (File::open(path), len / page) else { return false };
@@ -146,13 +146,13 @@ pub fn holds_pattern(path: &Path, base: u64, len: u64) -> bool {
         })
 }
 
-/// Returns `true` if a file has the wanted size, and no holes.
+/// Returns `true` if a file has at least the wanted size, and no holes.
 fn is_laid_out(path: &Path, size_bytes: u64) -> bool {
     let Ok(metadata) = fs::symlink_metadata(path) else { return false };
     metadata.is_file() && metadata.len() >= size_bytes && metadata.blocks() * 512 >= size_bytes
 }
 
-/// Fails if the file system of `path` has no room for `needed_bytes`.
+/// Fails if the file system of `path` has no room for `needed_bytes` and a reserve.
 pub fn check_space(path: &Path, needed_bytes: u64) -> Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let free = free_bytes(folder)?;
@@ -180,7 +180,7 @@ pub fn is_tmpfs(folder: &Path) -> bool {
     rustix::fs::statfs(folder).is_ok_and(|stat| stat.f_type == TMPFS_MAGIC)
 }
 
-/// Makes a temporary folder in a folder, which is made if it is missing.
+/// Makes a temporary folder in `folder`. Makes `folder` if it is missing.
 pub fn scratch_in(folder: &Path) -> Result<TempDir> {
     fs::create_dir_all(folder).context(|| format!("create {}", folder.display()))?;
     tempfile::tempdir_in(folder).context(|| format!("write in {}", folder.display()))

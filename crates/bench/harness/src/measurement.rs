@@ -1,4 +1,4 @@
-//! The results: the figures of all cases, for tables, reports and verdicts.
+//! The results of a measurement: the figures of all cases, for tables, reports and verdicts.
 
 use std::fmt::Write;
 
@@ -13,10 +13,10 @@ use crate::runs::Runs;
 use crate::table;
 use crate::verdict::{self, Judged};
 
-/// Fields of the JSON about the conditions of a measurement.
+/// Fields of the JSON that describe the conditions of a measurement.
 pub type Params = Map<String, Value>;
 
-/// Makes fields of `json!({…})`.
+/// Returns the fields of a JSON object; none for another JSON value.
 fn fields(value: Value) -> Params {
     match value {
         Value::Object(fields) => fields,
@@ -47,20 +47,20 @@ pub struct Measurement {
     pub pairs: Pairs,
     /// Facts that a reader must know to trust the figures.
     pub notes: Vec<String>,
-    /// Runs that failed, with the reasons; all others were measured.
+    /// Runs that failed, with the reasons. All other runs were measured.
     pub failed: Vec<String>,
-    /// The text on the terminal before the tables, and after the targets; may be empty.
+    /// The text on the terminal before the tables, and the text after the targets; may be empty.
     pub words: (String, &'static str),
 }
 
-/// Which subjects of a case are compared with which: `b` of a pair with `a`.
+/// The pairs of subjects of a case that are compared: `b` of a pair with `a`.
 #[derive(Debug, Clone, Copy)]
 pub enum Pairs {
-    /// Each with the first.
+    /// Each other subject with the first one.
     WithFirst,
-    /// The first with each other.
+    /// The first subject with each other one.
     FirstWith,
-    /// Each with each of the named subjects that was measured.
+    /// Each subject with each of the named subjects that was measured.
     With(&'static [&'static str]),
 }
 
@@ -81,7 +81,7 @@ impl Pairs {
 }
 
 impl CaseResults {
-    /// Puts the runs of a case together; `params` are for the JSON.
+    /// Makes the results of a case from its runs; `params` are for the JSON.
     pub fn new<J>(case: &Case<J>, runs: Runs, params: Value) -> Self {
         let (case, how) = (case.without_jobs(), String::new());
         Self { case, runs, how, params: fields(params) }
@@ -120,7 +120,7 @@ impl CaseResults {
 }
 
 impl Measurement {
-    /// Puts a measurement together; each subject is compared with the first of its case.
+    /// Makes a measurement in which each subject is compared with the first one of its case.
     pub fn new(workload: &'static str, host: Host, params: Value, cases: Vec<CaseResults>) -> Self {
         Self {
             workload,
@@ -157,7 +157,7 @@ impl Measurement {
         text
     }
 
-    /// Returns the JSON.
+    /// Returns the measurement as JSON.
     pub fn json(&self) -> Result<String> {
         let mut params = self.params.clone();
         let subjects = self.cases.iter().flat_map(|case| {
@@ -202,8 +202,8 @@ impl Measurement {
     /// Writes the requested reports.
     ///
     /// # Errors
-    /// A report cannot be written; the user asked to stop; or runs failed. In the last two cases
-    /// the reports have been written, with the other runs.
+    /// A report cannot be written, the user asked to stop, or runs failed. In the last two cases
+    /// the reports have been written, with the runs that succeeded.
     pub fn write(&self, reports: &ReportArgs) -> Result<()> {
         reports.write(&self.json()?)?;
         interrupt::check()?;

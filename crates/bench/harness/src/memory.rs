@@ -1,4 +1,4 @@
-//! Memory: of this process, and of the page cache.
+//! The memory of this process, and the page cache of the machine.
 
 use std::fs;
 
@@ -7,23 +7,23 @@ pub fn field_bytes(name: &str) -> u64 {
     bytes_of(&fs::read_to_string("/proc/meminfo").unwrap_or_default(), name)
 }
 
-/// Returns the size of the machine's page cache.
+/// Returns the size of the machine's page cache in bytes.
 pub fn page_cache_bytes() -> f64 {
     field_bytes("Cached") as f64
 }
 
-/// Resets the peak size of this process, if the kernel permits that.
+/// Resets the peak resident size of this process, if the kernel permits that.
 pub fn forget_peak() {
-    // 5 sets the peak to the present size. Source: proc_pid_clear_refs(5).
+    // 5 sets the peak to the current size. Source: proc_pid_clear_refs(5).
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Returns the largest size of this process since [`forget_peak`].
+/// Returns the peak resident size of this process in bytes since [`forget_peak`].
 pub fn peak_bytes() -> f64 {
     bytes_of(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmHWM") as f64
 }
 
-/// Finds a line such as `Cached:  1024 kB`.
+/// Finds a line such as `Cached: 1024 kB`, and returns its value in bytes; zero if there is none.
 fn bytes_of(text: &str, name: &str) -> u64 {
     let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let kib = value.and_then(|value| value.split_whitespace().next()?.parse::<u64>().ok());

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use self::Better::{Less, More, Neither};
 
 /// Defines the metrics in the order of the report: a description, the name and the unit in the
-/// JSON, the name in tables, and which figure is the better one.
+/// JSON, the name in tables, and which figures are better.
 macro_rules! metrics {
     ($($(#[$about:meta])+ $name:ident = $json:literal, $unit:literal, $label:literal,
        $better:ident;)+) => {
@@ -34,7 +34,7 @@ metrics! {
     IopsPerCore = "iops_per_core", "1/s", "IOPS a core", More;
     /// Bytes moved per second.
     BytesPerS = "bytes_per_s", "B/s", "throughput", More;
-    /// The same, the time of a final fsync included.
+    /// Bytes moved per second, if the time of a final fsync is included.
     BytesPerSSynced = "bytes_per_s_synced", "B/s", "synced", More;
     /// Bytes loaded from a store per second.
     LoadedBytesPerS = "loaded_bytes_per_s", "B/s", "loads", More;
@@ -46,21 +46,21 @@ metrics! {
     WrittenByCleaners = "written_by_cleaners_percent", "%", "written by cleaners", More;
     /// Mean time from the prepared request to the return of `io_submit`.
     SubmitUsMean = "submit_us_mean", "us", "submit mean", Less;
-    /// Median of the same.
+    /// Median time from the prepared request to the return of `io_submit`.
     SubmitUsP50 = "submit_us_p50", "us", "submit p50", Less;
-    /// 99 % of the calls were shorter.
+    /// 99 % of the calls that submit were shorter.
     SubmitUsP99 = "submit_us_p99", "us", "submit p99", Less;
-    /// 99.9 % of the calls were shorter.
+    /// 99.9 % of the calls that submit were shorter.
     SubmitUsP999 = "submit_us_p999", "us", "submit p99.9", Less;
-    /// 99.99 % of the calls were shorter.
+    /// 99.99 % of the calls that submit were shorter.
     SubmitUsP9999 = "submit_us_p9999", "us", "submit p99.99", Less;
-    /// The longest call.
+    /// The longest call that submits.
     SubmitUsMax = "submit_us_max", "us", "submit max", Less;
     /// Mean time of a call that submits one read.
     SubmitReadUsMean = "submit_read_us_mean", "us", "submit of a read", Less;
     /// Mean time of a call that submits one write.
     SubmitWriteUsMean = "submit_write_us_mean", "us", "submit of a write", Less;
-    /// Number of times that the submitting thread slept inside the calls, in the whole run.
+    /// How often the submitting thread slept inside the calls that submit, in the whole run.
     SubmitSleeps = "submit_sleeps", "1", "sleeps in submit", Less;
     /// Median time from the return of `io_submit` to the completion.
     LatencyUsP50 = "latency_us_p50", "us", "latency p50", Less;
@@ -85,31 +85,32 @@ metrics! {
     HeldUpUsP9999 = "held_up_us_p9999", "us", "held up p99.99", Less;
     /// The longest hold-up.
     HeldUpUsMax = "held_up_us_max", "us", "longest hold-up", Less;
-    /// Delay of a thread of an interpreter that wakes each millisecond: 99 % of its delays were
-    /// shorter.
+    /// A thread of an interpreter wakes each millisecond: 99 % of its delays were shorter.
     LateUsP99 = "late_us_p99", "us", "thread late p99", Less;
-    /// The longest of these delays.
+    /// The longest delay of a thread of an interpreter that wakes each millisecond.
     LateUsMax = "late_us_max", "us", "thread late max", Less;
-    /// User and system time of the whole process, library and kernel workers included.
+    /// User and system time of the whole process for each request, including the library and kernel
+    /// workers.
     CpuUsPerIo = "cpu_us_per_io", "us", "CPU per I/O", Less;
     /// User and system time for each operation of the program, such as a transaction.
     CpuUsPerOperation = "cpu_us_per_operation", "us", "CPU per operation", Less;
     /// User and system time for each operation, without the threads of the driver that acts as the
-    /// program; its calls into the tier count.
+    /// program. The driver's calls into the tier count.
     TierCpuUsPerOperation = "tier_cpu_us_per_operation", "us", "CPU of the tier", Less;
-    /// Voluntary and involuntary switches of the whole process.
+    /// Voluntary and involuntary context switches of the whole process for each request.
     ContextSwitchesPerIo = "context_switches_per_io", "1", "switches per I/O", Less;
     /// PUTs to an object store for each request of the client.
     PutsPerIo = "puts_per_io", "1", "PUTs per I/O", Less;
     /// GETs from an object store for each request of the client.
     GetsPerIo = "gets_per_io", "1", "GETs per I/O", Less;
-    /// Bytes sent to an object store for each byte that the client has written.
+    /// Bytes sent to an object store for each byte that the client wrote.
     BytesSentPerByte = "bytes_sent_per_byte", "1", "bytes sent per byte", Less;
-    /// Blocks that were flushed, and are lost after their server was killed.
+    /// Blocks that were flushed, and lost because their server was killed.
     BlocksLost = "blocks_lost", "1", "blocks lost", Less;
     /// Largest resident memory of the process, shared memory included.
     RssBytesMax = "rss_bytes_max", "B", "peak memory", Less;
-    /// Most memory that an engine adds to a process, without buffers and the kernel's memory.
+    /// The most memory that an engine adds to a process, without buffers and without the kernel's
+    /// memory.
     MemoryAddedBytes = "memory_added_bytes", "B", "memory added", Less;
     /// Growth of the kernel's page cache during the run.
     PageCacheGrowthBytes = "page_cache_growth_bytes", "B", "cache growth", Less;
@@ -122,13 +123,13 @@ metrics! {
     OtherBusyCores = "other_busy_cores", "cores", "other work", Neither;
 }
 
-/// Which figure of a metric is the better one.
+/// Which figures of a metric are better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
-    /// The larger one.
+    /// Larger figures.
     More,
-    /// The smaller one.
+    /// Smaller figures.
     Less,
     /// Neither: the figure describes the run.
     Neither,
@@ -137,7 +138,7 @@ pub enum Better {
 /// The figures of one run.
 pub type Sample = BTreeMap<Metric, f64>;
 
-/// A metric, its name and unit in the JSON, its name in tables, and which figure is better.
+/// A metric, its name and unit in the JSON, its name in tables, and which figures are better.
 type Row = (Metric, &'static str, &'static str, &'static str, Better);
 
 impl Metric {
@@ -160,7 +161,7 @@ impl Metric {
         self.row().3
     }
 
-    /// Returns the suffix of a count where figures of several units share a column.
+    /// Returns the suffix of a count in a column whose figures have several units.
     pub fn counted(self) -> &'static str {
         if self.unit() == "1/s" { "/s" } else { "" }
     }
@@ -170,12 +171,12 @@ impl Metric {
         Self::ALL.into_iter().find(|metric| metric.name() == name)
     }
 
-    /// Returns which figure is the better one.
+    /// Returns which figures of the metric are better.
     pub fn better(self) -> Better {
         self.row().4
     }
 
-    /// Returns `true` if a larger figure is the better one.
+    /// Returns `true` if larger figures are better.
     pub fn more_is_better(self) -> bool {
         self.better() == Better::More
     }

@@ -1,4 +1,4 @@
-//! The order in which blocks are visited.
+//! The order in which a run visits the blocks of a file.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,34 +10,34 @@ use crate::random;
 pub enum Access {
     /// Every block once a lap, in an order without pattern.
     Random,
-    /// Any block, whether it was visited before or not.
+    /// Any block at each visit, even if it was visited before.
     Uniform,
-    /// So many adjoining blocks at any place.
+    /// This many adjoining blocks one after another, each such run at a random place.
     Runs(u64),
     /// Every block once a lap, in ascending order.
     Sequential,
 }
 
-/// The blocks of the beginning of a file, or of one after another.
+/// An order of visits to the blocks at the beginning of a file.
 #[derive(Debug, Clone)]
 pub struct Order {
     access: Access,
     block_bytes: u64,
     blocks: u64,
-    /// Bits of an index, for the permutation.
+    /// The number of bits of an index, for the permutation.
     bits: u32,
     seed: u64,
 }
 
 impl Order {
-    /// Visits the whole blocks of the first `set_bytes`; at least one.
+    /// Makes an order of the whole blocks in the first `set_bytes` of a file; if there are none, of
+    /// the first block.
     pub fn new(access: Access, set_bytes: u64, block_bytes: u64, seed: u64) -> Self {
         let blocks = (set_bytes / block_bytes).max(1);
         let bits = blocks.next_power_of_two().trailing_zeros().max(1);
         Self { access, block_bytes, blocks, bits, seed }
     }
 
-    /// Returns how many blocks there are.
     pub fn blocks(&self) -> u64 {
         self.blocks
     }
@@ -57,7 +57,8 @@ impl Order {
         block * self.block_bytes
     }
 
-    /// Follows the cycle of a permutation of more numbers until it comes to one of the blocks.
+    /// Follows the cycle of a permutation of at least as many numbers, until it comes to the number
+    /// of a block.
     fn shuffled(&self, index: u64) -> u64 {
         let mut block = self.permute(index);
         while block >= self.blocks {
@@ -66,7 +67,7 @@ impl Order {
         block
     }
 
-    /// A bijection on `bits` bits: each step can be undone.
+    /// Permutes the numbers of `bits` bits: each step can be undone.
     fn permute(&self, index: u64) -> u64 {
         let mask = (1 << self.bits) - 1;
         let half = self.bits.div_ceil(2);
@@ -79,19 +80,20 @@ impl Order {
     }
 }
 
-/// Every block of a file once in a random order, then all of them again, without end.
+/// Visits every block of a file once in a random order, and then all again in that order, without
+/// end.
 pub struct Offsets {
     order: Order,
     next: u64,
 }
 
 impl Offsets {
-    /// Visits the whole blocks of the first `set_bytes` of a file; at least one.
+    /// Visits the whole blocks in the first `set_bytes` of a file; if there are none, the first
+    /// block.
     pub fn shuffled(set_bytes: u64, block_bytes: u64, seed: u64) -> Self {
         Self { order: Order::new(Access::Random, set_bytes, block_bytes, seed), next: 0 }
     }
 
-    /// Returns how many blocks there are.
     pub fn blocks(&self) -> u64 {
         self.order.blocks()
     }

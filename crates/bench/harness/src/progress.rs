@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::units;
 
-/// The line before the first run, when no time left is known yet.
+/// The line before the first run, while the remaining time is unknown.
 const BEFORE: &str = "{wide_msg} {elapsed}";
 
 /// The line from the first run on.

@@ -21,7 +21,7 @@ impl SplitMix {
     }
 }
 
-/// Returns the number at a place of the sequence of a seed.
+/// Returns the number at place `index` of the sequence that `seed` begins.
 pub fn at(seed: u64, index: u64) -> u64 {
     let mut z = seed.wrapping_add(STEP.wrapping_mul(index.wrapping_add(1)));
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! The runner: every subject of every case, every round.
+//! The runner: runs every subject of every case once in each round.
 //!
 //! The speed of a machine changes with time: a disk's cache fills up, other programs start. The
 //! runs of one round follow each other closely (A B C, then C B A, then A B C …), and reversing the
@@ -10,12 +10,11 @@ use crate::metric::Sample;
 use crate::progress::Progress;
 use crate::runs::Runs;
 
-/// Runs every subject of the cases, one round of all of them after the other; returns the runs of
-/// each case.
+/// Runs every subject of all cases once in each round, and returns the runs of each case.
 ///
-/// `run` makes one run; if it returns no sample, the subject has no figures of this round. After
-/// Ctrl-C, the result has the earlier runs only. The current run is dropped, failed or not, because
-/// its programs get the signal, too.
+/// `run` makes one run; if it returns no sample, the subject has no figures in this round. After
+/// Ctrl-C, the result has only the earlier runs: the runner drops the current run even if it
+/// succeeded, because its programs got the signal, too.
 pub fn measure<J>(
     progress: &Progress,
     cases: &[Case<J>],

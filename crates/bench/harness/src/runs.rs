@@ -6,7 +6,7 @@ use crate::case::Case;
 use crate::metric::{Metric, Sample};
 use crate::stats::{self, Ratio, Summary};
 
-/// The runs by subject, in the order of the case; one sample a round.
+/// The runs of each subject, in the order of the case. A run is one sample.
 #[derive(Debug, Clone, Default)]
 pub struct Runs(Vec<(&'static str, Vec<Sample>)>);
 
@@ -25,13 +25,13 @@ impl Runs {
         case.subjects.iter().map(|subject| (subject.name, Vec::new())).collect()
     }
 
-    /// Returns the subjects that were measured.
+    /// Returns the names of the subjects, including those without runs.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.0.iter().map(|(name, _)| *name)
     }
 
-    /// Returns the figures of a subject, one a round; `None` if it has no runs, or a run without
-    /// the metric.
+    /// Returns the figures of a subject, one for each run; `None` if the subject has no runs, or a
+    /// run without the metric.
     pub fn figures(&self, subject: &str, metric: Metric) -> Option<Vec<f64>> {
         let (_, samples) = self.0.iter().find(|(name, _)| *name == subject)?;
         let figures: Option<Vec<f64>> =
@@ -55,7 +55,7 @@ impl Runs {
         stats::ratio(&vec![whole; figures.len()], &figures)
     }
 
-    /// Returns every metric of every subject, for the JSON.
+    /// Returns the figures of each subject, for each metric that all its runs have, as JSON.
     pub fn rows(&self, case: &str) -> Vec<Value> {
         let row = |name: &str, metric: Metric| {
             let runs = self.figures(name, metric)?;
@@ -87,19 +87,19 @@ impl Runs {
         pairs.iter().flat_map(of).collect()
     }
 
-    /// Adds a run.
+    /// Adds a run of the subject with the number `index`.
     pub fn push(&mut self, index: usize, sample: Sample) {
         self.0[index].1.push(sample);
     }
 
-    /// Keeps the subjects that have runs, and are `wanted`.
+    /// Keeps only the subjects that have runs and that `wanted` accepts.
     #[must_use]
     pub fn only(self, wanted: impl Fn(&str) -> bool) -> Self {
         let runs = self.0.into_iter();
         runs.filter(|(name, samples)| !samples.is_empty() && wanted(name)).collect()
     }
 
-    /// Returns `true` if there is no subject.
+    /// Returns `true` if there are no subjects.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -6,7 +6,6 @@ use std::process::Command;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
-/// The three system calls of `io_uring`.
 const URING_CALLS: [i64; 3] =
     [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
@@ -18,7 +17,7 @@ fn filter() -> BpfProgram {
     filter.try_into().expect("a short program")
 }
 
-/// Makes the child refuse `io_uring` to itself before it executes the program.
+/// Makes the child install the filter before it executes the program.
 pub fn forbid_uring(command: &mut Command) {
     let program = filter();
     let install =
@@ -37,14 +36,14 @@ mod tests {
     /// Requests a ring without entries, for which a kernel with `io_uring` returns EINVAL.
     fn uring_setup_error() -> Option<i32> {
         let nowhere = std::ptr::null_mut::<libc::c_void>();
-        // SAFETY: the kernel checks the pointer and fails.
+        // SAFETY: the kernel checks the pointer, and the call fails.
         let rc = unsafe { libc::syscall(libc::SYS_io_uring_setup, 0, nowhere) };
         (rc < 0).then(io::Error::last_os_error)?.raw_os_error()
     }
 
     #[test]
     fn uring_is_refused_and_the_rest_works() {
-        // A filter belongs to its thread, and ends with it.
+        // A filter belongs to the thread that installed it, and ends with that thread.
         let thread = std::thread::spawn(|| {
             seccompiler::apply_filter(&filter()).map(|()| uring_setup_error())
         });

@@ -1,4 +1,4 @@
-//! A program that serves: started, waited for, and ended in order.
+//! A program that serves: the harness starts it, waits until it serves, and ends it in order.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -13,19 +13,19 @@ use crate::error::{Context, Failure, Result};
 use crate::interrupt;
 use crate::launch::{self, Usage};
 
-/// Time limit for the end of a server that is dropped.
+/// The time limit for the end of a server that is dropped.
 const PATIENCE_AT_DROP: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Returns the program of `nowait serve` beside this one, or else its name, for PATH.
+/// Returns the path of `nowait-serve` beside this program, or else its name, to be found by PATH.
 pub fn nowait_serve() -> PathBuf {
     const NAME: &str = "nowait-serve";
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(NAME));
     beside.filter(|path| path.is_file()).unwrap_or_else(|| PathBuf::from(NAME))
 }
 
-/// A running server. Dropping it ends the server in order, because a mount of a killed server would
-/// stay; a server that does not end is killed.
+/// A running server. Dropping this value ends the server in order, because a mount of a killed
+/// server would stay; if the server does not end in time, kills it.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -38,8 +38,8 @@ impl Server {
     /// Starts a program, and waits until `is_there` returns `true`.
     ///
     /// # Errors
-    /// The program cannot be started, ends, or does not serve within `patience`; the message has
-    /// the last line of its output. The user asked to stop.
+    /// The program cannot be started, ends, or does not serve within `patience`, and the message
+    /// has the last line of its standard error; or the user asked to stop.
     pub fn start(
         command: &mut Command,
         patience: Duration,
@@ -68,8 +68,8 @@ impl Server {
         Ok(server)
     }
 
-    /// Like [`Server::start`], for a server that listens at `socket`; removes a socket that an
-    /// earlier server left there.
+    /// Like [`Server::start`], for a server that listens at `socket`. Before, removes a socket that
+    /// an earlier server left there.
     ///
     /// # Errors
     /// The errors of [`Server::start`].
@@ -78,7 +78,7 @@ impl Server {
         Self::start(command, patience, || UnixStream::connect(socket).is_ok())
     }
 
-    /// Returns the number of the process.
+    /// Returns the process ID of the server.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -88,15 +88,16 @@ impl Server {
         fs::read_to_string(self.stderr.path()).unwrap_or_default()
     }
 
-    /// Returns the last line of its standard error that is not blank, or `it said nothing`.
+    /// Returns the last line of the server's standard error that is not blank, or `it said
+    /// nothing`.
     pub fn last_words(&self) -> String {
         let text = self.words();
         let last = text.lines().rfind(|line| !line.trim().is_empty());
         last.unwrap_or("it said nothing").to_owned()
     }
 
-    /// Ends the server in order; returns the resources that it has used since its start, by ended
-    /// threads, too.
+    /// Ends the server by SIGTERM. Returns the resources that the server has used since its start,
+    /// including those of its ended threads.
     ///
     /// # Errors
     /// The program does not end within `patience`.
@@ -104,10 +105,10 @@ impl Server {
         self.end(patience)
     }
 
-    /// Kills the server; returns when it has ended.
+    /// Kills the server, and returns when it has ended.
     ///
     /// # Errors
-    /// The program had ended before, or cannot be killed.
+    /// The program has ended before, or cannot be killed.
     pub fn kill(mut self) -> Result<()> {
         let name = self.name.clone();
         let ended = self.child.try_wait().context(|| format!("wait for {name}"))?;

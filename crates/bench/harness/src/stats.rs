@@ -1,12 +1,12 @@
 //! Medians, their spread, and ratios with a bootstrap interval.
 //!
-//! Five runs say little about a mean, because one disturbed run moves it. So everything here is a
-//! median, and a ratio is the median of the ratios *within* the rounds: runs of one round lie
-//! close together in time and share most of the disturbance.
+//! Five runs say little about a mean, because one disturbed run moves it. So summaries are medians,
+//! and a ratio is the median of the ratios *within* the rounds: runs of one round lie close
+//! together in time and share most of the disturbance.
 
 use crate::random::SplitMix;
 
-/// Resamples drawn for an interval.
+/// How many resamples are drawn for an interval.
 const RESAMPLES: usize = 4000;
 
 /// A summary of the runs of one subject.
@@ -19,23 +19,23 @@ pub struct Summary {
     pub mad: f64,
 }
 
-/// A ratio of two subjects, and the interval that holds its median with 95 % confidence.
+/// The ratio of two subjects, and the interval that contains its median with 95 % confidence.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ratio {
     pub median: f64,
     pub low: f64,
     pub high: f64,
-    /// One ratio a round.
+    /// The ratios of the rounds.
     pub rounds: Vec<f64>,
 }
 
-/// Returns the median, or `None` of nothing.
+/// Returns the median; `None` if there are no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     median_in_place(&mut sorted)
 }
 
-/// Returns a percentile of values that are not sorted, `NaN` of nothing.
+/// Returns a percentile of values in any order; `NaN` if there are none.
 pub fn percentile(values: &[f64], part: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -54,7 +54,7 @@ fn median_in_place(values: &mut [f64]) -> Option<f64> {
     }
 }
 
-/// Summarizes runs, or returns `None` of nothing.
+/// Summarizes runs; `None` if there are none.
 pub fn summarize(runs: &[f64]) -> Option<Summary> {
     let center = median(runs)?;
     let deviations: Vec<f64> = runs.iter().map(|run| (run - center).abs()).collect();
@@ -66,7 +66,7 @@ pub fn summarize(runs: &[f64]) -> Option<Summary> {
     })
 }
 
-/// Returns `b / a` by rounds; `None` when a round divides by zero or there is no round.
+/// Returns `b / a` by rounds; `None` if a ratio is not finite or there is no round.
 pub fn ratio(a: &[f64], b: &[f64]) -> Option<Ratio> {
     let rounds: Vec<f64> = a.iter().zip(b).map(|(a, b)| b / a).collect();
     if rounds.iter().any(|ratio| !ratio.is_finite()) {
@@ -77,10 +77,11 @@ pub fn ratio(a: &[f64], b: &[f64]) -> Option<Ratio> {
     Some(Ratio { median: center, low, high, rounds })
 }
 
-/// The comparison of the runs of one measurement with those of another.
+/// The comparison of the runs of two measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unpaired {
-    /// The median of `b` divided by that of `a`, with its interval; `None` when `a` has zeros.
+    /// The median of `b` divided by that of `a`, with its interval; `None` if a resampled median of
+    /// `a` is zero.
     pub ratio: Option<Ratio>,
     /// The interval of the difference of the medians, `b` less `a`.
     pub difference: (f64, f64),
@@ -88,9 +89,10 @@ pub struct Unpaired {
 
 /// Compares runs that share no rounds; `None` if either side is empty.
 ///
-/// Both sides are drawn anew by themselves, so the interval holds the noise within either. A
-/// change between the two measurements for all runs alike, such as a disk's neighbours, is not in
-/// it. `rounds` of the ratio has as many entries as the shorter side, and no meaning else.
+/// Each side is resampled by itself, so the interval covers the noise within each side. It does not
+/// cover a change between the two measurements that affects all runs alike, such as a disk's
+/// neighbours. `rounds` of the ratio has as many entries as the shorter side; their values have no
+/// meaning.
 pub fn unpaired(a: &[f64], b: &[f64]) -> Option<Unpaired> {
     let center = median(b)? / median(a)?;
     let mut random = SplitMix(0x636f_6d70_6172_6521);
@@ -111,9 +113,10 @@ pub fn unpaired(a: &[f64], b: &[f64]) -> Option<Unpaired> {
     Some(Unpaired { ratio, difference: interval(&mut differences) })
 }
 
-/// Returns the 95 % percentile interval of the median of `values`, which must not be empty.
+/// Returns the interval of the middle 95 % of the resampled medians of `values`, which must not be
+/// empty.
 ///
-/// The generator starts from a constant, so a report can be computed again.
+/// The generator starts from a constant, so that a report can be computed again.
 fn bootstrap(values: &[f64]) -> (f64, f64) {
     let mut random = SplitMix(0x006e_6f77_6169_7421);
     let mut drawn = vec![0.0; values.len()];
@@ -127,7 +130,7 @@ fn bootstrap(values: &[f64]) -> (f64, f64) {
     interval(&mut medians)
 }
 
-/// Sorts [`RESAMPLES`] values and returns the middle 95 % of them.
+/// Sorts [`RESAMPLES`] values, and returns the ends of the middle 95 % of them.
 fn interval(resampled: &mut [f64]) -> (f64, f64) {
     resampled.sort_unstable_by(f64::total_cmp);
     let tail = RESAMPLES / 40; // 2.5 % on either side
@@ -153,7 +156,7 @@ mod tests {
 
     #[test]
     fn ratio_is_taken_within_rounds() {
-        // The machine slows down tenfold in the last round; the ratio does not notice.
+        // The machine becomes ten times slower in the last round; the ratio stays the same.
         let ratio = ratio(&[100.0, 100.0, 10.0], &[150.0, 150.0, 15.0]).expect("finite");
         assert_eq!((ratio.median, ratio.low, ratio.high), (1.5, 1.5, 1.5));
     }

@@ -6,7 +6,8 @@
 //!                                 └► describe ─► Measurement             at the end
 //! ```
 //!
-//! A run that fails is a note: its subject has no figures in that case, and all else is measured.
+//! A run that fails becomes a note: its subject has no figures in that case, and all else is
+//! measured.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -32,11 +33,12 @@ use crate::verdict;
 /// The shortest run whose figures may be published, in seconds.
 const PUBLISHED_S: f64 = 5.0;
 
-/// The preparation and the runs of the cases of a table; a `Job` is all input of a run.
+/// The preparation and the runs of the cases of a table. A `Job` is all input of a run.
 pub trait Suite {
     type Job: Clone;
 
-    /// Returns `true` to measure a case to its end before the next one begins, on files of its own.
+    /// Returns `true` to measure each case to its end before the next one begins, on files of its
+    /// own.
     fn is_case_by_case(&self) -> bool {
         false
     }
@@ -48,21 +50,22 @@ pub trait Suite {
     /// Nothing can be measured.
     fn prepare(&mut self, cases: &mut Vec<Case<Self::Job>>, session: &mut Session) -> Result<()>;
 
-    /// Prepares the runs of a case, if cases are measured one by one.
+    /// Prepares the runs of a case. If cases are not measured one by one, this is called only once,
+    /// with the first case.
     ///
     /// # Errors
-    /// The case cannot be measured; the others can.
+    /// The case cannot be measured; other cases can.
     fn begin(&mut self, _case: &Case<Self::Job>, _session: &mut Session) -> Result<()> {
         Ok(())
     }
 
-    /// Makes one run. All subjects of a round have the same number.
+    /// Makes one run. All subjects of a round have the same `it.round`.
     ///
     /// # Errors
-    /// The run failed. Wrong usage means that its subject works in no case on this machine.
+    /// The run failed. Wrong usage means that the subject works in no case on this machine.
     fn run(&mut self, it: Run<'_, Self::Job>, session: &mut Session) -> Result<Sample>;
 
-    /// Puts the runs of a case together.
+    /// Makes the results of a case from its runs.
     fn results(
         &mut self,
         case: &Case<Self::Job>,
@@ -72,7 +75,7 @@ pub trait Suite {
         CaseResults { how: session.how(), ..CaseResults::new(case, runs, Value::Null) }
     }
 
-    /// Returns, at the end, the description of all runs.
+    /// Returns the description of all runs, at the end.
     fn describe(&mut self, results: &[CaseResults], session: &mut Session) -> Description;
 
     /// Returns the text to print.
@@ -80,13 +83,13 @@ pub trait Suite {
         measurement.text()
     }
 
-    /// Returns why `--check` fails, if it does.
+    /// Returns the reason why `--check` fails; `None` if it does not fail.
     fn lost(&self, measurement: &Measurement) -> Option<String> {
         measurement.unmet()
     }
 }
 
-/// One run to be made.
+/// The input of one run.
 pub struct Run<'a, J> {
     pub case: &'a Case<J>,
     pub subject: &'a Subject<J>,
@@ -94,7 +97,8 @@ pub struct Run<'a, J> {
 }
 
 impl<J> Run<'_, J> {
-    /// Returns a number that the runs of a round have in common, and no others.
+    /// Returns a number that all runs of a round have in common, and runs of other rounds do not
+    /// have.
     pub fn seed(&self) -> u64 {
         self.round as u64 + 1
     }
@@ -105,24 +109,25 @@ pub struct Description {
     pub workload: &'static str,
     /// The folder of the file system under test.
     pub folder: PathBuf,
-    /// The version of fio, if that was used.
+    /// The version of fio, if the suite uses fio.
     pub fio: String,
-    /// Fields of the JSON beside rounds, runtime and size.
+    /// Fields of the JSON besides rounds, runtime and size.
     pub params: Value,
     pub pairs: Pairs,
-    /// The text before the tables, and after the targets.
+    /// The text before the tables, and the text after the targets.
     pub words: (String, &'static str),
 }
 
 impl Description {
-    /// Describes a suite without fio, whose subjects are compared with the first of each case.
+    /// Describes a suite without fio in which subjects are compared with the first one of their
+    /// case.
     pub fn new(workload: &'static str, folder: impl Into<PathBuf>, params: Value) -> Self {
         let (fio, pairs) = ("not used".to_owned(), Pairs::WithFirst);
         Self { workload, folder: folder.into(), fio, params, pairs, words: (String::new(), "") }
     }
 }
 
-/// A case, a subject of it that was left out, and the reason.
+/// A case, one of its subjects that was left out, and the reason.
 pub type LeftOut<L> = (&'static str, &'static str, L);
 
 /// A measurement in progress.
@@ -131,7 +136,7 @@ pub struct Session {
     pub progress: Progress,
     /// Facts that a reader must know to trust the figures.
     pub notes: Vec<String>,
-    /// Runs that failed, by case and subject: they are not repeated.
+    /// Runs that failed, by case and subject. They are not repeated.
     pub failed: BTreeMap<(&'static str, &'static str), String>,
     /// Subjects that do not work on this machine, with the reasons.
     unusable: BTreeMap<&'static str, String>,
@@ -143,7 +148,7 @@ impl Session {
         Self { extent, progress: Progress::new(), notes, failed, unusable }
     }
 
-    /// Returns `true`, and notes it, if runs are shorter or fewer than those that are published.
+    /// Returns `true`, and adds a note, if runs are shorter or fewer than those that are published.
     pub fn is_quick(&mut self) -> bool {
         let short = self.extent.runtime.as_secs_f64() < PUBLISHED_S;
         let quick = short || self.extent.rounds < verdict::ROUNDS_MIN;
@@ -158,7 +163,7 @@ impl Session {
         format!("{rounds} rounds of {seconds} s on {}.", units::bytes(size))
     }
 
-    /// Writes a test file of the size asked for, unless it is there.
+    /// Writes a test file of the size of the measurement, unless it exists.
     ///
     /// # Errors
     /// There is no space, the write fails, or the user asked to stop.
@@ -168,9 +173,9 @@ impl Session {
         file.lay_out(size_bytes, 0, &|_| true, &laid_out).map(drop)
     }
 
-    /// Leaves the subjects that lack nothing, the cases that have some, and the targets whose
-    /// subjects are left; each reason is noted once. Returns the subjects that were left out by
-    /// case; `all` if the whole case was.
+    /// Leaves out the subjects that lack something, the cases whose subjects all do, and the
+    /// targets of such subjects. Notes each reason once. Returns the subjects that were left out,
+    /// by case; the subject is `all` if the whole case was left out.
     pub fn leave_possible<J, L: Display>(
         &mut self,
         cases: &mut Vec<Case<J>>,
@@ -202,8 +207,8 @@ impl Session {
         left_out
     }
 
-    /// Makes a run and returns its figures; `None` if it fails, and then in all later rounds. The
-    /// reason is kept for the notes.
+    /// Makes a run and returns its figures. If a run fails, keeps the reason for the notes, and
+    /// returns `None` now and in all later rounds. A failure after Ctrl-C is not kept.
     fn attempt<S: Suite>(&mut self, suite: &mut S, it: Run<'_, S::Job>) -> Option<Sample> {
         let place = (it.case.name, it.subject.name);
         if self.failed.contains_key(&place) || self.unusable.contains_key(place.1) {
@@ -222,7 +227,7 @@ impl Session {
         None
     }
 
-    /// Measures cases by turns; returns the results of the cases with figures.
+    /// Measures cases by turns. Returns the results of the cases that have figures.
     fn measure<S: Suite>(&mut self, suite: &mut S, cases: &[Case<S::Job>]) -> Vec<CaseResults> {
         let (progress, rounds) = (self.progress.clone(), self.extent.rounds);
         let runs = runner::measure(&progress, cases, rounds, |case, subject, round| {
@@ -238,7 +243,7 @@ impl Session {
         results
     }
 
-    /// Puts all together.
+    /// Makes the measurement of the results, the description and the notes.
     fn finish<S: Suite>(mut self, suite: &mut S, results: Vec<CaseResults>) -> Measurement {
         let Description { workload, folder, fio, params, pairs, words } =
             suite.describe(&results, &mut self);
@@ -267,7 +272,7 @@ impl Session {
 /// Measures the cases of a suite.
 ///
 /// # Errors
-/// Something is missing that every case needs.
+/// A thing is missing that every case needs.
 pub fn measure<S: Suite>(
     suite: &mut S,
     mut cases: Vec<Case<S::Job>>,
@@ -293,7 +298,8 @@ pub fn measure<S: Suite>(
 }
 
 impl MeasureArgs {
-    /// Lists the cases, or measures them with a suite and reports what came out; `None` of a list.
+    /// Lists the cases, or measures them with a suite and reports the figures. Returns `None` if it
+    /// only lists them.
     ///
     /// # Errors
     /// Something is missing, a run failed, a report cannot be written, the user asked to stop, or

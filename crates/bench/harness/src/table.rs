@@ -25,7 +25,7 @@ pub fn with_spread(metric: Metric, summary: &Summary) -> String {
     text
 }
 
-/// Makes a table with the look of all programs of nowait.
+/// Makes a table with the look that the programs of nowait share.
 pub fn new_table(header: &[&str]) -> Table {
     let mut table = nowait_terminal::table();
     table.set_header(header);
@@ -48,7 +48,7 @@ pub fn notes(notes: &[String]) -> String {
     text
 }
 
-/// Returns the table of the runs of a case, with a row for each subject.
+/// Returns the table of the runs of a case, with one row for each subject.
 pub fn runs(what: &str, runs: &Runs, columns: &[Metric]) -> Table {
     let mut header = vec![what];
     header.extend(columns.iter().map(|metric| metric.label()));
@@ -64,8 +64,8 @@ pub fn runs(what: &str, runs: &Runs, columns: &[Metric]) -> Table {
     table
 }
 
-/// Returns the table of targets with the names of their cases, and the number of met ones; empty
-/// without targets.
+/// Returns the table of targets with the names of their cases, and the number of targets that are
+/// met; empty if there are no targets.
 pub fn targets<'a>(judged: impl Iterator<Item = (&'a str, Judged)>) -> String {
     let judged: Vec<(&str, Judged)> = judged.collect();
     if judged.is_empty() {
@@ -80,7 +80,7 @@ pub fn targets<'a>(judged: impl Iterator<Item = (&'a str, Judged)>) -> String {
     format!("{table}\n\n{met} of {all} targets are met beyond the noise.\n")
 }
 
-/// Returns the cell of a verdict, in its colour.
+/// Returns the cell of a verdict, in the colour of the verdict.
 fn outcome_cell(outcome: Outcome) -> Cell {
     let cell = Cell::new(outcome.name());
     match outcome {
@@ -90,7 +90,7 @@ fn outcome_cell(outcome: Outcome) -> Cell {
     }
 }
 
-/// Returns the cell of a change, green for an improvement.
+/// Returns the cell of a change: green for an improvement, red for its opposite.
 pub fn change_cell(metric: Metric, ratio: Option<&Ratio>) -> Cell {
     let Some(ratio) = ratio else { return right("–") };
     let cell = right(change_text(ratio));
@@ -100,7 +100,7 @@ pub fn change_cell(metric: Metric, ratio: Option<&Ratio>) -> Cell {
     }
 }
 
-/// Returns a change in words: `69 × less`, `1.6 × more`, or why no change can be shown.
+/// Returns a change in words: `69 × less`, `1.60 × more`, or the reason why no change can be shown.
 pub fn change_text(ratio: &Ratio) -> String {
     if ratio.rounds.len() < ROUNDS_MIN {
         return "too few rounds".to_owned();

@@ -1,4 +1,5 @@
-//! Helpers of the tests of several crates: parsed arguments, checked cases, a made-up measurement.
+//! Helpers for the tests of several crates: they parse arguments, check cases, and invent a
+//! measurement.
 
 use clap::{Args, Command};
 use serde_json::Value;
@@ -8,7 +9,7 @@ use crate::host::Host;
 use crate::measurement::{CaseResults, Measurement};
 use crate::metric::{Metric, Sample};
 
-/// Parses arguments, whose definition must be well formed.
+/// Parses arguments. Panics unless their definition is well formed.
 pub fn parse<A: Args>(arguments: &[&str]) -> A {
     let command = A::augment_args(Command::new("x"));
     command.clone().debug_assert();
@@ -16,7 +17,8 @@ pub fn parse<A: Args>(arguments: &[&str]) -> A {
     A::from_arg_matches(&matches.expect("well-formed")).expect("well-formed")
 }
 
-/// Panics unless each target names subjects of its own case, and the names in a case differ.
+/// Panics unless each target names subjects of its own case and compares in the direction of its
+/// metric, and the names of subjects in a case differ.
 pub fn check<J>(cases: &[Case<J>]) {
     for case in cases {
         for target in &case.targets {
@@ -34,8 +36,8 @@ pub fn check<J>(cases: &[Case<J>]) {
     }
 }
 
-/// Makes an invented measurement: `nowait` has twice the figures of `system`, and half its submit
-/// times.
+/// Makes an invented measurement: `nowait` has twice the figures of `system`, and half of its
+/// submit times.
 pub fn sample() -> Measurement {
     let sample = |round: u32, factor: f64| {
         let value = |metric: Metric| match metric.name() {

@@ -1,4 +1,4 @@
-//! Numbers with units: parsed from the command line, printed for people.
+//! Numbers with units: this module parses them from the command line, and formats them for people.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' is too large"))
 }
 
-/// Parses a duration such as `3s`, `500ms` or `3` (seconds).
+/// Parses a duration such as `3s`, `500ms` or `3` (seconds), from 50 ms to one hour.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     let lower = text.trim().to_ascii_lowercase();
     let (digits, unit_s) = match (lower.strip_suffix("ms"), lower.strip_suffix('s')) {
@@ -35,7 +35,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Prints with three significant digits and no exponent.
+/// Formats a number with three significant digits and no exponent.
 pub fn digits(value: f64) -> String {
     match value.abs() {
         magnitude if magnitude >= 99.95 => format!("{value:.0}"),
@@ -46,7 +46,7 @@ pub fn digits(value: f64) -> String {
     }
 }
 
-/// Prints a time given in microseconds as ns, µs, ms or s.
+/// Formats a time given in microseconds as ns, µs, ms or s.
 pub fn time_us(us: f64) -> String {
     match us {
         us if us >= 999_500.0 => format!("{} s", digits(us / 1e6)),
@@ -56,7 +56,7 @@ pub fn time_us(us: f64) -> String {
     }
 }
 
-/// Prints a count as 950, 19.8 k or 1.20 M.
+/// Formats a count as 950, 19.8 k or 1.20 M.
 pub fn count(value: f64) -> String {
     match value {
         value if value >= 999_500.0 => format!("{} M", digits(value / 1e6)),
@@ -65,7 +65,7 @@ pub fn count(value: f64) -> String {
     }
 }
 
-/// Prints bytes as B, KiB, MiB, GiB.
+/// Formats bytes as B, KiB, MiB, GiB or TiB.
 pub fn bytes(value: f64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = value;
@@ -77,7 +77,7 @@ pub fn bytes(value: f64) -> String {
     format!("{} {}", digits(value), UNITS[unit]).replace(".00 ", " ").replace(".0 ", " ")
 }
 
-/// Prints a figure with the unit that a report names, such as `us`, `B/s` or `MB/s`.
+/// Formats a figure with the unit that a report names, such as `us`, `B/s` or `MB/s`.
 pub fn with_unit(unit: &str, value: f64) -> String {
     match unit {
         "us" | "µs" => time_us(value),

@@ -14,7 +14,7 @@ pub struct Used {
 }
 
 impl Used {
-    /// Returns the usage of all threads of the process, those that have ended included.
+    /// Returns the usage of all threads of the process, including those that have ended.
     pub fn now() -> Result<Self> {
         usage(libc::RUSAGE_SELF).map(|used| Self::of(&used))
     }
@@ -29,7 +29,7 @@ impl Used {
     }
 
     /// Returns the last of several reports about the whole process. Each thread made one when it
-    /// ended, so the last one has the largest values.
+    /// ended, so the last report has the largest values.
     pub fn last(all: impl Iterator<Item = Self>) -> Self {
         all.fold(Self::default(), |a, b| Self {
             cpu_us: a.cpu_us.max(b.cpu_us),
@@ -57,7 +57,8 @@ pub fn cpu_us_of(pid: u32) -> Result<f64> {
     Ok(cpu_ticks(&text) * 1e6 / ticks_per_s.max(1) as f64)
 }
 
-/// Adds the 14th and the 15th field; the second one is a name in brackets, in which may be spaces.
+/// Adds the 14th and the 15th field. The second field is a name in brackets, which may contain
+/// spaces.
 fn cpu_ticks(stat: &str) -> f64 {
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     behind.split_whitespace().skip(11).take(2).flat_map(str::parse::<f64>).sum()
@@ -68,7 +69,7 @@ pub fn sleeps() -> Result<u64> {
     Ok(usage(libc::RUSAGE_THREAD)?.ru_nvcsw as u64)
 }
 
-/// Source: getrusage(2).
+/// Returns the usage of this process or of the calling thread, as `of` says. Source: getrusage(2).
 fn usage(of: libc::c_int) -> Result<libc::rusage> {
     // SAFETY: all-zero bytes are a valid rusage, which is made of integers.
     let mut used: libc::rusage = unsafe { std::mem::zeroed() };

@@ -5,10 +5,10 @@ use crate::metric::{Better, Metric};
 use crate::stats::Ratio;
 use crate::units;
 
-/// The fewest rounds with a useful interval.
+/// The fewest rounds that give a useful interval.
 ///
 /// With so few rounds, the bootstrap interval covers all runs. Two equal subjects differ in the
-/// same direction in all of five rounds once in 16 measurements; in all of three rounds, once in
+/// same direction in all of five rounds once in 16 measurements, and in all of three rounds once in
 /// four.
 pub const ROUNDS_MIN: usize = 5;
 
@@ -19,11 +19,11 @@ pub enum Outcome {
     Met,
     /// The whole interval lies on the wrong side.
     Missed,
-    /// The interval contains the target, so these runs do not decide.
+    /// The interval has figures on both sides of the target, so these runs do not decide.
     WithinNoise,
     /// Too few rounds for an interval.
     TooFewRounds,
-    /// A subject did not run here.
+    /// There is no ratio, for example because a subject did not run here.
     NotMeasured,
 }
 
@@ -36,7 +36,7 @@ pub struct Judged {
 }
 
 impl Outcome {
-    /// Returns the words of tables and of the JSON.
+    /// Returns the words that tables and the JSON use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Met => "met",
@@ -55,7 +55,7 @@ impl Judged {
         Self { target, ratio, outcome }
     }
 
-    /// Returns the measured ratio with its interval.
+    /// Returns the measured ratio with its interval, as text.
     pub fn measured(&self) -> String {
         self.ratio.as_ref().map_or_else(|| "–".to_owned(), ratio_text)
     }
@@ -68,7 +68,7 @@ pub fn count(judged: impl Iterator<Item = Judged>) -> (usize, usize) {
     })
 }
 
-/// Prints a ratio with its interval, such as `1.62 × [1.58 – 1.66]`.
+/// Formats a ratio with its interval, such as `1.62 × [1.58 – 1.66]`.
 pub fn ratio_text(ratio: &Ratio) -> String {
     let [median, low, high] = [ratio.median, ratio.low, ratio.high].map(units::digits);
     format!("{median} × [{low} – {high}]")
@@ -91,8 +91,8 @@ fn outcome(comparison: Comparison, target: f64, ratio: Option<&Ratio>) -> Outcom
     }
 }
 
-/// Returns `true` if a change is an improvement; `None` if it is inside the noise, or the metric
-/// has no better side.
+/// Returns `true` if a change is an improvement; `None` if the change is inside the noise, or
+/// neither side of the metric is better.
 pub fn is_better(metric: Metric, ratio: &Ratio) -> Option<bool> {
     let is_judged = differs(ratio) && metric.better() != Better::Neither;
     is_judged.then_some(metric.more_is_better() == (ratio.median > 1.0))

@@ -1,4 +1,4 @@
-//! M1: aio-stress on a file that is not cached. 64 KiB records, depth 64, 8 a call.
+//! M1: aio-stress on a file that is not cached: records of 64 KiB, 64 in flight, 8 in one call.
 
 use crate::{
     costs,
@@ -19,10 +19,10 @@ const PROCESSORS: usize = 4;
 /// The page cache's share of the file: 384 MiB of 1 GiB, on a machine of 512 MiB.
 const CACHE_SHARE: (u64, u64) = (3, 8);
 
-/// How requests are carried out.
+/// The mode in which requests are carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// `io_submit` of a kernel without the patches: all waits are inside.
+    /// `io_submit` of a kernel without the patches: all waits are inside the call.
     Vanilla,
     Nowait,
     Direct,
@@ -34,7 +34,7 @@ struct Work {
     write: bool,
     sync: bool,
     random: bool,
-    /// MB/s: vanilla, patched, `O_DIRECT`.
+    /// The figures of the source in MB/s: vanilla, patched, `O_DIRECT`.
     source: (f64, f64, Option<f64>),
 }
 
@@ -51,7 +51,7 @@ const WORKS: [Work; 6] = [
     work("sequential write", [false, true, false], (30.84, 30.09, None)),
 ];
 
-/// Runs the six rows.
+/// Runs the six experiments, and returns a table with a row for each.
 pub(crate) fn table(hardware: &Hardware, file_bytes: u64, seed: u64) -> Table {
     let mut rows = Vec::new();
     let mut notes = vec![format!(
@@ -87,7 +87,7 @@ fn cache_bytes(file_bytes: u64) -> u64 {
     file_bytes * CACHE_SHARE.0 / CACHE_SHARE.1
 }
 
-/// Returns MB/s, without and with a final fsync.
+/// Returns the throughput in MB/s, without and with a final fsync.
 fn run(hardware: &Hardware, work: Work, mode: Mode, file_bytes: u64, seed: u64) -> (f64, f64) {
     let world = stage::world(hardware, PROCESSORS, 1, file_bytes, seed);
     let cache = Cache::new(cache_bytes(file_bytes)).expect("memory for the page cache");

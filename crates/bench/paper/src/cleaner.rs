@@ -1,9 +1,10 @@
 //! M13: a database whose transactions dirty pages, and cleaners that write them back.
 //!
 //! Transactions read pages of 8 KiB through a buffer pool of the database, change half of them, and
-//! append to a log. A page that is dirty when it leaves the pool is written by the transaction that
-//! needs its place. Cleaners write dirty pages before that. Cleaners take dirty pages from the old
-//! end of the pool, and write each synchronously (one write a cleaner) or by AIO (many).
+//! append to a log. If a page is dirty when it leaves the pool, the transaction that needs its
+//! place writes it. Cleaners write dirty pages before that. Cleaners take dirty pages from the old
+//! end of the pool, and write them synchronously (a cleaner has one write in flight) or by AIO (a
+//! cleaner has many).
 
 use crate::{
     costs,
@@ -22,31 +23,31 @@ use std::{
 
 const PAGE_BYTES: u64 = 8192;
 const POOL_PAGES: usize = 2048;
-/// Pages that a drive has.
+/// The number of pages of a drive.
 const DRIVE_PAGES: u64 = 128 << 10;
 const AGENTS: usize = 200;
 const PROCESSORS: usize = 2;
 const PAGES_A_TRANSACTION: usize = 8;
 /// The time that a transaction computes for each page.
 const THINK_NS: u64 = 20_000;
-/// Writes an AIO cleaner has in flight.
+/// The most writes that an AIO cleaner has in flight.
 const STREAM: usize = 256;
-/// The pages from the old end of the pool in which cleaners look for dirty ones.
+/// The number of pages at the old end of the pool among which cleaners look for dirty ones.
 const CLEANED_PAGES: usize = POOL_PAGES / 2;
 
-/// One configuration.
+/// One configuration of the database and its cleaners.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     cleaners: usize,
     aio: bool,
-    /// Writes go through the page cache, with O_SYNC; otherwise to the raw device.
+    /// Writes go through the page cache, with O_SYNC. Otherwise they go to the raw device.
     buffered: bool,
 }
 
 /// Transactions a second, and the percentage of page writes that the cleaners did.
 type Figures = (f64, f64);
 
-/// Runs the four configurations.
+/// Runs the four configurations, and returns the table of their figures.
 pub(crate) fn table(hardware: &Hardware, transactions: u64, seed: u64) -> Table {
     let run = |cleaners, aio, buffered| {
         run(hardware, Setup { cleaners, aio, buffered }, transactions, seed)
@@ -112,7 +113,7 @@ fn run(hardware: &Hardware, setup: Setup, transactions: u64, seed: u64) -> Figur
 enum State {
     Clean,
     Dirty,
-    /// A cleaner writes it.
+    /// A cleaner is writing the page.
     Cleaned,
 }
 
@@ -120,7 +121,7 @@ struct Database {
     stages: Vec<Stage>,
     world: World,
     setup: Setup,
-    /// The pages in memory, oldest first.
+    /// The pages in the pool, the oldest first.
     pool: RefCell<VecDeque<(u64, State)>>,
     resident: RefCell<BTreeSet<u64>>,
     prng: RefCell<Prng>,
@@ -129,13 +130,13 @@ struct Database {
     log: Cell<u64>,
     cleaned: Cell<u64>,
     stolen: Cell<u64>,
-    /// A page has become dirty, or the last agent has ended.
+    /// Has a permit for each page that became dirty, and for each cleaner when an agent ends.
     dirty: Semaphore,
     end_ns: Cell<u64>,
 }
 
 impl Database {
-    /// Begins with a full pool of clean pages.
+    /// Draws as many pages as the pool has places, and puts each page into the pool once, clean.
     fn fill(&self) {
         for _ in 0..POOL_PAGES {
             let page = self.draw();
@@ -169,7 +170,8 @@ impl Database {
         self.dirty.release(self.setup.cleaners);
     }
 
-    /// Brings a page into the pool, as its youngest page.
+    /// Brings a page into the pool as its youngest page, unless the page is there. Writes the page
+    /// that leaves the pool, if that page is dirty.
     async fn access(&self, thread: &Thread, page: u64, change: bool) {
         let state = if change { State::Dirty } else { State::Clean };
         if !self.resident.borrow_mut().insert(page) {
@@ -206,7 +208,8 @@ impl Database {
         self.world.cpu(thread, costs::SWITCH_NS).await;
     }
 
-    /// Writes a page, synchronously on the device.
+    /// Writes a page, and ends when the device has the page. With `waits`, the thread waits inside
+    /// the call.
     async fn write(&self, thread: &Thread, page: u64, waits: bool) {
         let (stage, offset) = self.place(page);
         if self.setup.buffered {
@@ -252,7 +255,8 @@ impl Database {
         slots.release(1);
     }
 
-    /// Takes the oldest dirty page for a cleaner.
+    /// Finds the oldest dirty page among those at which cleaners look, and marks it as being
+    /// written.
     fn take_dirty(&self) -> Option<u64> {
         let mut pool = self.pool.borrow_mut();
         let mut old = pool.iter_mut().take(CLEANED_PAGES);

@@ -11,9 +11,10 @@
 //! table        figures of the source beside the simulated ones
 //! ```
 //!
-//! The *baseline* is what a source calls unpatched, sync or loop: the same operations of the same
-//! page cache, with the caller waiting at each blocking point. *nowait* is those operations as
-//! requests: a wait ends the iteration, a kick begins the next.
+//! The *baseline* is what a source calls unpatched, sync or loop: mostly the same operations of the
+//! same page cache, with the caller waiting at each blocking point. In M8 the baseline is the
+//! kernel's AIO of 2003. *nowait* is the operations as requests: a wait ends the iteration, and a
+//! kick begins the next one.
 
 mod aio_stress;
 mod cleaner;

@@ -1,9 +1,10 @@
 //! The readahead of the kernel that M1 was measured against (2.6.0-test, July 2003), as behaviour.
 //!
-//! It works on pages, never on requests: it sees a request at a random place as a seek, which
-//! shrinks the window by two pages, and each of the pages that follow as a stream, which lets it
-//! grow by two. So for records of 64 KiB at random places, it reads 120 KiB before the record and
-//! 128 KiB after it. *Upfront* readahead changes that (`crates/core/cache/src/readahead.rs`).
+//! This readahead works on pages, never on requests. It sees a request at a random place as a seek,
+//! which shrinks the window by two pages, and each later page of the request as a stream, which
+//! lets the window grow by two pages. So for each record of 64 KiB at a random place, it reads a
+//! window of 120 KiB that begins with the record, and the 128 KiB behind that window. *Upfront*
+//! readahead changes that (`crates/core/cache/src/readahead.rs`).
 //!
 //! Source: Linux mm/readahead.c at that time (behaviour); "Linux AIO Performance and Robustness for
 //! Enterprise Workloads", *Impact of Readahead on AIO Reads*.
@@ -16,9 +17,9 @@ const MIN_PAGES: u64 = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct OldReadahead {
     max_pages: u64,
-    /// Length of the next window. `None`: seeks have shrunk it to nothing.
+    /// Length of the next window; `None` if seeks have shrunk the window to nothing.
     next: Option<u64>,
-    /// Length of the next window before the last access.
+    /// The value of `next` before the last access.
     before: Option<u64>,
     last: Option<u64>,
     current: Range<u64>,
@@ -32,9 +33,9 @@ impl OldReadahead {
         OldReadahead { max_pages: max_pages.into(), next, before, last, current, ahead }
     }
 
-    /// Records that a reader comes to `page`; returns the pages to read, for which no request
-    /// waits. The caller then calls [`started`](OldReadahead::started) with `true` if some of them
-    /// were missing.
+    /// Records that a reader comes to `page`. Returns the pages to read ahead, for which no request
+    /// waits. The caller then calls [`started`](OldReadahead::started) with `true` if some of these
+    /// pages were missing.
     pub(crate) fn access(&mut self, page: u64) -> Option<Range<u64>> {
         self.before = self.next;
         let next = self.next?;
@@ -45,7 +46,7 @@ impl OldReadahead {
             return None;
         }
         self.last = Some(page);
-        // One page behind the window still belongs to the stream.
+        // The page after the window still belongs to the stream.
         let hit = (self.current.start..=self.current.end).contains(&page);
         let grown = if hit { Some(next + 2) } else { next.checked_sub(2) };
         let grown = grown.filter(|pages| *pages > 0).map(|pages| pages.min(self.max_pages));
@@ -79,7 +80,8 @@ impl OldReadahead {
         Some(self.ahead.clone())
     }
 
-    /// Records `true` if some pages of the last range were missing, and so are read now.
+    /// Takes `true` if some pages of the last range were missing, so that they are read now. If
+    /// none were missing, shrinks the window.
     pub(crate) fn started(&mut self, some: bool) {
         if some {
             return;
@@ -92,7 +94,7 @@ impl OldReadahead {
         }
     }
 
-    /// Records that a page was still missing when the reader needed it, and is read by itself.
+    /// Records that a page was still missing when the reader needed it, so that it is read alone.
     pub(crate) fn miss(&mut self) {
         let pages = self.next.map_or(MIN_PAGES, |next| next + MIN_PAGES);
         self.next = Some(pages.min(self.max_pages));
@@ -103,7 +105,7 @@ impl OldReadahead {
 mod tests {
     use super::*;
 
-    /// Reads pages one by one with nothing cached; returns how many are read ahead.
+    /// Reads pages one by one with nothing cached. Returns the ranges that are read ahead.
     fn read(readahead: &mut OldReadahead, pages: Range<u64>) -> Vec<Range<u64>> {
         let mut read: Vec<Range<u64>> = Vec::new();
         for page in pages {

@@ -1,4 +1,4 @@
-//! All tables of the sources.
+//! All experiments of the sources.
 
 use crate::{aio_stress, cleaner, randrw, rawio, table::Table, vector};
 use nowait_sim::Hardware;
@@ -6,15 +6,15 @@ use nowait_sim::Hardware;
 /// The sizes of the simulated experiments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
-    /// The file of aio-stress, in bytes; the source has 1 GiB.
+    /// The size of the file of aio-stress, in bytes; the source has 1 GiB.
     pub stress_file_bytes: u64,
-    /// The file of randrw, in bytes; the source has 200 MiB.
+    /// The size of the file of randrw, in bytes; the source has 200 MiB.
     pub randrw_file_bytes: u64,
-    /// Requests of a run of rawiobench.
+    /// The number of requests in a run of rawiobench.
     pub raw_requests: u64,
-    /// Requests of a run of readv and writev.
+    /// The number of requests in a run of readv and writev.
     pub vectors: u64,
-    /// Transactions of the database.
+    /// The number of transactions of the database.
     pub transactions: u64,
 }
 
@@ -28,7 +28,7 @@ impl Scale {
         transactions: 4_000,
     };
 
-    /// A small scale, for tests.
+    /// A small scale, for tests and for `nowait bench paper --quick`.
     pub const SMALL: Scale = Scale {
         stress_file_bytes: 64 << 20,
         randrw_file_bytes: 4 << 20,
@@ -38,7 +38,7 @@ impl Scale {
     };
 }
 
-/// An experiment: its name, and what runs it on a device with a seed.
+/// An experiment: its name, and the function that runs it on a device with a seed.
 type Experiment = (&'static str, fn(&Hardware, Scale, u64) -> Vec<Table>);
 
 const EXPERIMENTS: [Experiment; 5] = [
@@ -49,9 +49,9 @@ const EXPERIMENTS: [Experiment; 5] = [
     ("M13 page cleaners", |on, scale, seed| vec![cleaner::table(on, scale.transactions, seed)]),
 ];
 
-/// Runs every experiment on a device, in virtual time; equal seeds give equal tables. `go_on` is
-/// called with the name of each experiment before it; if it returns `false`, the tables so far are
-/// returned.
+/// Runs every experiment on a device, in virtual time. Equal seeds give equal tables. Calls `go_on`
+/// with the name of each experiment before running it; if `go_on` returns `false`, returns the
+/// tables so far.
 pub fn tables(
     hardware: &Hardware,
     scale: Scale,

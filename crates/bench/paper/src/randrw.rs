@@ -14,7 +14,7 @@ const BLOCK_BYTES: u64 = 4096;
 const DEPTH: usize = 32;
 const PROCESSORS: usize = 4;
 
-/// Times of one run.
+/// The times inside submit, and the end, of one run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
     read_submit_ns: u64,
@@ -24,8 +24,8 @@ struct Times {
     end_ns: u64,
 }
 
-/// Runs the job on the disk. The source's RAM disk is all processor time: here it would show
-/// nothing but the table of costs.
+/// Runs the job on the disk. The RAM disk of the source takes only processor time: a simulation of
+/// it would show only the table of costs.
 pub(crate) fn table(hardware: &Hardware, file_bytes: u64, seed: u64) -> Table {
     let [baseline, nowait] = [false, true].map(|offload| run(hardware, file_bytes, offload, seed));
     let us = |ns: u64, count: u64| ns as f64 / 1e3 / count as f64;
@@ -54,7 +54,7 @@ pub(crate) fn table(hardware: &Hardware, file_bytes: u64, seed: u64) -> Table {
 
 fn run(hardware: &Hardware, file_bytes: u64, offload: bool, seed: u64) -> Times {
     let world = stage::world(hardware, PROCESSORS, 1, file_bytes, seed);
-    // So large that nothing is written back during the run, as in the source.
+    // The cache is so large that nothing is written back during the run, as in the source.
     let cache = Cache::new(file_bytes * 5 / 2).expect("memory for the page cache");
     let stage = Stage::new(&world, &cache, 0, file_bytes, BLOCK_BYTES);
     let times = Rc::new(Cell::new(Times::default()));
@@ -112,7 +112,7 @@ async fn application(
     out.set(times);
 }
 
-/// Carries out a request. With `waits`, the thread waits inside.
+/// Carries out a request. With `waits`, the thread waits inside the call.
 async fn carry_out(
     stage: Stage,
     thread: Thread,

@@ -1,5 +1,6 @@
-//! M8: rawiobench. Threads with one request each against AIO: one for one (*overhead*), all
-//! drives in one submit and all waited for (*batch*), waited for one (*minimum batch*).
+//! M8: rawiobench compares threads that make one synchronous request at a time with AIO.
+//! *Overhead*: each thread has one AIO request. *Batch*: a thread submits a request for each drive,
+//! and waits for all. *Minimum batch*: the thread waits only for one.
 
 use crate::{
     costs, stage,
@@ -19,16 +20,16 @@ const THREADS_PER_DRIVE: usize = 8;
 const FILE_BYTES: u64 = 4 << 30;
 const BLOCKS: [u64; 5] = [2 << 10, 8 << 10, 64 << 10, 256 << 10, 1 << 20];
 
-/// How requests are made.
+/// The mode in which threads make requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Mode {
     name: &'static str,
     /// Number of threads: for each drive if `per_drive`, otherwise for all together.
     threads: usize,
     per_drive: bool,
-    /// Waits for all that was submitted.
+    /// The thread waits for all requests in flight, and not only for one.
     all: bool,
-    /// The figures of the source for its AIO, as multiples of synchronous threads.
+    /// The figures of the source for its AIO, as multiples of the figures of synchronous threads.
     throughput: Source,
     processor: Source,
 }
@@ -70,7 +71,7 @@ const MODES: [Mode; 4] = [
     },
 ];
 
-/// The cost of a request besides the device; none for a synchronous call.
+/// The engine decides how much processor time a request costs besides the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Engine {
     Sync,
@@ -78,7 +79,7 @@ enum Engine {
     Nowait,
 }
 
-/// Runs all modes, reads and writes, random and in sequence.
+/// Runs all modes with reads and writes, random and sequential.
 pub(crate) fn tables(hardware: &Hardware, count: u64, seed: u64) -> Vec<Table> {
     let job = |write, random, bytes| Job {
         hardware: hardware.clone(),
@@ -121,7 +122,7 @@ pub(crate) fn tables(hardware: &Hardware, count: u64, seed: u64) -> Vec<Table> {
     kinds.into_iter().map(table).collect()
 }
 
-/// Throughput, and processor time a byte.
+/// Throughput, and processor time for each byte.
 type Figures = (f64, f64);
 
 fn rows_of(
@@ -161,7 +162,7 @@ struct Shared {
     bytes: u64,
     left: Cell<u64>,
     ended: Cell<u64>,
-    /// The offset of each drive that is read next, in sequence.
+    /// For each drive, the number of its next sequential request.
     next: RefCell<Vec<u64>>,
     prng: RefCell<Prng>,
 }
@@ -198,7 +199,8 @@ impl Job {
 }
 
 impl Shared {
-    /// Returns the offset of the next request on a drive; `None` if enough requests were made.
+    /// Returns the offset of the next request on a drive; `None` if all requests of the run were
+    /// made.
     fn place(&self, drive: usize) -> Option<u64> {
         self.left.set(self.left.get().checked_sub(1)?);
         let slots = FILE_BYTES / self.bytes;

@@ -1,4 +1,4 @@
-//! The setting of an experiment: files of a device, a page cache, requests of one size.
+//! The setting of an experiment: the files of a device, a page cache, and requests of one size.
 
 use crate::{
     costs,
@@ -17,7 +17,7 @@ use std::{cell::RefCell, rc::Rc, sync::Arc};
 /// The kernel's longest readahead window, in pages: 128 KiB.
 const READAHEAD_PAGES: u32 = 32;
 
-/// A file of a device in a page cache, and memory of the application.
+/// A file of a device in a page cache, and memory of the application for requests.
 #[derive(Clone)]
 pub(crate) struct Stage {
     pub(crate) world: World,
@@ -35,7 +35,7 @@ pub(crate) fn fd(index: usize) -> i32 {
     100 + index as i32
 }
 
-/// Makes a machine whose device has `files` files of `bytes` each.
+/// Makes a machine whose device has `files` files of `bytes` bytes each.
 pub(crate) fn world(
     hardware: &Hardware,
     processors: usize,
@@ -49,8 +49,8 @@ pub(crate) fn world(
 }
 
 impl Stage {
-    /// Puts file `index` of a world, `bytes` long, into a cache; requests have up to
-    /// `request_bytes`.
+    /// Puts file `index` of a world, which has `bytes` bytes, into a cache. Requests have up to
+    /// `request_bytes` bytes.
     pub(crate) fn new(
         world: &World,
         cache: &Arc<Cache>,
@@ -76,7 +76,7 @@ impl Stage {
         unsafe { User::new(Segments::One(IoVec { base, len: bytes as usize })) }
     }
 
-    /// Reads. With `waits`, the caller waits inside the call.
+    /// Reads `bytes` bytes at `offset`. With `waits`, the caller waits inside the call.
     pub(crate) async fn read(&self, thread: &Thread, offset: u64, bytes: u64, waits: bool) {
         let read = ReadOperation::new(self.file.clone(), offset, self.user(bytes));
         let mut read = read.with_readahead(self.open.clone(), !waits);
@@ -86,8 +86,8 @@ impl Stage {
         self.world.cpu(thread, costs::cached_ns(bytes)).await;
     }
 
-    /// Reads page after page, waiting inside the call, with the readahead of the kernel before the
-    /// patches of M1.
+    /// Reads page after page, and waits inside the call. Uses the readahead that the kernel had
+    /// before the patches of M1.
     pub(crate) async fn read_as_before(&self, thread: &Thread, offset: u64, bytes: u64) {
         for at in (offset..offset + bytes).step_by(PAGE_BYTES as usize) {
             self.read_ahead_as_before(thread, at / PAGE_BYTES).await;
@@ -115,7 +115,8 @@ impl Stage {
         self.world.cpu(thread, issue_ns).await;
     }
 
-    /// Writes. With `sync`, ends when the data is on the device, whose write cache is off.
+    /// Writes `bytes` bytes at `offset`. With `sync`, ends when the data is on the device, whose
+    /// write cache is off. With `waits`, the caller waits inside the call.
     pub(crate) async fn write(
         &self,
         thread: &Thread,
@@ -140,8 +141,8 @@ impl Stage {
     }
 }
 
-/// The cost of continuing after a wait: a caller that waits inside the call sleeps and is woken; a
-/// request is continued by the thread that reaps.
+/// Returns the cost of continuing after a wait. A caller that waits inside the call sleeps and is
+/// woken. Otherwise the thread that reaps continues the request.
 fn retry_ns(waits: bool) -> u64 {
     if waits { costs::SWITCH_NS } else { costs::HAND_OVER_NS }
 }

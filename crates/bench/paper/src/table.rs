@@ -1,4 +1,4 @@
-//! The figures of a source beside the simulated ones.
+//! The figures of the sources beside the simulated ones.
 
 /// One experiment of a source.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,7 +13,7 @@ pub struct Table {
     pub rows: Vec<Row>,
 }
 
-/// A figure of a source.
+/// A figure of a source, or what the source says instead.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Source {
     /// Figures before and after, in the unit of the row.
@@ -31,37 +31,38 @@ pub enum Source {
 /// The place of a figure in a plot against the block size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// In bytes.
+    /// The block size in bytes.
     pub block_bytes: u64,
     /// The work, such as `random read`.
     pub plot: &'static str,
-    /// The way in which requests are made.
+    /// The mode in which requests are made.
     pub series: &'static str,
     /// The quantity that is measured.
     pub quantity: &'static str,
 }
 
-/// A figure, as the source has it and as simulated.
+/// A figure, as the source has it and as the simulation gives it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The subject of the figure.
     pub what: String,
     /// The unit of the figures.
     pub unit: &'static str,
-    /// More is better.
+    /// `true` if more is better.
     pub more_is_better: bool,
     /// The source's figures.
     pub source: Source,
     /// The row's place in a plot against the block size, if there is one.
     pub point: Option<Point>,
-    /// The simulated figure if the caller waits at blocking points.
+    /// The simulated figure of the baseline.
     pub baseline: f64,
-    /// The simulated figure with nowait's operations.
+    /// The simulated figure of nowait.
     pub nowait: f64,
 }
 
 impl Source {
-    /// Returns the figure after divided by the figure before.
+    /// Returns the figure after, divided by the figure before; `None` if the source gives neither
+    /// the two nor their ratio.
     pub fn ratio(self) -> Option<f64> {
         match self {
             Source::Figures(before, after) => Some(after / before),
@@ -72,7 +73,7 @@ impl Source {
 }
 
 impl Row {
-    /// Makes a row with the simulated figures, before and after.
+    /// Makes a row with the simulated figures of the baseline and of nowait.
     pub(crate) fn new(
         what: impl Into<String>,
         (unit, more_is_better): (&'static str, bool),
@@ -89,11 +90,11 @@ impl Row {
     }
 
     /// Returns `true` if nowait reaches the claim of the source, within 2 %; `None` if the source
-    /// makes none.
+    /// makes no claim.
     ///
-    /// The ratio must be at least the source's. If the source has a range of the baseline, nowait
-    /// must not be worse than its bad end. If it has words, nowait must not be worse than the
-    /// simulated baseline.
+    /// The ratio must be as good as the source's ratio. If the source has a range of the baseline,
+    /// nowait must not be worse than the bad end of the range. If the source has words, nowait must
+    /// not be worse than the simulated baseline.
     pub fn is_met(&self) -> Option<bool> {
         let (here, wanted) = match self.source {
             Source::Figures(..) | Source::Ratio(_) => (self.ratio(), self.source.ratio()?),

@@ -1,4 +1,4 @@
-//! M7: 4 KiB × 8, as a loop over the segments and as one request.
+//! M7: eight segments of 4 KiB, as a loop over the segments and as one request.
 
 use crate::{
     costs, stage,
@@ -11,18 +11,18 @@ use nowait_sim::{Hardware, Prng};
 const SEGMENT_BYTES: u64 = 4096;
 const SEGMENTS: u64 = 8;
 const VECTOR_BYTES: u64 = SEGMENT_BYTES * SEGMENTS;
-/// Size of the file of random requests. The source does not state it; this size gives figures near
-/// its random writes.
+/// The size of the file. The source does not state it; this size gives figures near the source's
+/// figures of random writes.
 const FILE_BYTES: u64 = 256 << 20;
 
-/// Returns `true` if the request of a number writes.
+/// A mix of reads and writes: returns `true` if the request with this number writes.
 type Mix = fn(u64) -> bool;
 
 const READS: Mix = |_| false;
 const WRITES: Mix = |_| true;
 const ALTERNATING: Mix = |number| number % 2 == 1;
 
-/// Runs loops and vectors.
+/// Runs loops and vectors, and returns the table of their figures.
 pub(crate) fn table(hardware: &Hardware, count: u64, seed: u64) -> Table {
     let run = |mix, random, whole| run(hardware, mix, random, whole, count, seed);
     let mut rows = Vec::new();
@@ -58,7 +58,7 @@ pub(crate) fn table(hardware: &Hardware, count: u64, seed: u64) -> Table {
     }
 }
 
-/// Returns MB/s, and the processor time of a request in µs.
+/// Returns the throughput in MB/s, and the processor time of a request in µs.
 fn run(
     hardware: &Hardware,
     mix: Mix,

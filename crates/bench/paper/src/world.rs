@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Time goes on only when no task can run: to the end of the earliest processor burst, or to the
-//! next completion of the device. The order of everything follows from the order of the tasks, so
-//! two runs of one seed are the same.
+//! next completion of the device, whichever is earlier. The order of everything follows from the
+//! order of the tasks, so two runs of one seed are the same.
 
 use crate::costs;
 use async_executor::LocalExecutor;
@@ -31,23 +31,24 @@ use std::{
     task::{Poll, Wake, Waker},
 };
 
-/// Most bios the device takes; more wait here, as in the kernel's queue.
+/// The most bios that the device takes at a time. More bios wait in `pending`, as in the kernel's
+/// queue.
 const DEPTH: usize = 4096;
 
-/// A handle to the world; clones share it.
+/// A handle to the world. Clones are handles to the same world.
 #[derive(Clone)]
 pub(crate) struct World(Rc<State>);
 
 struct State {
     device: SimDevice,
     clock: Arc<VirtualClock>,
-    /// The time from which each processor is free.
+    /// The time from which on each processor is free.
     processors: RefCell<Vec<u64>>,
     busy_ns: Cell<u64>,
     timers: RefCell<BTreeMap<(u64, u64), Waker>>,
     tasks: LocalExecutor<'static>,
     pending: RefCell<VecDeque<Bio>>,
-    /// Ends of the tasks' own bios, by token.
+    /// The results of the tasks' own bios, or the tasks that wait for them, by token.
     answers: RefCell<BTreeMap<u64, Answer>>,
     cache: RefCell<Option<Arc<Cache>>>,
     numbers: Cell<u64>,
@@ -58,7 +59,7 @@ enum Answer {
     Ended(Result<u32, Errno>),
 }
 
-/// The entry that an iteration leaves in wait queues.
+/// The wait entry that an iteration leaves in wait queues.
 struct Kick {
     kicked: AtomicBool,
     task: Waker,
@@ -114,7 +115,7 @@ impl World {
         self.0.busy_ns.get()
     }
 
-    /// Sets the cache that gets the completions of its bios.
+    /// Sets the cache that gets the completions of its own bios.
     pub(crate) fn set_cache(&self, cache: &Arc<Cache>) {
         *self.0.cache.borrow_mut() = Some(cache.clone());
     }
@@ -129,7 +130,7 @@ impl World {
         self.0.tasks.spawn(future).detach();
     }
 
-    /// Runs until all tasks have ended.
+    /// Runs until all tasks have ended and no event is left.
     ///
     /// # Panics
     /// The world would hang: tasks wait, and nothing is in flight.
@@ -144,7 +145,7 @@ impl World {
         assert!(self.0.tasks.is_empty(), "some tasks wait for ever");
     }
 
-    /// Gives the device as many waiting bios as it accepts.
+    /// Gives the device as many pending bios as it accepts.
     fn feed(&self) {
         let mut pending = self.0.pending.borrow_mut();
         while let Some(bio) = pending.pop_front() {
@@ -156,7 +157,8 @@ impl World {
         self.0.device.commit();
     }
 
-    /// Advances the time to the next event; returns `false` if there is none.
+    /// Advances the time to the next event, and wakes the tasks that wait for it. Returns `false`
+    /// if there is no event.
     fn advance(&self) -> bool {
         let timer_ns = self.0.timers.borrow().keys().next().map(|(ns, _)| *ns);
         let mut done = Vec::new();
@@ -189,7 +191,7 @@ impl World {
         }
     }
 
-    /// Queues bios behind those that wait.
+    /// Queues bios behind the pending ones.
     pub(crate) fn plug(&self, bios: Vec<Bio>) {
         self.0.pending.borrow_mut().extend(bios);
     }
@@ -200,8 +202,8 @@ impl World {
         self.until(end_ns).await;
     }
 
-    /// Returns the end of a burst of `thread`, which begins as soon as the thread and a processor
-    /// are free.
+    /// Returns the end of a burst of `thread`. The burst begins as soon as the thread and a
+    /// processor are free.
     fn book(&self, thread: &Thread, ns: u64) -> u64 {
         let mut processors = self.0.processors.borrow_mut();
         let free = processors.iter_mut().min().expect("a machine has processors");
@@ -212,7 +214,7 @@ impl World {
         end_ns
     }
 
-    /// Waits for a time.
+    /// Waits until the time is `ns`.
     async fn until(&self, ns: u64) {
         let key = (ns, self.number());
         poll_fn(|context| {
@@ -226,7 +228,7 @@ impl World {
         .await;
     }
 
-    /// Sends a request of its own to the device, and waits for its end.
+    /// Sends one request to the device, not through the page cache, and waits for its end.
     pub(crate) async fn transfer(&self, op: BioOp, fd: i32, offset: u64, len: u64) {
         let token = self.number() << 1;
         let base = core::ptr::without_provenance_mut(4096);
@@ -248,7 +250,7 @@ impl World {
         assert_eq!(result, Ok(len as u32), "a transfer within the file is whole");
     }
 
-    /// Waits in a system call of `thread` for `count` events.
+    /// Waits for `count` events in a system call of `thread`.
     pub(crate) async fn reap(&self, thread: &Thread, events: &Semaphore, count: usize) {
         self.cpu(thread, costs::SYSCALL_NS).await;
         if events.acquire(count).await {
@@ -256,9 +258,9 @@ impl World {
         }
     }
 
-    /// Drives an operation of the cache to its end; `retry_ns` is the processor time that `thread`
+    /// Drives an operation of the cache to its end. `retry_ns` is the processor time that `thread`
     /// needs to continue after each wait. The wait entry wakes this task, so the same code serves
-    /// callers that wait inside the call, and requests.
+    /// callers that wait inside the call and requests.
     pub(crate) async fn drive(
         &self,
         thread: &Thread,
@@ -288,12 +290,13 @@ impl World {
     }
 }
 
-/// Returns the processor time that it takes to issue a bio.
+/// Returns the processor time for issuing a bio.
 pub(crate) fn bio_ns(bio: &Bio) -> u64 {
     costs::device_ns(bio.segments.len() as u64)
 }
 
-/// A counting semaphore of tasks, for slots of a context and events of its ring.
+/// A counting semaphore for tasks. Its permits are slots of a context or events of a ring, for
+/// example.
 #[derive(Clone, Default)]
 pub(crate) struct Semaphore(Rc<RefCell<(usize, VecDeque<Waker>)>>);
 
@@ -315,7 +318,7 @@ impl Semaphore {
         state.1.drain(..).for_each(Waker::wake);
     }
 
-    /// Takes `count` permits as soon as they are free; returns `true` if it had to wait.
+    /// Takes `count` permits as soon as so many are free. Returns `true` if it had to wait.
     pub(crate) async fn acquire(&self, count: usize) -> bool {
         let mut waited = false;
         poll_fn(|context| {

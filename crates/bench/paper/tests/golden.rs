@@ -1,7 +1,8 @@
-//! The rows that meet their source, with their figures: a change of behaviour shows here.
+//! Compares the rows that are judged with lists of their figures, so that a change of behaviour
+//! shows here.
 //!
-//! `PAPER_GOLDEN=write cargo test -p nowait-paper --test golden` writes the lists again; the commit
-//! that changes them must explain the difference.
+//! `PAPER_GOLDEN=write cargo test -p nowait-paper --test golden` writes the lists anew. The commit
+//! that changes a list must explain the difference.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,12 +11,12 @@ use std::path::Path;
 use nowait_paper::{Row, Scale, tables};
 use nowait_sim::Hardware;
 
-/// Small where the results have the same pattern as with the sources' sizes; M9 and M13 need larger
-/// sizes for that.
+/// A small scale where the results have the same pattern as with the sources' sizes. M9 and M13
+/// need larger sizes for that.
 const SCALE: Scale = Scale { randrw_file_bytes: 200 << 20, transactions: 4_000, ..Scale::SMALL };
 
-/// Returns every row that is judged: met or missed, before, after. Six digits, because libraries of
-/// mathematics may differ in the last bits.
+/// Returns each row that is judged: its verdict, the figure before and the figure after. Figures
+/// have six digits, because mathematical libraries may differ in the last bits.
 fn list(device: &str) -> String {
     let hardware = Hardware::named(device).expect("known");
     let mut text = String::new();

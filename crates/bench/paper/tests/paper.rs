@@ -1,4 +1,4 @@
-//! The tables are the same for the same seed.
+//! Checks that equal seeds give equal tables, and that another seed gives other ones.
 
 use nowait_paper::{Scale, Table, tables};
 use nowait_sim::Hardware;

@@ -99,7 +99,7 @@ Examples:
   nowait man | man -l -
   nowait man /usr/local/share/man/man1";
 
-/// The settings that the libraries read from the environment, as flags.
+/// Flags for the settings that the libraries read from the environment, and `--via`.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Backend for the requests that would wait [default: auto, the best that works].
@@ -162,7 +162,7 @@ macro_rules! choice {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
         pub(crate) enum $name { $($(#[$item_doc])* $item),* }
         impl $name {
-            /// Returns the value of the environment variable.
+            /// Returns the value that the environment variable has for this choice.
             pub(crate) fn name(self) -> &'static str {
                 match self { $($name::$item => $text),* }
             }
@@ -196,7 +196,7 @@ choice!(
 choice!(
     /// NOWAIT_SUBMIT.
     Submit {
-        /// In the caller while that is short.
+        /// In the caller where that is faster.
         Auto = "auto",
         /// Always in the caller; this mode was removed.
         #[value(hide = true)]
@@ -223,7 +223,7 @@ choice!(
 /// The library that serves the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Via {
-    /// By LD_PRELOAD: libaio, and close() watched.
+    /// By LD_PRELOAD: libaio, POSIX AIO, and close() watched.
     Preload,
     /// By LD_LIBRARY_PATH: libaio only.
     Libaio,

@@ -1,5 +1,5 @@
-//! The programs that carry out `nowait serve`, `image` and `bench`: found beside this one, or by
-//! PATH.
+//! The programs that carry out `nowait serve`, `image` and `bench`. `nowait` looks for them in its
+//! own folder, then in PATH.
 
 use crate::program;
 use nowait_terminal::{Description, Failure, Result};
@@ -9,21 +9,21 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// A separate program, in a package of its own; both have this name.
+/// A program in a package of its own. The program and the package both have the stored name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Companion(&'static str);
 
 const SERVE: Companion = Companion("nowait-serve");
 const BENCH: Companion = Companion("nowait-bench");
 
-/// Every companion.
+/// All companions.
 pub(crate) const ALL: [Companion; 2] = [SERVE, BENCH];
 
-/// A command line of a companion.
+/// A companion to execute, with its arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     companion: Companion,
-    /// The command as the user wrote it.
+    /// The command of `nowait`: `serve`, `image` or `bench`.
     command: &'static str,
     words: Vec<OsString>,
 }
@@ -38,7 +38,7 @@ impl Companion {
         }
     }
 
-    /// Returns `true` if `page` is a manual page that a companion writes.
+    /// Returns `true` if a companion writes the manual page `page`.
     pub(crate) fn has_page(page: &str) -> bool {
         let command = page.split('-').nth(1);
         command.is_some_and(|command| Companion::of(command.as_ref()).is_some())
@@ -52,7 +52,8 @@ impl Companion {
             .or_else(|| program::find(self.0.as_ref()))
     }
 
-    /// Returns the descriptions of the companion's commands; none if it is not installed.
+    /// Returns the descriptions of the companion's commands; none if the companion is not installed
+    /// or does not describe them.
     pub(crate) fn commands(self) -> Vec<Description> {
         let asked = self.find().map(|path| {
             let mut ask = Command::new(path);
@@ -62,8 +63,8 @@ impl Companion {
         answer.and_then(|answer| Description::read(&answer.stdout)).unwrap_or_default()
     }
 
-    /// Makes the companion write its manual pages into `folder`; does nothing if it is not
-    /// installed.
+    /// Makes the companion write its manual pages into `folder`. Does nothing if the companion is
+    /// not installed.
     ///
     /// # Errors
     /// The companion cannot be started, or fails.
@@ -78,8 +79,8 @@ impl Companion {
     }
 }
 
-/// Returns the companion's job for `words`, the arguments of `nowait`; `None` if this program
-/// handles them.
+/// Returns the companion's job for `words`, the arguments of `nowait`; `None` if `nowait` itself
+/// carries out the command.
 pub(crate) fn job(words: &[OsString]) -> Option<Job> {
     let (is_help, at) = match words.first()?.to_str() {
         Some("help") => (true, 1),
@@ -87,14 +88,16 @@ pub(crate) fn job(words: &[OsString]) -> Option<Job> {
     };
     let (companion, command) = Companion::of(words.get(at)?)?;
     let help = is_help.then(|| OsString::from("help"));
-    // `nowait-bench` is one command; `nowait-serve` has several.
+    // `nowait-serve` expects the name of the command, which is `serve` or `image`. `nowait-bench`
+    // is the command `bench` and expects no name.
     let name = (companion == SERVE).then(|| OsString::from(command));
     let rest = words[at + 1..].iter().cloned();
     Some(Job { companion, command, words: help.into_iter().chain(name).chain(rest).collect() })
 }
 
 impl Job {
-    /// Executes the companion in place of this process. Returns only if that fails.
+    /// Executes the companion in place of this process. Returns only if the companion cannot be
+    /// executed.
     pub(crate) fn run(self) -> Failure {
         let Job { companion: Companion(name), command, words } = self;
         let Some(path) = Companion(name).find() else {

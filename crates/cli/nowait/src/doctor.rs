@@ -1,4 +1,4 @@
-//! `nowait doctor`: collects the results of the probes; `text` prints them for people.
+//! `nowait doctor`: collects the results of the probes. `text` and `answer` render them for people.
 
 mod answer;
 mod process;
@@ -26,11 +26,11 @@ struct Report {
     auto: Auto,
     path: Option<PathReport>,
     libraries: Vec<Library>,
-    /// Variables NOWAIT_* that are set.
+    /// Variables NOWAIT_* that are set, except NOWAIT_LIBDIR.
     environment: BTreeMap<String, String>,
     program: Option<ProgramReport>,
-    /// Reasons why nowait cannot work, or why a path or program that was named cannot be examined;
-    /// empty if there are none.
+    /// Reasons why nowait cannot work, or why the path or the program of the command line cannot be
+    /// examined; empty if there are none.
     problems: Vec<String>,
     notes: Vec<&'static str>,
 }
@@ -86,11 +86,11 @@ struct PathReport {
     file_system: String,
     nowait: Matrix,
     o_direct: bool,
-    /// The reason why direct I/O does not work; null if it works.
+    /// The name of the errno with which the probe of direct I/O failed; null if direct I/O works.
     o_direct_error: Option<&'static str>,
     memory_alignment: Option<u32>,
     offset_alignment: Option<u32>,
-    /// The reason why writes wait here, and the remedy.
+    /// The reason why writes wait here, and the remedy; null if no reason is known.
     advice: Option<&'static str>,
 }
 
@@ -127,7 +127,7 @@ const NOTES: &[&str] = &["programs that issue the system calls themselves, inlin
      bindings, static programs), bypass any library; calls through libc's syscall() (nginx, \
      MariaDB) are seen by the preload library only"];
 
-/// Collects and prints the report; exit code 1 if it has problems.
+/// Collects and prints the report. The exit code is 1 if the report has problems.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let report = Report::collect(args);
     match &report.program {
@@ -174,8 +174,8 @@ impl Report {
     }
 }
 
-/// Inspects the program or process that `--program` names, or else the argument `path` if it is
-/// executable.
+/// Inspects the program or process that `--program` names. Without `--program`, inspects the
+/// argument `path` if it is an executable file.
 fn look_at_program(
     args: &DoctorArgs,
 ) -> std::result::Result<Option<(Program, Option<Process>)>, String> {
@@ -280,9 +280,9 @@ impl PathReport {
     }
 }
 
-/// Returns `true` if writes wait because XFS updates a file's timestamps in a transaction
-/// (xfs_vn_update_time): this happens once in each tick of the clock, even if a write allocates
-/// nothing.
+/// Returns `true` if the file system is XFS and buffered or direct writes would wait. XFS updates a
+/// file's timestamps in a transaction (xfs_vn_update_time), so the first write in each tick of the
+/// clock waits, even if it allocates nothing.
 fn timestamps_wait(support: &NowaitSupport) -> bool {
     let waits = |answer: &Answer| matches!(answer, Answer::WouldWait);
     support.file_system == "xfs" && (waits(&support.buffered_write) || waits(&support.direct_write))

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Image {
     /// A 64-bit ELF file.
     Elf(Elf),
-    /// A text file that begins with `#!`: the interpreter and its first argument.
+    /// A file that begins with `#!`: the interpreter and its first argument.
     Script(PathBuf, Option<String>),
     /// An ELF file of another word size or byte order.
     Foreign,
@@ -23,18 +23,18 @@ pub(crate) enum Image {
 /// A 64-bit ELF file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Elf {
-    /// The file names a loader (PT_INTERP); without a loader no library can be preloaded.
+    /// `true` if the file names a loader (PT_INTERP). Without a loader no library can be preloaded.
     pub(crate) dynamic: bool,
     /// The names of the libraries that the file needs.
     pub(crate) needed: Vec<String>,
-    /// The names of all symbols that the file takes from other libraries.
+    /// The names of all symbols that the file does not define itself, and takes from libraries.
     pub(crate) imports: Vec<String>,
 }
 
-/// Reads the headers of the file.
+/// Finds out the kind of the file from its first bytes and, if it is ELF, from its headers.
 ///
 /// # Errors
-/// The file cannot be read, or its headers contradict themselves.
+/// The file cannot be read, or its ELF headers contradict themselves.
 pub(crate) fn inspect(path: &Path) -> Result<Image, String> {
     let mut file = File::open(path).map_err(|error| error.to_string())?;
     let mut start = [0u8; 256];

@@ -1,10 +1,11 @@
-//! `nowait enable` and `nowait disable`: put a systemd service under nowait by a drop-in.
+//! `nowait enable` and `nowait disable`: write and remove the drop-in that puts a systemd service
+//! under nowait.
 //!
 //! ```text
 //!  Plan       the unit, its user, the library, the drop-in that would be written
-//!   ├─ checks    what stands against it: programs, sandbox, filters, limits
+//!   ├─ checks    reasons against it: programs, sandbox, filters, limits
 //!   ├─ drop_in   the file
-//!   └─ report    what is said of it, as text or JSON
+//!   └─ report    the result, as text or JSON
 //! ```
 
 mod checks;
@@ -62,7 +63,7 @@ impl Plan<'_> {
         kept(&self.unit, self.options.via, &self.library)
     }
 
-    /// Makes the text of the drop-in, which replaces the file found.
+    /// Makes the text of the drop-in; `found` is the state of its path before.
     fn text(&self, found: &Found) -> Result<String> {
         let via = self.options.via;
         let ours = via.value(&self.library, None);
@@ -82,7 +83,8 @@ impl Plan<'_> {
     }
 }
 
-/// Returns the entries that the unit itself gives the variable of `via`, without nowait's.
+/// Returns the entries that the variable of `via` has without nowait: from the unit or from the
+/// manager's defaults. `None` if there are none.
 pub(crate) fn kept(unit: &Unit, via: Via, library: &Path) -> Option<String> {
     let before = unit.environment().remove(via.variable())?;
     let ours = escaped(&via.value(library, None).to_string_lossy());
@@ -102,7 +104,7 @@ fn escaped(text: &str) -> String {
 /// Returns the manager that the flags choose: the user's own, an image's, or the system's.
 ///
 /// # Errors
-/// There is no such folder, or no home.
+/// `root` is not a folder, or `--user` is given and HOME is not set.
 pub(crate) fn place(user: bool, root: Option<&Path>) -> Result<Place> {
     if user {
         return Place::user(|name| std::env::var_os(name)).map_err(Failure::new);
@@ -114,8 +116,9 @@ pub(crate) fn place(user: bool, root: Option<&Path>) -> Result<Place> {
     Ok(Place::system(root))
 }
 
-/// Writes the drop-in, unless a check refuses it, the file has this text already, or `--dry-run` is
-/// given.
+/// Writes the drop-in and prints a report. Writes nothing with `--dry-run`, or if the file has this
+/// text already. Fails if a check refuses the service, unless `--force` is given. With `--now`,
+/// also restarts the service.
 pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
     let plan = Plan::make(args)?;
     let mut found = Findings::collect(&plan);
@@ -152,11 +155,12 @@ pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
     now(&args.services, unit, state)
 }
 
-/// Removes the drop-in if it exists; with `--dry-run` only reports that.
+/// Removes the drop-in if it exists, and prints a report. With `--dry-run` only prints the report.
+/// With `--now`, also restarts the service.
 pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
     let place = place(args.services.user, args.services.root.as_deref())?;
     let asked = UnitName::new(&args.unit).map_err(Failure::usage)?;
-    // The drop-in may exist without its unit.
+    // The drop-in may exist although the unit no longer does.
     let unit = Unit::load(&place, &asked).map_or(asked, |unit| unit.name);
     let path = drop_in::path(&place, &unit);
     let found = drop_in::look(&place, &path)?;
@@ -175,8 +179,8 @@ pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
     now(&args.services, &unit, state)
 }
 
-/// Returns the commands that make systemd use the drop-in; none for an image, or if `--now` runs
-/// them.
+/// Returns the commands by which the user makes systemd apply the change; none for an image, or if
+/// `--now` runs them.
 fn next(services: &Services, unit: &UnitName) -> Vec<String> {
     if services.root.is_some() || services.now {
         return Vec::new();
@@ -187,14 +191,15 @@ fn next(services: &Services, unit: &UnitName) -> Vec<String> {
     vec![format!("{systemctl} daemon-reload"), format!("{systemctl} restart {named}")]
 }
 
-/// Returns the name for systemctl: for a template, a pattern for all its instances.
+/// Returns the name of the unit for systemctl; for a template, a pattern that matches all its
+/// instances.
 fn running(unit: &UnitName) -> String {
     let name = unit.to_string();
     if unit.is_template() { name.replace("@.", "@*.") } else { name }
 }
 
-/// Reloads systemd and restarts the service, for `--now`. A service that does not run is not
-/// started. `state` is the state of the drop-in, for the error message.
+/// With `--now`, reloads systemd and restarts the service if it runs; without, does nothing.
+/// `state` is the state of the drop-in, for the error message.
 fn now(services: &Services, unit: &UnitName, state: &str) -> Result<ExitCode> {
     if !services.now {
         return Ok(ExitCode::SUCCESS);

@@ -20,7 +20,7 @@ impl Via {
         }
     }
 
-    /// Returns the variable that brings the library into a program.
+    /// Returns the variable through which the loader finds the library.
     pub(crate) fn variable(self) -> &'static str {
         match self {
             Via::Preload => "LD_PRELOAD",
@@ -36,7 +36,8 @@ impl Via {
         }
     }
 
-    /// Returns the new value of the variable: nowait's library, then the old value.
+    /// Returns the new value of the variable: nowait's library or, for LD_LIBRARY_PATH, its folder,
+    /// and then the old value.
     pub(crate) fn value(self, library: &Path, before: Option<OsString>) -> OsString {
         let mut value = match self {
             Via::Preload => library.as_os_str().to_owned(),
@@ -50,16 +51,17 @@ impl Via {
     }
 }
 
-/// Finds the library in `$NOWAIT_LIBDIR`, or else in `lib` or `lib/nowait` beside the folder of
-/// this executable.
+/// Finds the library in `$NOWAIT_LIBDIR`. Without that variable, looks in `lib` and `lib/nowait`
+/// beside the folder of this executable.
 ///
 /// # Errors
-/// The library is in none of these places, or its path cannot be given to the loader.
+/// The library is in none of these folders, or its path has a character that the loader would take
+/// for a separator.
 pub(crate) fn find(via: Via) -> Result<PathBuf> {
     find_in(&Place::system(Path::new("/")), via)
 }
 
-/// Finds the library in another system, where it must have the same path as in this one.
+/// Finds the library in the system of `place`, where it must have the same path as in this system.
 ///
 /// # Errors
 /// The errors of [`find`].
@@ -78,7 +80,8 @@ pub(crate) fn find_in(place: &Place, via: Via) -> Result<PathBuf> {
         let places = places.join(", ");
         return Err(Failure::new(format!("{name} is not in {places}; set {LIBDIR} to its place")));
     };
-    // ld.so(8): both lists are split at colons, LD_PRELOAD at spaces too, with no way to quote.
+    // ld.so(8): the loader splits both lists at colons, LD_PRELOAD also at spaces and
+    // LD_LIBRARY_PATH also at semicolons; there is no way to quote.
     if path.as_os_str().as_bytes().iter().any(|byte| matches!(byte, b' ' | b':' | b';')) {
         return Err(Failure::new(format!(
             "{}: the loader cannot be told a path with a space, colon or semicolon; move it, or \
@@ -95,8 +98,8 @@ fn beside_executable() -> Vec<PathBuf> {
     vec![prefix.join("lib"), prefix.join("lib/nowait")]
 }
 
-/// Reads the version from the text of a library file, `nowait 1.2.3 library`, without loading it.
-/// `None`: not a library of nowait.
+/// Reads the version from the bytes of a library file, which contain `nowait 1.2.3 library`.
+/// `None`: the file is not a library of nowait, or cannot be read.
 pub(crate) fn version(file: &Path) -> Option<String> {
     const BEFORE: &[u8] = b"nowait ";
     const BEHIND: &[u8] = b" library";
@@ -114,7 +117,8 @@ pub(crate) fn version(file: &Path) -> Option<String> {
     None
 }
 
-/// Loads the library into a child process, which executes this program.
+/// Loads the library into a child process that executes this program. Kills the child after 5
+/// seconds.
 ///
 /// # Errors
 /// The loader's refusal in one line, or the child's failure.
@@ -149,7 +153,7 @@ pub(crate) fn try_load(library: &Path) -> Result<()> {
     }
 }
 
-/// Returns `true` for variables NOWAIT_* except [`LIBDIR`], which the libraries do not read.
+/// Returns `true` for a variable NOWAIT_* that the libraries may read: each one except [`LIBDIR`].
 pub(crate) fn is_ours(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b"NOWAIT_") && name != LIBDIR
 }
@@ -172,7 +176,7 @@ mod tests {
     #[test]
     fn a_library_that_is_none_is_refused_with_the_loader_s_words() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        // The test binary itself fails on --version; the loader's message comes first.
+        // The test binary itself fails on --version, but the loader prints its message before that.
         let failure = format!("{:?}", try_load(file.path()).unwrap_err());
         assert!(failure.contains("ld.so"), "{failure}");
     }

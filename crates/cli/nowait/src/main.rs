@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!  args ──► main ─┬─ run        sets the environment and becomes PROGRAM
-//!                 │   ├─ libraries   where the shared objects are, and whether they load
-//!                 │   └─ elf         whether PROGRAM can be helped
+//!                 │   ├─ libraries   where the shared objects are, and if they load
+//!                 │   └─ elf         the headers of PROGRAM
 //!                 ├─ enable     a drop-in for a systemd service
 //!                 │   ├─ systemd     unit files, as systemd reads them
-//!                 │   └─ program     whether its program can be helped
-//!                 ├─ status     units that are enabled, processes that are served
-//!                 ├─ top        servers and processes, once a second
+//!                 │   └─ program     if nowait can help its program
+//!                 ├─ status     units with a drop-in, processes with a library
+//!                 ├─ top        servers and processes, at an interval
 //!                 ├─ doctor     collects what nowait_block::probe finds; text or JSON
 //!                 ├─ companion  becomes nowait-serve (serve, image) or nowait-bench (bench)
 //!                 └─ man, completions
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints completions for a shell, which include the commands of installed companions.
+/// Prints the completions for a shell, including those for the commands of installed companions.
 fn completions(shell: clap_complete::Shell) -> Result<ExitCode> {
     let mut described: Vec<_> = companion::ALL.into_iter().flat_map(Companion::commands).collect();
     let command = Cli::command().mut_subcommands(|command| {

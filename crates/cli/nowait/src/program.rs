@@ -15,25 +15,23 @@ pub(crate) struct Program {
     /// The file to execute.
     pub(crate) path: PathBuf,
     pub(crate) interpreter: Option<PathBuf>,
-    /// The headers of the file, or of the interpreter.
+    /// The headers of the file or, if the file is a script, of its interpreter.
     pub(crate) image: Result<Image, String>,
-    /// The reason why the loader ignores LD_PRELOAD and LD_LIBRARY_PATH (AT_SECURE).
+    /// The reason why the loader ignores LD_PRELOAD and LD_LIBRARY_PATH (AT_SECURE); `None` if it
+    /// does not ignore them.
     pub(crate) secure: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Help {
-    /// nowait helps the program.
     Yes,
-    /// nowait may help the program.
     Perhaps,
-    /// nowait cannot help the program.
     No,
 }
 
 impl Help {
-    /// Returns the word in JSON.
+    /// Returns the word that reports use.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Help::Yes => "yes",
@@ -43,11 +41,11 @@ impl Help {
     }
 }
 
-/// The system and the user for which a program is executed.
+/// The system, the user and the PATH with which a program is executed.
 #[derive(Debug)]
 pub(crate) struct Setting {
     pub(crate) place: Place,
-    /// The variable PATH.
+    /// The value of the variable PATH.
     pub(crate) path: OsString,
     pub(crate) user: u32,
     pub(crate) group: u32,
@@ -66,7 +64,8 @@ impl Setting {
         }
     }
 
-    /// Finds the file that `name` executes, as execvp(3) does.
+    /// Finds the file that `name` executes, as execvp(3) does. Returns a name with a slash without
+    /// a check.
     pub(crate) fn find(&self, name: &OsStr) -> Option<PathBuf> {
         if name.as_bytes().contains(&b'/') {
             return Some(PathBuf::from(name));
@@ -75,7 +74,7 @@ impl Setting {
         files.find(|file| is_executable(&self.place.follow(file)))
     }
 
-    /// Inspects the program, and the interpreter of a script.
+    /// Inspects the program or, if it is a script, its interpreter.
     pub(crate) fn look_at(&self, path: &Path) -> Program {
         let image = elf::inspect(&self.place.follow(path));
         if let Ok(Image::Script(interpreter, argument)) = &image {
@@ -92,14 +91,16 @@ impl Setting {
         Program { path: path.to_owned(), interpreter: None, image, secure: self.secure(path) }
     }
 
-    /// `#!/usr/bin/env NAME` runs NAME.
+    /// Returns the program that runs the script: for `#!/usr/bin/env NAME` the file of NAME, if
+    /// there is one.
     fn real_interpreter(&self, interpreter: &Path, argument: Option<&str>) -> PathBuf {
         let by_env = interpreter.file_name() == Some(OsStr::new("env"));
         let named = argument.filter(|_| by_env).and_then(|name| self.find(OsStr::new(name)));
         named.unwrap_or_else(|| interpreter.to_owned())
     }
 
-    /// Source: ld.so(8), "Secure-execution mode".
+    /// Returns the reason why the loader would ignore LD_PRELOAD for this file. Source: ld.so(8),
+    /// "Secure-execution mode".
     fn secure(&self, path: &Path) -> Option<&'static str> {
         if self.no_new_privileges {
             return None;
@@ -119,7 +120,7 @@ impl Setting {
     }
 }
 
-/// Finds the file that `name` executes here, as execvp(3) does.
+/// Finds the file that this process would execute for `name`, as execvp(3) does.
 pub(crate) fn find(name: &OsStr) -> Option<PathBuf> {
     Setting::here().find(name)
 }
@@ -131,7 +132,7 @@ pub(crate) fn look_at(path: &Path) -> Program {
     Setting::here().look_at(&path)
 }
 
-/// Returns `true` if `path` is an executable file.
+/// Returns `true` if `path` is a regular file with an execute permission.
 pub(crate) fn is_executable(path: &Path) -> bool {
     let metadata = std::fs::metadata(path);
     metadata.is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
@@ -158,13 +159,13 @@ impl Program {
         }
     }
 
-    /// Returns `true` if the program names liburing among its libraries.
+    /// Returns `true` if the program, or the interpreter of a script, links liburing.
     pub(crate) fn links_liburing(&self) -> bool {
         let Ok(Image::Elf(elf)) = &self.image else { return false };
         elf.needed.iter().any(|name| name.starts_with("liburing"))
     }
 
-    /// Returns the reason if preloading certainly has no effect.
+    /// Returns a warning if preloading certainly has no effect.
     pub(crate) fn warning(&self) -> Option<String> {
         let (help, why) = self.verdict();
         let dynamic = matches!(&self.image, Ok(Image::Elf(elf)) if elf.dynamic);

@@ -1,5 +1,5 @@
-//! `nowait status`: the units that `nowait enable` has changed, and the processes that nowait
-//! serves.
+//! `nowait status`: the units that `nowait enable` has changed, and the processes with a library of
+//! nowait.
 
 mod processes;
 
@@ -22,21 +22,21 @@ struct Report {
     processes: Vec<Process>,
 }
 
-/// A unit with a drop-in of nowait.
+/// A unit for which `nowait enable` has written a drop-in.
 #[derive(Debug, Serialize)]
 struct EnabledUnit {
     unit: String,
     drop_in: String,
     library: String,
-    /// Version of the library that is installed now.
+    /// Version of the library file that is installed now.
     version: Option<String>,
-    /// The other variables that the drop-in sets.
+    /// The variables that the drop-in sets besides LD_PRELOAD or LD_LIBRARY_PATH.
     variables: Vec<String>,
-    /// The problem, and the remedy.
+    /// The problem of the unit, and the remedy.
     problem: Option<String>,
 }
 
-/// Prints both lists; exit code 1 if a unit has a problem.
+/// Prints the units and the processes. The exit code is 1 if a unit has a problem.
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     let place = place(args.user, args.root.as_deref())?;
     let processes = if place.is_here() { processes::all(Path::new("/proc")) } else { Vec::new() };
@@ -49,7 +49,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(is_wrong)))
 }
 
-/// Finds the drop-ins of nowait in all folders of units.
+/// Finds the drop-ins of nowait in all folders of units; of each unit, one.
 fn units(place: &Place) -> Vec<EnabledUnit> {
     let mut found: Vec<EnabledUnit> = Vec::new();
     for folder in place.folders() {

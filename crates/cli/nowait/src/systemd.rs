@@ -1,5 +1,5 @@
-//! Parses systemd's unit files as systemd does, without calling it: this works in images and in
-//! containers, where no systemd runs.
+//! Parses systemd's unit files as systemd does, without calling systemd. So it also works in images
+//! and in containers, where no systemd runs.
 //!
 //! ```text
 //!  name    mariadb.service, backup@.service, backup@disk.service

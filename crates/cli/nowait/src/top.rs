@@ -1,4 +1,5 @@
-//! `nowait top`: the servers of this user and the processes under `nowait run`, once a second.
+//! `nowait top`: the servers of this user and the processes under `nowait run`, by default once a
+//! second.
 
 use clap::Args;
 use nowait_status::{
@@ -27,7 +28,7 @@ pub(crate) struct TopArgs {
     #[arg(long, value_name = "N", default_value = "1",
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) interval: u64,
-    /// Look twice, print once, and end; so it is when the output is no terminal.
+    /// Look twice, print once, and end; the default if the output is not a terminal.
     #[arg(long)]
     pub(crate) once: bool,
     /// Print the counters of all servers as one JSON array, and end.
@@ -35,7 +36,7 @@ pub(crate) struct TopArgs {
     pub(crate) json: bool,
 }
 
-/// The state at one moment.
+/// The state of the servers and the programs at one moment.
 #[derive(Debug, Default)]
 struct Look {
     servers: BTreeMap<u32, Status>,
@@ -51,8 +52,8 @@ struct Program {
     figures: Option<Figures>,
 }
 
-/// The counters that a program under `nowait run --stats` writes: sums over its contexts since it
-/// started.
+/// The counters that a program under `nowait run --stats` writes: sums over its contexts since the
+/// program started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Figures {
     backend: String,
@@ -84,11 +85,12 @@ impl Figures {
     }
 }
 
-/// Shows the changes between two moments, again and again, until the process is ended; once with
-/// `--once`, or if the output is not a terminal. With `--json` prints the counters.
+/// Prints what happened between two moments: repeatedly until the process is ended, or once with
+/// `--once` or if the output is not a terminal. With `--json`, prints only the counters of the
+/// servers.
 ///
 /// # Errors
-/// No server answers at a socket that was named, or the output is closed.
+/// No server answers at a socket that the command line names, or the output cannot be written.
 pub(crate) fn top(args: &TopArgs) -> Result<ExitCode> {
     let failed = |error: io::Error| Failure::new(format!("standard output: {error}"));
     let mut out = io::stdout().lock();
@@ -112,13 +114,13 @@ pub(crate) fn top(args: &TopArgs) -> Result<ExitCode> {
             let written = out.write_all(text.as_bytes());
             return written.map(|()| ExitCode::SUCCESS).map_err(failed);
         }
-        // Moves the cursor home, and clears the rest of the last screen.
+        // Move the cursor home, and clear the rest of the last screen.
         write!(out, "\x1b[H\x1b[J{text}").and_then(|()| out.flush()).map_err(failed)?;
         (before, at) = (now, Instant::now());
     }
 }
 
-/// Waits for `time`: no message arrives on the channel.
+/// Waits for `time` on a channel on which no message arrives.
 fn pause(time: Duration) {
     let (_nobody, silence) = mpsc::channel::<()>();
     let _ = silence.recv_timeout(time);
@@ -126,7 +128,7 @@ fn pause(time: Duration) {
 
 fn look(args: &TopArgs) -> Look {
     let sockets = if args.sockets.is_empty() { place::sockets() } else { args.sockets.clone() };
-    // A killed server leaves its socket behind, which does not answer.
+    // No server answers at the socket that a killed server leaves behind.
     let answers = sockets.iter().filter_map(|path| fetch(path).ok());
     let servers = answers.map(|status| (status.pid, status)).collect();
     Look { servers, programs: programs() }
@@ -158,7 +160,7 @@ fn program(number: u32) -> Option<Program> {
     })
 }
 
-/// Makes the screen.
+/// Renders the tables as text, without empty ones.
 fn show(before: &Look, now: &Look, elapsed: Duration) -> String {
     let ms = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX).max(1);
     let tables = [
@@ -195,7 +197,7 @@ fn exports(before: &Look, now: &Look, ms: u64) -> String {
 }
 
 /// Makes the table of the images on object stores. The ratio of bytes put to bytes written, and the
-/// failures, count from the server's start.
+/// failures, count from the start of `nowait serve`.
 fn stores(before: &Look, now: &Look, ms: u64) -> String {
     let all = now.servers.iter().flat_map(|(pid, status)| {
         status.exports.iter().filter_map(move |export| Some((*pid, export, export.store.as_ref()?)))
@@ -282,8 +284,9 @@ fn put_for_each_byte(export: &ExportStatus, store: &StoreStatus) -> String {
     }
 }
 
-/// Makes the table of the processes under `nowait run`: their transfers, and with `--stats` their
-/// requests. Times inside submit count from the start.
+/// Makes the table of the processes with the preload library that already existed at the look
+/// before: their transfers, and with `--stats` their requests. Times inside submit count from the
+/// program's start.
 fn programs_table(before: &Look, now: &Look, ms: u64) -> String {
     let mut text = String::new();
     for (pid, program) in &now.programs {

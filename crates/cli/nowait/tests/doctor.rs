@@ -6,7 +6,8 @@ use serde_json::Value;
 use std::path::Path;
 use support::{KAIO, URING, libraries, nowait, outcome, refuse};
 
-/// Runs the doctor with dummy libraries; returns exit code and report.
+/// Runs `nowait doctor --json` with dummy libraries; `refused` calls fail with `errno`. Returns the
+/// exit code and the report.
 fn doctor(args: &[&str], refused: &[i64], errno: i32) -> (i32, Value) {
     let dir = tempfile::tempdir().unwrap();
     libraries(dir.path());
@@ -90,8 +91,8 @@ fn threads_without_a_private_table_are_usable_and_it_is_said() {
 fn nowait_refused_by_a_filter_is_not_taken_for_the_file_system_s_answer() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().to_str().unwrap();
-    // The filter refuses preadv2 with any flags, because it cannot read them. The threads' probe
-    // uses preadv2, too.
+    // The filter refuses preadv2 with any flags, because it compares only the number of the call.
+    // The probe of the threads backend uses preadv2, too.
     let (_, report) = doctor(&[path], &[libc::SYS_preadv2], libc::EPERM);
     let answer = report["path"]["nowait"]["buffered_read"].as_str().unwrap();
     assert!(answer.contains("preadv2: EPERM, a seccomp filter"), "{answer}");

@@ -1,11 +1,12 @@
-//! Counters of the remote end of an image that is not on this machine.
+//! Counters of an image on an object store, and of the connection to an NBD server.
 
 use serde::{Deserialize, Serialize};
 
-/// Counters of an image on an object store, since the server started.
+/// State and counters of an image on an object store. The counters begin at 0 when `nowait serve`
+/// opens the image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreStatus {
-    /// `serving, epoch 3`, or the reason why all requests fail.
+    /// `serving, epoch 3`, or another state of the image, such as the reason why all requests fail.
     pub state: String,
     /// PUT requests to the store.
     pub puts: u64,
@@ -17,54 +18,59 @@ pub struct StoreStatus {
     pub got_bytes: u64,
     /// DELETE requests to the store.
     pub deletes: u64,
-    /// Requests to the store without an answer in time, or with an error. Most of them are
-    /// repeated.
+    /// Requests that failed: the store answered with an error or not in time, or the connection was
+    /// lost. The server repeats most of them.
     pub failures: u64,
-    /// The reason of the last failure.
+    /// The reason of the last failure of a request to the store.
     pub last_error: Option<String>,
-    /// Segments of the log that were freed, after the server had moved their live data.
+    /// Segments of the log that the server may delete, because it has moved all of their live data.
     pub segments_collected: u64,
     /// Bytes of the moved data; the bytes of the PUT requests include them.
     pub moved_bytes: u64,
-    /// Bytes written that are not durable yet.
+    /// Bytes that clients have written and that are not durable yet.
     pub unflushed_bytes: u64,
-    /// Reads that the cache has answered, if there is one.
+    /// Reads of data that the cache has answered; 0 if the image has no cache.
     #[serde(default)]
     pub cache_hits: u64,
-    /// Reads that the store had to answer.
+    /// Reads of data that the store had to answer; 0 if the image has no cache.
     #[serde(default)]
     pub cache_misses: u64,
-    /// The cache is not used now: the disk of its folder does not answer.
+    /// The server does not use the cache now, because the disk of the cache's folder does not
+    /// answer.
     #[serde(default)]
     pub cache_is_aside: bool,
 }
 
-/// The connection to an NBD server.
+/// State and counters of the connection to an NBD server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConnectionStatus {
     /// The connection exists now.
     pub is_up: bool,
-    /// Connections made after the first.
+    /// Connections that the client made after its first one.
     pub reconnects: u64,
-    /// Changes that the server had acknowledged, repeated on a later connection.
+    /// Changes that the client repeated on a later connection. The server had acknowledged them
+    /// before.
     pub repeated: u64,
-    /// Bytes of changes that the client keeps to repeat them, because they are not durable yet.
+    /// Bytes of changes that the client keeps, so that it can repeat them: they are not durable
+    /// yet.
     pub kept_bytes: u64,
-    /// Reads that the cache has answered, if there is one.
+    /// Reads that the cache has answered; 0 if there is no cache.
     #[serde(default)]
     pub cache_hits: u64,
-    /// Reads that the server had to answer.
+    /// Reads that the server had to answer; 0 if there is no cache.
     #[serde(default)]
     pub cache_misses: u64,
 }
 
 impl StoreStatus {
-    /// Returns the percentage of reads that the cache has answered; `None`: there were no reads.
+    /// Returns the percentage of reads that the cache has answered; `None`: there were no reads, or
+    /// there is no cache.
     pub fn hit_percent(&self) -> Option<u64> {
         (self.cache_hits * 100).checked_div(self.cache_hits + self.cache_misses)
     }
 
-    /// Returns the increase of the counters since `before`; current states stay as they are.
+    /// Returns the increase of the counters since `before`. The other fields keep the values of
+    /// `self`.
     #[must_use]
     pub fn since(&self, before: &StoreStatus) -> StoreStatus {
         StoreStatus {

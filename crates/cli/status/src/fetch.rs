@@ -1,4 +1,4 @@
-//! Fetches the status of a server, as `nowait top` does.
+//! Fetches the status of a server through its status socket.
 
 use crate::{PATIENCE, Status};
 use std::{
@@ -8,11 +8,11 @@ use std::{
     time::Instant,
 };
 
-/// Most bytes of an answer: room for some thousands of exports.
+/// The maximum size of an answer in bytes: room for about a thousand exports.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// A socket with a total time limit for reads and writes: a server that sends single bytes slowly
-/// cannot extend it.
+/// A socket with one time limit for all reads and writes together. A server that sends single bytes
+/// slowly cannot extend the limit.
 #[derive(Debug)]
 struct Timed {
     socket: UnixStream,
@@ -24,10 +24,10 @@ impl Timed {
         Timed { socket, until: Instant::now() + PATIENCE }
     }
 
-    /// Limits the next call to the time that is left.
+    /// Limits the socket's next read or write to the time that is left; fails if no time is left.
     fn limit(&self) -> io::Result<()> {
         let left = self.until.saturating_duration_since(Instant::now());
-        // A timeout of zero would mean no limit.
+        // The kernel would take a timeout of zero for no limit, so `UnixStream` refuses it.
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
@@ -54,10 +54,11 @@ impl Write for Timed {
     }
 }
 
-/// Fetches the status of the server whose socket is at `path`.
+/// Fetches the status of the server whose socket is at `path`, within [`PATIENCE`] after the
+/// connect.
 ///
 /// # Errors
-/// No server answers there, or not in this format.
+/// No server answers there in time, or the answer does not have the format of [`Status`].
 pub fn fetch(path: &Path) -> io::Result<Status> {
     let mut server = Timed::new(UnixStream::connect(path)?);
     server.write_all(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")?;

@@ -2,13 +2,14 @@
 
 use crate::KindStatus;
 
-/// Returns requests and megabytes a second.
+/// Formats the requests and the megabytes per second; `kind` counts an interval of `ms`
+/// milliseconds.
 pub fn rate(kind: &KindStatus, ms: u64) -> String {
     let per_s = |count: u64| count as f64 * 1000.0 / ms as f64;
     format!("{:.0}/s {:.1} MB/s", per_s(kind.requests), per_s(kind.bytes) / 1e6)
 }
 
-/// Returns a time with its unit.
+/// Formats a time in nanoseconds with a unit; 0 becomes `-`.
 pub fn time(ns: u64) -> String {
     match ns {
         0 => "-".to_owned(),

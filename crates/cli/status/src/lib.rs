@@ -16,5 +16,5 @@ pub use backing::{ConnectionStatus, StoreStatus};
 pub use fetch::fetch;
 pub use status::{CacheStatus, ClientsStatus, ExportStatus, KindStatus, Status, quantile_ns};
 
-/// Time limit for a request to a server and its answer together.
+/// Time limit, at the server and at its client, for one request and its answer together.
 pub const PATIENCE: core::time::Duration = core::time::Duration::from_secs(2);

@@ -8,16 +8,19 @@ use std::{
     time::Duration,
 };
 
-/// The folder of root's servers without `XDG_RUNTIME_DIR`. `contrib/systemd` gives its instances
-/// folders whose names begin with this.
+/// The folder of root's servers if `XDG_RUNTIME_DIR` is not set.
 const ROOTS: &str = "/run/nowait";
+/// The parent folder and the beginning of the name of the folders of the services of
+/// `contrib/systemd`.
 const INSTANCES: (&str, &str) = ("/run", "nowait-serve-");
 
-/// Older counters belong to a killed program: a running program writes them every second.
+/// A running program normally writes its counters once a second. A file of this age or older is
+/// ignored, because a killed program has probably left it.
 const FIGURES_AGE_MAX: Duration = Duration::from_secs(10);
 
-/// Returns the folder in which each server of this user has a socket: below `XDG_RUNTIME_DIR`, or
-/// else below `/run` for root, and below the folder for temporary files for other users.
+/// Returns the folder for the status sockets of this user's servers and for the counters of
+/// programs. It is below `XDG_RUNTIME_DIR`; without that variable it is below `/run` for root, and
+/// below the folder for temporary files for other users.
 pub fn folder() -> PathBuf {
     let user = inspect::user_ids().1;
     match env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
@@ -27,11 +30,11 @@ pub fn folder() -> PathBuf {
     }
 }
 
-/// Returns [`folder()`], which belongs to this user. If it does not exist, makes it, for this user
-/// alone.
+/// Returns [`folder()`] after a check that it belongs to this user. Makes a missing folder, for
+/// this user alone.
 ///
 /// # Errors
-/// The folder cannot be made, or it belongs to another user.
+/// The folder cannot be made or examined, it is not a folder, or it belongs to another user.
 pub fn own_folder() -> io::Result<PathBuf> {
     let folder = folder();
     match fs::DirBuilder::new().mode(0o700).create(&folder) {
@@ -39,7 +42,8 @@ pub fn own_folder() -> io::Result<PathBuf> {
         _ => {}
     }
     let about = fs::symlink_metadata(&folder)?;
-    // Another user's folder in /tmp could redirect files anywhere.
+    // Another user who owns the folder could put links into it: this process would then write to
+    // the files to which they lead.
     if !about.is_dir() || about.uid() != inspect::user_ids().1 {
         let reason = format!("{} is not a private folder of this user", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
@@ -47,19 +51,20 @@ pub fn own_folder() -> io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Returns the report that a program under `nowait run --stats` has written about itself, in JSON,
-/// if it is a few seconds old at most.
+/// Returns the report that a program under `nowait run --stats` has written about itself, in JSON.
+/// `None`: there is no report that is less than 10 seconds old, or it cannot be read.
 pub fn figures(pid: u32) -> Option<serde_json::Value> {
     let mut files = folders().into_iter().map(|folder| folder.join(format!("run-{pid}.json")));
     files.find_map(|file| {
         let age = fs::metadata(&file).ok()?.modified().ok()?.elapsed().unwrap_or_default();
         let text = fs::read(file).ok().filter(|_| age < FIGURES_AGE_MAX)?;
-        // A file that is just being written does not parse.
+        // A file that its program is writing at this moment may not parse.
         serde_json::from_slice(&text).ok()
     })
 }
 
-/// Returns the folders of servers of this user; for root, also those of services.
+/// Returns the folders with the sockets of this user's servers and the counters of programs; for
+/// root, also `/run/nowait` and the folders of the services of `contrib/systemd`.
 fn folders() -> Vec<PathBuf> {
     let mut folders = vec![folder()];
     if inspect::user_ids().1 == 0 {
@@ -76,8 +81,8 @@ fn instances(run: &Path) -> impl Iterator<Item = PathBuf> {
     of_unit.map(|entry| entry.path().join("nowait"))
 }
 
-/// Returns the sockets of all servers of this user, including those that ended without removing
-/// theirs; for root, also those of the services of `contrib/systemd`.
+/// Returns the paths of the sockets of this user's servers; for root, also of the services of
+/// `contrib/systemd`. Servers that ended without removing their sockets are included.
 pub fn sockets() -> Vec<PathBuf> {
     let entries = folders().into_iter().flat_map(|folder| fs::read_dir(folder).into_iter());
     let paths = entries.flatten().flatten().map(|entry| entry.path());

@@ -3,26 +3,26 @@
 use crate::{ConnectionStatus, StoreStatus};
 use serde::{Deserialize, Serialize};
 
-/// The counters of a server, since it started.
+/// State and counters of a server. The counters count from the server's start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The version of this format.
     pub schema: u32,
-    /// The number of the process.
+    /// The process ID of the server.
     pub pid: u32,
-    /// Time since the start.
+    /// Milliseconds since the server's start.
     pub uptime_ms: u64,
     /// The backend that carries out the server's requests.
     pub backend: String,
-    /// Number of panics of threads, each caused by an internal error; must be 0.
+    /// How often a thread of the server panicked because of an internal error; must be 0.
     #[serde(default)]
     pub failed_threads: u64,
-    /// nowait's own page cache, if it is in use.
+    /// Counters of nowait's own page cache, if the server uses it.
     #[serde(default)]
     pub cache: Option<CacheStatus>,
-    /// Counters of all clients.
+    /// Counters of NBD and vhost-user clients.
     pub clients: ClientsStatus,
-    /// Counters of each image.
+    /// State and counters of each image.
     pub exports: Vec<ExportStatus>,
 }
 
@@ -39,20 +39,20 @@ pub struct CacheStatus {
     pub pages_written: u64,
 }
 
-/// Counters of clients.
+/// Counters of NBD and vhost-user clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientsStatus {
     /// Clients that are connected.
     pub now: u64,
-    /// Clients that have connected since the start.
+    /// Clients that have connected since the server's start.
     pub total: u64,
-    /// Clients refused because there were too many.
+    /// NBD clients that the server refused because there were too many.
     pub refused: u64,
-    /// Clients disconnected because they made no progress in time.
+    /// NBD clients that the server disconnected because they made no progress in time.
     pub timed_out: u64,
 }
 
-/// One image.
+/// State and counters of one image.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExportStatus {
     /// The name by which clients ask for the image.
@@ -66,34 +66,34 @@ pub struct ExportStatus {
     /// The files and block devices that show the image.
     #[serde(default)]
     pub files: Vec<String>,
-    /// Clients of the image: NBD clients that have chosen it, virtual machines, programs that have
-    /// one of its files open, and its block devices.
+    /// Clients of the image: NBD clients that have chosen it, virtual machines, open files of FUSE
+    /// mounts, and its block devices.
     pub connections: u64,
-    /// Requests in flight.
+    /// Requests that clients have made and that have not ended.
     pub in_flight: u64,
-    /// The counters of each kind of request that clients have made.
+    /// The counters of each kind of request that has occurred.
     pub kinds: Vec<KindStatus>,
-    /// Set if the image is on an object store.
+    /// Set only if the image is on an object store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreStatus>,
-    /// Set if the image is on an NBD server.
+    /// Set only if the image is on an NBD server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connection: Option<ConnectionStatus>,
 }
 
-/// Requests of one kind.
+/// Counters of the requests of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KindStatus {
     /// `read`, `write`, `flush`, `discard`, `zero`, `other`.
     pub kind: String,
-    /// Requests that have ended.
+    /// Requests that have ended, failed ones included.
     pub requests: u64,
     /// Bytes of the requests that did not fail.
     pub bytes: u64,
     /// Requests that have failed.
     pub errors: u64,
-    /// Histogram: upper bound in nanoseconds, and the number of requests above the bound before;
-    /// entries of 0 are left out.
+    /// Histogram of latencies, in ascending order. An entry is a bucket: its upper bound in
+    /// nanoseconds, and the number of requests in it. The server leaves out empty buckets.
     pub latency_ns: Vec<(u64, u64)>,
 }
 
@@ -103,7 +103,7 @@ impl Status {
 }
 
 impl KindStatus {
-    /// Returns the increase since `before`.
+    /// Returns the increase of the counters since `before`.
     #[must_use]
     pub fn since(&self, before: &KindStatus) -> KindStatus {
         let earlier = |upper_ns| {
@@ -121,8 +121,8 @@ impl KindStatus {
     }
 }
 
-/// Returns the time in nanoseconds that this share of all requests did not exceed; 0 if there were
-/// no requests.
+/// Returns the upper bound, in nanoseconds, of the bucket in which the share `share` of all
+/// requests is reached; 0 if there were no requests. `latency_ns` must be in ascending order.
 pub fn quantile_ns(latency_ns: &[(u64, u64)], share: f64) -> u64 {
     let total: u64 = latency_ns.iter().map(|entry| entry.1).sum();
     let wanted = (total as f64 * share).ceil() as u64;

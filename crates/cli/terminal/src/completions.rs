@@ -5,7 +5,7 @@ use clap::Command;
 use clap_complete::{Shell, generate};
 use std::process::ExitCode;
 
-/// Prints the completions of a command.
+/// Prints the script that completes the arguments of `command` in `shell`.
 ///
 /// # Errors
 /// Standard output cannot be written.

@@ -1,4 +1,5 @@
-//! A command line as JSON, by which one program completes the arguments of another.
+//! A command line as JSON. From it, `nowait` makes the completions for the commands of other
+//! programs.
 
 use crate::{Result, print_json};
 use clap::builder::{PossibleValue, PossibleValuesParser, Resettable, StyledStr, ValueHint};
@@ -16,31 +17,32 @@ pub struct Description {
     commands: Vec<Description>,
 }
 
-/// An option, or an argument by its place.
+/// An option, or a positional argument.
 #[derive(Debug, Serialize, Deserialize)]
 struct Argument {
     id: String,
     long: Option<String>,
-    /// Other long names of the option.
+    /// Other long names of the option that its help shows.
     aliases: Vec<String>,
     short: Option<char>,
     help: Option<String>,
     value_names: Vec<String>,
-    /// Possible values, each with its help.
+    /// Possible values that the help shows, each with its help.
     values: Vec<(String, Option<String>)>,
     /// Kind of the value, such as `FilePath`.
     hint: String,
-    /// Fewest and most values.
+    /// The fewest and the most values that the argument takes.
     count: (usize, usize),
     is_required: bool,
     is_repeated: bool,
     is_hidden: bool,
-    /// Options that conflict with this one.
+    /// Ids of the arguments that conflict with this one.
     conflicts: Vec<String>,
 }
 
 impl Description {
-    /// Prints the description of each subcommand of `command` that is not hidden.
+    /// Prints the descriptions of the subcommands of `command`, as JSON. Leaves out hidden ones and
+    /// `help`.
     ///
     /// # Errors
     /// Standard output cannot be written.
@@ -59,7 +61,8 @@ impl Description {
         &self.name
     }
 
-    /// Makes a command with the described completions; it parses nothing.
+    /// Makes a clap command that has the completions of the described command. It serves for
+    /// completions only, not to parse arguments.
     #[must_use]
     pub fn command(self) -> Command {
         Command::new(self.name)
@@ -82,14 +85,14 @@ impl Description {
     }
 }
 
-/// clap adds `help` itself.
+/// Describes the subcommands that are not hidden, except `help`, which clap adds itself.
 fn below(command: &Command) -> Vec<Description> {
     let commands = command.get_subcommands();
     let shown = commands.filter(|it| !it.is_hide_set() && it.get_name() != "help");
     shown.map(Description::of).collect()
 }
 
-/// Returns text for clap, which shows nothing for `None`.
+/// Converts a help text for clap; for `None`, clap shows no help.
 fn resettable(text: Option<String>) -> Resettable<StyledStr> {
     text.map_or(Resettable::Reset, |text| Resettable::Value(text.into()))
 }
@@ -174,7 +177,7 @@ mod tests {
     use super::*;
     use clap_complete::{Shell, generate};
 
-    /// A command with every kind of argument, below `nowait`.
+    /// Makes a command with arguments of several kinds, and with a subcommand.
     fn original() -> Command {
         let mode = PossibleValue::new("on").help("With it.");
         let modes = PossibleValuesParser::new([mode, PossibleValue::new("off")]);

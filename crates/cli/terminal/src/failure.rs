@@ -16,17 +16,17 @@ pub struct Failure {
 pub type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
-    /// Makes a failure: exit code 1.
+    /// Makes a failure with exit code 1.
     pub fn new(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 1 }
     }
 
-    /// Makes a failure by wrong usage: exit code 2.
+    /// Makes a failure for wrong usage, with exit code 2.
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure { message: message.into(), code: 2 }
     }
 
-    /// Replaces the exit code, such as by 126 or 127 for a program that cannot be executed.
+    /// Replaces the exit code, for example by 127 for a program that is not found.
     #[must_use]
     pub fn with_code(self, code: u8) -> Failure {
         Failure { code, ..self }
@@ -37,14 +37,15 @@ impl Failure {
         self.code
     }
 
-    /// Prints the line and returns the exit code.
+    /// Prints the message as one line to standard error, and returns the exit code.
     pub fn report(&self) -> ExitCode {
         say(&self.message);
         ExitCode::from(self.code)
     }
 }
 
-/// Writes a line to standard error, after `nowait: `. An error of that write is ignored.
+/// Writes the message as one line to standard error, after `nowait: `. Escapes control characters.
+/// Ignores an error of the write.
 pub fn say(message: impl fmt::Display) {
     let message = message.to_string();
     let line = format!("nowait: {}\n", printable::line(&message));

@@ -1,10 +1,10 @@
-//! Terminal output and command lines, for all programs of nowait.
+//! Terminal output and command lines, for the programs of nowait.
 //!
 //! ```text
 //!  failure    an error in one line, and the exit code     usage        a wrong command line
-//!  output     text and JSON on standard output            table        the look of all tables
+//!  output     text and JSON on standard output            table        the look of most tables
 //!  printable  names that must not control a terminal      description  a command line as JSON
-//!  pages      manual pages                                completions  of all installed programs
+//!  pages      manual pages                                completions  for a shell
 //! ```
 
 mod completions;

@@ -5,8 +5,8 @@ use serde::Serialize;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Writes text to standard output. Control characters in names are escaped; a reader that has
-/// closed the pipe (`| head`) is not an error.
+/// Writes text to standard output; escapes control characters except line ends and tabs. A reader
+/// that has closed the pipe (`| head`) is not an error.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -14,10 +14,10 @@ pub fn print(text: &[u8]) -> Result<ExitCode> {
     write(&printable::printable(&String::from_utf8_lossy(text)))
 }
 
-/// Writes `it` to standard output as JSON, indented for people.
+/// Writes `it` to standard output as JSON, indented for people. A closed pipe is not an error.
 ///
 /// # Errors
-/// Standard output cannot be written.
+/// `it` cannot be serialized, or standard output cannot be written.
 pub fn print_json(it: &impl Serialize) -> Result<ExitCode> {
     let text = serde_json::to_string_pretty(it).map_err(|error| Failure::new(error.to_string()))?;
     write(&(printable::json(&text) + "\n"))

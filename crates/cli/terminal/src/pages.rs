@@ -18,8 +18,9 @@ pub fn man_page(command: Command) -> Result<ExitCode> {
     print(&text)
 }
 
-/// Writes the manual pages of a command and of its subcommands into `folder`, which is made if it
-/// is missing. Writes only pages whose name, such as `nowait-run`, `is_wanted` accepts.
+/// Writes the manual pages of a command and of its subcommands at all levels into `folder`. Makes
+/// the folder if it is missing. Leaves out hidden subcommands, and pages whose name, such as
+/// `nowait-run`, `is_wanted` refuses.
 ///
 /// # Errors
 /// The folder or a page cannot be written.

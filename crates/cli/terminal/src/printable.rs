@@ -1,4 +1,4 @@
-//! Escapes text for a terminal, which names of files and images must not control.
+//! Escapes text for a terminal, so that names of files and images cannot control the terminal.
 
 use std::borrow::Cow;
 
@@ -8,16 +8,16 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     escape(text, is_hidden_in_lines, |c| c.escape_default().to_string())
 }
 
-/// Escapes the same characters as [`printable`], and line ends and tabs, so that the result is one
-/// line.
+/// Escapes the characters that [`printable`] escapes, and also line ends and tabs, so that the
+/// result is one line.
 pub fn line(text: &str) -> Cow<'_, str> {
     escape(text, is_hidden, |c| c.escape_default().to_string())
 }
 
-/// Escapes the same characters as [`printable`], in JSON's notation, so that its strings keep their
-/// values.
+/// Escapes the characters that [`printable`] escapes, in the notation of JSON, so that the strings
+/// in the JSON keep their values.
 pub fn json(text: &str) -> Cow<'_, str> {
-    // No such character has more than 16 bits.
+    // No escaped character has more than 16 bits.
     escape(text, is_hidden_in_lines, |c| format!("\\u{:04x}", u32::from(c)))
 }
 

@@ -1,8 +1,9 @@
-//! The look of all tables.
+//! The look of tables, except those of `nowait top`.
 
 use comfy_table::{ContentArrangement, Table, TableComponent, presets};
 
-/// Makes an empty table; 100 columns wide if the output is not a terminal.
+/// Makes an empty table without lines between its rows. If standard output is not a terminal, the
+/// table is at most 100 columns wide.
 pub fn table() -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);

@@ -1,9 +1,10 @@
-//! Messages of clap about a command line.
+//! Prints clap's messages about a command line.
 
 use clap::error::ErrorKind;
 use std::process::ExitCode;
 
-/// Prints help or version if requested, or an error in one line; returns the exit code.
+/// Prints the help or the version if the user asked for it, and the help if a subcommand is
+/// missing. Prints any other error in one line. Returns the exit code.
 pub fn explain(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let _ = error.print();
@@ -13,7 +14,7 @@ pub fn explain(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Joins the lines of clap's first paragraph; the usage that follows is what --help prints.
+/// Joins the lines of the first paragraph of clap's message, and refers to --help for the rest.
 fn one_line(text: &str) -> String {
     let first = text.split("\n\n").next().unwrap_or_default();
     let words: Vec<&str> = first.split_whitespace().collect();

@@ -19,7 +19,7 @@ Examples:
   nowait bench submit --engine system,nowait-threads --case a
   nowait bench submit --list                   the cases and their targets, nothing run";
 
-/// Examples of `bench posix`, which has the same options.
+/// The examples of `bench posix`, which has the same options as `bench submit`.
 pub(crate) const POSIX_EXAMPLES: &str = "\
 Runs of 3 s on a file of 8G that is read uncached; with --quick 1 s on 2G.
 
@@ -69,7 +69,7 @@ pub struct SubmitArgs {
     #[command(flatten)]
     pub disk: DiskArgs,
 
-    /// Where things lie
+    /// The places of fio, of nowait's library and of a folder in memory
     #[command(flatten)]
     pub places: Places,
 }
@@ -98,7 +98,7 @@ pub struct DemoArgs {
     #[command(flatten)]
     pub disk: DiskArgs,
 
-    /// Where things lie
+    /// The places of fio, of nowait's library and of a folder in memory
     #[command(flatten)]
     pub places: Places,
 }
@@ -154,7 +154,7 @@ pub struct ParityArgs {
     #[command(flatten)]
     pub disk: DiskArgs,
 
-    /// Where things lie
+    /// The places of fio, of nowait's library and of a folder in memory
     #[command(flatten)]
     pub places: Places,
 }

@@ -1,4 +1,4 @@
-//! `bench demo`: the effect of nowait in one table, for a reader who does not know it.
+//! `bench demo`: the effect of nowait in one table, for a reader who does not know nowait.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use super::args::DemoArgs;
 use super::job::{FioCase, cases};
 use super::suite::{FioSuite, Plan};
 
-/// The cases shown: reads that wait for the disk, and the mixed job of 2012.
+/// The cases of the demo: reads that wait for the disk, and reads and writes mixed.
 const SHOWN: [&str; 2] = ["a", "b"];
 
-/// The longest run; the budget may shorten it.
+/// The longest time of a run. The budget may shorten it.
 const RUNTIME: Duration = Duration::from_secs(2);
 
 /// The lines of the demo, in words for a reader who does not know asynchronous I/O.
@@ -33,7 +33,7 @@ const LINES: [(Metric, &str); 5] = [
     (Metric::ContextSwitchesPerIo, "context switches per request"),
 ];
 
-/// Runs an unmodified fio with and without nowait, prints one table, and writes the report.
+/// Runs an unmodified fio with and without nowait, prints one table, and writes the reports.
 pub(crate) fn run_demo(args: &DemoArgs) -> Result<Measurement> {
     let reports = ReportArgs { json: args.json.clone(), html: Some(args.html.clone()) };
     reports.prepare()?;
@@ -67,7 +67,7 @@ pub(crate) fn run_demo(args: &DemoArgs) -> Result<Measurement> {
     Ok(measurement)
 }
 
-/// Prints the one table of the demo.
+/// Returns the table of the demo, and the notes, as text.
 fn table(measurement: &Measurement) -> String {
     let mut text = String::new();
     let mut table = new_table(&["", "without nowait", "with nowait", "what changes"]);

@@ -11,24 +11,25 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Way {
-    /// fio's name of its engine.
+    /// The name of the engine in fio's option `ioengine`.
     pub(crate) engine: String,
-    /// Settings of the library. It is preloaded if there are any.
+    /// Variables of the environment that set up nowait's library. fio runs with the library
+    /// preloaded only if there are any.
     #[serde(default)]
     pub(crate) settings: BTreeMap<String, String>,
-    /// A seccomp filter refuses `io_uring` with EPERM.
+    /// `true` if a seccomp filter refuses `io_uring` with EPERM.
     #[serde(default)]
     pub(crate) forbids_uring: bool,
 }
 
 impl Way {
-    /// Returns `true` if the library is preloaded.
+    /// Returns `true` if fio runs with nowait's library preloaded.
     pub(crate) fn preloads(&self) -> bool {
         !self.settings.is_empty()
     }
 }
 
-/// A job done in one of the ways.
+/// The work of a case, done by fio in one of the ways.
 pub(crate) type FioJob = Job<Way, Work>;
 pub(crate) type FioCase = Case<FioJob>;
 
@@ -46,13 +47,14 @@ pub(crate) enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Start {
-    /// The test file; everything is written back and the page cache is dropped.
+    /// The test file. The suite writes everything back, and drops the page cache or at least the
+    /// pages of the file.
     Cold,
     /// The test file, read into the page cache.
     Cached,
-    /// No file: each write extends it.
+    /// No file: fio makes the file, and each write extends it.
     Absent,
-    /// A new file of holes: each write fills one.
+    /// A new file that is one hole: each write fills a part of it.
     Holes,
 }
 
@@ -91,13 +93,13 @@ pub(crate) struct Work {
     pub(crate) block_bytes: u64,
     pub(crate) depth: u32,
     pub(crate) direct: bool,
-    /// `O_SYNC`.
+    /// Opens the files with `O_SYNC`.
     pub(crate) sync: bool,
-    /// Visits each block once before any block again, so that an uncached read stays uncached.
+    /// fio visits each block once before any block again, so that an uncached read stays uncached.
     pub(crate) random_map: bool,
     /// Threads of fio, each with its own part of the file and its own context.
     pub(crate) jobs: u32,
-    /// Files of each context; the size is their sum.
+    /// The number of files of each context. The size of the work is the sum of their sizes.
     pub(crate) files: u32,
     /// Additional options of fio.
     pub(crate) more: Vec<String>,
@@ -126,7 +128,7 @@ const SUBMIT: &str = concat!(include_str!("ways.toml"), include_str!("submit.tom
 const POSIX: &str = concat!(include_str!("ways.toml"), include_str!("posix.toml"));
 const PARITY: &str = concat!(include_str!("ways.toml"), include_str!("parity.toml"));
 
-/// Makes the cases of `submit`, `posix` or `parity`.
+/// Makes the cases of the table `posix` or `parity`; for any other workload, of `submit`.
 pub(crate) fn cases(workload: &str) -> Vec<FioCase> {
     cases::table(match workload {
         "posix" => POSIX,
@@ -136,7 +138,7 @@ pub(crate) fn cases(workload: &str) -> Vec<FioCase> {
 }
 
 /// Returns each cell of `parity` once for each number of threads, instead of its own number. The
-/// titles name the numbers.
+/// title of a cell with more than one thread names the number.
 pub(crate) fn with_threads(cells: Vec<FioCase>, counts: &[u32]) -> Vec<FioCase> {
     let with = |cell: &FioCase, jobs: u32| {
         let name = name(format!("{}-threads-{jobs}", cell.name));
@@ -154,7 +156,7 @@ pub(crate) fn with_threads(cells: Vec<FioCase>, counts: &[u32]) -> Vec<FioCase> 
     cells
 }
 
-/// Returns all ways; `libaio` is another name of the reference.
+/// Returns all ways to launch fio.
 pub(crate) fn ways() -> Vec<Subject<Way>> {
     cases::engines(SUBMIT)
 }
@@ -165,7 +167,8 @@ pub(crate) fn work(case: &FioCase) -> &Work {
 }
 
 impl Work {
-    /// Returns the files of the job, of which `path` is the first or the stem.
+    /// Returns the paths of the job's files: one file is `path` itself, and several have numbers as
+    /// the extension of `path`.
     pub(crate) fn paths(&self, path: &Path) -> Vec<PathBuf> {
         match self.files {
             1 => vec![path.to_owned()],
@@ -173,7 +176,7 @@ impl Work {
         }
     }
 
-    /// Returns `true` if the job never writes.
+    /// Returns `true` if fio only reads in this job.
     pub(crate) fn reads_only(&self) -> bool {
         matches!(self.rw, Rw::Read | Rw::RandRead)
     }
@@ -183,12 +186,13 @@ impl Work {
         self.start == Start::Cold && self.files == 1
     }
 
-    /// Returns the least number of bytes that a run moves if it writes and verifies `size_bytes`:
-    /// it reads its writes again.
+    /// Returns the least number of bytes that fio moves when it verifies `size_bytes`: fio reads
+    /// again the bytes that it wrote.
     pub(crate) fn verified_bytes(&self, size_bytes: u64) -> u64 {
         match self.rw {
             Rw::Read | Rw::RandRead => size_bytes,
-            // About half of it is written.
+            // fio writes about half of the bytes, and reads them again; a quarter leaves room for
+            // chance.
             Rw::RandMixed => size_bytes + size_bytes / 4,
             Rw::Write | Rw::RandWrite => size_bytes * 2,
         }
@@ -206,9 +210,11 @@ impl Work {
         }
     }
 
-    /// Returns `true` if runs end when every block has been visited, even before their time.
+    /// Returns `true` if fio ends a run when it has visited every block, even before the run's time
+    /// is over.
     ///
-    /// A second lap would find uncached pages cached, and would only overwrite what was extended.
+    /// A second lap would find uncached pages cached, and would overwrite blocks instead of
+    /// extending the file or filling holes.
     pub(crate) fn ends_after_one_lap(&self) -> bool {
         match self.start {
             Start::Cold => !self.direct,

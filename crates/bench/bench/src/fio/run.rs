@@ -12,28 +12,28 @@ use nowait_harness::{fio, launch, seccomp};
 
 use super::job::{FioJob, Start, Way, Work};
 
-/// The option that only fio's libaio engine knows.
+/// An option that only fio's libaio engine knows.
 const OF_LIBAIO: &str = "--userspace_reap";
 
-/// Returns a job that measures the start-up: one request, which waits for nothing.
+/// Returns the work of a run that measures fio's start-up: one request, which waits for nothing.
 fn startup() -> Work {
     Work { start: Start::Absent, depth: 1, random_map: false, ..Work::default() }
 }
 
-/// The programs of a measurement.
+/// fio, and the library that it may run with.
 #[derive(Debug, Clone)]
 pub(crate) struct Fio {
     program: PathBuf,
-    /// Such as `fio-3.33`.
+    /// The version, such as `fio-3.33`.
     pub(crate) version: String,
-    /// `libnowait_preload.so`; needed only by the subjects that preload.
+    /// The path of `libnowait_preload.so`. Only the ways that preload the library need it.
     preload: Option<PathBuf>,
 }
 
-/// The cost of a subject before its first and after its last request.
+/// The processor time and the context switches that a way needs to start and to end.
 ///
-/// Subtracted from the processor time and the context switches of a run: fio sets itself up
-/// for some 100 ms, which would dilute the figures of short runs.
+/// [`Fio::run`] subtracts them from the figures of a run: fio sets itself up for some 100 ms, which
+/// would dilute the figures of short runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Startup {
     pub(crate) cpu_us: f64,
@@ -42,13 +42,13 @@ pub(crate) struct Startup {
     pub(crate) report: Option<String>,
 }
 
-/// One run to be made.
+/// The input of one run of fio.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run<'a> {
     pub(crate) way: &'a Way,
     pub(crate) work: &'a Work,
     pub(crate) paths: &'a [PathBuf],
-    /// Sum of the bytes to work on in all files.
+    /// The number of bytes to work on: the sum of all files.
     pub(crate) size_bytes: u64,
     pub(crate) runtime: Duration,
     /// Seed of the order of blocks; the same for all subjects of a round.
@@ -56,31 +56,30 @@ pub(crate) struct Run<'a> {
     pub(crate) purpose: Purpose,
 }
 
-/// The purpose of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Measure,
-    /// Writes data that a later run can verify.
+    /// fio writes data that a later run can verify.
     WritePattern,
-    /// Verifies the bytes that a job reads; a job that writes then reads its bytes back and
-    /// verifies those.
+    /// fio verifies the bytes that the job reads. If the job writes, fio then reads the written
+    /// bytes and verifies them.
     Verify,
 }
 
-/// The figures of a run, and the numbers of requests and bytes.
+/// The figures of a run, and the number of bytes that it moved.
 pub(crate) struct Measured {
     pub(crate) sample: Sample,
     pub(crate) bytes: f64,
 }
 
 impl Fio {
-    /// Finds fio.
+    /// Checks that fio can be started, and asks for its version.
     pub(crate) fn find(program: &Path, preload: Option<PathBuf>) -> Result<Self> {
         let version = fio::version(program)?;
         Ok(Self { program: program.to_owned(), version, preload })
     }
 
-    /// Checks that a subject works on this machine, and measures the cost of its start.
+    /// Checks that a subject works on this machine, and measures the cost of its start and end.
     pub(crate) fn probe(&self, subject: &Subject<FioJob>, scratch: &Path) -> Result<Startup> {
         let (file, report) = (scratch.join("probe"), scratch.join("report"));
         fs::write(&file, vec![0x5a; 64 << 10]).context(|| format!("write {}", file.display()))?;
@@ -104,12 +103,12 @@ impl Fio {
         }
         usages.sort_by(|a, b| a.cpu_us.total_cmp(&b.cpu_us));
         let said = fs::read_to_string(&report).ok();
-        // Files that cannot be removed are in a temporary folder anyway.
+        // A file that cannot be removed stays in a temporary folder.
         let _ = (fs::remove_file(&file), fs::remove_file(&report));
         Ok(Startup { cpu_us: usages[1].cpu_us, switches: usages[1].switches, report: said })
     }
 
-    /// Makes one measured run.
+    /// Makes a run, and returns its figures without the cost of `startup`.
     pub(crate) fn run(&self, run: &Run<'_>, startup: &Startup) -> Result<Measured> {
         let (parsed, usage) = fio::run_one(&mut self.command(run)?, run.runtime)?;
         let mut sample = parsed.sample;
@@ -122,9 +121,9 @@ impl Fio {
         Ok(Measured { sample, bytes: parsed.bytes })
     }
 
-    /// Reads the program and its libraries into the page cache, from which a drop of all caches has
-    /// removed them. Otherwise the run would read them, tens of megabytes, at its start, and count
-    /// these reads as its own.
+    /// Runs `fio --version`, so that the program and its libraries are in the page cache again
+    /// after all caches were dropped. Otherwise the measured run would read them, tens of
+    /// megabytes, and count these reads as its own.
     pub(crate) fn load(&self, way: &Way) -> Result<()> {
         let mut command = self.launched(way)?;
         launch::run(command.arg("--version"), Duration::from_mins(2)).map(drop)
@@ -136,7 +135,7 @@ impl Fio {
         Ok(command)
     }
 
-    /// Builds the command of a way. It inherits no variable that could change the subject.
+    /// Builds the command of a way. The command inherits no variable that could change the subject.
     fn launched(&self, way: &Way) -> Result<Command> {
         let mut command = fio::command(&self.program);
         if way.preloads() {
@@ -153,10 +152,10 @@ impl Fio {
     }
 }
 
-/// Returns the arguments of the job.
+/// Returns fio's arguments for the run.
 fn arguments(run: &Run<'_>) -> Vec<String> {
     let work = run.work;
-    // A colon separates two files in fio's option, so colons in names are escaped.
+    // In fio's option, a colon separates two files, so a colon in a path is escaped.
     let paths = run.paths.iter().map(|path| path.display().to_string().replace(':', "\\:"));
     let paths: Vec<String> = paths.collect();
     let part_bytes = run.size_bytes / u64::from(work.jobs);
@@ -174,11 +173,12 @@ fn arguments(run: &Run<'_>) -> Vec<String> {
         format!("--iodepth={}", work.depth),
         flag("direct", work.direct),
         flag("invalidate", work.start == Start::Cold),
-        // A block that is written twice could be verified between the two.
+        // When fio verifies, it must write no block twice: it could verify the block after the
+        // first write.
         flag("norandommap", measures && !work.random_map),
         format!("--randseed={}", run.seed),
     ];
-    // With a time limit, fio would not verify the rest.
+    // With a time limit, fio would not verify the blocks that are left when the time is over.
     arguments.extend(measures.then(|| format!("--runtime={}ms", run.runtime.as_millis())));
     let more: &[&str] = match run.purpose {
         Purpose::Measure if work.ends_after_one_lap() => &[],
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::fio::job::{Rw, cases, work};
 
-    /// Returns the arguments of a run of `engine` as one text.
+    /// Returns the arguments of a run with the engine `engine` as one text.
     fn text(engine: &str, work: &Work, purpose: Purpose, paths: &[&str]) -> String {
         let way = Way { engine: engine.into(), settings: [].into(), forbids_uring: false };
         let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();

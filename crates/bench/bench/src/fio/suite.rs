@@ -1,5 +1,5 @@
-//! The suite of all cases of fio: it writes the files, probes the ways, and makes or verifies the
-//! runs.
+//! The suite of all cases of fio. The suite writes the files, probes the ways, and makes or
+//! verifies the runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,41 +23,43 @@ use super::run::{Fio, Purpose, Run, Startup};
 use super::verdict::{self, Limits};
 use crate::workload::smallest_direct_block;
 
-/// Assumed time of a run besides its runtime: flush, start-up.
+/// The assumed time of a run besides its runtime: flush and start-up.
 const OVERHEAD: Duration = Duration::from_millis(1200);
 
-/// Runs shorter than this have no useful figures.
+/// A budget does not shorten runs below this time, because shorter runs have no useful figures.
 const RUNTIME_MIN: Duration = Duration::from_millis(500);
 
-/// The smallest file after shortening: a smaller one would be read several times in a run.
+/// A budget does not shorten the file below this size, because a run would read a smaller file
+/// several times.
 const SHORTENED_BYTES_MIN: u64 = 512 << 20;
 
 /// Share of a core above which a note names the work of other programs.
 const OTHER_WORK_CORES: f64 = 0.25;
 
-/// The subjects without which no case can be compared.
+/// If one of these ways does not work, the measurement fails: no case can be compared without it.
 const REQUIRED: [&str; 4] = ["system", "nowait", "posixaio", "nowait-posixaio"];
 
-/// The cases to measure, and their files.
+/// The options of a measurement with fio.
 pub(crate) struct Plan {
     pub(crate) workload: &'static str,
-    /// Size of the file that fits the cache, and of the one in memory.
+    /// The size of the files that a case has of its own and that exist before its runs.
     pub(crate) cached_bytes: u64,
-    /// Largest size of a file that each run makes.
+    /// The size of the file that each run makes anew.
     pub(crate) fresh_bytes: u64,
     pub(crate) keep: bool,
-    /// Shortens files and runs so that everything ends within this time.
+    /// Shortens the file and the runs so that everything ends about within this time.
     pub(crate) budget: Option<Duration>,
     pub(crate) parity: Option<Parity>,
 }
 
-/// The options of `bench parity`. From the figures of each engine it subtracts the start-up cost of
-/// fio with the system's library, so the cost that nowait adds to the start of a process counts.
+/// The options of `bench parity`. `bench parity` subtracts the start-up cost of fio with the
+/// system's library from the figures of each engine, so the cost that nowait adds to the start of a
+/// process counts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parity {
-    /// Busy loops beside the runs.
+    /// The number of busy loops beside the runs.
     pub(crate) busy: usize,
-    /// Verifies the data of each job instead of measuring it.
+    /// Verify the data of each job instead of measuring the job.
     pub(crate) verify: bool,
     pub(crate) limits: Limits,
 }
@@ -78,10 +80,10 @@ pub(crate) struct FioSuite {
     case: Current,
 }
 
-/// The case whose runs are made.
+/// The case whose runs the suite makes now.
 #[derive(Default)]
 struct Current {
-    /// The case's own files; empty: it uses the shared cold file.
+    /// The case's own files; empty if the case uses the shared cold file.
     own: Vec<TestFile>,
     paths: Vec<PathBuf>,
     size_bytes: u64,
@@ -89,13 +91,13 @@ struct Current {
 
 /// The folders of the test files.
 ///
-/// They are private and new, so no file of the user is opened or removed; dropping this value
-/// removes them. With `--keep` the shared file is in the requested folder, where the next
-/// measurement finds it.
+/// The folders are private and new, so the suite neither opens nor removes a file of the user.
+/// Dropping this value removes them. With `--keep`, the shared file lies in the requested folder,
+/// where the next measurement finds it.
 struct Folders {
     asked: PathBuf,
     disk: TempDir,
-    /// The folder in memory, or why there is none.
+    /// The folder in memory, or the reason why there is none.
     memory: Result<TempDir>,
 }
 
@@ -108,7 +110,7 @@ impl Folders {
         Ok(Self { asked: asked.to_owned(), disk: layout::scratch_in(asked)?, memory })
     }
 
-    /// Fails if there is no tmpfs with room for the file of a case.
+    /// Fails if there is no tmpfs with room for `bytes`.
     fn memory_is_usable(&self, bytes: u64) -> Result<()> {
         let memory = self.memory.as_ref().map_err(Failure::clone)?;
         layout::check_space(&memory.path().join("file"), bytes)
@@ -144,8 +146,8 @@ impl FioSuite {
         })
     }
 
-    /// Probes each way once, and leaves out the ways that fail, with a note. Fails if one of them
-    /// is [`REQUIRED`].
+    /// Probes each way once, and leaves out the ways that fail, with a note. Fails if a way that
+    /// fails is [`REQUIRED`].
     fn probe(&mut self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         let mut errors = BTreeMap::new();
         for subject in cases.iter().flat_map(|case| &case.subjects) {
@@ -168,7 +170,7 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Leaves out the cases that need `O_DIRECT` or a tmpfs if the folders lack it; fails if no
+    /// Leaves out the cases that need `O_DIRECT` or a tmpfs, if that is missing here. Fails if no
     /// case is left.
     fn leave_runnable(&self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         let folder = self.folders.asked.display();
@@ -188,7 +190,8 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Writes the file that the cold cases share, after a check of the space for all files.
+    /// Checks that there is space for all files, and then writes the file that the cold cases
+    /// share.
     fn lay_out_cold(&mut self, cases: &[FioCase], session: &mut Session) -> Result<()> {
         let own = |work: &&Work| work.place == Place::Disk && !work.is_on_shared_file();
         let largest = cases.iter().map(work).filter(own).map(|work| self.size_of(work)).max();
@@ -211,11 +214,11 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Brings files and cache into the state the case starts from.
+    /// Brings the files and the page cache into the state from which the case starts.
     fn make_ready(&self, run: &Run<'_>) -> Result<()> {
         for (index, path) in run.paths.iter().enumerate() {
             match run.work.start {
-                // The first file's turn has dropped all caches.
+                // The turn of the first file has dropped all caches.
                 Start::Cold if index > 0 && self.drop_caches => {}
                 Start::Cold => cache::make_cold(path, self.drop_caches)?,
                 Start::Cached => {
@@ -235,7 +238,8 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Lets fio verify the data that the job reads, or has written.
+    /// Lets fio verify the data of a job. If the job only reads, another run of fio writes the data
+    /// before.
     fn verify_once(&self, run: &Run<'_>) -> Result<Sample> {
         let startup = Startup::default();
         if run.work.reads_only() {
@@ -254,7 +258,7 @@ impl FioSuite {
         }
     }
 
-    /// Returns the time of each of `runs` runs: the planned one, or a shorter one that fits into
+    /// Returns the time of each of `runs` runs: the planned time, or a shorter one that fits into
     /// the budget.
     fn runtime(&self, planned: Duration, runs: usize) -> Duration {
         let Some(budget) = self.plan.budget else { return planned };
@@ -263,7 +267,7 @@ impl FioSuite {
         share.clamp(RUNTIME_MIN.min(planned), planned)
     }
 
-    /// Returns the files of a case that has its own; empty: it uses the shared cold file.
+    /// Makes the files of a case of its own; none if the case uses the shared cold file.
     fn files_of(&self, case: &FioCase) -> Result<Vec<TestFile>> {
         let work = work(case);
         if work.is_on_shared_file() {
@@ -292,8 +296,8 @@ impl FioSuite {
     }
 }
 
-/// Returns a note if other programs used processors during reads. During writes, this includes
-/// kernel threads that write to the disk, which belong to the case.
+/// Returns a note if other programs used processors during the cases that only read. In cases that
+/// write, such figures include kernel threads that write to the disk for the case.
 fn other_work(results: &[CaseResults]) -> Option<String> {
     let busy = |case: &CaseResults| {
         let of = |name| Some(case.runs.summary(name, Metric::OtherBusyCores)?.median);
@@ -316,7 +320,8 @@ fn is_read(rw: &str) -> bool {
     [Rw::Read, Rw::RandRead].into_iter().any(|read| read.word() == rw)
 }
 
-/// Adds a note if the page cache was not in the state that the case requires.
+/// Adds a note for each subject whose disk reads show that the page cache was not in the state that
+/// the case requires.
 fn note_cache(work: &Work, results: &CaseResults, notes: &mut Vec<String>) {
     let Some((least, most)) = work.disk_reads() else { return };
     for name in results.runs.names() {
@@ -351,7 +356,7 @@ impl Suite for FioSuite {
     }
 
     fn begin(&mut self, case: &FioCase, _session: &mut Session) -> Result<()> {
-        // Removes the files of the previous case first.
+        // Remove the files of the previous case first.
         self.case = Current::default();
         let own = self.files_of(case)?;
         let paths = match own.as_slice() {
@@ -423,8 +428,8 @@ impl Suite for FioSuite {
             "folder": self.folders.asked.display().to_string(),
             "caches_dropped": self.drop_caches,
             "page_cache": cache::state(self.drop_caches),
-            // The start-up cost that was subtracted from `cpu_us_per_io`: each subject's own, or
-            // that of `system`.
+            // The start-up cost that was subtracted from `cpu_us_per_io`: each subject's own or, in
+            // `bench parity`, the cost of `system`.
             "startup_cpu_us": cpu_us,
             "library_reports": reports,
         });

@@ -13,16 +13,17 @@ use nowait_harness::units;
 
 use super::job::FioCase;
 
-/// The limits of each ratio of nowait to the system's library.
+/// The limits for the ratios of nowait's figures to those of the system's library.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Limits {
     pub(crate) iops_min: f64,
-    /// `None` beside busy loops, which take caches and processors away: then it is not judged.
+    /// `None` beside busy loops, which take caches and processors away: processor time is not
+    /// judged then.
     pub(crate) cpu_max: Option<f64>,
 }
 
 impl Limits {
-    /// Returns the limits beside `busy` busy loops.
+    /// Returns the limits for a measurement beside `busy` busy loops.
     pub(crate) fn beside(busy: usize) -> Self {
         match busy {
             0 => Self { iops_min: 0.97, cpu_max: Some(1.10) },
@@ -30,7 +31,7 @@ impl Limits {
         }
     }
 
-    /// Returns the targets of a case.
+    /// Returns the targets of a case: for each subject that preloads nowait.
     pub(crate) fn targets(self, case: &FioCase) -> Vec<Target> {
         let ours = case.subjects.iter().filter(|subject| subject.job.engine.preloads());
         let of = |name| {
@@ -41,7 +42,7 @@ impl Limits {
         ours.flat_map(|subject| of(subject.name)).collect()
     }
 
-    /// Judges the medians of the ratios of IOPS and of processor time per request.
+    /// Judges the median ratios of IOPS and of processor time per request.
     fn judge(self, iops: f64, cpu: f64) -> &'static str {
         match (iops < self.iops_min, self.cpu_max.is_some_and(|max| cpu > max)) {
             (false, false) => OK,
@@ -51,7 +52,7 @@ impl Limits {
         }
     }
 
-    /// Judges each engine of nowait that was measured in a cell.
+    /// Returns each engine of nowait that has figures in a cell, with the verdict on it.
     fn verdicts(self, case: &CaseResults) -> impl Iterator<Item = (&'static str, &'static str)> {
         let judge = move |engine| {
             let median = |metric| ratio(case, metric, engine).map(|ratio| ratio.median);
@@ -61,7 +62,7 @@ impl Limits {
         case.runs.names().filter(|name| is_ours(name)).filter_map(judge)
     }
 
-    /// Returns the number of lost cells, of all engines of nowait.
+    /// Returns how many verdicts are not `ok`; a cell has a verdict for each engine of nowait.
     pub(crate) fn lost(self, measurement: &Measurement) -> usize {
         let verdicts = measurement.cases.iter().flat_map(|case| self.verdicts(case));
         verdicts.filter(|(_, verdict)| *verdict != OK).count()
@@ -77,7 +78,7 @@ impl Limits {
         }
     }
 
-    /// Returns the table of the engines of each cell, and the counts.
+    /// Returns the table with the engines of each cell, and the counts of verdicts.
     pub(crate) fn table(self, measurement: &Measurement) -> String {
         let mut table = new_table(&["cell", "IOPS", "IOPS ×", "CPU ×", "submit ×", "verdict"]);
         for case in &measurement.cases {
@@ -124,12 +125,12 @@ fn ratio(case: &CaseResults, metric: Metric, engine: &str) -> Option<Ratio> {
     ratio.filter(|_| engine != "system")
 }
 
-/// Other engines are measured, and not judged.
+/// Only engines of nowait are judged; others are measured.
 fn is_ours(engine: &str) -> bool {
     engine.starts_with("nowait")
 }
 
-/// Returns the text of a median with the smallest and the largest ratio of the rounds.
+/// Returns the median ratio, and the smallest and the largest ratio of the rounds, as text.
 fn interval(ratio: Option<&Ratio>) -> String {
     let Some(ratio) = ratio else { return String::new() };
     let least = ratio.rounds.iter().copied().fold(f64::INFINITY, f64::min);
@@ -138,7 +139,7 @@ fn interval(ratio: Option<&Ratio>) -> String {
     format!("{median} [{least}–{largest}]")
 }
 
-/// Returns the findings of `--verify`: the counts, and each failure.
+/// Returns the text that `--verify` prints: the counts, each failure, and the notes.
 pub(crate) fn verified(measurement: &Measurement) -> String {
     let verified = measurement.cases.iter().map(|case| case.runs.names().count()).sum::<usize>();
     let failed = &measurement.failed;

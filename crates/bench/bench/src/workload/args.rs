@@ -11,7 +11,7 @@ use crate::case::Case;
 use crate::error::Result;
 use crate::measurement::{Measurement, Pairs};
 
-/// Runs take 2 s on 1G; with --quick 200 ms on 256M.
+/// A run takes 2 s on 1G; with --quick 200 ms on 256M.
 pub(crate) const DEFAULTS: Defaults = Defaults {
     rounds: 5,
     runtime_ms: [2000, 200],
@@ -26,20 +26,20 @@ pub(crate) struct SuiteDef {
     pub(crate) defaults: Defaults,
     /// Makes the cases.
     pub(crate) cases: fn(&WorkloadArgs) -> Result<Vec<Case<Recipe>>>,
-    /// `--engine` accepts any engine. Otherwise it selects among the subjects of the cases.
+    /// `--engine` accepts any engine. Otherwise `--engine` selects among the subjects of the cases.
     pub(crate) takes_engines: bool,
-    /// Writes and reads use two files, and the cases are measured one after another, so that the
-    /// cache of one case serves all of its runs.
+    /// Reads and writes use two files, and the cases are measured one after another. So a cache
+    /// that one case has filled serves all runs of that case.
     pub(crate) apart: bool,
     pub(crate) pairs: Pairs,
-    /// The examples of its help.
+    /// The examples in the help of the command.
     pub(crate) examples: &'static str,
     /// A note for readers of the report.
     pub(crate) note: Option<fn() -> String>,
 }
 
 impl SuiteDef {
-    /// A workload whose engines can be chosen, on one file.
+    /// Defines a workload that works on one file, and whose engines the user can choose.
     pub(crate) const fn new(
         name: &'static str,
         cases: fn(&WorkloadArgs) -> Result<Vec<Case<Recipe>>>,

@@ -1,4 +1,5 @@
-//! `--device`: a file, a folder, a block device or memory, laid out so that reads can be checked.
+//! `--device`: a file, a folder, a block device or memory. Its content is the pattern of test
+//! files, so that reads can be checked.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -16,28 +17,28 @@ use crate::layout::{TestFile, holds_pattern, overwrite};
 use crate::progress::Progress;
 use crate::units;
 
-/// The name of memory as a device.
+/// The value of `--device` for a file in memory.
 pub(crate) const MEMORY: &str = "ram";
 /// The folder of the files in memory.
 const MEMORY_FOLDER: &str = "/dev/shm";
-/// The names of the test file in a folder, and of a test file that is only read.
+/// The name of the test file in a folder.
 const FILE_NAME: &str = "nowait-bench.pages";
 const PRISTINE_NAME: &str = "nowait-bench.pattern";
 
 /// The files or the device of a measurement.
 #[derive(Debug)]
 pub(crate) struct Device {
-    /// The test file, which is removed at the end, unless it is kept.
+    /// The test file, if this program made it. It is removed at the end, unless it is kept.
     _file: Option<TestFile>,
     pub(crate) path: PathBuf,
-    /// The files are in memory: no cache has to be dropped.
+    /// `true` if the files are in memory, so that no cache has to be dropped.
     pub(crate) in_memory: bool,
 }
 
-/// The files on which the runs of some cases work. Files that this program made are removed at the
-/// end.
+/// The files on which the runs of some cases work. Dropping this value removes the files that this
+/// program made, unless `--keep` is set.
 pub(crate) struct LaidOut {
-    /// The device with the file to read, and the file to write; both files may be the same.
+    /// The device that reads use; `write` is the file that writes use. Both may be the same.
     pub(crate) device: Device,
     pub(crate) write: PathBuf,
     pub(crate) size_bytes: u64,
@@ -46,11 +47,12 @@ pub(crate) struct LaidOut {
 }
 
 impl LaidOut {
-    /// Writes the files of some jobs, whose largest set has `all_bytes`. With `apart`, reads and
-    /// writes go to two files.
+    /// Writes the files for some jobs; `all_bytes` is the size of the measurement. With `apart`,
+    /// reads and writes use two files, unless the device is a block device.
     ///
     /// # Errors
-    /// Another file has the name, there is no space, or the user asked to stop.
+    /// The device holds something else or is too small, there is no space, or the user asked to
+    /// stop.
     pub(crate) fn prepare(
         args: &WorkloadArgs,
         apart: bool,
@@ -58,7 +60,7 @@ impl LaidOut {
         jobs: &[Recipe],
         progress: &Progress,
     ) -> Result<Self> {
-        // Each of the two files fills nowait's page cache for the runs that work on the other one.
+        // With `apart`, the file that a run does not work on fills nowait's page cache before.
         let needed = |write: bool| {
             let needs = jobs.iter().map(|job| job.needs(job.work.writes() == write, all_bytes));
             needs.max().unwrap_or(0)
@@ -91,12 +93,12 @@ impl LaidOut {
     }
 }
 
-/// How `--device` is used.
+/// The options for the use of `--device`.
 #[derive(Clone, Copy)]
 struct Use<'a> {
     size_bytes: u64,
     keep: bool,
-    /// The content of a block device may be lost.
+    /// The content of a block device may be overwritten.
     overwrite: bool,
     /// Runs only read the file.
     pristine: bool,
@@ -104,7 +106,7 @@ struct Use<'a> {
 }
 
 impl Device {
-    /// Finds or makes the device, with `size_bytes` of the pattern.
+    /// Finds or makes the device, whose first `size_bytes` then hold the pattern.
     ///
     /// # Errors
     /// The device holds something else or is too small, or there is no space.
@@ -137,8 +139,8 @@ impl Device {
         }
     }
 
-    /// Uses an existing file or block device, if it has the test data, or if it is a block device
-    /// whose content may be lost.
+    /// Uses an existing file or block device if it holds the pattern. Writes the pattern to an
+    /// empty file, and to a block device whose content may be overwritten.
     fn take(path: PathBuf, is_block: bool, how: Use<'_>) -> Result<Self> {
         let shown = path.display();
         let what = || format!("open {shown}");
@@ -179,7 +181,8 @@ impl Device {
     }
 }
 
-/// Returns the smallest block of direct I/O on a device, which may not exist yet.
+/// Returns the smallest block of direct I/O on a device, which may be a path that does not exist
+/// yet; `None` if direct I/O does not work there.
 pub(crate) fn smallest_direct_block(device: &Path) -> Option<usize> {
     let device = if device == Path::new(MEMORY) { Path::new(MEMORY_FOLDER) } else { device };
     if device.exists() && !device.is_dir() {
@@ -191,7 +194,8 @@ pub(crate) fn smallest_direct_block(device: &Path) -> Option<usize> {
     direct_block_bytes(file.path())
 }
 
-/// Returns the smallest block in which a file can be read with `O_DIRECT`; `None`: it cannot.
+/// Returns the smallest block, up to 4096 bytes, that can be read from a file with `O_DIRECT`;
+/// `None` if no such read works.
 pub(crate) fn direct_block_bytes(path: &Path) -> Option<usize> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).ok()?;
     let mut buffer = AlignedBuffer::zeroed(4096);

@@ -1,5 +1,5 @@
 //! `bench growth`: the cost of a request as requests in flight, files, contexts and threads grow in
-//! number. Each of the four has a curve, and each point of a curve is a case.
+//! number. Each of the four quantities has a curve, and each point of a curve is a case.
 
 use std::fs;
 
@@ -35,15 +35,15 @@ Examples:
     ..SuiteDef::new("growth", cases)
 };
 
-/// Requests in flight on the curves of other quantities: enough for a disk.
+/// Requests in flight on the curves of files, contexts and threads: enough for a disk.
 const IN_FLIGHT: usize = 128;
-/// Least requests in flight of each thread, on the curve of threads.
+/// The fewest requests in flight of each thread on the curve of threads.
 const IN_FLIGHT_OF_THREAD: usize = 8;
-/// Most requests in flight of one context; more requests have several contexts. A context of nowait
-/// accepts 65,536.
+/// The most requests in flight of one context. If there are more, they use several contexts. A
+/// context of nowait accepts 65,536.
 const CONTEXT_MAX: usize = 50_000;
 
-/// Reads of 4 KiB at random places, without caches, at most 1024 in one call.
+/// Direct reads of 4 KiB at random places, at most 1024 in one call.
 const READ: Transfer = Transfer {
     access: Access::Uniform,
     visits: Visits::Own,
@@ -54,8 +54,8 @@ const READ: Transfer = Transfer {
     ..Transfer::SINGLE
 };
 
-/// A curve: its name, its points, the points of a quick measurement, and the transfer and the
-/// number of files at a point.
+/// A curve: its name, its points, the points of a quick measurement, and a function that returns
+/// the transfer and the number of files at a point.
 type Curve = (&'static str, &'static [usize], &'static [usize], fn(usize) -> (Transfer, usize));
 
 const THREADS: &str = "threads";
@@ -102,8 +102,8 @@ fn cases(args: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
     points.map(|(curve, at, work)| point(curve, at, work, room_of_kernel())).collect()
 }
 
-/// Returns the numbers of threads: those of `counts`, and further ones up to the number of
-/// processors, each larger by the same factor.
+/// Returns the numbers of threads: those of `counts`, further ones below the number of processors,
+/// each larger by the same factor, and the number of processors itself if it is larger than all.
 fn up_to(cores: usize, counts: &[usize]) -> Vec<usize> {
     let mut all = counts.to_vec();
     let [first, second, .., last] = counts[..] else { return all };
@@ -114,7 +114,7 @@ fn up_to(cores: usize, counts: &[usize]) -> Vec<usize> {
     all
 }
 
-/// Makes the case of a point. The kernel's native AIO takes part if it has room for so many
+/// Makes the case of a point. The kernel's native AIO takes part only if it has room for so many
 /// requests in flight.
 fn point(
     curve: &str,
@@ -151,7 +151,7 @@ fn note() -> String {
     )
 }
 
-/// Returns the number of requests that native AIO may still have in flight, in the whole machine.
+/// Returns how many more requests native AIO may have in flight in the whole machine.
 fn room_of_kernel() -> usize {
     let read = |name: &str| {
         let text = fs::read_to_string(format!("/proc/sys/fs/{name}")).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Jobs that engines carry out, each engine through its own interface, on a file, a block device or
-//! in memory. Each run is a process of its own, which calls the crate `nowait-peers`.
+//! Jobs that engines carry out, each engine through its own interface, on a file, on a block device
+//! or in memory. Each run is a process of its own, which calls the crate `nowait-peers`.
 //!
 //! ```text
 //!  suites    how each is measured                  ─┐

@@ -21,7 +21,7 @@ pub(crate) const PAPER: SuiteDef = SuiteDef {
     ..SuiteDef::new("paper", cases)
 };
 
-/// Makes the cases of all tables. On a disk, M9 is also measured in memory.
+/// Makes the cases of all tables. If the device is not memory, also makes cases of M9 in memory.
 fn cases(args: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
     let (blocks, kinds) = match args.measure.quick {
         true => (&sources::RAW_PAGES[..1], &sources::RAW_KINDS[..2]),
@@ -38,7 +38,7 @@ fn cases(args: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
         ("M9", in_memory),
         ("M7", sources::vectors_of_source()?),
     ];
-    // The row of the list of mechanisms stands before the name.
+    // Put the row of the list of mechanisms, such as M1, before the name.
     let named =
         |row, case: Case<Recipe>| Case { name: name(format!("{row}-{}", case.name)), ..case };
     let cases = tables.into_iter();

@@ -1,4 +1,4 @@
-//! Many files of equal size, which have the bytes of a test file in parts.
+//! Many files of equal size, which together hold the bytes of one test file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::layout::{check_space, holds_pattern};
 use crate::pattern;
 use crate::progress::Progress;
 
-/// Files that are removed when dropped, unless kept.
+/// Files that dropping this value removes, unless they are kept.
 #[derive(Debug)]
 pub(super) struct PartFiles {
     folder: PathBuf,
@@ -18,10 +18,10 @@ pub(super) struct PartFiles {
 }
 
 impl PartFiles {
-    /// Writes files of `size_bytes` together beside `path`, unless they exist.
+    /// Writes `files` files beside `path`, which together have `size_bytes`, unless they exist.
     ///
     /// # Errors
-    /// There is no space, the folder's name is in use, or the user asked to stop.
+    /// There is no space, the folder holds something else, or the user asked to stop.
     pub(super) fn lay_out(
         path: &Path,
         files: usize,
@@ -54,7 +54,7 @@ impl PartFiles {
             fs::write(path, &bytes).context(|| format!("write {}", path.display()))?;
             progress.laying_out(base + len, size_bytes);
         }
-        // One sync for all files: ten thousand journal commits would take a minute.
+        // One sync for all files: ten thousand commits of the journal would take a minute.
         cache::write_back(&made.folder).map(|()| made)
     }
 }
@@ -68,7 +68,7 @@ impl Drop for PartFiles {
     }
 }
 
-/// Returns the paths of the files beside `path`, or `path` itself if there is one file.
+/// Returns the paths of the files beside `path`, or `path` itself if `files` is 1.
 pub(super) fn paths(path: &Path, files: usize) -> Vec<PathBuf> {
     if files == 1 {
         return vec![path.to_owned()];

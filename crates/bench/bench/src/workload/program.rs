@@ -12,12 +12,12 @@ use crate::launch;
 use crate::metric::{Metric, Sample};
 use crate::seccomp;
 
-/// Time that a run may take beyond its runtime: starting, filling a cache, and writing back.
+/// The time that a run may take beyond its runtime: starting, filling a cache, and writing back.
 const GRACE: Duration = Duration::from_mins(3);
-/// The exit code of a run whose engine does not work here.
+/// The exit code by which a run says that its engine does not work here.
 const UNUSABLE: i32 = 2;
 
-/// This program, as it is called for a run.
+/// This program, which a run starts again with a job.
 pub(crate) struct Program {
     path: PathBuf,
     outcome: tempfile::NamedTempFile,
@@ -31,7 +31,7 @@ impl Program {
         })
     }
 
-    /// Carries out a job in a process of its own.
+    /// Carries out a job in a process of its own, and returns its figures.
     ///
     /// # Errors
     /// The engine does not work here (wrong usage), or the run failed.

@@ -1,4 +1,4 @@
-//! The parts of the tables of cases.
+//! The work of each subject, as tables of cases define it.
 
 use nowait_harness::cases;
 use nowait_peers::job::{Act, Backend, Transfer, Warm, Work};
@@ -12,31 +12,32 @@ use crate::case::{Case, Subject};
 use crate::error::{Failure, Result};
 use crate::metric::Metric;
 
-/// The work of a subject, on any device.
+/// The work of a subject, for any device.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Recipe {
     pub(crate) engine: &'static EngineDef,
     pub(crate) backend: Backend,
     pub(crate) work: Work,
-    /// `O_DSYNC`.
+    /// Opens the files with `O_DSYNC`.
     pub(crate) sync: bool,
-    /// The files are in memory, whatever the device.
+    /// The files are in memory, even if the device is a disk.
     pub(crate) in_memory: bool,
-    /// Runs begin with empty caches.
+    /// Each run begins with empty caches.
     pub(crate) cold: bool,
-    /// The bytes that are read or written, and nowait's page cache.
+    /// The sizes of the data that is read or written, and of nowait's page cache (`pool`).
     pub(crate) set: Share,
     pub(crate) pool: Share,
-    /// Number of files with the bytes.
+    /// How many files share the data.
     pub(crate) files: usize,
 }
 
-/// A share of the size of the measurement.
+/// A share of the size of the measurement: a numerator and a denominator.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(crate) struct Share(pub(crate) u64, pub(crate) u64);
 
 impl Share {
-    /// Returns the size; a part is a multiple of 2 MiB, and at least that.
+    /// Returns the share of `size_bytes`. If the denominator is not 1, rounds up to a multiple of 2
+    /// MiB.
     pub(crate) fn of(self, size_bytes: u64) -> u64 {
         if self.1 == 1 {
             return size_bytes * self.0;
@@ -46,8 +47,8 @@ impl Share {
 }
 
 impl Recipe {
-    /// Does `work` on the whole file, with cold caches. nowait's page cache has room for all of it,
-    /// like the kernel's.
+    /// Makes the recipe for `work` on the whole file, with cold caches. nowait's page cache has
+    /// room for the whole file, like the kernel's.
     pub(crate) fn new(engine: &'static EngineDef, work: Work) -> Self {
         let (backend, sync, cold, files) = (Backend::Auto, false, true, 1);
         let (set, pool) = (Share(1, 1), Share(9, 8));
@@ -55,8 +56,8 @@ impl Recipe {
         Self { engine, backend, work, sync, in_memory, cold, set, pool, files }
     }
 
-    /// Returns the number of bytes that the work needs in the file that it works on, or otherwise
-    /// in the file whose pages fill nowait's page cache.
+    /// Returns how many bytes the work needs in the file that it works on or, if not `worked_on`,
+    /// in another file, whose pages fill nowait's page cache before the run.
     pub(crate) fn needs(&self, worked_on: bool, size_bytes: u64) -> u64 {
         match self.work {
             _ if worked_on => self.set.of(size_bytes),
@@ -74,17 +75,18 @@ impl Recipe {
         json!({ "files": self.files, "in_flight": in_flight, "work": self.work })
     }
 
-    /// Makes a subject with the name of its engine.
+    /// Makes a subject with the name and the description of its engine.
     pub(crate) fn subject(self) -> Subject<Self> {
         Subject { name: self.engine.name, engine: (self.engine.name, self.engine.about), job: self }
     }
 }
 
-/// The fields of a subject in a table of cases: those of the case, and of its engine.
+/// The fields of a subject in a table of cases: the fields of the case, replaced by those of its
+/// engine.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Fields {
-    /// The name of an engine of the registry; `None`: the name of the subject.
+    /// The name of an engine in the registry; `None` if the subject has that name.
     opens: Option<String>,
     backend: Backend,
     sync: bool,
@@ -111,13 +113,13 @@ impl Default for Fields {
     }
 }
 
-/// Reads the cases of a table that is part of this program. The registry describes the
-/// engines that have no description in the table.
+/// Reads a table of cases that is part of this program. An engine without a description in the
+/// table has that of the registry.
 pub(crate) fn table(text: &str) -> Result<Vec<Case<Recipe>>> {
     cases::table(text).iter().map(|case| case.try_map(subject)).collect()
 }
 
-/// Makes a subject from the fields of an engine and of a case.
+/// Makes a subject from the fields of its engine and of its case.
 fn subject(of: &Subject<cases::Job<Table, Table>>) -> Result<Subject<Recipe>> {
     let fields = cases::merged(of.job.work.clone(), &of.job.engine).try_into();
     let it: Fields = fields.map_err(|why| Failure::new(format!("{}: {why}", of.name)))?;

@@ -10,8 +10,8 @@ use crate::case::{Case, Subject, Target, name};
 use crate::error::Result;
 use crate::metric::Metric;
 
-/// Makes the cases of a table, with the requested engines if there are any. An engine that cannot
-/// write is in no case that writes.
+/// Makes the cases of a table, with the requested engines if there are any. Leaves an engine that
+/// cannot write out of the cases that write.
 fn of_engines(text: &str, asked: &[String]) -> Result<Vec<Case<Recipe>>> {
     let (mut cases, asked) = (table(text)?, engines(asked, &[])?);
     for case in &mut cases {
@@ -29,7 +29,7 @@ fn of_engines(text: &str, asked: &[String]) -> Result<Vec<Case<Recipe>>> {
 }
 
 /// Returns `work` as the engine can do it: a synchronous engine has one request at a time, with one
-/// buffer in the processor's cache.
+/// buffer, which stays in the processor's cache.
 fn as_it_can(engine: &EngineDef, work: Work) -> Work {
     match work {
         Work::Transfer(transfer) if engine.is_synchronous() => {
@@ -39,16 +39,13 @@ fn as_it_can(engine: &EngineDef, work: Work) -> Work {
     }
 }
 
-// M1.
-
-/// Makes the six rows of the source, uncached.
+/// Makes the cases of the six rows of the source, on uncached files.
 pub(super) fn stress_rows(asked: &[String]) -> Result<Vec<Case<Recipe>>> {
     of_engines(include_str!("aio-stress.toml"), asked)
 }
 
-// M7.
-
-/// Makes the cases of the judged ways, with the claims of a source as targets.
+/// Makes the first two cases of `vector`, each with its first two ways, and with the claims of a
+/// source as targets.
 pub(super) fn vectors_of_source() -> Result<Vec<Case<Recipe>>> {
     let of_source = |mut case: Case<Recipe>| {
         case.subjects.truncate(2);
@@ -65,17 +62,15 @@ pub(super) fn vectors_of_source() -> Result<Vec<Case<Recipe>>> {
     Ok(cases.take(2).map(of_source).collect())
 }
 
-// M8.
-
 pub(super) const RAW: &[&str] = &["nowait-direct", "libaio-direct", "io_uring-direct"];
-/// The engine that all others are compared with.
+/// The engine with which all others are compared.
 const SYNC: &str = "psync-direct";
 /// The source's machine: 20 drives, 8 threads each.
 const DRIVES: usize = 20;
 const THREADS_A_DRIVE: usize = 8;
 
-/// A mode of making requests: its name, threads, depth, the number of requests that must be over
-/// before new ones are made, and the source's description.
+/// A mode of making requests: its name, threads, depth, how many requests must have ended before
+/// the next ones are made, and the source's description.
 type Mode = (&'static str, usize, usize, usize, &'static str);
 
 const MODES: [Mode; 4] = [
@@ -85,7 +80,7 @@ const MODES: [Mode; 4] = [
     ("minimum-x2", 16, DRIVES, 1, "with 16 threads: above sync at 8 KiB only"),
 ];
 
-/// A kind of request: its name, `true` for writes, `true` for random places.
+/// A kind of request: its name, `true` if it writes, `true` for random places.
 pub(super) const RAW_KINDS: [(&str, bool, bool); 4] = [
     ("sequential-read", false, false),
     ("random-read", false, true),
@@ -102,7 +97,7 @@ pub(super) const RAW_BLOCKS: [(usize, &str); 7] = [
     (256 << 10, "256k"),
     (1 << 20, "1m"),
 ];
-/// The block sizes that all devices accept.
+/// The block sizes from 4 KiB on, which all devices accept.
 pub(super) const RAW_PAGES: &[(usize, &str)] = RAW_BLOCKS.split_at(2).1;
 
 const RAW_COLUMNS: &[Metric] = &[
@@ -114,7 +109,7 @@ const RAW_COLUMNS: &[Metric] = &[
     Metric::LatencyUsP99,
 ];
 
-/// Makes a case for each kind and block size, with synchronous threads first.
+/// Makes a case for each kind and block size. The first subject of a case is synchronous threads.
 pub(super) fn rawio(
     engines: &[&'static EngineDef],
     kinds: &[(&str, bool, bool)],
@@ -164,9 +159,7 @@ fn raw_case(
     Ok(Case { source, targets, ..case(name, title, RAW_COLUMNS, subjects) })
 }
 
-// M9.
-
-/// Makes the case of random reads and writes, for a disk or for memory.
+/// Makes the case of random reads and writes: for memory if `ram`, otherwise for a disk.
 pub(super) fn randrw(asked: &[String], ram: bool) -> Result<Vec<Case<Recipe>>> {
     let mut cases = of_engines(include_str!("randrw.toml"), asked)?;
     cases.retain(|case| ram == (case.name == "ram"));

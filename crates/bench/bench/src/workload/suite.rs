@@ -1,4 +1,4 @@
-//! Runs every subject of every case, each in a process of its own.
+//! The suite of a workload: it runs every subject of every case, each run in a process of its own.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,16 +21,16 @@ use crate::metric::Sample;
 use crate::runs::Runs;
 use crate::units;
 
-/// The largest file in memory beside a device.
+/// The largest file in memory, if the device is not memory.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 /// A workload on its files.
 pub(crate) struct Workload {
     suite: &'static SuiteDef,
     args: WorkloadArgs,
-    /// Drop the page cache of the whole machine before a run, not only the pages of the file.
+    /// Drop the page cache of the whole machine before a run, and not only the pages of the file.
     drop_caches: bool,
-    /// The files on the device, and the files of the cases that always work in memory.
+    /// The files on the device; `memory`: the files of the cases that always work in memory.
     device: Option<LaidOut>,
     memory: Option<LaidOut>,
     program: Program,
@@ -47,19 +47,20 @@ impl Workload {
             device: None,
             memory: None,
             program: Program::new()?,
-            // The generation must be larger than that of any earlier run on the same file.
+            // The generation must be larger than the generation of any earlier run on the same
+            // file.
             generation: since.as_secs() as u32,
         })
     }
 
-    /// Returns the files of a case.
+    /// Returns the files on which a case works.
     fn files(&self, recipe: &Recipe) -> Result<&LaidOut> {
         let files = if recipe.in_memory { &self.memory } else { &self.device };
         files.as_ref().ok_or_else(|| Failure::new("no file was laid out"))
     }
 
-    /// Writes the files of the cases that work in memory; if that fails, leaves out these cases
-    /// with a note.
+    /// Writes the files of the cases that always work in memory. If that fails, leaves out these
+    /// cases, with a note.
     fn prepare_memory(&mut self, cases: &mut Vec<Case<Recipe>>, session: &mut Session) {
         let bytes = session.extent.size_bytes.min(MEMORY_BYTES_MAX);
         let jobs = jobs(cases, true);
@@ -77,7 +78,7 @@ impl Workload {
     }
 }
 
-/// Returns the jobs of the cases that are in memory, or of the others.
+/// Returns the jobs that always work in memory or, if not `in_memory`, the others.
 fn jobs(cases: &[Case<Recipe>], in_memory: bool) -> Vec<Recipe> {
     let jobs = cases.iter().flat_map(|case| &case.subjects).map(|subject| subject.job);
     jobs.filter(|job| job.in_memory == in_memory).collect()
@@ -106,7 +107,7 @@ impl Suite for Workload {
         Ok(())
     }
 
-    /// Brings the kernel's page cache into the initial state of the case, and makes the run.
+    /// Drops the kernel's page cache if the case begins with cold caches, and makes the run.
     fn run(&mut self, it: Run<'_, Recipe>, session: &mut Session) -> Result<Sample> {
         let recipe = it.subject.job;
         let Recipe { engine, backend, work, sync, cold, set, pool, files, .. } = recipe;

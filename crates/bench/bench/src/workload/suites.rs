@@ -1,4 +1,5 @@
-//! The workloads whose cases are tables: how each is measured, and the examples of its help.
+//! The workloads whose cases are tables: how each workload is measured, and the examples in its
+//! help.
 
 use std::path::Path;
 

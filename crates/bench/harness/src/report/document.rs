@@ -1,4 +1,4 @@
-//! The JSON of a measurement, as comparisons read it back.
+//! The JSON of a measurement, as `bench compare` reads it back.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::error::{Context, Failure, Result};
 use crate::metric::{Better, Metric};
 use crate::stats::{self, Summary};
 
-/// Number of the schema. A change that an older reader would misunderstand raises it.
+/// The number of the schema. A change that an older reader would misunderstand raises the number.
 pub const SCHEMA: u32 = 1;
 
 /// A measurement of any workload.
@@ -22,7 +22,7 @@ pub struct Document {
     #[serde(default)]
     pub(crate) params: Value,
     pub rows: Vec<Row>,
-    /// The measurement was interrupted: all figures are valid, and some are missing.
+    /// The measurement was interrupted: all figures are valid, but some may be missing.
     #[serde(default)]
     pub(crate) partial: bool,
 }
@@ -34,11 +34,11 @@ pub struct Row {
     pub(crate) case: String,
     pub(crate) metric: String,
     pub(crate) unit: String,
-    /// `None` in files of older versions.
+    /// `None` in files of older versions, which do not say which figures are better.
     better: Option<Better>,
     /// One figure for each round; `None` stands for infinity, for which JSON has null.
     runs: Vec<Option<f64>>,
-    /// `None` without runs.
+    /// `None` if there are no runs.
     #[serde(skip)]
     pub(crate) summary: Option<Summary>,
 }
@@ -72,7 +72,8 @@ impl Document {
         Ok(saved)
     }
 
-    /// Returns `true` if it was made in virtual time: the same seed gives the same figures.
+    /// Returns `true` if the measurement was made in virtual time: then the same seed gives the
+    /// same figures.
     pub(crate) fn is_simulated(&self) -> bool {
         !self.host.contains_key("kernel")
     }
@@ -87,12 +88,10 @@ impl Document {
         distinct(self.rows_of(case).map(|row| row.engine.as_str()))
     }
 
-    /// Returns the rows of a case.
     pub(crate) fn rows_of(&self, case: &str) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.case == case)
     }
 
-    /// Finds a row.
     pub(crate) fn row(&self, case: &str, engine: &str, metric: &str) -> Option<&Row> {
         self.rows_of(case).find(|row| row.engine == engine && row.metric == metric)
     }
@@ -115,13 +114,13 @@ impl Document {
 }
 
 impl Row {
-    /// Returns the figures, one a round.
+    /// Returns the figures that are not infinite, one for each round.
     pub fn runs(&self) -> Vec<f64> {
         self.runs.iter().copied().flatten().collect()
     }
 
-    /// Returns whether a higher or a lower figure is better: as the row says, or else as its metric
-    /// or its unit does.
+    /// Returns which figures are better: as the row says, or else as the metric or the unit
+    /// implies.
     pub(crate) fn better(&self) -> Better {
         let by_name = || Metric::named(&self.metric).map(Metric::better);
         self.better.or_else(by_name).unwrap_or_else(|| better_of_unit(&self.unit))

@@ -25,8 +25,8 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Makes the folders of the requested reports before the measurement, so that a long
-    /// measurement does not end in an error.
+    /// Makes the folders of the requested reports. A suite calls this before a measurement, so that
+    /// a missing folder does not end a long measurement in an error.
     ///
     /// # Errors
     /// A folder cannot be made.
@@ -40,7 +40,7 @@ impl ReportArgs {
 
     /// Prints the tables, unless the JSON goes to standard output.
     ///
-    /// If standard output cannot be written, reports that on stderr and continues: the figures,
+    /// If standard output cannot be written, says so on standard error and returns: the figures,
     /// which took minutes to measure, must still be written to the files.
     pub fn say(&self, text: &str) {
         if !self.json_is_stdout()
@@ -55,7 +55,7 @@ impl ReportArgs {
         self.json.as_deref() == Some(Path::new(STDOUT))
     }
 
-    /// Writes the reports from the JSON, and prints their paths.
+    /// Writes the requested reports from the JSON, and prints their paths.
     ///
     /// # Errors
     /// A file cannot be written.

@@ -4,7 +4,8 @@
 
 /// Returns the page for the JSON of a measurement, or of a comparison of two.
 pub(super) fn page(json: &str) -> String {
-    // A `<` occurs in strings only; `</script>` there would end the script with the figures.
+    // In JSON, `<` occurs only in strings. `</script>` in a string would end the script with the
+    // figures.
     let figures = json.replace('<', "\\u003c");
     include_str!("page.html")
         .replace("/*uplot.css*/", include_str!("uplot/uPlot.min.css"))
@@ -18,7 +19,7 @@ mod tests {
     use std::fs;
     use std::process::Command;
 
-    /// Returns the text that a browser makes of a page; `None` without a browser.
+    /// Returns the document that a browser makes of a page; `None` if there is no browser.
     fn shown(json: &str) -> Option<String> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("page.html");

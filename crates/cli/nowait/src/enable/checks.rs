@@ -1,5 +1,5 @@
-//! Checks that run before anything is written: reasons why the library would not work in the
-//! service.
+//! Checks that run before `nowait enable` writes anything: reasons why the library would not work
+//! in the service.
 
 mod programs;
 mod sight;
@@ -16,14 +16,13 @@ use std::path::Path;
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) programs: Vec<Judged>,
-    /// Reasons why nowait will not work in the service, each with the remedy in one line.
+    /// Reasons why nowait would not work in the service, each in one line; most name the remedy.
     pub(super) refusals: Vec<String>,
     /// Reasons why nowait may not work, or not as well as it could.
     pub(super) warnings: Vec<String>,
 }
 
 impl Findings {
-    /// Runs all checks.
     pub(super) fn collect(plan: &Plan) -> Findings {
         let mut found = Findings::default();
         programs::check(plan, &mut found);
@@ -44,7 +43,7 @@ impl Findings {
     }
 }
 
-/// Finds settings that replace or remove the variable after the drop-in has set it.
+/// Finds settings that replace or remove the library's variable after the drop-in has set it.
 fn overruled(plan: &Plan, found: &mut Findings) {
     let variable = plan.options.via.variable();
     for line in plan.unit.list("UnsetEnvironment") {
@@ -82,7 +81,7 @@ fn sets_variable(line: &str, variable: &str) -> bool {
     words(line).iter().any(|word| word.split_once('=').is_some_and(|(name, _)| name == variable))
 }
 
-/// Checks how `SystemCallFilter=` of the unit treats nowait's system calls.
+/// Checks if `SystemCallFilter=` of the unit allows nowait's system calls.
 fn filtered(plan: &Plan, found: &mut Findings) {
     let Some(filter) = Filter::of(&plan.unit) else { return };
     let wanted = plan.options.backend;
@@ -95,7 +94,7 @@ fn filtered(plan: &Plan, found: &mut Findings) {
     for (part, backend, name) in
         [(Part::Uring, Backend::Uring, "io_uring"), (Part::Kaio, Backend::Kaio, "native AIO")]
     {
-        // `auto` tries native AIO only if io_uring does not work.
+        // With `auto`, nowait tries native AIO only if io_uring does not work.
         let tried = match wanted {
             None | Some(Backend::Auto) => {
                 part == Part::Uring || filter.refused(Part::Uring).is_some()
@@ -118,9 +117,9 @@ fn filtered(plan: &Plan, found: &mut Findings) {
     }
 }
 
-/// Linux charged the memory of rings to RLIMIT_MEMLOCK before this version.
+/// Before this version, Linux charged the memory of rings to RLIMIT_MEMLOCK.
 const UNCHARGED_RINGS: (u32, u32) = (5, 12);
-/// The least limit, in bytes, that is enough for the rings of some contexts.
+/// The least RLIMIT_MEMLOCK, in bytes, that is enough for the rings of several contexts.
 const MEMLOCK_BYTES_MIN: u64 = 8 << 20;
 /// Number of threads that nowait starts besides its workers.
 const OTHER_THREADS: u64 = 2;
@@ -142,7 +141,7 @@ fn limited(plan: &Plan, found: &mut Findings) {
     }
 }
 
-/// Reads the version in `Linux 6.1.0-42-amd64`.
+/// Reads the first two numbers of a text such as `Linux 6.1.0-42-amd64`; 0 for a missing one.
 fn kernel(release: &str) -> (u32, u32) {
     let release = release.trim_start_matches(|it: char| !it.is_ascii_digit());
     let mut numbers =
@@ -150,7 +149,8 @@ fn kernel(release: &str) -> (u32, u32) {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
-/// Reads a soft limit, `64K` or `64K:1M`; `None`: unlimited, or only systemd can resolve it.
+/// Reads the soft limit of `64K` or `64K:1M`. `None`: it is unlimited, or only systemd can resolve
+/// it.
 fn number(text: &str) -> Option<u64> {
     let soft = text.split(':').next()?;
     let digits = soft.trim_end_matches(['K', 'M', 'G', 'T']);
@@ -165,7 +165,7 @@ fn number(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// Finds security modules that may keep the library out.
+/// Finds security modules that may keep the service from loading the library.
 fn confined(plan: &Plan, found: &mut Findings) {
     let place = plan.place();
     let read = |path: &str| fs::read_to_string(place.follow(Path::new(path))).unwrap_or_default();
@@ -187,7 +187,8 @@ fn confined(plan: &Plan, found: &mut Findings) {
     }
 }
 
-/// Finds a profile that is attached to one of the programs; it begins with `PATH … {`.
+/// Returns the path of an AppArmor profile for one of the service's programs: a file in which a
+/// line that ends with `{` contains the path of the program.
 fn apparmor_profile(plan: &Plan, found: &Findings) -> Option<String> {
     let folder = Path::new("/etc/apparmor.d");
     let entries = fs::read_dir(plan.place().follow(folder)).ok()?;
@@ -203,7 +204,8 @@ fn apparmor_profile(plan: &Plan, found: &Findings) -> Option<String> {
     None
 }
 
-/// Resolves specifiers, if that is possible without systemd.
+/// Resolves the specifiers of `text`; returns `text` unchanged if only systemd can resolve them
+/// all.
 fn resolved(name: &UnitName, text: &str) -> String {
     name.expand(text).unwrap_or_else(|| text.to_owned())
 }

@@ -7,8 +7,8 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The name of the drop-in. It sorts after most names, such as the `override.conf` of `systemctl
-/// edit`, so that those files do not replace its settings.
+/// The name of the drop-in. It sorts after most names, such as `override.conf` of `systemctl edit`,
+/// so systemd reads those files first and they cannot replace the settings of the drop-in.
 pub(crate) const NAME: &str = "zz-nowait.conf";
 
 /// The beginning of the drop-in's text.
@@ -19,20 +19,20 @@ pub(crate) fn path(place: &Place, unit: &UnitName) -> PathBuf {
     place.own().join(format!("{unit}.d")).join(NAME)
 }
 
-/// Returns `true` if `nowait enable` has written this file.
+/// Returns `true` if `nowait enable` has written this file, which its name and its text show.
 pub(crate) fn is_ours(source: &Source) -> bool {
     source.path.file_name().is_some_and(|name| name == NAME) && is_our_text(&source.text)
 }
 
-/// Returns `true` if `nowait enable` has written this text.
+/// Returns `true` if `nowait enable` has written this text, which its beginning shows.
 pub(crate) fn is_our_text(text: &str) -> bool {
     text.starts_with(HEADER)
 }
 
-/// The end of the drop-in's first line, if `nowait enable` has also made its folder.
+/// The end of the drop-in's first line if `nowait enable` has also made the drop-in's folder.
 const WITH_FOLDER: &str = "removes it and its folder.";
 
-/// Makes the text; a value may have specifiers of systemd.
+/// Makes the text of the drop-in. The values may contain specifiers of systemd.
 pub(crate) fn text(unit: &UnitName, found: &Found, variables: &[(&str, String)]) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let line = |(name, value): &(&str, String)| {
@@ -43,19 +43,20 @@ pub(crate) fn text(unit: &UnitName, found: &Found, variables: &[(&str, String)])
     format!("{HEADER} {version}; `nowait disable {unit}` {removes}\n[Service]\n{lines}")
 }
 
-/// The state of the drop-in's path.
+/// The state of the drop-in's path before a command changes it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     /// Neither the file nor its folder exists.
     Nothing,
-    /// The unit's folder exists, made by another program, without the file.
+    /// The unit's folder exists, without the file. The folder counts as made by another program.
     Folder,
     /// A file with this text that `nowait enable` has written.
     Ours(String),
 }
 
 impl Found {
-    /// Returns `true` if the folder is created and removed with the file.
+    /// Returns `true` if `nowait enable` makes or has made the folder, so that `nowait disable`
+    /// removes it.
     fn has_own_folder(&self) -> bool {
         match self {
             Found::Nothing => true,
@@ -68,8 +69,9 @@ impl Found {
 /// Reads the state of the drop-in's path.
 ///
 /// # Errors
-/// A file of another author or, through a link, of another unit; a link, or a file that cannot be
-/// read.
+/// Another program has written the file; the file is not a regular one; the unit's folder is a link
+/// to the folder of another unit, for which `nowait enable` has written the file; the file cannot
+/// be read.
 pub(crate) fn look(place: &Place, path: &Path) -> Result<Found> {
     let file = outside(place, path);
     let read = match fs::symlink_metadata(&file) {
@@ -94,8 +96,8 @@ pub(crate) fn look(place: &Place, path: &Path) -> Result<Found> {
     }
 }
 
-/// If a link leads to the folder of another unit, returns the unit for which the text there was
-/// written.
+/// Returns the unit for which `nowait enable` has written the text, if the folder of `path` is a
+/// link and that unit is another one.
 fn other_unit<'a>(place: &Place, path: &Path, text: &'a str) -> Option<&'a str> {
     link_to(place, path)?;
     let (_, behind) = text.lines().next()?.split_once("`nowait disable ")?;
@@ -104,12 +106,13 @@ fn other_unit<'a>(place: &Place, path: &Path, text: &'a str) -> Option<&'a str> 
     (folder != format!("{unit}.d").as_str()).then_some(unit)
 }
 
-/// Returns the path of the file for this process; if the file itself is a link, does not follow it.
+/// Returns the path by which this process reaches the drop-in: follows links to folders, but not a
+/// link in the place of the drop-in itself.
 fn outside(place: &Place, path: &Path) -> PathBuf {
     place.follow(folder_of(path)).join(NAME)
 }
 
-/// Returns the target of the unit's folder, if the folder is a link.
+/// Returns the target of the unit's folder if that folder is a link.
 fn link_to(place: &Place, path: &Path) -> Option<PathBuf> {
     let folder = folder_of(path);
     let name = folder.file_name().unwrap_or_default();
@@ -125,8 +128,8 @@ fn not_ours(path: &Path) -> Failure {
     Failure::new(format!("{}: not written by `nowait enable`; {advice}", path.display()))
 }
 
-/// Refuses a folder that is a link: a file written there would be in another folder, and apply to
-/// other units too.
+/// Fails if the unit's folder is a link: a file written there would be in another folder, and apply
+/// to other units too.
 ///
 /// # Errors
 /// The folder is a link.
@@ -137,7 +140,7 @@ pub(crate) fn refuse_link(place: &Place, path: &Path) -> Result<()> {
     Err(Failure::new(format!("{folder}: a link to {target}, for other units too; {advice}")))
 }
 
-/// Writes the file: systemd finds the old or the new text, even after a crash meanwhile.
+/// Writes the file. systemd finds either the old text or the whole new text, even after a crash.
 pub(crate) fn write(place: &Place, path: &Path, text: &str) -> Result<()> {
     let file = outside(place, path);
     replace(&file, text).map_err(|error| failed(&file, &error))
@@ -146,7 +149,7 @@ pub(crate) fn write(place: &Place, path: &Path, text: &str) -> Result<()> {
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let folder = folder_of(file);
     let is_new = make_folder(folder)?;
-    // systemd reads only files whose names end with `.conf`.
+    // systemd ignores this temporary file: it reads only files whose names end with `.conf`.
     let new = folder.join(format!(".{NAME}.{}", std::process::id()));
     let replaced = write_new(&new, text).and_then(|()| fs::rename(&new, file));
     if replaced.is_err() {
@@ -158,7 +161,8 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     replaced
 }
 
-/// Makes the folder and its missing parents, readable for all users; returns `false` if it existed.
+/// Makes the folder and its missing parents, readable for all users. Returns `false` if the folder
+/// existed.
 fn make_folder(folder: &Path) -> io::Result<bool> {
     match fs::create_dir(folder) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
@@ -172,7 +176,7 @@ fn make_folder(folder: &Path) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Writes a file that must not exist yet.
+/// Writes a file and waits until it is durable. Fails if the file exists.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = File::create_new(path)?;
     file.write_all(text.as_bytes())?;
@@ -180,12 +184,12 @@ fn write_new(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-/// Removes the file, and its folder if that was made with it and is empty.
+/// Removes the file, and its folder if `nowait enable` has made the folder and the folder is empty.
 pub(crate) fn remove(place: &Place, path: &Path, found: &Found) -> Result<()> {
     let file = outside(place, path);
     fs::remove_file(&file).map_err(|error| failed(&file, &error))?;
     if found.has_own_folder() && link_to(place, path).is_none() {
-        // Fails if the folder is not empty: other drop-ins of the unit stay.
+        // Fails if the folder has other drop-ins of the unit, which stay.
         let _ = fs::remove_dir(folder_of(&file));
     }
     Ok(())

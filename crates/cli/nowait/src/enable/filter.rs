@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Allowed,
-    /// The call fails, and nowait works without it.
+    /// The call fails with an errno.
     Fails,
     /// The kernel ends the process by SIGSYS.
     Kills,
@@ -22,7 +22,7 @@ pub(crate) enum Part {
     Kaio,
 }
 
-/// The calls, as a trace of fio shows them, and the groups of systemd that hold each.
+/// The calls, from a trace of fio, each with the groups of systemd that hold it.
 pub(crate) const CALLS: &[(&str, Part, &[&str])] = &[
     ("capget", Part::All, &["@process", "@system-service"]),
     ("clone3", Part::All, &["@process", "@system-service"]),
@@ -57,7 +57,7 @@ pub(crate) struct Filter {
     open: bool,
     /// The listed calls, with the effect on each.
     listed: BTreeMap<&'static str, Verdict>,
-    /// The effect on calls that are not allowed.
+    /// The effect on a refused call for which the filter names no action.
     refusal: Verdict,
 }
 
@@ -76,7 +76,8 @@ impl Filter {
         Some(filter)
     }
 
-    /// A line that begins with `~` refuses its calls, any other allows them.
+    /// Adds a line of the filter. A line that begins with `~` refuses its calls; any other line
+    /// allows them.
     fn add(&mut self, line: &str) {
         let (refuses, words) = match line.strip_prefix('~') {
             Some(words) => (true, words),
@@ -99,7 +100,8 @@ impl Filter {
         }
     }
 
-    /// Returns the calls of one part that are not allowed, with the worst effect on them.
+    /// Returns the calls of one part that the filter refuses, with the worst effect; `None` if it
+    /// refuses none.
     pub(crate) fn refused(&self, part: Part) -> Option<(Verdict, Vec<&'static str>)> {
         let otherwise = if self.open { Verdict::Allowed } else { self.refusal };
         let verdict = |call: &str| self.listed.get(call).copied().unwrap_or(otherwise);

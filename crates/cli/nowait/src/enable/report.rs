@@ -14,7 +14,8 @@ pub(super) struct Enabled {
     pub(super) unit_file: String,
     pub(super) programs: Vec<Judged>,
     pub(super) warnings: Vec<String>,
-    /// The libraries that the unit preloads itself, now after nowait's.
+    /// The entries of the library's variable that the service has without nowait. The drop-in keeps
+    /// them, after nowait's.
     pub(super) kept: Option<String>,
     /// `written`, `unchanged` or `would be written`.
     pub(super) state: &'static str,

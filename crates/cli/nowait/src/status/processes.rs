@@ -1,4 +1,5 @@
-//! Processes with a library of nowait, found through /proc without contacting them.
+//! Processes with a library of nowait. `nowait status` finds them through /proc and does not
+//! contact them.
 
 use crate::args::Via;
 use crate::libraries;
@@ -13,25 +14,25 @@ use std::path::{Path, PathBuf};
 pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) program: String,
-    /// The service that the process belongs to.
+    /// The systemd service that the process belongs to, if any.
     pub(super) unit: Option<String>,
     /// The path of the library as the process sees it.
     pub(super) library: String,
     pub(super) version: Option<String>,
     /// The file of the library was replaced after the process had loaded it.
     pub(super) is_replaced: bool,
-    /// `uring`, `kaio` or `threads`: from the report, or else from the threads and descriptors that
-    /// exist. `threads` also appears until a ring or a native context is needed; null: no request
-    /// has left its caller yet, so the engine has no thread.
+    /// `uring`, `kaio` or `threads`: from the report, or else derived from the engine's threads,
+    /// their descriptors and the mappings of the process. `threads` also stands for an engine that
+    /// has no ring or native AIO context yet. Null: the engine has no threads yet.
     pub(super) backend: Option<String>,
-    /// The last report of a process under `nowait run --stats`.
+    /// The last report of a process under `nowait run --stats`, if it is recent.
     pub(super) report: Option<Value>,
 }
 
 /// The beginning of the names of the engine's threads.
 const THREADS: &str = "nowait-";
 
-/// Inspects all processes that this user may inspect.
+/// Finds all processes with a library of nowait, as far as this user may inspect processes.
 pub(super) fn all(proc: &Path) -> Vec<Process> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -52,7 +53,8 @@ fn look_at(
     let maps = read("maps")?;
     let mut libraries = maps.lines().filter_map(mapped_library);
     let (library, _, is_replaced) = libraries.find(|(path, via, is_replaced)| {
-        // Any libaio has that name; nowait's cannot be recognized once its file was replaced.
+        // Any libaio has that file name. The version in the file tells nowait's libaio from others,
+        // but not after the file was replaced.
         *via == Via::Preload || (!is_replaced && version(folder, path, versions).is_some())
     })?;
     let version = if is_replaced { None } else { version(folder, library, versions) };
@@ -70,8 +72,8 @@ fn look_at(
     })
 }
 
-/// Parses a line of proc_pid_maps(5): returns the path, the library that it may be, and `true` if
-/// it was deleted.
+/// Parses a line of proc_pid_maps(5). Returns the path, the library that it may be by its name, and
+/// `true` if the file was deleted or replaced.
 fn mapped_library(line: &str) -> Option<(&str, Via, bool)> {
     let path = &line[line.find('/')?..];
     let (path, is_replaced) = match path.strip_suffix(" (deleted)") {
@@ -84,8 +86,8 @@ fn mapped_library(line: &str) -> Option<(&str, Via, bool)> {
     Some((path, via, is_replaced))
 }
 
-/// Reads the version of a library that a process sees, perhaps in a container; reads each file
-/// once.
+/// Reads the version of a library at a path that the process sees, perhaps in a container. Reads
+/// the content of each file only once.
 fn version(
     folder: &Path,
     path: &str,
@@ -103,8 +105,8 @@ fn unit_of(cgroup: &str) -> Option<String> {
     parts.into_iter().find(|part| part.ends_with(".service")).map(str::to_owned)
 }
 
-/// Detects the backend by its traces: a ring among the descriptors of the engine's threads, the
-/// mapping of a native AIO context, or only workers.
+/// Derives the backend from the traces of the engine: a ring among the descriptors of its threads,
+/// the mapping of a native AIO context, or else only threads.
 fn backend(folder: &Path, maps: &str) -> Option<&'static str> {
     let tasks = fs::read_dir(folder.join("task")).ok()?.flatten().map(|entry| entry.path());
     let is_ours = |task: &PathBuf| {
@@ -141,7 +143,8 @@ mod tests {
             fs::write(path, text).unwrap();
         }
 
-        /// A process with one thread of the engine; `target` is a descriptor of that thread.
+        /// Makes a process with the thread `thread` besides its first one; `target` is a descriptor
+        /// of that thread.
         fn process(&self, pid: u32, maps: &str, thread: &str, target: &str) {
             self.file(&format!("{pid}/maps"), maps);
             self.file(&format!("{pid}/comm"), "fio\n");
@@ -164,7 +167,7 @@ mod tests {
         proc.process(1, &preload, "nowait-driver\n", ring);
         proc.process(2, &aio, "nowait-w0\n", "anon_inode:[eventfd]");
         proc.process(3, &preload, "nowait-w0\n", "/x");
-        // The program has a ring of its own, and no thread of the engine.
+        // The program has a ring of its own, and the engine has no thread.
         proc.process(4, &map("/a b/libnowait_preload.so (deleted)"), "fio\n", ring);
         proc.process(5, &map("/usr/lib/libaio.so.1.0.2"), "fio\n", "/x");
         proc.process(6, &map("/opt/lib/libaio.so.1"), "nowait-w0\n", "/x");

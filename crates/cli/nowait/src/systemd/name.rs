@@ -8,15 +8,15 @@ use std::path::Path;
 pub(crate) struct UnitName {
     /// The part before `@` or `.service`.
     prefix: String,
-    /// The part after `@`: empty in a template.
+    /// The part after `@`: empty for a template, `None` without `@`.
     instance: Option<String>,
 }
 
 impl UnitName {
-    /// Reads a name with or without `.service`.
+    /// Parses the name of a service, with or without `.service`.
     ///
     /// # Errors
-    /// The name is not a service's; one line.
+    /// The name cannot be that of a service. The error has one line.
     pub(crate) fn new(text: &str) -> Result<UnitName, String> {
         const OTHERS: [&str; 10] = [
             "socket",
@@ -50,7 +50,7 @@ impl UnitName {
         Ok(UnitName { prefix: prefix.to_owned(), instance })
     }
 
-    /// Reads the name of a unit file or of a link to one.
+    /// Parses the name of a unit file or of a link to one; `None` if it is not a service.
     pub(crate) fn of_file(path: &Path) -> Option<UnitName> {
         let name = path.file_name()?.to_str()?;
         name.ends_with(".service").then(|| UnitName::new(name).ok()).flatten()
@@ -61,13 +61,13 @@ impl UnitName {
         instance.map(|_| UnitName { instance: Some(String::new()), ..self.clone() })
     }
 
-    /// Returns `true` if this is the name of a template, and so of all its instances.
+    /// Returns `true` if this is the name of a template, which stands for all its instances.
     pub(crate) fn is_template(&self) -> bool {
         self.instance.as_ref().is_some_and(String::is_empty)
     }
 
-    /// Returns the unit `other` to which a link with this name leads; if `other` is a template,
-    /// this name's instance of it.
+    /// Returns the unit that a link with this name means, if the link leads to `other`: `other`
+    /// itself or, if `other` is a template and this name has an instance, that instance of `other`.
     pub(crate) fn led_to(&self, other: UnitName) -> UnitName {
         match &self.instance {
             Some(instance) if other.is_template() => {
@@ -78,7 +78,7 @@ impl UnitName {
     }
 
     /// Returns the names whose folders `NAME.d` change this unit, the most specific first: its own,
-    /// its template's, and its prefixes that end with a dash.
+    /// its template's, and the same for each beginning of its prefix that ends with a dash.
     pub(crate) fn drop_in_names(&self) -> Vec<String> {
         let mut names = Vec::new();
         let mut prefix = self.prefix.as_str();
@@ -94,8 +94,8 @@ impl UnitName {
         }
     }
 
-    /// Resolves the specifiers in `text` that occur in paths; `None`: one is left that only systemd
-    /// can resolve.
+    /// Resolves `%%`, `%p`, `%i`, `%I`, `%n` and `%N` in `text`. `None`: one is left that only
+    /// systemd can resolve, or that has no value in a template.
     pub(crate) fn expand(&self, text: &str) -> Option<String> {
         let mut expanded = String::new();
         let mut letters = text.chars();

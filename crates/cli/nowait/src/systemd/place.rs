@@ -4,16 +4,17 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
-/// The folders of one manager, below one root.
+/// The folders from which a manager, the system's or a user's, reads unit files below one root.
 #[derive(Debug)]
 pub(crate) struct Place {
     root: PathBuf,
-    /// The folders, as paths inside the root, which is how systemd sees them; the first has
-    /// precedence.
+    /// The folders in order of precedence, the first one first. They are paths inside the root, as
+    /// systemd sees them.
     folders: Vec<PathBuf>,
-    /// The administrator's folder, one of the folders.
+    /// The administrator's or the user's folder, in which `nowait enable` writes; one of the
+    /// folders.
     own: PathBuf,
-    /// The name of systemd's own settings file, such as `system.conf`.
+    /// The name of the manager's own settings file, such as `system.conf`.
     settings: &'static str,
 }
 
@@ -34,11 +35,11 @@ const SYSTEM: [&str; 13] = [
     "/run/systemd/generator.late",
 ];
 
-/// Most links that a path may have.
+/// The most links that [`Place::follow`] follows in one path.
 const LINKS_MAX: usize = 40;
 
 impl Place {
-    /// Returns the system whose files are below `root`.
+    /// Returns the folders of the system's manager below `root`.
     pub(crate) fn system(root: &Path) -> Place {
         Place {
             root: std::path::absolute(root).unwrap_or_else(|_| root.to_owned()),
@@ -48,10 +49,10 @@ impl Place {
         }
     }
 
-    /// Returns the manager of this user; `variable` reads the environment.
+    /// Returns the folders of this user's manager. `variable` reads the environment.
     ///
     /// # Errors
-    /// The user has no home folder; one line.
+    /// HOME is not set. The error has one line.
     pub(crate) fn user(variable: impl Fn(&str) -> Option<OsString>) -> Result<Place, String> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let home = set("HOME").map(PathBuf::from).ok_or("HOME is not set: set it, for --user")?;
@@ -78,7 +79,7 @@ impl Place {
         Ok(Place { root: PathBuf::from("/"), folders, own, settings: "user.conf" })
     }
 
-    /// Returns `true` if this is the running system and not an image.
+    /// Returns `true` if the root is the root of the running system, and not that of an image.
     pub(crate) fn is_here(&self) -> bool {
         self.root == Path::new("/")
     }
@@ -88,13 +89,14 @@ impl Place {
         &self.folders
     }
 
-    /// Returns the folder in which administrators keep their unit files, as a path inside the root.
+    /// Returns the folder in which administrators, or the user, keep their own unit files, as a
+    /// path inside the root.
     pub(crate) fn own(&self) -> &Path {
         &self.own
     }
 
-    /// Returns the files with systemd's own settings, in reading order. Source:
-    /// systemd-system.conf(5).
+    /// Returns the manager's own settings files in reading order: the main file, then the drop-ins.
+    /// Source: systemd-system.conf(5).
     pub(crate) fn settings(&self) -> Vec<PathBuf> {
         let folders =
             ["/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"];
@@ -113,14 +115,14 @@ impl Place {
         main.into_iter().chain(drop_ins.into_values()).collect()
     }
 
-    /// Returns the path by which this process reaches `path` in the system below the root; does not
+    /// Returns the path by which this process reaches `path`, a path inside the root. Does not
     /// follow links.
     pub(crate) fn outside(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Returns the file to which `path` leads in the system below the root: absolute links stay
-    /// below that root.
+    /// Returns the file to which `path`, a path inside the root, leads. Absolute links stay below
+    /// the root.
     pub(crate) fn follow(&self, path: &Path) -> PathBuf {
         let parts = |path: &Path| -> Vec<OsString> {
             path.components().rev().map(|part| part.as_os_str().to_owned()).collect()

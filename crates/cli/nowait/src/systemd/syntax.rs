@@ -15,7 +15,8 @@ fn is_blank(letter: char) -> bool {
     matches!(letter, ' ' | '\t' | '\n' | '\r')
 }
 
-/// Parses the assignments in their order. Skips lines that systemd rejects and skips.
+/// Parses the assignments in their order. Skips lines that are neither an assignment nor the head
+/// of a section.
 pub(crate) fn parse(text: &str) -> Vec<Assignment> {
     let mut found = Vec::new();
     let mut section = String::new();
@@ -32,7 +33,7 @@ pub(crate) fn parse(text: &str) -> Vec<Assignment> {
     found
 }
 
-/// Joins lines that end with a backslash, which becomes a space; drops comments between them.
+/// Joins lines that end with a backslash, which becomes a space. Drops comment lines.
 fn whole_lines(text: &str) -> Vec<String> {
     let mut lines = Vec::new();
     let mut begun: Option<String> = None;
@@ -55,8 +56,8 @@ fn whole_lines(text: &str) -> Vec<String> {
     lines
 }
 
-/// Splits a value at its spaces; resolves quotes and escapes, but not specifiers. At a syntax error
-/// returns the words before it, as systemd does.
+/// Splits a value at its blanks. Resolves quotes and escapes, but not specifiers. At a syntax
+/// error, returns the words before the error, as systemd does.
 pub(crate) fn words(value: &str) -> Vec<String> {
     let mut letters = value.chars().peekable();
     let mut words = Vec::new();
@@ -90,7 +91,7 @@ fn push(letter: char, bytes: &mut Vec<u8>) {
     bytes.extend(letter.encode_utf8(&mut [0; 4]).bytes());
 }
 
-/// Resolves the escape after a backslash; takes nothing if the escape is unknown.
+/// Decodes the escape after a backslash into `bytes`; `None` if the escape is unknown or invalid.
 fn escape(letters: &mut Peekable<Chars>, bytes: &mut Vec<u8>) -> Option<()> {
     let letter = letters.next()?;
     let mut number = |first: Option<char>, more: usize, radix: u32| {

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 /// A service: a unit file and the drop-ins that change it.
 #[derive(Debug)]
 pub(crate) struct Unit {
-    /// The unit's own name, also if it was requested by an alias.
+    /// The unit's own name, even if the user named the unit by an alias.
     pub(crate) name: UnitName,
-    /// The files in force, in systemd's reading order: the unit file first.
+    /// The files that systemd would read, in its reading order: the unit file first.
     pub(crate) sources: Vec<Source>,
-    /// The variables that the manager sets for every service.
+    /// The variables that the manager sets for all services.
     defaults: BTreeMap<String, String>,
 }
 
@@ -29,7 +29,7 @@ impl Source {
     /// Reads the file at `path`, a path inside the root.
     ///
     /// # Errors
-    /// The file cannot be read; one line.
+    /// The file cannot be read. The error has one line.
     pub(crate) fn read(place: &Place, path: PathBuf) -> Result<Source, String> {
         let read = fs::read(place.follow(&path));
         let bytes = read.map_err(|error| format!("{}: {error}", path.display()))?;
@@ -38,7 +38,7 @@ impl Source {
         Ok(Source { path, text, assignments })
     }
 
-    /// Returns the values that this file gives a key of `[Service]`, in its order.
+    /// Returns the values that this file gives a key of `[Service]`, in the order of the file.
     pub(crate) fn values(&self, key: &'static str) -> impl Iterator<Item = &str> {
         let wanted = move |it: &&Assignment| it.section == "Service" && it.key == key;
         self.assignments.iter().filter(wanted).map(|it| it.value.as_str())
@@ -51,10 +51,11 @@ impl Source {
 }
 
 impl Unit {
-    /// Reads the unit. If the name is a link to another unit, reads that one.
+    /// Reads the unit and its drop-ins. If the name is a link to another unit, reads that other
+    /// unit.
     ///
     /// # Errors
-    /// The unit does not exist, or is masked; one line.
+    /// The unit does not exist or is masked, or a file cannot be read. The error has one line.
     pub(crate) fn load(place: &Place, name: &UnitName) -> Result<Unit, String> {
         let (name, file) = find(place, name)?;
         let mut sources = vec![Source::read(place, file)?];
@@ -69,7 +70,7 @@ impl Unit {
         &self.sources[0].path
     }
 
-    /// Returns all values of a list key of `[Service]`; an empty value clears the list.
+    /// Returns all values of a list key of `[Service]`. An empty value clears the values before it.
     pub(crate) fn list(&self, key: &'static str) -> Vec<&str> {
         let mut values = Vec::new();
         for value in self.sources.iter().flat_map(|source| source.values(key)) {
@@ -78,7 +79,8 @@ impl Unit {
         values
     }
 
-    /// Returns the value of a single-value key of `[Service]`: the last one.
+    /// Returns the last value of a single-value key of `[Service]`; `None` if that value is empty
+    /// or there is none.
     pub(crate) fn value(&self, key: &'static str) -> Option<&str> {
         let values = self.sources.iter().flat_map(|source| source.values(key));
         values.last().filter(|value| !value.is_empty())
@@ -90,8 +92,8 @@ impl Unit {
         self.value(key).is_some_and(|value| on(&value.to_ascii_lowercase()))
     }
 
-    /// Returns the variables of `Environment=`, and the variables that the manager sets for every
-    /// service, with unresolved specifiers.
+    /// Returns the variables that `Environment=` of the unit sets, and those others that the
+    /// manager sets for all services. Specifiers stay unresolved.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
         let mut all = self.defaults.clone();
         all.extend(variables(self.list("Environment")));
@@ -99,7 +101,7 @@ impl Unit {
     }
 }
 
-/// Reads `DefaultEnvironment=` of the manager's settings.
+/// Reads the variables of `DefaultEnvironment=` in the manager's settings.
 fn defaults(place: &Place) -> BTreeMap<String, String> {
     let mut lines = Vec::new();
     for path in place.settings() {
@@ -112,7 +114,7 @@ fn defaults(place: &Place) -> BTreeMap<String, String> {
     variables(lines.iter().map(String::as_str))
 }
 
-/// Reads lines of `Environment=`.
+/// Reads the variables of some values of `Environment=`.
 fn variables<'a>(lines: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, String> {
     let words = lines.into_iter().flat_map(words);
     let pairs = words.filter_map(|word| {
@@ -121,7 +123,7 @@ fn variables<'a>(lines: impl IntoIterator<Item = &'a str>) -> BTreeMap<String, S
     pairs.collect()
 }
 
-/// Finds the unit file, through links to other names if necessary.
+/// Finds the unit file, and follows links to units with other names. Refuses a masked unit.
 fn find(place: &Place, asked: &UnitName) -> Result<(UnitName, PathBuf), String> {
     let mut name = asked.clone();
     // About as many links as systemd follows; the limit also ends a circle of links.
@@ -147,14 +149,16 @@ fn find(place: &Place, asked: &UnitName) -> Result<(UnitName, PathBuf), String> 
     Err(format!("{asked}: no such unit in {}, …; {advice}", place.own().display()))
 }
 
-/// Returns the file or link with this name that has precedence.
+/// Returns the path of the file or link with this name in the folder with the highest precedence.
 fn lie(place: &Place, name: &UnitName) -> Option<PathBuf> {
     let paths = place.folders().iter().map(|folder| folder.join(name.to_string()));
     paths.into_iter().find(|path| fs::symlink_metadata(place.outside(path)).is_ok())
 }
 
-/// Returns the drop-ins in reading order: by name, whichever folder holds them. If several have the
-/// same name, the more specific one counts, then the one with precedence.
+/// Returns the drop-ins in reading order: by file name, whichever folder holds them. If several
+/// have the same file name, the folder with precedence decides; within one folder of units, the
+/// more specific name of the unit decides. Drop-ins of aliases, and then those in `service.d`,
+/// yield to all of these.
 fn drop_ins(place: &Place, name: &UnitName) -> Vec<PathBuf> {
     let mut found = BTreeMap::new();
     let mut look = |names: &[String]| {
@@ -181,7 +185,7 @@ fn drop_ins(place: &Place, name: &UnitName) -> Vec<PathBuf> {
     found.into_values().filter(is_file).collect()
 }
 
-/// Returns the other names of the unit: links to it.
+/// Returns the other names of the unit: links in the folders that lead to its name.
 fn aliases(place: &Place, name: &UnitName) -> Vec<UnitName> {
     let entries =
         place.folders().iter().filter_map(|folder| fs::read_dir(place.follow(folder)).ok());
@@ -251,7 +255,7 @@ mod tests {
             (&format!("{LIB}/a-b@.service"), service),
             (&format!("{LIB}/a-b@1.service.d/20.conf"), service),
             (&format!("{ETC}/a-b@.service.d/10.conf"), service),
-            // Hidden by the instance's drop-in of the same name.
+            // The drop-in of the same name in the instance's folder hides it.
             (&format!("{LIB}/service.d/20.conf"), service),
             (&format!("{ETC}/service.d/30.conf"), service),
             (&format!("{LIB}/a-b@.service.d/40.conf"), service),

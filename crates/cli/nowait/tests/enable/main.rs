@@ -1,4 +1,4 @@
-//! `nowait enable` and `nowait disable` on a system whose root is a folder of the test.
+//! `nowait enable` and `nowait disable`, mostly on a system whose root is a folder of the test.
 
 mod oracle;
 mod others;
@@ -172,7 +172,7 @@ fn what_stands_against_it_is_refused_in_one_line() {
     ];
     for (lines, expected) in cases {
         let system = System::with(lines);
-        // A header without segments names no loader.
+        // An ELF header without segments names no loader.
         let header = [b"\x7fELF\x02\x01\x01".as_slice(), &[0; 57]].concat();
         system.program("usr/sbin/static", &header);
         system.file("etc/default/a", "# x\nLD_PRELOAD=/x.so\n");

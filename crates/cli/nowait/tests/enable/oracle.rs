@@ -1,5 +1,6 @@
-//! Compares the variables that `nowait enable` finds in a unit with systemd's own: systemd reads
-//! the same files and prints the variables that the service would get.
+//! systemd prints the environments that services would get, with and without the drop-ins of
+//! `nowait enable`. The drop-in must only put nowait's library in front and set the variables of
+//! its flags.
 
 use crate::system::{ETC, LIB, LIBRARY, System};
 use nowait_block::skip::note_skip_here;
@@ -51,7 +52,8 @@ fn file(chance: &mut Chance) -> String {
     format!("[Service]\n{}\n", lines.join("\n"))
 }
 
-/// Makes a template with an instance, or a unit with dashes, and drop-ins in all places.
+/// Makes a template with an instance, or a unit with dashes in its name, and random drop-ins.
+/// Returns the name of the unit.
 fn unit(system: &System, number: usize, chance: &mut Chance) -> String {
     let (file_name, name, folders) = if chance.below(2) == 0 {
         let template = format!("t{number}-x@.service");

@@ -1,4 +1,4 @@
-//! Folders and links that existed before: nowait must not replace or remove them.
+//! Folders and links that existed before `nowait enable`, which must not replace or remove them.
 
 use crate::support::{nowait, outcome};
 use crate::system::{ETC, LIB, System};
@@ -102,7 +102,7 @@ fn everyone_may_read_what_is_written_whatever_the_umask_is() {
     let system = System::with("");
     let mut command = nowait(&["enable", "a", "--root"]);
     command.arg(system.path("")).env("NOWAIT_LIBDIR", "/usr/lib/nowait");
-    // SAFETY: between fork and exec the closure makes one system call, which cannot fail.
+    // SAFETY: between fork and exec the closure makes one system call, umask(2), which cannot fail.
     unsafe {
         command.pre_exec(|| {
             libc::umask(0o077);

@@ -1,5 +1,4 @@
-//! A system whose root is a folder of the test: unit files, programs, and a place for the
-//! libraries.
+//! A system whose root is a folder of the test, with unit files, programs and libraries.
 
 use crate::support::{nowait, outcome};
 use std::collections::BTreeMap;
@@ -22,7 +21,7 @@ pub(crate) struct System {
 }
 
 impl System {
-    /// Makes a system with a dynamic program, `/usr/sbin/daemon`, and both libraries.
+    /// Makes a system with the dynamically linked program `/usr/sbin/daemon` and both libraries.
     pub(crate) fn new() -> System {
         let system = System { root: tempfile::tempdir().unwrap() };
         let open = fs::Permissions::from_mode(0o755);
@@ -34,7 +33,7 @@ impl System {
         system
     }
 
-    /// Makes a system with a unit `a.service` that runs the daemon, and has `lines` besides.
+    /// Makes a system with a unit `a.service` that runs the daemon and contains `lines`.
     pub(crate) fn with(lines: &str) -> System {
         let system = System::new();
         let text = format!("[Service]\nExecStart=/usr/sbin/daemon\n{lines}\n");
@@ -75,8 +74,8 @@ impl System {
         outcome(&mut command)
     }
 
-    /// Returns the variables of each unit that systemd wants to start, read from systemd. `None`:
-    /// systemd is not installed.
+    /// Returns the environment of each of `units`, as systemd computes it. `None`: systemd is not
+    /// installed.
     pub(crate) fn environments(
         &self,
         units: &[String],
@@ -90,9 +89,9 @@ impl System {
         let folders = format!("{}:{}", self.path(ETC).display(), self.path(LIB).display());
         command.args(["--test", "--system", "--unit=all.target"]);
         command.env_clear().env("SYSTEMD_UNIT_PATH", folders).env("SYSTEMD_LOG_TARGET", "console");
-        // SAFETY: takes no argument and cannot fail.
+        // SAFETY: geteuid(2) takes no argument and cannot fail.
         if unsafe { libc::geteuid() } == 0 {
-            // systemd refuses its test mode as root.
+            // systemd does not run its test mode as root.
             command.uid(65_534).gid(65_534);
         }
         let (code, out, err) = outcome(&mut command);

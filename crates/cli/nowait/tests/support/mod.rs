@@ -23,7 +23,8 @@ pub(crate) const KAIO: &[i64] = &[
     libc::SYS_io_destroy,
 ];
 
-/// Prepares the command under test, without variables of nowait in its environment.
+/// Prepares the `nowait` command without variables of nowait and without LD_PRELOAD in its
+/// environment.
 #[allow(dead_code)]
 pub(crate) fn nowait<S: AsRef<OsStr>>(args: &[S]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_nowait"));
@@ -36,14 +37,14 @@ pub(crate) fn nowait<S: AsRef<OsStr>>(args: &[S]) -> Command {
     command
 }
 
-/// Runs the command; returns exit code, standard output and standard error.
+/// Runs the command. Returns its exit code, standard output and standard error.
 pub(crate) fn outcome(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().expect("the command starts");
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
     (status.code().expect("an exit code"), text(stdout), text(stderr))
 }
 
-/// Fills `dir` with dummies for both libraries: real libraries that do nothing here.
+/// Links both libraries in `dir` to libc, a real library that loads and does nothing of nowait's.
 #[allow(dead_code)]
 pub(crate) fn libraries(dir: &Path) {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("the list of mappings");
@@ -53,7 +54,7 @@ pub(crate) fn libraries(dir: &Path) {
     }
 }
 
-/// Makes `calls` fail with `errno` in the child before it executes the program.
+/// Makes `calls` fail with `errno` in the child, from before it executes the program.
 #[allow(dead_code)]
 pub(crate) fn refuse(command: &mut Command, calls: &[i64], errno: i32) {
     let program = filter(calls, errno);
@@ -62,8 +63,8 @@ pub(crate) fn refuse(command: &mut Command, calls: &[i64], errno: i32) {
     unsafe { command.pre_exec(move || install(&program)) };
 }
 
-/// Loads the number of the call and compares it with each of `calls`. The filter ignores the
-/// architecture: these tests make no foreign calls.
+/// Makes a filter that loads the number of the call and compares it with each of `calls`. The
+/// filter ignores the architecture: these tests make no foreign calls.
 fn filter(calls: &[i64], errno: i32) -> Vec<sock_filter> {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = vec![statement(BPF_LD | BPF_W | BPF_ABS, 0)];
@@ -80,12 +81,13 @@ fn filter(calls: &[i64], errno: i32) -> Vec<sock_filter> {
 
 fn install(program: &[sock_filter]) -> io::Result<()> {
     let program = sock_fprog { len: program.len() as u16, filter: program.as_ptr().cast_mut() };
-    // SAFETY: plain arguments; the kernel reads no memory.
+    // SAFETY: the arguments are numbers; the kernel reads no memory of this process.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let mode = libc::SECCOMP_SET_MODE_FILTER;
-    // SAFETY: `program` and the array it points to live until the call returns, which copies it.
+    // SAFETY: `program` and the array to which it points live until the call returns, and the call
+    // copies them.
     let rc = unsafe { libc::syscall(libc::SYS_seccomp, mode, 0, &raw const program) };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

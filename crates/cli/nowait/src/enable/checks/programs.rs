@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-/// A program of a service, with the verdict of `nowait doctor --program`.
+/// A program of a service, with nowait's verdict on it.
 #[derive(Debug, Serialize)]
 pub(in crate::enable) struct Judged {
     pub(in crate::enable) path: String,
@@ -17,12 +17,13 @@ pub(in crate::enable) struct Judged {
     pub(in crate::enable) reason: String,
 }
 
-/// The PATH that the system's manager gives to services.
+/// The PATH that the system's manager gives to services by default.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// A user without special privileges.
 const NOBODY: u32 = 65534;
 
-/// Returns the user, and the environment, in which the service runs.
+/// Returns the user, the group and the PATH with which the service runs; for a service of this
+/// user's own manager, those of this process.
 pub(in crate::enable) fn setting(place: Place, unit: &Unit, of_user: bool) -> Setting {
     if of_user {
         return Setting { place, ..Setting::here() };
@@ -48,7 +49,8 @@ pub(in crate::enable) fn setting(place: Place, unit: &Unit, of_user: bool) -> Se
     Setting { place, path: PATH.into(), user, group, no_new_privileges }
 }
 
-/// Checks each program; one that nowait can help is enough.
+/// Inspects the programs of the service. Refuses a service that has none, that names a missing one,
+/// or of whose programs nowait can help none.
 pub(super) fn check(plan: &Plan, found: &mut Findings) {
     let commands: Vec<_> = plan.unit.list("ExecStart").into_iter().flat_map(commands).collect();
     if commands.is_empty() {
@@ -82,12 +84,13 @@ pub(super) fn check(plan: &Plan, found: &mut Findings) {
 fn file_of(plan: &Plan, name: &str) -> Option<String> {
     let name = resolved(&plan.unit.name, name);
     let path = plan.setting.find(OsStr::new(&name))?;
-    // Only systemd can resolve this specifier: assume that the file exists.
+    // The name still has a specifier that only systemd can resolve: assume that the file exists.
     let there = plan.place().follow(&path).is_file() || name.contains('%');
     there.then(|| path.display().to_string())
 }
 
-/// Splits `ExecStart=` into its commands: the words without systemd's prefix signs.
+/// Splits `ExecStart=` into its commands: each is a list of words, without systemd's prefixes such
+/// as `-`.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let words = words(line);
     let commands = words.split(|word| word == ";").filter(|command| !command.is_empty());
@@ -98,7 +101,8 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     commands.map(bare).collect()
 }
 
-/// Returns the programs that a shell's script names by their paths.
+/// If `command` runs a shell or env, returns the executable files whose absolute paths stand in its
+/// arguments.
 fn started_by_shell(plan: &Plan, command: &[String]) -> Vec<String> {
     let shells = ["sh", "bash", "dash", "env"];
     let name = Path::new(&command[0]).file_name().and_then(OsStr::to_str);

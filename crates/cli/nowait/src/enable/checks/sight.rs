@@ -31,7 +31,8 @@ fn folder<'a>(plan: &'a Plan<'_>) -> &'a Path {
     plan.library.parent().unwrap_or(Path::new("/"))
 }
 
-/// Returns the paths of a setting, without the signs before them and the options after them.
+/// Returns the paths of a setting, without the `-` or `+` before them and without what follows a
+/// colon.
 fn paths(plan: &Plan, key: &'static str) -> Vec<PathBuf> {
     let words = plan.unit.list(key).into_iter().flat_map(words);
     let bare = words.map(|word| {
@@ -41,7 +42,8 @@ fn paths(plan: &Plan, key: &'static str) -> Vec<PathBuf> {
     bare.collect()
 }
 
-/// Returns the setting that bars the library even if a path is bound there, and the remedy.
+/// Returns the setting that bars the library even if the unit binds the library's path, and the
+/// remedy.
 ///
 /// Source: systemd.exec(5), `InaccessiblePaths=` and `NoExecPaths=`.
 fn barred_by(plan: &Plan) -> Option<(&'static str, String)> {
@@ -57,10 +59,11 @@ fn barred_by(plan: &Plan) -> Option<(&'static str, String)> {
         .then(|| ("NoExecPaths", format!("add ExecPaths={folder}")))
 }
 
-/// Returns the setting that hides the library from the service.
+/// Returns the setting that hides the library from the service; `None` if there is none, or if the
+/// unit binds the library's path.
 fn hidden_by(plan: &Plan) -> Option<String> {
     let library = plan.library.as_path();
-    // SOURCE:DESTINATION:OPTIONS
+    // The syntax of a word is SOURCE:DESTINATION:OPTIONS.
     let bound = ["BindPaths", "BindReadOnlyPaths"].into_iter().flat_map(|key| plan.unit.list(key));
     let mut bound = bound.flat_map(words).map(|word| {
         let word = word.trim_start_matches('-').to_owned();
@@ -95,7 +98,8 @@ fn hidden_by(plan: &Plan) -> Option<String> {
     empty.iter().any(|path| library.starts_with(path)).then(|| "TemporaryFileSystem=".to_owned())
 }
 
-/// Returns the folder or file on the path to the library that the service's user may not access.
+/// Returns the first folder or file on the library's path that the service's user may not access.
+/// Takes only the permissions of the owner and of others into account.
 fn closed(plan: &Plan) -> Option<PathBuf> {
     let user = plan.setting.user;
     let mut path = PathBuf::from("/");
