@@ -1,4 +1,4 @@
-//! The memory of bios: the only `unsafe` of this crate.
+//! The memory of bios: the only `unsafe` code of this library.
 
 use nowait_block::Segments;
 use nowait_sys::{Errno, file::IoVec};
