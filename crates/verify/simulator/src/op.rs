@@ -10,7 +10,7 @@ pub enum Op {
     Read {
         /// First byte.
         offset: u64,
-        /// At least 1.
+        /// Length, at least 1.
         len: usize,
         /// Number of buffers.
         pieces: usize,
