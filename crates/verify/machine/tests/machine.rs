@@ -140,9 +140,9 @@ fn read(fd: i32, page: usize, flags: u32) -> Result<usize, Errno> {
     unsafe { file::preadv2(fd, &[part], (page * PAGE) as i64, flags) }
 }
 
-/// Attempts at pages that are not cached: returns the number of attempts, how many find the page
-/// after the longest time of a transfer, and how many blocking reads sleep for the whole of a
-/// transfer.
+/// Reads 64 pages, each first in an attempt with RWF_NOWAIT. Returns how many attempts fail, how
+/// many second attempts, at even pages after the longest time of a transfer, find the page, and how
+/// many blocking reads after a failed attempt sleep for a transfer.
 fn attempts(starts: bool) -> (usize, usize, usize) {
     if !starts {
         start_no_read();

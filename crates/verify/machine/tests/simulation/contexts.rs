@@ -106,7 +106,8 @@ impl Program {
         (name, command)
     }
 
-    /// Submits some requests on its own descriptor, which it closes at once, and ends.
+    /// Submits some requests on a descriptor of the thread's own, closes the descriptor at once
+    /// unless the program keeps it, and ends.
     fn submit(&self, mut prng: Prng) {
         let flags = O_RDWR | if self.direct { O_DIRECT } else { 0 };
         let file = inspect::open(c"/file", flags, 0).unwrap();
@@ -145,7 +146,7 @@ impl Program {
             Some(_) => event.res == BLOCK as i64,
             None => event.res >= 0,
         };
-        // A direct read does not reference the file, so that it cannot be repeated.
+        // A direct read does not reference the file, so the engine cannot repeat the read.
         let may_be_given_up = self.kept.is_some() && it.kind == Kind::Read;
         let may_be_cancelled = self.cancels || self.destroyed.load(SeqCst) || may_be_given_up;
         assert!(done || cancelled && may_be_cancelled, "{event:?} of {:?}", it.kind);

@@ -1,5 +1,6 @@
 //! Requests on one file take effect in the order of their submission, buffered and direct ones; so
-//! do changes of the file's end. Each read finds exactly the requests submitted before it.
+//! do changes of the file's end. Each read finds exactly the effects of the requests submitted
+//! before it.
 //!
 //! Each thread has its own file and two contexts. The cached pages change meanwhile.
 
