@@ -123,7 +123,8 @@ impl Actor {
         }
     }
 
-    /// Opens the file once more, and checks that it reads the other process's earlier writes.
+    /// Opens the file once more, and checks that the new handle reads the other process's earlier
+    /// writes.
     fn open(&mut self) {
         let written: Vec<u64> = self.written.iter().map(|page| page.load(SeqCst)).collect();
         let options = OpenOptions::new().read(true).write(true).cache(CacheMode::User);
