@@ -17,7 +17,7 @@ pub struct Job {
     pub backend: Backend,
     /// The work on the file.
     pub work: Work,
-    /// `O_DSYNC`.
+    /// The engine opens the files with `O_DSYNC`.
     pub sync: bool,
     /// The file, or several files that have its bytes in parts.
     pub paths: Vec<PathBuf>,
@@ -29,7 +29,7 @@ pub struct Job {
     pub set_bytes: u64,
     /// Size of nowait's page cache.
     pub pool_bytes: u64,
-    /// The longest time, in milliseconds.
+    /// The time after which the run begins no more requests, in milliseconds.
     pub runtime_ms: u64,
     /// Seed of the order of requests.
     pub seed: u64,
@@ -47,7 +47,7 @@ pub enum Backend {
     Auto,
     /// `io_uring`.
     Uring,
-    /// The kernel's native AIO; the process is not allowed to use `io_uring`.
+    /// The kernel's native AIO; a seccomp filter forbids the process `io_uring`.
     Kaio,
     /// Threads that block.
     Threads,
@@ -57,13 +57,13 @@ pub enum Backend {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
-    /// Blocks are read and written.
+    /// Threads read and write blocks.
     Transfer(Transfer),
     /// Work without a file, as a limit of the machine.
     Act(Act),
 }
 
-/// Blocks are read and written, by threads that keep a number of them in flight.
+/// Threads read and write blocks, and keep a number of blocks in flight.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Transfer {
@@ -87,7 +87,7 @@ pub struct Transfer {
     pub contexts: usize,
     /// Most blocks that a thread has in flight.
     pub depth: usize,
-    /// Number of blocks that must have ended before new requests are made.
+    /// Number of blocks that must have ended before a thread makes new requests.
     pub refill: usize,
     /// Most requests in one call.
     pub batch: usize,
@@ -191,7 +191,7 @@ pub enum Warm {
 pub enum Act {
     /// A system call that does nothing.
     Call,
-    /// A thread wakes another one, and sleeps until that wakes it.
+    /// A thread wakes another one, and sleeps until the other one wakes it.
     RoundTrip,
 }
 
@@ -199,14 +199,14 @@ pub enum Act {
 pub type Outcome = BTreeMap<String, f64>;
 
 impl Job {
-    /// Returns the longest time.
+    /// Returns the time after which the run begins no more requests.
     pub fn runtime(&self) -> Duration {
         Duration::from_millis(self.runtime_ms)
     }
 }
 
 impl Work {
-    /// Returns `true` if anything is written.
+    /// Returns `true` if the work writes blocks.
     pub fn writes(&self) -> bool {
         match self {
             Self::Transfer(transfer) => transfer.write_percent > 0,

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  job ──► run           reads a job, carries it out, writes its figures
-//!           ├─ transfer  blocks are read and written; one loop for all
+//!           ├─ transfer  reads and writes blocks; one loop for all
 //!           └─ act       work without an engine: a system call, a wake-up
 //!
 //!  registry  the engines by name
@@ -79,7 +79,7 @@ pub(crate) trait Engine: Sync {
     }
 
     /// Fills the engine's own cache with the first `bytes` of another file, in blocks in random
-    /// order. The pages stay as long as the engine lives.
+    /// order. The engine keeps that file open, so the pages stay until others replace them.
     fn fill(&self, _other: &Path, _bytes: u64, _block_bytes: usize) -> Result<()> {
         Ok(())
     }

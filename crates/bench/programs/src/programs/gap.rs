@@ -1,7 +1,7 @@
 //! The longest time for which this machine stops its processors. A longest hold-up that is shorter
 //! may be the machine's own.
 //!
-//! In a virtual machine, a thread that has a processor for itself is still stopped when the host
+//! In a virtual machine, the host stops even a thread that has a processor for itself if the host
 //! runs something else; the busier all processors are, the longer.
 
 use std::thread;
