@@ -69,7 +69,7 @@ fn copy(from: &OsString, to: &OsString) -> Result<u64, Error> {
                     let end = offset + bytes as u64;
                     if left > 0 && end < size {
                         // The read was short before bytes that cannot be read, for example: the
-                        // next one returns the error.
+                        // next read returns the error.
                         buffer.resize(left, 0);
                         queue.read(&source, buffer, end, Step::Read { offset: end })?;
                     } else if next < size {

@@ -81,7 +81,7 @@ impl Load {
         let options = options.read(true).write(true).custom_flags(libc::O_TMPFILE);
         let file = options.open(folder)?;
         file.set_len(self.size)?;
-        // Open until the program ends.
+        // The file stays open until the program ends.
         Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
     }
 
@@ -130,7 +130,7 @@ impl Load {
 /// Number of reads of a task before it yields to the others, and between two checks of the time.
 const TURN: u64 = 16;
 
-/// The part of one thread.
+/// The work of one thread: its part of the blocks, and its counters.
 pub(crate) struct Share {
     pub(crate) tasks: usize,
     timed: bool,
@@ -209,7 +209,8 @@ where
     Ok(())
 }
 
-/// Returns once all other tasks have had a turn, by the means that every executor has.
+/// Lets other tasks run: returns `Pending` once, with the task woken, which every executor
+/// understands.
 async fn let_others() {
     let mut again = false;
     poll_fn(|cx| {

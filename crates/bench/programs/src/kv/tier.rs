@@ -59,7 +59,8 @@ pub(crate) fn begin(folder: &Path) -> Result<()> {
 
 impl Tier {
     /// Makes a run. The first run that loads writes the blocks to load; later runs find them,
-    /// because all measured tiers have the same files. A run removes the blocks that it has stored.
+    /// because all measured tiers have the same files. A run that stores first removes the blocks
+    /// of earlier runs.
     pub(crate) fn run(&self, run: &Run<'_>) -> Result<Sample> {
         let direction = self.direction;
         let blocks = blocks_in(&run.tools.folder);
