@@ -1,4 +1,4 @@
-//! Unavoidable work, each as a program of a few lines.
+//! Work that no engine can avoid: each kind is a loop of a few lines.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};

@@ -68,7 +68,7 @@ impl Peer for AioPeer {
         let mut rest = self.pointers.as_mut_slice();
         while !rest.is_empty() {
             // SAFETY: the memory of a slot stays in place until its event, for which dropping the
-            // context waits. The iocbs are read during the call only.
+            // context waits. The kernel reads the iocbs during the call only.
             let started = unsafe { self.context.submit(rest) }.map_err(failed("io_submit"))?;
             if started == 0 {
                 return Err(Failure::new("io_submit started nothing"));

@@ -23,7 +23,7 @@ pub(crate) struct Arena {
     rest: Mutex<Option<(Arc<HugeMemory>, usize)>>,
 }
 
-/// The buffers of one thread: as many as it has requests in flight.
+/// The buffers of one context of a thread: one for each request that it can have in flight.
 pub(crate) struct Buffers {
     /// Bytes of a segment.
     pub(crate) block_bytes: usize,

@@ -29,11 +29,13 @@ pub struct Job {
     pub set_bytes: u64,
     /// Size of nowait's page cache.
     pub pool_bytes: u64,
-    /// The time after which the run begins no more requests, in milliseconds.
+    /// The time after which the run begins no more requests, in milliseconds. Runs with
+    /// [`Fsync::Inside`] ignore this time.
     pub runtime_ms: u64,
     /// Seed of the order of requests.
     pub seed: u64,
-    /// The generation that writes of this run stamp, so that a lost write is detected; not 0.
+    /// The generation, not 0, with which writes of this run stamp their blocks: a block of an older
+    /// generation shows that a write was lost.
     pub generation: u32,
     /// The file for the figures, as JSON.
     pub outcome: PathBuf,
@@ -77,7 +79,7 @@ pub struct Transfer {
     pub segments: usize,
     /// Which blocks a thread visits.
     pub visits: Visits,
-    /// Ends after one visit of every block, even before its time.
+    /// The transfer ends after one visit of every block, even before its time.
     pub one_lap: bool,
     /// The fsync at the end.
     pub fsync: Fsync,
@@ -185,7 +187,7 @@ pub enum Warm {
     Half,
 }
 
-/// Unavoidable work, as a program of a few lines.
+/// Work that no engine can avoid, as a loop of a few lines.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Act {
@@ -199,7 +201,7 @@ pub enum Act {
 pub type Outcome = BTreeMap<String, f64>;
 
 impl Job {
-    /// Returns the time after which the run begins no more requests.
+    /// Returns the time after which the run begins no more requests, see `runtime_ms`.
     pub fn runtime(&self) -> Duration {
         Duration::from_millis(self.runtime_ms)
     }

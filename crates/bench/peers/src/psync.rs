@@ -14,7 +14,7 @@ use nowait_harness::error::{Failure, Result};
 pub(crate) struct PsyncPeer {
     files: Files,
     rw_flags: u32,
-    /// Bytes that are announced to the kernel ahead of a sequential reader.
+    /// Bytes that the peer announces to the kernel ahead of a sequential reader.
     ahead_bytes: u64,
     /// The end of the bytes announced so far.
     told: u64,

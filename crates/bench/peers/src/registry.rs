@@ -61,7 +61,7 @@ const PSYNC: Kind = Kind::Psync(false, 0);
 const AHEAD_BYTES: u64 = 2 << 20;
 const AUTO: SubmitMode = SubmitMode::Auto;
 
-/// Every engine.
+/// All engines.
 pub const ENGINES: &[EngineDef] = &[
     def("nowait-user", Kind::Native(CacheMode::User, AUTO), false, "nowait, its own page cache"),
     def("nowait-host", host(AUTO), false, "nowait, the kernel's page cache"),

@@ -19,7 +19,7 @@ pub(crate) struct Style {
     issuer: Issuer,
     /// Submit enters the kernel. Otherwise the call that waits also submits.
     eager: bool,
-    /// The file and the buffers are registered.
+    /// The peer registers the file and its buffers with the ring.
     registered: bool,
 }
 

@@ -21,7 +21,7 @@ use nowait_harness::pattern;
 use nowait_harness::random::SplitMix;
 use nowait_harness::usage::{Used, sleeps};
 
-/// The longest time that is recorded exactly, in nanoseconds.
+/// The longest time that the histograms hold, in nanoseconds; longer times count as this one.
 const NS_MAX: u64 = 60_000_000_000;
 /// Most writes that the run reads back, of all threads together: the last writes of each thread,
 /// and at least one. `READ_BACK_BYTES` limits their bytes.

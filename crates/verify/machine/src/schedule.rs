@@ -130,7 +130,7 @@ pub(crate) struct World {
     pub(crate) gives_up: bool,
     /// Rings can wait on words of memory.
     pub(crate) waits_on_words: bool,
-    /// Pages may be marked for read-ahead, which ends an attempt with RWF_NOWAIT.
+    /// Pages may be marked for readahead, which ends an attempt with RWF_NOWAIT.
     pub(crate) marks_pages: bool,
     /// Files on a disk refuse RWF_NOWAIT.
     pub(crate) knows_no_nowait: bool,

@@ -97,7 +97,7 @@ impl Edits {
         self.all.push(Editing { editor, edit, newest, size, is_alive: true });
     }
 
-    /// Kills the edit in progress that `nth` chooses. This edit may have taken effect, or still
+    /// Kills the edit in progress that `nth` chooses. The edit may have taken effect, or may still
     /// take effect.
     pub fn kill(&mut self, nth: usize) {
         let mut alive: Vec<&mut Editing> = self.all.iter_mut().filter(|it| it.is_alive).collect();

@@ -40,7 +40,7 @@ pub struct Report {
     pub collected: u64,
     /// Number of times that the image has become smaller.
     pub shrunk: u64,
-    /// Reads that writers refused because they went beyond the image's end.
+    /// Reads beyond the image's end, which writers refused.
     pub beyond: u64,
     /// Writers that have closed the image.
     pub closed: u64,

@@ -18,8 +18,8 @@ pub struct Faults {
     pub refuse_ppm: u32,
     /// The store performs the operation, and the answer is lost.
     pub forget_ppm: u32,
-    /// The store performs the operation late and answers nothing; usually the client has taken it
-    /// for failed before.
+    /// The store performs the operation late, and its answer is lost. By then the client has
+    /// usually taken the operation for failed.
     pub late_ppm: u32,
     /// The store performs the operation twice.
     pub repeat_ppm: u32,
@@ -27,7 +27,7 @@ pub struct Faults {
     pub cut_ppm: u32,
     /// A read returns a wrong bit.
     pub spoil_ppm: u32,
-    /// An operation takes up to 9 seconds.
+    /// An operation needs up to 9 seconds to arrive at the store.
     pub slow_ppm: u32,
     /// A read reports an existing object as missing.
     pub wrong_ppm: u32,

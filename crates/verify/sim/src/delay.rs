@@ -41,7 +41,8 @@ pub enum Access {
         /// Longest time, in nanoseconds.
         max_ns: u64,
     },
-    /// Memory cells behind a shared bus: a request takes longer the more are being served.
+    /// Memory cells behind a shared bus: a request takes longer the more other requests are being
+    /// served.
     Flash {
         /// Time of a read without its transfer, in nanoseconds.
         read_ns: u64,

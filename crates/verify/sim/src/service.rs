@@ -197,7 +197,7 @@ impl Service {
         }
     }
 
-    /// Returns `true` if a request of `queue` will finish by itself.
+    /// Returns `true` if a request of `queue` will finish by itself: it is committed and not stuck.
     pub(crate) fn is_awaited(&self, queue: usize) -> bool {
         let served = self.served.iter().map(|served| &served.request);
         let requests = served.chain(&self.waiting).chain(self.in_machine.values());

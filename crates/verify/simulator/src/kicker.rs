@@ -67,7 +67,7 @@ impl Kicker {
         self.scheduled.store(false, Relaxed);
     }
 
-    /// Removes the operation permanently.
+    /// Takes the operation off the run list; later kicks do not put it there again.
     pub(crate) fn retire(&self) {
         if self.scheduled.swap(true, Relaxed) {
             self.list.runnable.lock().retain(|id| *id != self.id);

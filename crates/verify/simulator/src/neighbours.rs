@@ -2,9 +2,9 @@
 //! for a while.
 //!
 //! Checked: a write, a sync and a read of a file on a healthy device never wait for other devices,
-//! and the write succeeds unless the file lost data before. No device that does not answer has more
-//! bios than it may. The sync of a file on a full device fails with ENOSPC, or as the write before
-//! it.
+//! and the write succeeds unless the file lost data before. A device that does not answer holds at
+//! most the permitted number of bios. The sync of a file on a full device fails with ENOSPC, or as
+//! the write before it.
 
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_cache::{

@@ -91,7 +91,7 @@ fn an_uncached_read_of_64_kib_has_one_retry() {
         executor.drain().unwrap();
         let counts = executor.counts();
         let retries = counts.iterations - counts.ended;
-        // A read reads its pages with one bio, and also waits for pages that others are reading.
+        // A read of uncached pages sends one bio here, so the bios count the uncached reads.
         assert!(counts.bios > count / 3, "{counts:?}");
         let per_read = retries as f64 / counts.bios as f64;
         println!("{per_read:.3} retries for each of {} uncached reads", counts.bios);

@@ -98,7 +98,8 @@ struct Engine {
     /// and the like.
     #[serde(default)]
     command: Vec<String>,
-    /// Options of a cache that is as large as the image. Images are filled without these options.
+    /// Options of a cache that is as large as the image. The suite fills images without these
+    /// options.
     #[serde(default)]
     cache: Vec<String>,
     /// Additional settings of ZeroFS, in TOML.
@@ -106,7 +107,8 @@ struct Engine {
     settings: String,
 }
 
-/// The program whose objects the image consists of. Engines of one kind read the same image.
+/// The program whose objects the image consists of. In runs that only read, engines of one kind
+/// share an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {

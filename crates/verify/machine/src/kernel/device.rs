@@ -146,7 +146,8 @@ impl World {
         self.inode(job.locked.ino).moved_at(&range, job.write).saturating_sub(now)
     }
 
-    /// Records the end of a transfer by the device that holds its inode's lock.
+    /// Records the time at which the device ends a transfer, if the transfer holds its inode's
+    /// lock.
     fn takes_until(&mut self, job: &Job, time: u64) {
         let times = (self.now, self.now + time);
         if job.locked.exclusive.is_some() {

@@ -100,7 +100,7 @@ impl Inode {
         self.moving.iter().filter(is_before).map(|it| it.until).max().unwrap_or(0)
     }
 
-    /// Records a direct transfer, and forgets those that have ended.
+    /// Records a transfer by the device, and forgets the transfers that have ended.
     pub(super) fn moves(&mut self, range: Range<u64>, write: bool, (now, until): (u64, u64)) {
         self.moving.retain(|it| it.until > now);
         self.moving.push(Moving { range, write, until });

@@ -150,7 +150,7 @@ impl Ring {
         tail.load(Acquire).wrapping_sub(head.load(Acquire))
     }
 
-    /// Moves completions that were held back to the completion queue, as far as it has room.
+    /// Moves held-back completions into the completion queue, as far as the queue has room.
     fn show(&mut self) {
         while self.shown() < self.word(at::CQ_ENTRIES).load(Acquire) {
             let Some(cqe) = self.held_back.pop_front() else { break };

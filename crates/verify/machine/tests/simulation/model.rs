@@ -33,8 +33,8 @@ struct State {
     told: LossesReported,
 }
 
-/// The losses reported to an open: versions of each page up to here may be lost, and no later sync
-/// by this open promises them.
+/// The losses that an open has reported: versions of each page up to here may be lost, and no later
+/// sync by this open promises them.
 #[derive(Clone, Debug)]
 pub(crate) struct LossesReported(Vec<usize>);
 

@@ -50,7 +50,7 @@ struct Setup {
     power: Faults,
     /// Weight of each of `KINDS`.
     weights: [u32; KINDS.len()],
-    /// Clients mostly send requests to write zeroes, which take long, and wait for no answers.
+    /// Clients mostly send requests to write zeroes, which take long, and seldom wait for answers.
     floods: bool,
 }
 

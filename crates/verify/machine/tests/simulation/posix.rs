@@ -119,7 +119,7 @@ enum What {
     Stream,
 }
 
-/// Number of places of which a block takes one.
+/// Number of places in `Places`; a block takes one of them.
 const PLACES: usize = 48;
 
 /// Memory of one block, aligned so that its place alone determines the lower bits of its address.
@@ -226,7 +226,7 @@ struct Actor {
     /// Refused requests of lists. The thread keeps them to its end, as the notices of their lists
     /// refer to them.
     refused: Vec<Request>,
-    /// Number of notices that the thread has requested, or drawn the way of.
+    /// Number of notices for which the thread has chosen a way: a signal or a thread.
     notices: u32,
 }
 

@@ -37,7 +37,7 @@ enum Kind {
     Read,
     SetLen,
     Close,
-    /// Lets time pass, so that the file's timestamps are old at the next look.
+    /// Lets time pass, so that the file's timestamps are old when the engine next looks at them.
     Pause,
 }
 

@@ -1,5 +1,6 @@
-//! Signal handlers at any switch point of the interrupted thread, and their calls: a call of the
-//! library behaves like a system call, so a handler may make one, too, or end the process.
+//! Signal handlers at any switch point of the interrupted thread, and their calls. A call of the
+//! library behaves like a system call, so a handler may also call the library. It may also end the
+//! process.
 
 use crate::{
     accepted::Known,
