@@ -203,7 +203,8 @@ impl<'a> Worker<'a> {
                 }
             }
             if ended == 0 {
-                // If no request has ended, wait in one context; the next time, in the next one.
+                // If no request has ended, the thread waits in one context, and the next time in
+                // the next context.
                 let count = rings.len();
                 let mut waits = (0..count).map(|index| (turn + index) % count);
                 let Some(ring) = waits.find(|ring| rings[*ring].in_flight > 0) else { break };

@@ -441,8 +441,8 @@ impl Cpu<'_> {
             if self.prng.chance(500_000) {
                 self.yield_now();
             } else {
-                // Sleeps as long as a transfer may take, so that other threads can do much
-                // meanwhile.
+                // The thread sleeps as long as a transfer may take, so that other threads can do
+                // much meanwhile.
                 let until = self.now + self.drawn_time();
                 self.sleep(Key::Time, Some(until));
             }

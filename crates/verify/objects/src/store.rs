@@ -221,7 +221,8 @@ impl Store {
         self.objects.retain(|(home, _), _| *home != IMAGE);
     }
 
-    /// Removes and returns an object of an image, if it exists.
+    /// Removes an object at the path of the image, and returns its bytes; `None`: it does not
+    /// exist.
     pub fn take(&mut self, image: ImageId, key: Key) -> Option<Arc<Vec<u8>>> {
         self.objects.remove(&(IMAGE, key.name(image))).map(|it| it.body)
     }

@@ -23,8 +23,8 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// Returns a stranger if the writer `number` is to be one. `key` is the image's key: an image
-    /// without a key has no strangers.
+    /// Returns a stranger if the writer `number` is one of those without the image's key. `key` is
+    /// the image's key: an image without a key has no strangers.
     pub fn of(key: Option<&ImageKey>, number: usize) -> Option<Stranger> {
         // No image has this key.
         let other = (number % (2 * WRITERS) == 1).then(|| ImageKey::new([255; 32]));

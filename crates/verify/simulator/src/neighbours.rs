@@ -50,8 +50,8 @@ impl Wake for Kick {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Over(Result<u32, Errno>),
-    /// The operation's own device has nothing to do, and nothing kicks the operation; or it took
-    /// too many steps.
+    /// The operation's own device has nothing to do, and nothing kicks the operation; or the
+    /// operation took too many steps.
     Stuck,
 }
 

@@ -61,7 +61,7 @@ impl Load {
         self.reads == Reads::Uncached
     }
 
-    /// Returns `true` if the time of each read is taken.
+    /// Returns `true` if the program measures the time of each read.
     fn is_timed(&self) -> bool {
         self.reads != Reads::Cached
     }

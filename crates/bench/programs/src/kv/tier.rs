@@ -77,7 +77,8 @@ impl Tier {
         }
         let name = format!("{direction:?}").to_lowercase();
         let mut sample = script.run(run, &blocks, &self.arguments(run, &blocks, &name))?;
-        // For one direction, these figures are zero, or equal to the sum of both.
+        // If blocks move in one direction only, the figure of a direction is zero, or equals the
+        // figure of both.
         if direction != Direction::Mixed {
             sample.retain(|metric, _| !is_of_one_direction(*metric));
         }

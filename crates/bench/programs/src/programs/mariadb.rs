@@ -19,7 +19,7 @@ use nowait_harness::usage;
 /// Time limit for the start of the server, and for its end, at which it writes its buffer pool to
 /// disk.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// Time beyond that of a run after which sysbench counts as hung.
+/// Time by which sysbench may exceed the time of a run before it counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
 /// Time limit for writing the tables.
 const LOAD: Duration = Duration::from_hours(1);

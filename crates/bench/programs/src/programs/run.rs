@@ -78,7 +78,7 @@ impl Run<'_> {
     }
 
     /// Like [`Run::command`], for a program that does not report the time of `io_submit`: a
-    /// preloaded library measures it.
+    /// preloaded library measures it, if `Tools::timer` has one.
     pub(crate) fn timed(&self, program: &str) -> Result<Command> {
         let program = find(program)?;
         let Some(timer) = &self.tools.timer else { return Ok(self.command(&program)) };

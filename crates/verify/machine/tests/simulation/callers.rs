@@ -5,8 +5,8 @@
 //! Each submitting thread has two files and a context. Checked: each accepted request ends once,
 //! and finds and leaves the data that the order of submission demands, even if its descriptor
 //! number gets another file meanwhile. Each accepted request ends in time, even if no caller comes.
-//! io_submit of reads, a look, and a wait with a short time limit sleep for no transfer. When the
-//! process ends, accepted requests are done.
+//! Three calls sleep for no transfer: io_submit of reads, a look for events, and a wait with a
+//! short time limit. When the process ends, accepted requests are done.
 
 mod model;
 mod ring;

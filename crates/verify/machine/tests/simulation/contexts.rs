@@ -55,8 +55,8 @@ struct Program {
     direct: bool,
     /// A thread cancels requests.
     cancels: bool,
-    /// The submitters' descriptors, if rings cancel requests when their threads end: the engine
-    /// repeats such a request by its descriptor.
+    /// The submitters' descriptors, kept open if rings cancel the requests of threads that end: the
+    /// engine repeats a request so cancelled, by the descriptor of its submitter.
     kept: Option<Mutex<Vec<Fd>>>,
     asked: Mutex<BTreeMap<u64, Request>>,
     next: AtomicU64,

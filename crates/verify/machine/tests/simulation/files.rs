@@ -1,9 +1,9 @@
 //! All requests of a Rust program, checked against a model.
 //!
-//! Several threads work on one file, each through opens in any mode, queues and futures. Only one
-//! thread writes each page, so that a read is checked exactly: it may find the content at its
-//! beginning, or any write begun before its end. The pages behind a bound belong to a thread that
-//! truncates. At the end, if no device fails, the file has the last written content.
+//! Several threads work on one file, each through opens in any mode, queues and futures. Each page
+//! has one thread that writes it, so that a read is checked exactly: the read may find the content
+//! at its beginning, or any write begun before its end. The pages behind a bound belong to a thread
+//! that truncates. At the end, if no device fails, the file has the last written content.
 mod chain;
 
 use crate::{

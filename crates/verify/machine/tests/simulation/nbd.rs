@@ -50,7 +50,7 @@ struct Setup {
     power: Faults,
     /// Weight of each of `KINDS`.
     weights: [u32; KINDS.len()],
-    /// Clients mostly send requests to write zeroes, which take long, and seldom wait for answers.
+    /// Each client keeps up to 12 requests in flight; most are to write zeroes, which takes long.
     floods: bool,
 }
 

@@ -120,8 +120,7 @@ impl Actor {
         judge("at the end", &self.model, &contents(&self.path));
     }
 
-    /// Carries out drawn steps in order; requests without another step in between are submitted
-    /// together.
+    /// Carries out drawn steps in order; submits requests without another step in between together.
     fn go_on(&mut self, drawn: Vec<(Kind, Prng)>) {
         let mut batch = Vec::new();
         for (kind, prng) in drawn {
