@@ -93,7 +93,7 @@ pub struct Transfer {
     pub refill: usize,
     /// Most requests in one call.
     pub batch: usize,
-    /// The content of a cache before the clock starts.
+    /// The content of the page cache that the engine uses, before the clock starts.
     pub warm: Warm,
     /// Buffers are in huge pages, so each is one piece for a device; otherwise in pages of 4 KiB.
     pub huge: bool,
@@ -172,7 +172,7 @@ pub enum Looks {
     Sleeps,
 }
 
-/// The content of a cache before the clock starts.
+/// The content of the page cache that the engine uses, before the clock starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Warm {

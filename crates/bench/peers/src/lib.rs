@@ -64,7 +64,8 @@ pub(crate) struct Request {
 pub(crate) trait Engine: Sync {
     type Peer: Peer;
 
-    /// Makes the peer of one thread, with at most one request in flight in each of the buffers.
+    /// Makes a peer, with at most one request in flight in each of the buffers. A thread has a peer
+    /// for each of its contexts.
     fn peer(&self, buffers: Buffers) -> Result<Self::Peer>;
 
     /// Returns `true` if the engine has a page cache in this process. Reads through the engine fill
@@ -85,7 +86,7 @@ pub(crate) trait Engine: Sync {
     }
 }
 
-/// The connection of one thread to the engine.
+/// A connection of one thread to the engine.
 pub(crate) trait Peer {
     /// `true` if `submit` only starts requests, so that its time is a useful figure.
     const ASYNCHRONOUS: bool = true;

@@ -22,7 +22,8 @@ pub(crate) struct Native {
     nowait: Nowait,
     files: Vec<File>,
     cache: CacheMode,
-    /// The file whose pages fill the pool. If it were closed, the pool would be empty again.
+    /// The file whose pages fill the pool. If the engine closed this file, the pool would be empty
+    /// again.
     other: OnceLock<File>,
 }
 

@@ -58,7 +58,7 @@ enum Stage {
     Flush(SyncOperation),
     /// A deliberate mistake of direct writes, see `drop_pages`.
     Drop,
-    /// Drops the cached pages of the range, and keeps others from becoming cached.
+    /// Drops the cached pages of the range, and keeps other operations from caching them again.
     Change,
     /// The bio is not sent yet, in flight, or has ended.
     Device {

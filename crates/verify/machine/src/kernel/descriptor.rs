@@ -178,7 +178,7 @@ pub(super) unsafe fn close(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answe
     Ok(0)
 }
 
-/// Gives an open file another number; an open file that had this number loses it.
+/// Gives an open file the number `other` in addition; an open file that had `other` loses it.
 pub(super) unsafe fn dup3(cpu: &mut Cpu<'_>, [number, other, ..]: [usize; 6]) -> Answer {
     let id = cpu.opened(number)?;
     cpu.refer(id);

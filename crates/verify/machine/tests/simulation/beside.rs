@@ -111,7 +111,7 @@ impl AnySize<'_> {
 
 const TOUCHED: &str = "/touched";
 
-/// Appends to a file that another program changes and others open: appended data must stay.
+/// Appends to a file that another program changes and other threads open: appended data must stay.
 fn append(setup: &Setup, prng: &mut Prng) -> Option<()> {
     let file = open(setup, TOUCHED, CacheMode::User)?;
     let mut end = PAGE;

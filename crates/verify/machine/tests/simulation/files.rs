@@ -513,7 +513,7 @@ fn bytes_to_the_end(setup: &Setup, file: &File, offset: u64) -> Option<u64> {
     }
 }
 
-/// Reads the file by system calls, without the engine, when all is closed.
+/// Reads a file by system calls, without the engine.
 pub(crate) fn contents(path: &CStr) -> Vec<u8> {
     let fd = nowait_sys::inspect::open(path, 0, 0).unwrap();
     let size = nowait_sys::file::stat(fd.raw()).unwrap().size as usize;
