@@ -23,7 +23,8 @@ pub(crate) struct Arena {
     rest: Mutex<Option<(Arc<HugeMemory>, usize)>>,
 }
 
-/// The buffers of one context of a thread: one for each request that it can have in flight.
+/// The buffers of one context of a thread: one for each request that the context can have in
+/// flight.
 pub(crate) struct Buffers {
     /// Bytes of a segment.
     pub(crate) block_bytes: usize,

@@ -134,8 +134,8 @@ impl Default for Transfer {
 pub enum Visits {
     /// All blocks, in the thread's own order.
     Own,
-    /// The file has this number of parts; a thread visits the blocks of one, and the threads of a
-    /// part share its order.
+    /// The file has this number of parts; a thread visits the blocks of one part, and the threads
+    /// of a part share the order of its blocks.
     Part(usize),
     /// The file has this number of parts, which a thread visits in turn; all threads share the
     /// order of each part.

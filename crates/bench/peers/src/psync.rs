@@ -22,9 +22,9 @@ pub(crate) struct PsyncPeer {
     wanted: Vec<Request>,
 }
 
-/// Returns a function that makes peers. They first try without waiting (RWF_NOWAIT) if `nowait` is
-/// set, and let the kernel read `ahead_bytes` ahead of a sequential reader, more than the kernel's
-/// own window.
+/// Returns a function that makes peers. The peers first try without waiting (RWF_NOWAIT) if
+/// `nowait` is set, and let the kernel read `ahead_bytes` ahead of a sequential reader, more than
+/// the kernel's own window.
 pub(crate) fn psync(
     nowait: bool,
     ahead_bytes: u64,

@@ -12,8 +12,8 @@ pub fn set_faults(faults: Faults) {
     with_machine(|world| world.faults = faults);
 }
 
-/// Makes rings cancel the waiting requests that an ending thread submitted. Linux does so with
-/// requests that it continues on the submitting thread, and with those of its unbound workers.
+/// Makes rings cancel the waiting requests that an ending thread submitted. Linux cancels requests
+/// that it continues on the submitting thread, and those of its unbound workers.
 ///
 /// # Panics
 /// The thread is on no machine.

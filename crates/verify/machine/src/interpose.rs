@@ -20,8 +20,8 @@ use std::{
 };
 
 thread_local! {
-    /// The machine of this thread, a reference counted in `enter`. It has no destructor, because
-    /// destructors of other values still make system calls.
+    /// The machine of this thread, a reference counted in `enter`. This value has no destructor,
+    /// because destructors of other values still make system calls.
     static MACHINE: Cell<*const Machine> = const { Cell::new(null()) };
     static ID: Cell<usize> = const { Cell::new(0) };
     /// Above 0 in code of the machine itself.

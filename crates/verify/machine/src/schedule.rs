@@ -654,7 +654,7 @@ impl Machine {
         }
     }
 
-    /// Perhaps lets another thread run: this one is about to take a lock.
+    /// Perhaps lets another thread run: the running thread is about to take a lock.
     pub(crate) fn pause(&self, id: usize) {
         let has_signal = self.at(id, |cpu| {
             cpu.pause();

@@ -83,7 +83,7 @@ impl Edits {
     }
 
     fn begin(&mut self, edit: Edit, histories: &Histories<'_>, now_ns: u64) {
-        // Edits retry when another succeeds: many at a time would retry too often.
+        // An edit retries when another edit succeeds: many edits at a time would retry too often.
         if self.alive().count() >= EDITORS_MAX {
             return;
         }

@@ -1,6 +1,6 @@
 //! A writer stands still while other writers start, discard everything and end. Neither the
-//! operations of the stopped writer nor its clients' later writes may change the image of the
-//! others.
+//! operations of the stopped writer nor its clients' later writes may change the image that the
+//! other writers leave.
 
 use crate::store::Faults;
 use crate::world::{World, settings};

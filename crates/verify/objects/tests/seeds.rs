@@ -90,7 +90,8 @@ fn an_image_that_is_removed_takes_no_flush_and_harms_no_later_one() {
     }
 }
 
-/// A writer that stood still while others started and ended changes nothing of their image.
+/// A writer that stood still while other writers started and ended changes nothing of the image
+/// that they have left.
 #[test]
 fn a_writer_that_stood_still_changes_nothing_of_what_the_next_ones_have_left() {
     for seed in seeds() {

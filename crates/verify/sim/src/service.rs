@@ -323,7 +323,7 @@ impl Service {
     }
 
     /// Turns the power off permanently: all committed requests end with EIO, in the order of
-    /// acceptance. The device ends those not committed at their commit.
+    /// acceptance. A request that is not committed yet ends at its commit.
     pub(crate) fn cut_power(&mut self) {
         if self.off.is_some() {
             return;

@@ -351,9 +351,9 @@ mod tests {
     }
 
     proptest! {
-        /// Reads agree with an array. After a power cut so does a device that loses nothing and, if
-        /// everything was flushed, one with a volatile cache. A power cut after a synchronous write
-        /// leaves its data.
+        /// Reads agree with an array. After a power cut they still do on a device that loses
+        /// nothing, and if everything was flushed, on a device with a volatile cache. A power cut
+        /// after a synchronous write leaves its data.
         #[test]
         fn a_file_agrees_with_an_array_across_power_cuts(
             ops in prop::collection::vec(op(), 0..30),

@@ -2,9 +2,9 @@
 //! for a while.
 //!
 //! Checked: a write, a sync and a read of a file on a healthy device never wait for other devices,
-//! and the write succeeds unless the file lost data before. A device that does not answer holds at
-//! most the permitted number of bios. The sync of a file on a full device fails with ENOSPC, or as
-//! the write before it.
+//! and the write succeeds unless the file lost data, or its sync failed, before. A device that does
+//! not answer holds at most the permitted number of bios. The sync of a file on a full device fails
+//! with ENOSPC, or has the result of the write before it.
 
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_cache::{
@@ -94,7 +94,7 @@ impl World {
             let backing = Backing { device: device as u64, ..Backing::of(&target) };
             CachedFile::new(&cache, backing, 0)
         };
-        // Several files on each device: the limit of bios in flight is one of the device, not of
+        // Several files on each device: the limit of bios in flight applies to the device, not to
         // the file.
         let files: Vec<_> = (0..devices * 3).map(|number| file(number % devices)).collect();
         let (bytes, has_failed) =

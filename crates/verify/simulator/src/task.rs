@@ -232,7 +232,8 @@ impl Task {
     }
 
     /// Makes the deliberate mistakes of a direct write: leaves all pages of its range in the cache,
-    /// or those that are being read just now; and lets others become cached while it writes.
+    /// or those that are being read just now; and lets other operations cache pages of the range
+    /// while the write is in flight.
     fn drop_pages(&mut self, world: &World<'_>) {
         let ((mut from, last), mapping) = (self.pages(), world.file.mapping());
         while world.canary == Some(Canary::SkipLocked)
@@ -300,8 +301,8 @@ impl Task {
     /// Ends a direct read: returns its result. `None`: the read was short, and another bio reads
     /// the rest.
     ///
-    /// The file may be longer than its part on disk: between the two is a hole, where a read of the
-    /// disk ends. A fault ends a read only after a whole block.
+    /// The file may be longer than its part on disk: a hole follows this part, and a read of the
+    /// disk ends where the hole begins. A fault ends a read only after a whole block.
     fn has_read(
         &mut self,
         world: &mut World<'_>,

@@ -14,7 +14,8 @@ fn device(seed: u64, model: Model, size: u64) -> SimDevice {
     device
 }
 
-/// More readers than wait queues, each of its own page: they share queues, but not kicks.
+/// More readers than wait queues, and each reader has its own page: readers share queues, but not
+/// kicks.
 #[test]
 fn readers_of_different_pages_never_kick_each_other() {
     for seed in 0..50 {

@@ -73,8 +73,8 @@ impl Load {
     }
 
     /// Returns the path of another file, without a name and without blocks, as large as the test
-    /// file. It fills the page cache of nowait before the run, as other files do after some time of
-    /// use.
+    /// file. This file fills the page cache of nowait before the run, as other files do after some
+    /// time of use.
     pub(crate) fn another(&self) -> io::Result<PathBuf> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let mut options = OpenOptions::new();

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Runs a busy thread for each processor, for `period` from its own start, and returns the longest
-/// time for which one of them did not run. A late start is not counted.
+/// time for which one of these threads did not run. A late start is not counted.
 pub(crate) fn longest(period: Duration) -> Duration {
     let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     thread::scope(|scope| {

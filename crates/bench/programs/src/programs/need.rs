@@ -19,7 +19,7 @@ const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 pub(crate) struct Lack {
     /// Such as `nginx is not installed`.
     pub(crate) why: String,
-    /// The command that installs it; empty if no command does.
+    /// The command that installs the missing program or package; empty if no command does.
     pub(crate) install: String,
 }
 

@@ -1,5 +1,5 @@
-//! Programs that are Python packages. With `--install` the benchmark installs them into a folder of
-//! their own; scripts that the benchmark contains (`drivers/*.py`) run them.
+//! Programs that are Python packages. With `--install` the benchmark installs the packages into a
+//! folder of their own; scripts that the benchmark contains (`drivers/*.py`) run these programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -57,9 +57,9 @@ impl PythonArgs {
 pub(crate) struct Package {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// Packages that are installed before it, with their dependencies.
+    /// Packages that are installed before this one, with their dependencies.
     pub(crate) first: &'static str,
-    /// Packages that are installed with it, without their dependencies.
+    /// Packages that are installed together with this one, without their dependencies.
     pub(crate) with: &'static str,
     /// The package comes from the folder of wheels, not from the registry.
     pub(crate) is_ours: bool,

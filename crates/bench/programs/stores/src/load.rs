@@ -76,12 +76,12 @@ impl Load {
     }
 }
 
-/// Returns the data of a block in a round. They cannot be compressed, and begin with the block's
-/// number.
+/// Returns the data of a block in a round. The data cannot be compressed, and begin with the
+/// block's number.
 pub(crate) fn data(block: u64, round: u64) -> Vec<u8> {
     let mut state = (block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round;
     let word = || {
-        // xorshift*: a state that is not zero stays so.
+        // xorshift*: a state that is not zero never becomes zero.
         state ^= state >> 12;
         state ^= state << 25;
         state ^= state >> 27;

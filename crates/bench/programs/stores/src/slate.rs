@@ -1,4 +1,4 @@
-//! SlateDB with a key for each block. It flushes only when the job asks for that.
+//! SlateDB with a key for each block. SlateDB flushes only when the job asks for a flush.
 
 use crate::load::{self, BLOCK, Failure, Load};
 use serde_json::{Value, json};

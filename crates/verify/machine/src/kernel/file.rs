@@ -443,7 +443,7 @@ impl World {
         });
     }
 
-    /// Counts a failed flush. Some of the data that it should have made durable never become
+    /// Counts a failed flush. Some of the data that the flush should have made durable never become
     /// durable, though reads see them.
     pub(super) fn lose_unflushed(&mut self, ino: u64, mark: u64) {
         let rate = self.faults.forget_ppm;

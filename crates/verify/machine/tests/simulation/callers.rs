@@ -460,8 +460,8 @@ impl Actor {
     }
 
     /// Returns `true` if numbers may get other files now. If the library does not watch closes, it
-    /// cannot tell a number that got another file and then its old one again from a number that did
-    /// not. So in that case a number moves at most once while requests are in flight.
+    /// does not notice that a number got another file and then its old file again. So in that case
+    /// a number moves at most once while requests are in flight.
     fn may_move(&mut self) -> bool {
         let has_moved = self.in_flight() > 0 && self.has_moved;
         self.has_moved = true;

@@ -285,7 +285,7 @@ impl Actor {
         self.wrote(page, self.file.zero(range, zeroing));
     }
 
-    /// Lent bytes do not change, whatever others do; only this thread writes the page.
+    /// Lent bytes do not change, whatever other threads do; only this thread writes the page.
     fn lend(&mut self, page: u64) {
         let seen = self.setup.model.begin_read(page..page + 1);
         let lent = self.setup.expected(self.file.lend(page * PAGE, PAGE as usize)).flatten();

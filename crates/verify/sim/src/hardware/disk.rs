@@ -45,8 +45,8 @@ const ZONES: u64 = 16;
 /// each command by itself.)
 const AGE_MAX_NS: u64 = 1_000_000_000;
 
-/// The position of the arm is computed from the time, and rounded: a read that starts this far past
-/// it, or less, still counts as following it.
+/// The model computes the arm's position from the time, and rounds it: a read that starts up to
+/// this far past the arm still counts as following it.
 const ROUNDING_BYTES: u64 = 512;
 
 /// A part of a request on one disk.

@@ -174,8 +174,8 @@ impl History {
         }
     }
 
-    /// Makes the sizes and the growth that `settled` accepts durable: drops the sizes set before
-    /// them, and adds the growth to the sizes set before it.
+    /// Makes the sizes and the growth that `settled` accepts durable: drops the sizes set before an
+    /// accepted size, and adds accepted growth to the sizes set before this growth.
     fn settle_sizes(&mut self, settled: impl Fn(Life) -> bool) {
         let set: Vec<Life> = self.sizes.iter().map(|size| size.life).collect();
         let is_replaced = |old: Life| set.iter().any(|new| settled(*new) && old.precedes(*new));
@@ -226,8 +226,8 @@ fn forget_replaced(versions: &mut Vec<Version>, settled: impl Fn(Life) -> bool) 
     versions.retain(|old| !new.iter().any(|new| settled(*new) && old.life.precedes(*new)));
 }
 
-/// Returns `true` if `chunk`, from the byte `from` on, can come from these versions: from a whole
-/// one, or from a short one up to its end and from others after it.
+/// Returns `true` if `chunk`, from the byte `from` on, can come from these versions: from one whole
+/// version, or from a short version up to its end, and from other versions after that end.
 fn is_legal(versions: &[Version], chunk: &[u8], from: usize) -> bool {
     versions.iter().any(|version| {
         let end = version.len.min(chunk.len());
