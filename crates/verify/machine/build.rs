@@ -16,8 +16,7 @@ const SOURCES: [&str; 4] = [
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     COMPILED.iter().chain(&SOURCES).for_each(|source| println!("cargo::rerun-if-changed={source}"));
-    // Also compiles them in builds without a simulation: cargo does not say which build this is,
-    // and such a build does not use the objects.
+    // Also compiles them in builds without a simulation, which do not use the objects.
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
     let archive = folder.join("libsimulated_faces.a");

@@ -1,4 +1,4 @@
-//! Reads every file of a folder, 64 at a time, through one queue, and prints their sizes.
+//! Reads each regular file of a folder, 64 at a time, through one queue, and prints their sizes.
 //!
 //! `cargo run -p nowait --example many_files -- FOLDER`
 

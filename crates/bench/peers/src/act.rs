@@ -1,4 +1,4 @@
-//! Unavoidable work, each as a program of a few lines.
+//! Work that no engine can avoid: each kind is a loop of a few lines.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -11,7 +11,7 @@ use crate::run::{joined, rates};
 use nowait_harness::error::Result;
 use nowait_harness::usage::Used;
 
-/// Number of requests between two reads of the clock.
+/// Number of calls of the action between two reads of the clock.
 const BETWEEN_LOOKS: u64 = 256;
 /// Repeats `act` until the time is over.
 pub(crate) fn run(runtime: Duration, act: Act) -> Result<Outcome> {

@@ -11,8 +11,8 @@ use crate::slots::Slots;
 use crate::{Files, Peer, Request, sync};
 use nowait_harness::error::{Failure, Result, failed};
 
-/// A context of one thread. It is the first field: dropping it waits for its requests, and the
-/// buffers are dropped after that.
+/// A context of one thread, with its buffers. The context is the first field, so it is dropped
+/// before the buffers: its drop waits for its requests.
 pub(crate) struct AioPeer {
     context: AioContext,
     files: Files,
@@ -68,7 +68,7 @@ impl Peer for AioPeer {
         let mut rest = self.pointers.as_mut_slice();
         while !rest.is_empty() {
             // SAFETY: the memory of a slot stays in place until its event, for which dropping the
-            // context waits. The iocbs are read during the call only.
+            // context waits. The kernel reads the iocbs during the call only.
             let started = unsafe { self.context.submit(rest) }.map_err(failed("io_submit"))?;
             if started == 0 {
                 return Err(Failure::new("io_submit started nothing"));

@@ -12,8 +12,8 @@ use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory, PAGE_SIZE};
 
 use nowait_harness::error::{Result, failed};
 
-/// The initial bytes of buffers. They are written before the clock starts, so that the kernel has
-/// allocated the memory.
+/// The initial bytes of buffers. The arena writes them before the clock starts, so that the kernel
+/// has allocated the memory.
 const USED: u8 = 0x5a;
 
 /// The memory of the buffers of all threads.
@@ -23,7 +23,8 @@ pub(crate) struct Arena {
     rest: Mutex<Option<(Arc<HugeMemory>, usize)>>,
 }
 
-/// The buffers of one thread: as many as it has requests in flight.
+/// The buffers of one context of a thread: one for each request that the context can have in
+/// flight.
 pub(crate) struct Buffers {
     /// Bytes of a segment.
     pub(crate) block_bytes: usize,
@@ -32,7 +33,8 @@ pub(crate) struct Buffers {
     pub(crate) list: Vec<Buffer>,
 }
 
-/// A buffer, which does not move in memory and starts at a page boundary.
+/// A buffer, which does not move in memory. It starts at a page boundary, unless it is a part of
+/// another one.
 pub(crate) struct Buffer {
     start: *mut u8,
     len: usize,
@@ -102,7 +104,7 @@ impl Buffers {
 }
 
 impl Buffer {
-    /// Divides it into parts of `len` bytes.
+    /// Divides the buffer into parts of `len` bytes.
     pub(crate) fn split(self, len: usize) -> Vec<Buffer> {
         let part =
             |at| Buffer { start: self.start.wrapping_add(at), len, memory: self.memory.clone() };

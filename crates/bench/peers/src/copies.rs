@@ -30,7 +30,8 @@ pub(crate) struct MemoryPeer {
 }
 
 impl Memory {
-    /// Maps the set. With `populate`, reads all of it now; otherwise each page when it is touched.
+    /// Maps the set. With `populate`, the kernel reads all of it now; otherwise it reads pages when
+    /// the program first touches them.
     pub(crate) fn map(job: &Job, populate: bool) -> Result<Self> {
         let file = open(job, false, &job.paths[0])?;
         let mut options = MmapOptions::new();

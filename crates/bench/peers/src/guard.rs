@@ -10,7 +10,8 @@ use crate::native::{Native, NativePeer, explain};
 use crate::{Engine, Peer, Request};
 use nowait_harness::error::{Failure, Result};
 
-/// Pages are lent one by one. Larger blocks, which fill the cache before the run, are read.
+/// The engine lends blocks up to this size. It reads larger blocks: these reads fill the cache
+/// before the run.
 const LENT_BYTES_MAX: usize = 4096;
 
 /// An engine of nowait, and the file in its page cache.

@@ -17,7 +17,7 @@ pub struct Job {
     pub backend: Backend,
     /// The work on the file.
     pub work: Work,
-    /// `O_DSYNC`.
+    /// The engine opens the files with `O_DSYNC`.
     pub sync: bool,
     /// The file, or several files that have its bytes in parts.
     pub paths: Vec<PathBuf>,
@@ -29,11 +29,13 @@ pub struct Job {
     pub set_bytes: u64,
     /// Size of nowait's page cache.
     pub pool_bytes: u64,
-    /// The longest time, in milliseconds.
+    /// The time after which the run begins no more requests, in milliseconds. Runs with
+    /// [`Fsync::Inside`] ignore this time.
     pub runtime_ms: u64,
     /// Seed of the order of requests.
     pub seed: u64,
-    /// The generation that writes of this run stamp, so that a lost write is detected; not 0.
+    /// The generation, not 0, with which writes of this run stamp their blocks: a block of an older
+    /// generation shows that a write was lost.
     pub generation: u32,
     /// The file for the figures, as JSON.
     pub outcome: PathBuf,
@@ -47,7 +49,7 @@ pub enum Backend {
     Auto,
     /// `io_uring`.
     Uring,
-    /// The kernel's native AIO; the process is not allowed to use `io_uring`.
+    /// The kernel's native AIO; a seccomp filter forbids the process `io_uring`.
     Kaio,
     /// Threads that block.
     Threads,
@@ -57,13 +59,13 @@ pub enum Backend {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
-    /// Blocks are read and written.
+    /// Threads read and write blocks.
     Transfer(Transfer),
     /// Work without a file, as a limit of the machine.
     Act(Act),
 }
 
-/// Blocks are read and written, by threads that keep a number of them in flight.
+/// Threads read and write blocks, and keep a number of blocks in flight.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Transfer {
@@ -77,7 +79,7 @@ pub struct Transfer {
     pub segments: usize,
     /// Which blocks a thread visits.
     pub visits: Visits,
-    /// Ends after one visit of every block, even before its time.
+    /// The transfer ends after one visit of every block, even before its time.
     pub one_lap: bool,
     /// The fsync at the end.
     pub fsync: Fsync,
@@ -87,11 +89,11 @@ pub struct Transfer {
     pub contexts: usize,
     /// Most blocks that a thread has in flight.
     pub depth: usize,
-    /// Number of blocks that must have ended before new requests are made.
+    /// Number of blocks that must have ended before a thread makes new requests.
     pub refill: usize,
     /// Most requests in one call.
     pub batch: usize,
-    /// The content of a cache before the clock starts.
+    /// The content of the page cache that the engine uses, before the clock starts.
     pub warm: Warm,
     /// Buffers are in huge pages, so each is one piece for a device; otherwise in pages of 4 KiB.
     pub huge: bool,
@@ -132,8 +134,8 @@ impl Default for Transfer {
 pub enum Visits {
     /// All blocks, in the thread's own order.
     Own,
-    /// The file has this number of parts; a thread visits the blocks of one, and the threads of a
-    /// part share its order.
+    /// The file has this number of parts; a thread visits the blocks of one part, and the threads
+    /// of a part share the order of its blocks.
     Part(usize),
     /// The file has this number of parts, which a thread visits in turn; all threads share the
     /// order of each part.
@@ -170,7 +172,7 @@ pub enum Looks {
     Sleeps,
 }
 
-/// The content of a cache before the clock starts.
+/// The content of the page cache that the engine uses, before the clock starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Warm {
@@ -185,13 +187,13 @@ pub enum Warm {
     Half,
 }
 
-/// Unavoidable work, as a program of a few lines.
+/// Work that no engine can avoid, as a loop of a few lines.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Act {
     /// A system call that does nothing.
     Call,
-    /// A thread wakes another one, and sleeps until that wakes it.
+    /// A thread wakes another one, and sleeps until the other one wakes it.
     RoundTrip,
 }
 
@@ -199,14 +201,14 @@ pub enum Act {
 pub type Outcome = BTreeMap<String, f64>;
 
 impl Job {
-    /// Returns the longest time.
+    /// Returns the time after which the run begins no more requests, see `runtime_ms`.
     pub fn runtime(&self) -> Duration {
         Duration::from_millis(self.runtime_ms)
     }
 }
 
 impl Work {
-    /// Returns `true` if anything is written.
+    /// Returns `true` if the work writes blocks.
     pub fn writes(&self) -> bool {
         match self {
             Self::Transfer(transfer) => transfer.write_percent > 0,

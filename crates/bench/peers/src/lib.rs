@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  job ──► run           reads a job, carries it out, writes its figures
-//!           ├─ transfer  blocks are read and written; one loop for all
+//!           ├─ transfer  reads and writes blocks; one loop for all
 //!           └─ act       work without an engine: a system call, a wake-up
 //!
 //!  registry  the engines by name
@@ -64,7 +64,8 @@ pub(crate) struct Request {
 pub(crate) trait Engine: Sync {
     type Peer: Peer;
 
-    /// Makes the peer of one thread, with at most one request in flight in each of the buffers.
+    /// Makes a peer, with at most one request in flight in each of the buffers. A thread has a peer
+    /// for each of its contexts.
     fn peer(&self, buffers: Buffers) -> Result<Self::Peer>;
 
     /// Returns `true` if the engine has a page cache in this process. Reads through the engine fill
@@ -79,13 +80,13 @@ pub(crate) trait Engine: Sync {
     }
 
     /// Fills the engine's own cache with the first `bytes` of another file, in blocks in random
-    /// order. The pages stay as long as the engine lives.
+    /// order. The engine keeps that file open, so the pages stay until others replace them.
     fn fill(&self, _other: &Path, _bytes: u64, _block_bytes: usize) -> Result<()> {
         Ok(())
     }
 }
 
-/// The connection of one thread to the engine.
+/// A connection of one thread to the engine.
 pub(crate) trait Peer {
     /// `true` if `submit` only starts requests, so that its time is a useful figure.
     const ASYNCHRONOUS: bool = true;

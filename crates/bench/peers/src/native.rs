@@ -14,7 +14,7 @@ use nowait_harness::error::{Failure, Result};
 use nowait_harness::order::{Access, Order};
 use nowait_harness::pattern;
 
-/// Reads in flight that fill the pool.
+/// Number of reads in flight while `fill` fills the pool.
 const FILL_DEPTH: usize = 32;
 
 /// An engine of nowait, and the files.
@@ -22,7 +22,8 @@ pub(crate) struct Native {
     nowait: Nowait,
     files: Vec<File>,
     cache: CacheMode,
-    /// The file whose pages fill the pool. If it were closed, the pool would be empty again.
+    /// The file whose pages fill the pool. If the engine closed this file, the pool would be empty
+    /// again.
     other: OnceLock<File>,
 }
 
@@ -44,7 +45,7 @@ impl Native {
         };
         let builder = Nowait::builder().backend(backend).submit(submit);
         let builder = builder.cache_bytes(job.pool_bytes);
-        // An engine that cannot start is left out of all cases.
+        // The suite leaves an engine that cannot start out of all cases.
         let nowait = builder.build().map_err(|error| Failure::usage(error.to_string()))?;
         let options = OpenOptions::new().read(true).write(job.work.writes()).sync(job.sync);
         let options = options.cache(cache);
@@ -213,7 +214,7 @@ mod tests {
         let filler = native.other.get().expect("kept open");
         let is_cached = |offset: &u64| filler.lend(*offset, BLOCK).unwrap().is_some();
         let blocks = (0..POOL).step_by(BLOCK).filter(is_cached).count() as u64;
-        // Some frames are kept free.
+        // The page cache keeps some frames free.
         assert!(blocks * BLOCK as u64 >= POOL / 4 * 3, "{blocks} blocks are cached");
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Places<'a> {
     own: u64,
     /// Most visits of a part.
     visits_max: u64,
-    /// Number of visits of one request.
+    /// Number of visits that one request makes, one for each segment.
     step: u64,
 }
 

@@ -14,7 +14,7 @@ use nowait_harness::error::{Failure, Result};
 pub(crate) struct PsyncPeer {
     files: Files,
     rw_flags: u32,
-    /// Bytes that are announced to the kernel ahead of a sequential reader.
+    /// Bytes that the peer announces to the kernel ahead of a sequential reader.
     ahead_bytes: u64,
     /// The end of the bytes announced so far.
     told: u64,
@@ -22,8 +22,9 @@ pub(crate) struct PsyncPeer {
     wanted: Vec<Request>,
 }
 
-/// Makes peers that first try without waiting (RWF_NOWAIT) if `nowait` is set, and that let the
-/// kernel read `ahead_bytes` ahead of a sequential reader, more than its own window.
+/// Returns a function that makes peers. The peers first try without waiting (RWF_NOWAIT) if
+/// `nowait` is set, and let the kernel read `ahead_bytes` ahead of a sequential reader, more than
+/// the kernel's own window.
 pub(crate) fn psync(
     nowait: bool,
     ahead_bytes: u64,

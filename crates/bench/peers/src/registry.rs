@@ -25,10 +25,10 @@ enum Kind {
     Aio,
     Uring(Style),
     Pool,
-    /// `true` if it first tries without waiting; the number of bytes that the kernel is to read
-    /// ahead.
+    /// `true` if the peer first tries without waiting; and the number of bytes that the kernel is
+    /// to read ahead.
     Psync(bool, u64),
-    /// `true` if the whole file is read when it is mapped.
+    /// `true` if the kernel reads the whole file when the engine maps it.
     Mmap(bool),
     Memcpy,
     Null,
@@ -42,7 +42,7 @@ pub struct EngineDef {
     /// A description of a few words.
     pub about: &'static str,
     kind: Kind,
-    /// Opens the file with `O_DIRECT`.
+    /// The engine opens the file with `O_DIRECT`.
     pub direct: bool,
 }
 
@@ -61,7 +61,7 @@ const PSYNC: Kind = Kind::Psync(false, 0);
 const AHEAD_BYTES: u64 = 2 << 20;
 const AUTO: SubmitMode = SubmitMode::Auto;
 
-/// Every engine.
+/// All engines.
 pub const ENGINES: &[EngineDef] = &[
     def("nowait-user", Kind::Native(CacheMode::User, AUTO), false, "nowait, its own page cache"),
     def("nowait-host", host(AUTO), false, "nowait, the kernel's page cache"),
@@ -117,7 +117,8 @@ pub fn find(name: &str) -> Option<&'static EngineDef> {
 }
 
 impl EngineDef {
-    /// Returns `true` if requests of a thread are carried out one by one, whatever the depth.
+    /// Returns `true` if the engine carries out the requests of a thread one by one, whatever the
+    /// depth.
     pub fn is_synchronous(&self) -> bool {
         matches!(self.kind, Kind::Psync(..) | Kind::Mmap(_) | Kind::Memcpy)
     }

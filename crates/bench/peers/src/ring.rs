@@ -1,4 +1,5 @@
-//! `io_uring`, as a program would use it: one system call submits and waits, or one submits.
+//! `io_uring`, as a program would use it: either one system call submits and waits, or submit makes
+//! a system call of its own.
 
 use std::os::fd::AsRawFd;
 
@@ -18,7 +19,7 @@ pub(crate) struct Style {
     issuer: Issuer,
     /// Submit enters the kernel. Otherwise the call that waits also submits.
     eager: bool,
-    /// The file and the buffers are registered.
+    /// The peer registers the file and its buffers with the ring.
     registered: bool,
 }
 
@@ -37,12 +38,13 @@ pub(crate) struct UringPeer {
 }
 
 impl Style {
-    /// One system call submits and waits.
+    /// Returns a style in which one system call submits and waits.
     pub(crate) const fn lazy(issuer: Issuer) -> Self {
         Self { issuer, eager: false, registered: false }
     }
 
-    /// Submit enters the kernel at once, so its time includes that of the system call.
+    /// Returns a style in which submit enters the kernel at once, so its time includes the time of
+    /// the system call.
     pub(crate) const fn eager(registered: bool) -> Self {
         // Registered rings get all options that make a ring cheap.
         let issuer = if registered { Issuer::InTurn } else { Issuer::Any };

@@ -41,7 +41,7 @@ fn transfer(engine: &EngineDef, job: &Job, work: &Transfer) -> Result<Outcome> {
     if work.segments > 1 && !engine.has_vectors() {
         return Err(Failure::usage("this engine has no requests of several segments"));
     }
-    // The cache is filled before the file is mapped, because the mapping gets the pages cached at
+    // Fills the cache before `with` maps the file, because the mapping gets the pages cached at
     // that moment.
     if !engine.has_own_cache() && !engine.direct {
         warm::kernel_cache(job, work.warm)?;

@@ -10,7 +10,7 @@ use nowait_harness::pattern;
 
 /// Buffers of one size, each with its request. A buffer does not move in memory.
 pub(crate) struct Slots {
-    /// Bytes of a segment, and of a whole buffer.
+    /// Bytes of a segment; `request_bytes` is the length of a whole buffer.
     block_bytes: usize,
     request_bytes: usize,
     buffers: Vec<Buffer>,

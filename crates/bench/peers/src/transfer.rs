@@ -1,4 +1,4 @@
-//! Blocks are read and written, by threads that keep a number of them in flight.
+//! Threads read and write blocks, and keep a number of blocks in flight.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -21,10 +21,10 @@ use nowait_harness::pattern;
 use nowait_harness::random::SplitMix;
 use nowait_harness::usage::{Used, sleeps};
 
-/// The longest time that is recorded exactly, in nanoseconds.
+/// The longest time that the histograms hold, in nanoseconds; longer times count as this one.
 const NS_MAX: u64 = 60_000_000_000;
-/// Most writes that are read back, of all threads together, and most bytes of these: the last
-/// writes of each thread.
+/// Most writes that the run reads back, of all threads together: the last writes of each thread,
+/// and at least one. `READ_BACK_BYTES` limits their bytes.
 const READ_BACK: usize = 256;
 const READ_BACK_BYTES: usize = 64 << 20;
 
@@ -45,7 +45,8 @@ struct Lane {
     wrong: u64,
     submit: Histogram<u64>,
     latency: Histogram<u64>,
-    /// Time of calls with one request, and their number, of reads and of writes.
+    /// Time of submit calls with one request, for reads and for writes; `singles` is the number of
+    /// these calls.
     single_ns: [u64; 2],
     singles: [u64; 2],
     /// Number of sleeps inside submit.
@@ -53,7 +54,8 @@ struct Lane {
     /// The offsets written last.
     written: Vec<u64>,
     writes: usize,
-    /// The time until the last request was over, and until all data was on disk.
+    /// The time until the last request was over; `synced` is the time until an fsync after it, if
+    /// there is one, was over.
     wall: Duration,
     synced: Duration,
     after: Used,
@@ -201,7 +203,8 @@ impl<'a> Worker<'a> {
                 }
             }
             if ended == 0 {
-                // No request has ended in any context: waits for one context after another.
+                // If no request has ended, the thread waits in one context, and the next time in
+                // the next context.
                 let count = rings.len();
                 let mut waits = (0..count).map(|index| (turn + index) % count);
                 let Some(ring) = waits.find(|ring| rings[*ring].in_flight > 0) else { break };

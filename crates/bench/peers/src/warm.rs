@@ -11,10 +11,10 @@ use crate::{Engine, Peer, Request};
 use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::pattern;
 
-/// nowait's page cache is filled by reads of this size, this many at a time.
+/// `own_cache` fills nowait's page cache by reads of this size, `WARM_DEPTH` at a time.
 const WARM_BYTES: usize = 256 << 10;
 const WARM_DEPTH: usize = 8;
-/// For [`Warm::Half`], every other piece of this many bytes is read.
+/// For [`Warm::Half`], the harness reads every other piece of this many bytes.
 const HALF_BYTES: usize = 64 << 10;
 
 /// Fills the kernel's page cache, for a peer that uses it.
@@ -69,9 +69,9 @@ pub(crate) fn own_cache<E: Engine>(engine: &E, job: &Job, transfer: &Transfer) -
     }
 }
 
-/// Fills the engine's own cache with blocks of another file, as after some time of use. The first
-/// use of memory costs more than the device, and the memory of the kernel's cache was used long
-/// ago.
+/// Fills the engine's own cache with blocks of another file, as after some time of use. Otherwise
+/// runs would pay for the first use of the cache's memory, which costs more than the device; the
+/// kernel's cache has used its memory long before.
 ///
 /// # Errors
 /// There is no room for a sparse file beside the test file, or it cannot be read.

@@ -1,7 +1,7 @@
 //! `bench futures`: reads of a file by Rust futures of nowait and of other crates.
 //!
 //! The other crates are runtimes that no other code here needs, so a separate program has them
-//! (`futures/`, outside of the workspace). It runs once for each way and round.
+//! (`futures/`, outside of the workspace). The program runs once for each case, way and round.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -64,7 +64,7 @@ const TASKS: usize = 32;
 #[serde(deny_unknown_fields)]
 struct Way {}
 
-/// The request to the program.
+/// The work that the program does.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Work {

@@ -1,5 +1,5 @@
-//! The suites that run programs of others, or act as one: each needs programs or packages that the
-//! other suites do not need.
+//! The suites that run programs of others, or that act as such a program. Each suite needs programs
+//! or packages that the other suites do not need.
 //!
 //! ```text
 //!  programs   QEMU, MariaDB, nginx, NIXL … as they are installed, with and without nowait

@@ -18,8 +18,8 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Runs fio with the options `job` on the first `size_bytes` of the image. The client's page
-    /// cache is bypassed.
+    /// Runs fio with the options `job` on the first `size_bytes` of the image. The requests bypass
+    /// the client's page cache.
     pub(crate) fn ask(&self, job: &str, size_bytes: u64, runtime: Duration) -> Result<Parsed> {
         let mut command = fio::command(Path::new("fio"));
         command.arg("--name=job").args(job.split_whitespace()).arg(format!("--size={size_bytes}"));
@@ -38,7 +38,7 @@ pub(crate) fn uri(socket: &Path, export: &str) -> String {
     format!("nbd+unix:///{export}?socket={}", socket.display())
 }
 
-/// Returns the command of a server. In its words, `{name}` stands for the value of that name.
+/// Returns the command of a server; replaces `{name}` in `words` by the value of that name.
 pub(crate) fn command(words: &[String], values: &[(&str, String)]) -> Command {
     let fill = |word: &String| {
         let fill = |word: String, (name, value): &(&str, String)| {
@@ -53,7 +53,8 @@ pub(crate) fn command(words: &[String], values: &[(&str, String)]) -> Command {
     command
 }
 
-/// Returns the program that a command line begins with.
+/// Returns the path of a program: for `nowait-serve` the one that the harness finds, else `name`
+/// itself.
 pub(crate) fn program(name: &str) -> PathBuf {
     if name == "nowait-serve" { server::nowait_serve() } else { PathBuf::from(name) }
 }

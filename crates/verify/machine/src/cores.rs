@@ -1,14 +1,14 @@
-//! A machine with a processor for each thread, on which time passes for all at once.
+//! A machine with a processor for each thread, on which the times of all threads pass in parallel.
 //!
 //! In a run without processors, threads share memory at no cost: one thread runs at a time, and
 //! time stands still meanwhile. From [`begin`] on each thread has a clock of its own. The thread
 //! whose clock is the earliest runs, so what threads do to each other happens in the order of their
-//! clocks. A thread's clock advances by its system calls, its waits and its atomic operations, and
-//! so by the lines of memory that it gets from other processors.
+//! clocks. A thread's clock advances by its system calls, its waits and its atomic operations; an
+//! atomic operation takes longer if the thread must get the line of memory from another processor.
 //!
 //! The compiler replaces each atomic operation of the workspace's crates, and of the code that they
-//! inline, by a call of a function in `c/atomics.c`: those of std's locks and reference counts,
-//! too. The machine does not see other accesses to memory.
+//! inline (such as std's locks and reference counts), by a call of a function in `c/atomics.c`. The
+//! machine does not see other accesses to memory.
 
 mod lines;
 
@@ -32,7 +32,7 @@ const DEVICE_NS: u64 = 10_000;
 /// Time from a call that wakes a thread until the thread runs.
 const WAKE_NS: u64 = 5_000;
 
-/// Lines of the kernel have addresses that no program has.
+/// A bit of the addresses of the kernel's lines: no program has such addresses.
 const KERNEL: u64 = 1 << 63;
 
 /// The state of the processors.
@@ -41,7 +41,8 @@ pub(crate) struct Cores {
     pub(crate) lines: Lines,
 }
 
-/// `true` after [`begin`]: from then on, atomic operations of all threads are observed.
+/// `true` after [`begin`]: from then on the machine observes the atomic operations of all its
+/// threads.
 #[unsafe(export_name = "simulated_observes")]
 static OBSERVES: AtomicBool = AtomicBool::new(false);
 
@@ -56,8 +57,8 @@ pub(crate) fn call_ns(name: &str) -> u64 {
 }
 
 /// Returns the time from an event until a thread runs that slept for it. For the lock of an inode,
-/// threads spin, so they only wait for its line. The time of a transfer includes the waking of the
-/// thread.
+/// threads spin, so they only wait for its line. The time of a transfer or of a timer includes the
+/// waking of the thread.
 pub(crate) fn wake_ns(key: Key) -> u64 {
     match key {
         Key::Transfer(_) | Key::Time => 0,

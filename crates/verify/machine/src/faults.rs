@@ -12,8 +12,8 @@ pub fn set_faults(faults: Faults) {
     with_machine(|world| world.faults = faults);
 }
 
-/// Makes rings cancel the waiting requests that an ending thread submitted. Linux does so with
-/// requests that it continues on the submitting thread, and with those of its unbound workers.
+/// Makes rings cancel the waiting requests that an ending thread submitted. Linux cancels requests
+/// that it continues on the submitting thread, and those of its unbound workers.
 ///
 /// # Panics
 /// The thread is on no machine.
@@ -29,7 +29,7 @@ pub fn wait_on_no_words() {
     with_machine(|world| world.waits_on_words = false);
 }
 
-/// Makes reads with RWF_NOWAIT stop before some cached pages, with EAGAIN at the first one, as
+/// Makes reads with RWF_NOWAIT stop before some pages, and return 0 if that is the first page, as
 /// before Linux 5.11 at a page that is marked for readahead.
 ///
 /// # Panics
@@ -113,8 +113,8 @@ pub fn say_tags(tags: u32) {
     with_machine(|world| world.tags = Some(tags));
 }
 
-/// Returns the number of open files of a path, in all threads: each open counts once, each copy of
-/// its descriptor not.
+/// Returns the number of open files of a path, in all threads: each open counts once, and copies of
+/// its descriptor do not count.
 ///
 /// # Panics
 /// The thread is on no machine, or the file does not exist.

@@ -20,15 +20,15 @@ use std::{
 };
 
 thread_local! {
-    /// The machine of this thread, a reference counted in `enter`. It has no destructor, because
-    /// destructors of other values still make system calls.
+    /// The machine of this thread, a reference counted in `enter`. This value has no destructor,
+    /// because destructors of other values still make system calls.
     static MACHINE: Cell<*const Machine> = const { Cell::new(null()) };
     static ID: Cell<usize> = const { Cell::new(0) };
     /// Above 0 in code of the machine itself.
     static OUTSIDE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// While this exists, the thread's system calls go to the kernel.
+/// While this exists, the thread's system calls go to the real kernel.
 pub(crate) struct Outside;
 
 impl Outside {
@@ -44,7 +44,8 @@ impl Drop for Outside {
     }
 }
 
-/// Returns the machine of the calling thread and the thread's number in it.
+/// Returns the machine of the calling thread and the thread's number in it; `None` outside a
+/// machine, and in code of the machine itself.
 fn here() -> Option<(&'static Machine, usize)> {
     let machine = MACHINE.get();
     if machine.is_null() || OUTSIDE.get() > 0 {
@@ -54,7 +55,8 @@ fn here() -> Option<(&'static Machine, usize)> {
     Some((unsafe { &*machine }, ID.get()))
 }
 
-/// Makes the calling thread one of `machine`, until it ends, and waits for its first turn.
+/// Waits for the first turn of the calling thread, and makes it a thread of `machine` until it
+/// ends.
 pub(crate) fn enter(machine: &Arc<Machine>, id: usize, turn: &Baton) {
     turn.take();
     ID.set(id);
@@ -63,8 +65,8 @@ pub(crate) fn enter(machine: &Arc<Machine>, id: usize, turn: &Baton) {
     MACHINE.set(Arc::into_raw(machine.clone()));
 }
 
-/// Makes a panic on a machine fail the run, even if code would catch it, and stops its thread
-/// there.
+/// Makes a panic on a machine fail the run, even if code would catch the panic. The panicking
+/// thread stops at its next system call.
 pub(crate) fn take_panics() {
     static SET: std::sync::Once = std::sync::Once::new();
     SET.call_once(|| {
@@ -120,8 +122,8 @@ pub(crate) fn pause() {
     }
 }
 
-/// Called before each atomic access of the program to `address`; `code` is the address of the
-/// accessing instruction.
+/// `c/atomics.c` calls this function before each atomic access of the program to `address`, once
+/// `cores::begin` was called; `code` is the address of the accessing instruction.
 #[unsafe(no_mangle)]
 extern "C" fn simulated_access(address: usize, writes: bool, code: usize) {
     if let Some((machine, id)) = here() {
@@ -129,7 +131,7 @@ extern "C" fn simulated_access(address: usize, writes: bool, code: usize) {
     }
 }
 
-/// Answers the system calls of `nowait_sys`.
+/// Answers a system call of `nowait_sys`: the machine does, or outside a machine the real kernel.
 pub(crate) unsafe fn answer(nr: i64, args: [usize; 6]) -> isize {
     match here() {
         // SAFETY: the caller's promise.
@@ -161,7 +163,7 @@ unsafe extern "C" fn syscall(
     ret as c_long
 }
 
-/// Finds the C library's function that this one replaces.
+/// Finds the function `name` of the C library, which a function of this module replaces.
 fn next(name: &CStr) -> *mut c_void {
     // SAFETY: a name that ends with a zero.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
@@ -169,7 +171,7 @@ fn next(name: &CStr) -> *mut c_void {
     found
 }
 
-/// Declares a function of the C library that is looked up once.
+/// Returns a function of the C library, and looks it up once.
 macro_rules! real {
     ($name:literal as fn($($arg:ty),*)) => {{
         static FOUND: OnceLock<usize> = OnceLock::new();
@@ -413,7 +415,8 @@ unsafe extern "C" fn mmap(
     if (-4095..0).contains(&ret) { libc::MAP_FAILED } else { ret as *mut c_void }
 }
 
-/// Gives fixed seeds to hash tables, which determine their iteration order.
+/// Fills `bytes` with a constant on a machine: hash tables get fixed seeds, and so a fixed order of
+/// iteration.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(bytes: *mut c_void, len: usize, flags: c_uint) -> isize {
     if here().is_some() {

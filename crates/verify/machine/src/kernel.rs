@@ -156,8 +156,8 @@ unsafe fn sigqueueinfo(cpu: &mut Cpu<'_>, [_, _, info, ..]: [usize; 6]) -> Answe
     Ok(0)
 }
 
-/// Returns `true` if a call concerns only what is not simulated: memory, limits, the identity of
-/// the process.
+/// Returns `true` if a call concerns only what is not simulated: memory, limits, masks of signals,
+/// the identity of process and thread.
 fn of_memory_or_identity(nr: i64) -> bool {
     const CALLS: &[i64] = &[
         libc::SYS_mmap,

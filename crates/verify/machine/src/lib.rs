@@ -24,11 +24,11 @@
 //! ```
 //!
 //! Threads are real ones, with their own stacks and thread-local values, but only the chosen one
-//! runs; the machine may choose another whenever a thread makes a system call. So no code above the
-//! system calls is replaced, not even locks: those of std sleep by futex(2). The time stands still
-//! while code runs, except with `cores`. A call advances it by its cost, and if all threads
-//! sleep, it advances to the next event. If there is no event, the program hangs, and the run
-//! fails.
+//! runs; the machine may choose another whenever a thread makes a system call or takes a lock. So
+//! the machine replaces no code above the system calls, not even std's locks: they sleep by
+//! futex(2). The time stands still while code runs, except with `cores`. A system call advances the
+//! time by the call's cost; if all threads sleep, the time advances to the next event. If there is
+//! no event within an hour, the program hangs, and the run fails.
 //!
 //! Only in builds with `--cfg simulated` (`cargo x ci simulated`).
 #![cfg(simulated)]

@@ -1,5 +1,6 @@
 //! A run in a process of its own, as the frontends for C programs need: their shared state belongs
-//! to the process, their threads run to its end, and a program may end it at any time.
+//! to the process, their threads run until the process ends, and a program may end the process at
+//! any time.
 
 use crate::{
     interpose::with_machine,
@@ -84,8 +85,9 @@ impl Plan {
     }
 }
 
-/// Binds all threads of this process to the processor of the calling thread: only one runs at a
-/// time, and waking the next on another processor would cost more than its turn.
+/// Binds the calling thread, and the threads that it starts later, to the current processor: only
+/// one thread runs at a time, and waking the next one on another processor would cost more than its
+/// turn.
 fn stay_on_this_processor() {
     // SAFETY: no memory is involved.
     let here = unsafe { libc::sched_getcpu() };
@@ -98,7 +100,7 @@ fn stay_on_this_processor() {
     }
 }
 
-/// Separates the messages of the child; no message contains it.
+/// Separates the parts of the child's messages; no part contains this character.
 pub(crate) const MARK: char = '\0';
 
 fn tell(mut to: File, ended: &Result<Report, Failure>) {
@@ -132,7 +134,7 @@ fn heard(seed: u64, told: &str, status: i32) -> Result<Report, Failed> {
         _ => (format!("the process has ended with status {status:#x}"), ""),
     };
     if status == libc::SIGALRM {
-        // Do not try smaller runs: each could take as long.
+        // Without steps the caller tries no smaller runs: each could take as long.
         steps.clear();
     }
     Err(Failed { failure: Failure { seed, message, trace: trace.to_owned() }, steps })
@@ -150,7 +152,7 @@ pub fn exit() -> ! {
     stop()
 }
 
-/// Returns the content of a file as other processes would read it, while no thread runs.
+/// Returns the content of a file as other processes would read it.
 ///
 /// # Panics
 /// The thread is on no machine, or the file does not exist.

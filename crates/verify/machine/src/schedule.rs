@@ -19,7 +19,7 @@ use std::{
     thread::JoinHandle,
 };
 
-/// Frequencies of a run, in parts per million.
+/// Frequencies of a run, in parts per million, and the longest time of a transfer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rates {
     /// A system call chooses the running thread anew.
@@ -130,7 +130,7 @@ pub(crate) struct World {
     pub(crate) gives_up: bool,
     /// Rings can wait on words of memory.
     pub(crate) waits_on_words: bool,
-    /// Pages may be marked for read-ahead, which ends an attempt with RWF_NOWAIT.
+    /// Pages may be marked for readahead, which ends an attempt with RWF_NOWAIT.
     pub(crate) marks_pages: bool,
     /// Files on a disk refuse RWF_NOWAIT.
     pub(crate) knows_no_nowait: bool,
@@ -160,7 +160,7 @@ pub(crate) struct World {
 }
 
 const TRACE_MAX: usize = 400;
-/// A thread that sleeps longer waits for an event that never happens.
+/// If no thread will run within this time, the threads wait for an event that never happens.
 const SLEEP_MAX_NS: u64 = 3_600_000_000_000;
 
 impl World {
@@ -230,8 +230,8 @@ impl World {
         self.threads[self.running].transfers
     }
 
-    /// Delivers a signal to one of the threads that take signals, if any, and wakes it if its sleep
-    /// can be interrupted.
+    /// Delivers a signal to a random one of the threads that take signals, and wakes this thread if
+    /// its sleep can be interrupted. If no thread takes signals, the signal is lost.
     pub(crate) fn send_signal(&mut self, signal: SigInfo) {
         let takes = |it: &Thread| it.takes_signals && it.state != State::Ended;
         let takers: Vec<usize> =
@@ -401,7 +401,7 @@ impl Cpu<'_> {
         self.hand_over();
     }
 
-    /// Passes control to the chosen thread, and waits for this thread's next turn.
+    /// Chooses a thread, passes control to it, and waits for this thread's next turn.
     fn hand_over(&mut self) {
         let (me, now) = (self.me, self.now);
         self.threads[me].clock = now;
@@ -441,8 +441,8 @@ impl Cpu<'_> {
             if self.prng.chance(500_000) {
                 self.yield_now();
             } else {
-                // Sleeps as long as a transfer may take, so that other threads can do much
-                // meanwhile.
+                // The thread sleeps as long as a transfer may take, so that other threads can do
+                // much meanwhile.
                 let until = self.now + self.drawn_time();
                 self.sleep(Key::Time, Some(until));
             }
@@ -611,7 +611,7 @@ impl Machine {
         (world.threads.len() - 1, baton)
     }
 
-    /// Ends the running thread: another continues.
+    /// Ends the running thread: another one continues, or the run ends.
     pub(crate) fn end_thread(&self, id: usize) {
         let mut world = self.lock();
         if world.is_over() {
@@ -654,7 +654,7 @@ impl Machine {
         }
     }
 
-    /// Perhaps lets another thread run: this one is about to take a lock.
+    /// Perhaps lets another thread run: the running thread is about to take a lock.
     pub(crate) fn pause(&self, id: usize) {
         let has_signal = self.at(id, |cpu| {
             cpu.pause();

@@ -8,7 +8,8 @@ use crate::{
 use core::fmt;
 use nowait_sim::{Failure, shrink};
 
-/// Most runs in the search for a shorter one, each a process.
+/// Number of runs, each a process, after which the search for a shorter run tries no further list
+/// of steps.
 const RUNS_MAX: usize = 2_000;
 
 /// A failing run with the fewest steps found.

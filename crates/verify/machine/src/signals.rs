@@ -1,6 +1,6 @@
-//! Signals for the process. Each is delivered to one of the threads that take signals, when this
-//! thread makes its next system call, takes its next lock, or sleeps: by a real signal that the
-//! thread sends to itself.
+//! Signals for the process. The machine delivers each signal to one of the threads that take
+//! signals, when this thread makes its next system call, takes its next lock, or sleeps. The thread
+//! then sends a real signal to itself.
 //!
 //! So a handler runs on top of the interrupted code, and the program's signal handling is real:
 //! masks, and signals that it queues again.

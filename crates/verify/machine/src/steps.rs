@@ -25,7 +25,7 @@ impl fmt::Display for Step {
 pub(crate) struct Steps {
     /// The steps to take; `None`: all.
     pub(crate) only: Option<Vec<Step>>,
-    /// Receives each step before it is taken: the process may end in it.
+    /// Receives each step before the thread takes it, as the process may end during the step.
     pub(crate) told_to: Option<File>,
 }
 
@@ -43,9 +43,9 @@ impl Steps {
 }
 
 /// Begins a step of the calling thread, which `text` describes in the trace; returns `true` if the
-/// step is to be taken. In the search for the shortest failing run the machine leaves some out.
-/// Random draws for a step must not depend on the steps taken before, or shorter runs would not be
-/// parts of the first.
+/// step is to be taken. In the search for the shortest failing run the machine leaves some steps
+/// out. Random draws for a step must not depend on the steps taken before, or shorter runs would
+/// not be parts of the first.
 ///
 /// # Panics
 /// The thread is on no machine.

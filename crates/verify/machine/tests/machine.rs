@@ -140,9 +140,9 @@ fn read(fd: i32, page: usize, flags: u32) -> Result<usize, Errno> {
     unsafe { file::preadv2(fd, &[part], (page * PAGE) as i64, flags) }
 }
 
-/// Attempts at pages that are not cached: returns the number of attempts, how many find the page
-/// after the longest time of a transfer, and how many blocking reads sleep for the whole of a
-/// transfer.
+/// Reads 64 pages, each first by an attempt with RWF_NOWAIT. Returns three counts: failed attempts;
+/// at even pages, second attempts that find the page after the longest time of a transfer; and
+/// blocking reads after a failed attempt that sleep for a transfer.
 fn attempts(starts: bool) -> (usize, usize, usize) {
     if !starts {
         start_no_read();

@@ -12,10 +12,10 @@ use nowait_sim::Prng;
 /// Writers of the clone are numbered from here on.
 const WRITERS: usize = 1 << 21;
 
-/// Most events until a request has ended.
+/// Most events that `asked` runs until a request has ended.
 const EVENTS_MAX: usize = 100_000;
 
-/// Most writers of the clone, one after the other.
+/// Number of writers of the clone, one after the other.
 const WRITERS_MAX: usize = 3;
 
 /// The versions of the clone's own writes begin here.
@@ -29,7 +29,8 @@ struct Served<'a> {
     now_ns: u64,
 }
 
-/// Makes a clone of a snapshot whose blocks are `expected`, and serves it.
+/// Makes a clone of a snapshot whose blocks are `expected`, serves the clone, and checks its
+/// content.
 ///
 /// # Errors
 /// A check has failed.

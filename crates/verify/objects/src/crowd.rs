@@ -1,18 +1,19 @@
-//! Clients that flush at their own times, so that a flush always waits: overwritten data must be
-//! collected nevertheless.
+//! Clients that flush at different times, so that flushes nearly always wait: the writer must
+//! collect overwritten data nevertheless.
 
 use crate::world::{World, settings};
 use nowait_image_format::{Request, Settings};
 
 const BLOCKS: u64 = 256;
 
-/// Number of writes and flushes of each client.
+/// Number of writes, each with a flush, of all clients together.
 const ROUNDS: u64 = 4_000;
 
-/// Highest share of stored to live data: 1.4, plus a few segments that cannot be collected yet.
+/// Most stored bytes in percent of the live ones: 140, plus a few segments that the writer cannot
+/// collect yet.
 const HELD_PERCENT_MAX: u64 = 155;
 
-/// Clients overwrite random blocks of an image, each write followed by a flush.
+/// Overwrites random blocks of an image as several clients would, and flushes after each write.
 ///
 /// # Errors
 /// The store holds too much, a flush does not end, or the image cannot be filled or is not served.

@@ -1,5 +1,5 @@
-//! Every object of an image and its clone, damaged in every way, one at a time: reads return the
-//! flushed data, or an error.
+//! The objects of an image and its clone, damaged one at a time, in each of six ways: reads return
+//! the flushed data, or an error.
 
 use crate::store::{CLONE, HOMES, Home, IMAGE};
 use crate::world::{World, settings};
@@ -22,8 +22,8 @@ pub enum Damage {
     Front,
     /// A bit near the object's end is changed.
     End,
-    /// A head gets an earlier content; any other object gets the content of another one of its
-    /// kind.
+    /// A head gets the image's earliest head; any other object gets the content of another object
+    /// of its kind.
     Older,
 }
 
@@ -47,9 +47,9 @@ pub enum When {
 pub enum Outcome {
     /// All data is read correctly.
     Whole,
-    /// Reads of some blocks fail.
+    /// Reads of one or more blocks fail, and the writer goes on.
     Partly,
-    /// The image is refused.
+    /// The writer ends: it refuses the image.
     Refused,
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for Row<'_> {
     }
 }
 
-/// An image with snapshots, garbage and a clone, all closed.
+/// The heads so far, and the expected blocks, of an image and of its clone.
 struct Built {
     heads: [Vec<Vec<u8>>; 2],
     expected: [Vec<u8>; 2],
@@ -87,7 +87,7 @@ fn small(number: u8) -> Settings {
     }
 }
 
-/// Writes some blocks, each flushed.
+/// Writes some blocks durably, and notes them in `expected`.
 fn fill(world: &mut World, client: usize, from: u8, expected: &mut [u8]) -> Result<(), String> {
     for round in 0..13 {
         let (what, block) = (from + round, u64::from(round) * 7 % BLOCKS);
@@ -136,7 +136,7 @@ fn served(world: &mut World, client: usize, request: Request) -> Result<Vec<u8>,
     result.map_err(|why| format!("{why:?}: {:?}", world.status(client)))
 }
 
-/// Returns the names of all objects that are built.
+/// Builds both images, and returns the names of all objects.
 ///
 /// # Errors
 /// The images cannot be built.
@@ -148,7 +148,7 @@ pub fn names(world: &mut World) -> Result<Vec<(Home, String)>, String> {
 /// Damages an object, and reads both images.
 ///
 /// # Errors
-/// A byte is read wrong.
+/// A read returns wrong data, or the images cannot be built or served.
 pub fn program(
     world: &mut World,
     name: &(Home, String),

@@ -1,7 +1,8 @@
 //! Edits of the head while writers run: snapshots that are made and removed, and an image that
 //! grows.
 //!
-//! A new snapshot is read from the objects themselves, and must not change until it is removed.
+//! [`Edits`] reads a new snapshot from the objects themselves; the snapshot must not change until
+//! an edit removes it.
 
 use crate::history::{History, Version};
 use crate::run::SIZE_BYTES;
@@ -35,7 +36,7 @@ struct Editing {
 #[derive(Default)]
 pub struct Edits {
     all: Vec<Editing>,
-    /// The existing snapshots, with the version of each block.
+    /// The snapshots that no edit has begun to remove, with the version of each block.
     kept: BTreeMap<String, (Snapshot, Vec<Version>)>,
     /// The possible sizes of the image.
     pub sizes: Sizes,
@@ -51,19 +52,19 @@ pub struct Edits {
 pub type Histories<'a> = Vec<(u64, &'a History)>;
 
 impl Edits {
-    /// Returns no edits, of an image with or without a key.
+    /// Returns an empty list of edits; `key` is the key of the image, if it is encrypted.
     pub fn of(key: Option<ImageKey>) -> Edits {
         Edits { key, sizes: Sizes::of(SIZE_BYTES), ..Edits::default() }
     }
 
-    /// Begins to make a snapshot.
+    /// Begins to make a snapshot, unless too many edits run.
     pub fn snapshot(&mut self, histories: &Histories<'_>, now_ns: u64) {
         let name = format!("snapshot {}", self.all.len());
         self.begin(Edit::Snapshot(name), histories, now_ns);
     }
 
-    /// Begins to remove a snapshot, which `nth` chooses, unless there is none or too many edits
-    /// run.
+    /// Checks the snapshots, and begins to remove the one that `nth` chooses, unless there is none
+    /// or too many edits run.
     pub fn remove(&mut self, nth: usize, store: &Store, now_ns: u64) -> Result<(), String> {
         let nth = nth % self.kept.len().max(1);
         self.judge(store)?;
@@ -75,13 +76,14 @@ impl Edits {
         Ok(())
     }
 
-    /// Begins to make the image larger, if it is smaller than `size_bytes`.
+    /// Begins an edit that makes the image larger if it is smaller than `size_bytes`, unless too
+    /// many edits run.
     pub fn grow(&mut self, size_bytes: u64, now_ns: u64) {
         self.begin(Edit::Grow(size_bytes), &Vec::new(), now_ns);
     }
 
     fn begin(&mut self, edit: Edit, histories: &Histories<'_>, now_ns: u64) {
-        // Edits retry when another succeeds: many at a time would retry too often.
+        // An edit retries when another edit succeeds: many edits at a time would retry too often.
         if self.alive().count() >= EDITORS_MAX {
             return;
         }
@@ -95,7 +97,8 @@ impl Edits {
         self.all.push(Editing { editor, edit, newest, size, is_alive: true });
     }
 
-    /// Kills the `nth` edit in progress: it may have taken effect, or may still.
+    /// Kills the edit in progress that `nth` chooses. The edit may have taken effect, or may still
+    /// take effect.
     pub fn kill(&mut self, nth: usize) {
         let mut alive: Vec<&mut Editing> = self.all.iter_mut().filter(|it| it.is_alive).collect();
         let count = alive.len().max(1);
@@ -113,13 +116,13 @@ impl Edits {
         self.all.iter().filter(|it| it.is_alive)
     }
 
-    /// Runs the edits whose time has come.
+    /// Gives each edit in progress a turn.
     pub fn turn(&mut self, now_ns: u64) {
         let alive = self.all.iter_mut().filter(|it| it.is_alive);
         alive.for_each(|it| it.editor.turn(now_ns));
     }
 
-    /// Passes an answer on to its edit.
+    /// Passes an answer on to its edit, unless that was killed or has ended.
     pub fn answer(&mut self, client: usize, ticket: Ticket, answer: Answer, now_ns: u64) {
         let editing = &mut self.all[client - EDITORS];
         if editing.is_alive {
@@ -127,7 +130,7 @@ impl Edits {
         }
     }
 
-    /// Returns an operation, and the number of its editor.
+    /// Returns the next operation of any edit in progress, with the number of its editor.
     pub fn pop_operation(&mut self) -> Option<(usize, Ticket, Operation)> {
         let alive = self.all.iter_mut().enumerate().filter(|(_, it)| it.is_alive);
         let pop = |(nth, it): (usize, &mut Editing)| {
@@ -136,7 +139,8 @@ impl Edits {
         alive.into_iter().find_map(pop)
     }
 
-    /// Checks the edits that have ended.
+    /// Checks the outcomes of the edits that have ended since the last call, and reads new
+    /// snapshots.
     pub fn end(&mut self, histories: &Histories<'_>, store: &Store) -> Result<(), String> {
         for editing in self.all.iter_mut().filter(|it| it.is_alive) {
             let Some(outcome) = editing.editor.outcome() else { continue };
@@ -172,7 +176,7 @@ impl Edits {
         Ok(())
     }
 
-    /// Checks a size that the image has, or had at some time.
+    /// Checks a size that the image had at some time since `since`.
     ///
     /// # Errors
     /// The size is not possible.
@@ -183,7 +187,7 @@ impl Edits {
         }
     }
 
-    /// Returns a snapshot, and its content.
+    /// Returns one of the snapshots and its content, if there is any.
     pub fn any(&self) -> Option<(Snapshot, Vec<Version>)> {
         self.kept.values().next().cloned()
     }
@@ -197,7 +201,7 @@ impl Edits {
     /// that the data of the snapshots have not changed.
     ///
     /// # Errors
-    /// A snapshot is missing or differs.
+    /// The size is not possible, or a snapshot is missing or differs.
     pub fn judge(&self, store: &Store) -> Result<(), String> {
         if self.kept.is_empty() && !self.sizes.were_changed() {
             return Ok(());
@@ -217,8 +221,9 @@ impl Edits {
     }
 }
 
-/// Checks the content of a snapshot: a state of one of its writers, no earlier than the durable
-/// state when the snapshot was requested.
+/// Checks that the content of a snapshot is a state of one of the image's writers, no earlier than
+/// the durable state when the snapshot was requested. If no writer had found the image by then,
+/// zeroes are right, too.
 fn may_be(
     image: &[Version],
     newest: Option<(u64, usize)>,

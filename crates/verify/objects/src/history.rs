@@ -1,9 +1,9 @@
-//! The possible contents of an image: a disk with a volatile cache, whose changes become durable in
-//! order.
+//! The possible contents of an image: those of a disk with a volatile cache whose changes become
+//! durable in order.
 
 use std::ops::Range;
 
-/// The content of a block: the number of the write, 0 for zeroes.
+/// The content of a block, as the number of the write that wrote it; 0 for zeroes.
 pub type Version = u64;
 
 /// A change of blocks.
@@ -13,7 +13,7 @@ struct Change {
     version: Version,
 }
 
-/// The content that one writer has found, and its changes.
+/// The content that one writer has found, and the changes by this writer.
 #[derive(Clone, Debug)]
 pub struct History {
     base: Vec<Version>,
@@ -30,7 +30,8 @@ impl History {
         History { base, changes: Vec::new(), ended: 0, flushed: 0 }
     }
 
-    /// Adds a write, whose blocks may become durable one by one; returns the new number of changes.
+    /// Adds a write as one change for each block, as its blocks may become durable one by one;
+    /// returns the new number of changes.
     pub fn write(&mut self, blocks: Range<usize>, version: Version) -> usize {
         self.changes.extend(blocks.map(|block| Change { blocks: block..block + 1, version }));
         self.changes.len()
@@ -65,8 +66,8 @@ impl History {
         found
     }
 
-    /// Returns `true` if one of the changes from number `from` up to `to` changed the content of a
-    /// block.
+    /// Returns `true` if one of the changes from index `from` to below `to` changed the content of
+    /// a block.
     pub fn differs(&self, from: usize, to: usize) -> bool {
         let mut state = self.base.clone();
         let mut differs = false;

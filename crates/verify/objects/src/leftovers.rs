@@ -8,7 +8,7 @@ use nowait_image_format::{Content, Header, Key};
 /// Looks for objects that should no longer exist.
 ///
 /// # Errors
-/// Such an object exists.
+/// Such an object exists, or the image has no head.
 pub fn judge(store: &Store) -> Result<(), String> {
     let head = store.head()?;
     let mut fences = Vec::new();
@@ -17,7 +17,7 @@ pub fn judge(store: &Store) -> Result<(), String> {
             && sequence >= head.checkpoint.position
             && let Ok((header, _)) = Header::parse(body, body.len() as u64, head.geometry)
             && let Content::Fence { resume, .. } = header.content
-            // The log jumps over the places behind a fence: a fence there is not followed.
+            // A reader of the log jumps over the places behind a fence, and so over fences there.
             && fences.last().is_none_or(|(_, end)| sequence >= *end)
         {
             fences.push((sequence, resume));

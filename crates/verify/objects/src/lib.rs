@@ -7,13 +7,14 @@
 //!     clones     images cloned from a snapshot
 //!     sizes      the possible sizes of the image
 //!     leftovers  objects of dead writers that must be gone at the end of a run
+//!     strangers  writers without the key of an encrypted image
 //!     store    objects in memory, with late, lost, repeated or damaged answers
 //!     history  the possible contents of an image: those of a disk with a volatile cache
 //!   world    writers and editors for programs of their own:
 //!     removals   an image is removed below its writer, and another made in its place
 //!     stale      a writer stands still while others come and go
 //!     losses     an object is lost, or the head is replaced by an older one
-//!     damages    every object, damaged in every way
+//!     damages    each object, damaged in each of six ways
 //!     crowd      clients that flush at their own times
 //! ```
 

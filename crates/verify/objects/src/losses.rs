@@ -11,20 +11,21 @@ const IMAGE: [u8; 16] = [7; 16];
 /// The result of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// No data was lost.
+    /// Reads return all data.
     Whole,
-    /// Reads of some blocks fail.
+    /// Reads of one or more blocks fail, and the writer goes on.
     Partly,
-    /// The image is not opened.
+    /// The writer ends: it refuses the image.
     Refused,
-    /// The object was the last one of a killed writer: nothing can show that it existed.
+    /// A read returned older data: the lost object was the last one of a killed writer, and nothing
+    /// can show that it existed.
     Unknowable,
 }
 
 /// Loses one object, or replaces the head by an older one, and lets the next writer read the image.
 ///
 /// # Errors
-/// A block is read wrong.
+/// A read returns wrong data, or a request before the loss fails.
 pub fn program(world: &mut World, outcomes: &mut BTreeMap<Outcome, u64>) -> Result<(), String> {
     let mut expected = vec![0; BLOCKS as usize];
     let first = settings(&mut world.prng, 1);

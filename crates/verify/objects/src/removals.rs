@@ -17,8 +17,8 @@ fn write(block: u64, what: u8) -> Request {
     Request::Write { offset: block * 512, data: vec![what; 512], durable: false }
 }
 
-/// The first image's writer learns of the removal within a minute, and changes nothing of the next
-/// image, whichever of its operations are in flight.
+/// Checks that the first image's writer ends no flush with success after the removal, and changes
+/// nothing of the next image, whichever of its operations are in flight.
 ///
 /// # Errors
 /// The failed claim.
@@ -32,7 +32,7 @@ pub fn program(world: &mut World) -> Result<(), String> {
         world.pass(50_000_000);
     }
     world.store.faults = Faults::swarm(&mut world.prng);
-    // Like `nowait image rm`.
+    // Removes the image as `nowait image rm` does.
     let remover = Writer { nonce: [50; 16], name: String::from("a remover") };
     world.edit(Edit::Retire(remover))?;
     ask(world, old, &mut flushes, PROOF_NS);

@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 pub(crate) const BLOCK_BYTES: u32 = 512;
-/// Number of blocks of the image at first; of a larger image only these are checked.
+/// Number of blocks of the image at first; the run checks only these blocks of a larger image.
 pub const BLOCKS: usize = 24;
 
 /// Longest time for which a writer's host stands still.
 const STOP_NS_MAX: u64 = 150_000_000_000;
 
-/// Most events until all requests have ended.
+/// Most events that `settle` runs until all requests have ended.
 const EVENTS_MAX: usize = 200_000;
 
 /// Counters of a run, by which a test sees that it did enough.
@@ -32,7 +32,7 @@ pub struct Report {
     pub flushes: u64,
     /// Reads that have succeeded.
     pub reads: u64,
-    /// Takeovers whose image was compared.
+    /// Takeovers after which the run compared the image.
     pub takeovers: u64,
     /// Writers that learned of their replacement.
     pub fenced: u64,
@@ -40,7 +40,7 @@ pub struct Report {
     pub collected: u64,
     /// Number of times that the image has become smaller.
     pub shrunk: u64,
-    /// Requests of writers refused because they were beyond the image's end.
+    /// Reads beyond the image's end, which writers refused.
     pub beyond: u64,
     /// Writers that have closed the image.
     pub closed: u64,
@@ -57,14 +57,14 @@ pub struct Report {
 /// A request in flight.
 #[derive(Debug)]
 enum Claim {
-    /// A read before the writer has found the image.
+    /// The first read of each writer: it begins before the writer has found the image.
     Early,
     /// The first read of the whole image.
     All,
     /// A read, with the number of changes that had ended at its beginning.
     Read(Range<usize>, usize),
-    /// A read of blocks beyond the end of the image, unless the image grows, with the number of
-    /// changes that had ended at its beginning.
+    /// A read that goes beyond the end of the image, unless the image grows meanwhile, with the
+    /// number of changes that had ended at its beginning.
     Beyond(Range<usize>, usize),
     /// A change, with its number, and `true` if it is durable at its end.
     Change(usize, bool),
@@ -80,18 +80,18 @@ struct Client {
     image: Image,
     origin: Origin,
     is_alive: bool,
-    /// The writer was asked to close the image: changes fail from now on.
+    /// The run has asked the writer to close the image: changes fail from now on.
     is_closing: bool,
     /// Time until which the writer's host stands still.
     stopped_ns: u64,
-    /// When the writer started, no image was found yet.
+    /// No writer had found the image when this one started.
     is_early: bool,
     /// The writer does not have the key of the image.
     is_stranger: bool,
     epoch: u64,
     /// The time of the writer's start, on the clock of the sizes.
     since: u64,
-    /// A read of the whole image was requested from the writer.
+    /// The run has requested a read of the whole image from the writer.
     is_asked: bool,
     /// The changes of the writer, from its first read of the whole image on.
     history: Option<History>,
@@ -112,7 +112,7 @@ pub struct Run {
     ids: u64,
     weights: [u32; 13],
     settings: Settings,
-    /// An image was found.
+    /// A writer has found the image.
     is_there: bool,
     report: Report,
     /// The events, if they are recorded.
@@ -208,7 +208,8 @@ impl Run {
         }
     }
 
-    /// Makes a clone of a snapshot, and lets writers serve it one after the other.
+    /// Makes a clone of a snapshot, if there is one, and lets writers serve the clone one after the
+    /// other.
     fn clone(&mut self) -> Result<(), String> {
         let Some((snapshot, image)) = self.edits.any() else { return Ok(()) };
         self.store.faults = Faults::swarm(&mut self.prng);
@@ -297,7 +298,7 @@ impl Run {
         self.submit(number, first, Claim::Early);
     }
 
-    /// Requests the whole image from a writer that has found it.
+    /// Requests the whole image, once, from a writer that has found it.
     fn look(&mut self, client: usize) {
         if !core::mem::replace(&mut self.clients[client].is_asked, true) {
             let len = offset(self.end_of(client));
@@ -426,7 +427,8 @@ impl Run {
         }
     }
 
-    /// Runs until all requests have ended.
+    /// Runs events until none is left; fails unless all requests of living writers, and all edits,
+    /// have ended by then.
     fn settle(&mut self) -> Result<(), String> {
         self.drain()?;
         for _ in 0..EVENTS_MAX {
@@ -441,7 +443,7 @@ impl Run {
         Err(String::from("it runs in circles"))
     }
 
-    /// Takes the results of all images.
+    /// Hands operations to the store, and checks results of requests, of writers and of edits.
     fn drain(&mut self) -> Result<(), String> {
         for client in 0..self.clients.len() {
             if !self.clients[client].is_alive {
@@ -504,7 +506,7 @@ impl Run {
         let asked = self.clients[client].asked.remove(&end.id);
         let Some(asked) = asked else { return Err(format!("an end too many: {end:?}")) };
         let Ok(data) = end.result else {
-            // The end of the image is checked after the results of its requests.
+            // `over` checks the end of a writer, after the results of its requests.
             return match (self.clients[client].image.status(), &asked) {
                 (Status::Over(_), _) => Ok(()),
                 _ if self.clients[client].is_closing => Ok(()),
@@ -575,13 +577,13 @@ impl Run {
         }
     }
 
-    /// Compares the content that a writer has found with the histories of earlier writers.
+    /// Compares the content that a writer has found with the history of the last writer before it.
     fn found(&mut self, client: usize, mut image: Vec<Version>) -> Result<(), String> {
         let Client { epoch, since, .. } = self.clients[client];
         if let Status::Serving { geometry, .. } = self.clients[client].image.status() {
             self.edits.judge_size(geometry.size_bytes, since)?;
         }
-        // Blocks beyond the image's size must be zeroes if it grows.
+        // The blocks of a shrunk image must be zeroes if it grows again.
         image.resize(BLOCKS, 0);
         let before = self.clients.iter_mut().filter(|it| it.epoch < epoch && it.history.is_some());
         let before = before.max_by_key(|it| it.epoch);
@@ -614,7 +616,7 @@ pub(crate) fn offset(blocks: usize) -> u64 {
     blocks as u64 * u64::from(BLOCK_BYTES)
 }
 
-/// Returns the version of each block.
+/// Returns the version of each block; fails if a block has parts of two writes.
 pub(crate) fn versions(data: &[u8]) -> Result<Vec<Version>, String> {
     let mut versions = Vec::new();
     for block in data.chunks_exact(BLOCK_BYTES as usize) {

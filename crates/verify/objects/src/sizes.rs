@@ -1,4 +1,4 @@
-//! The possible sizes of an image: it is made with one, edits make it larger, its writers smaller.
+//! The possible sizes of an image. Edits make an image larger, its writers make it smaller.
 
 /// A requested size.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ impl Sizes {
         self.clock
     }
 
-    /// Returns `true` if the image has certainly changed its size.
+    /// Returns `true` if a requested change of the size has certainly taken effect.
     pub fn were_changed(&self) -> bool {
         self.changes.iter().skip(1).any(|it| it.is_made)
     }
@@ -52,7 +52,8 @@ impl Sizes {
     }
 
     /// Returns `true` if the image may have had a size at some time since `since`: the size was
-    /// requested, and no other certainly took effect between then and `since`.
+    /// requested, and no size that was requested after the end of this request certainly took
+    /// effect by `since`.
     pub fn may_be(&self, size_bytes: u64, since: u64) -> bool {
         let is_replaced = |it: &Change| {
             let behind = |other: &&Change| it.end.is_some_and(|end| end <= other.begin);

@@ -1,5 +1,6 @@
-//! A writer stands still while others start, discard everything and end: neither its operations in
-//! flight nor its clients' later writes may reach their image.
+//! A writer stands still while other writers start, discard everything and end. Neither the
+//! operations of the stopped writer nor its clients' later writes may change the image that the
+//! other writers leave.
 
 use crate::store::Faults;
 use crate::world::{World, settings};
@@ -45,7 +46,7 @@ pub fn program(world: &mut World) -> Result<(), String> {
         world.kill(next);
         number += 1;
     }
-    // The writer continues: its clients write, and neither flush nor read.
+    // The stopped writer continues: its clients write, and neither flush nor read.
     world.pass(stop_ns);
     world.store.faults = Faults::swarm(&mut world.prng);
     for block in 0..40 {

@@ -18,7 +18,8 @@ pub struct Faults {
     pub refuse_ppm: u32,
     /// The store performs the operation, and the answer is lost.
     pub forget_ppm: u32,
-    /// The store performs the operation long after the client has taken it for failed.
+    /// The store performs the operation late, and its answer is lost. By then the client has
+    /// usually taken the operation for failed.
     pub late_ppm: u32,
     /// The store performs the operation twice.
     pub repeat_ppm: u32,
@@ -26,9 +27,9 @@ pub struct Faults {
     pub cut_ppm: u32,
     /// A read returns a wrong bit.
     pub spoil_ppm: u32,
-    /// An operation takes seconds.
+    /// An operation needs up to 9 seconds to arrive at the store.
     pub slow_ppm: u32,
-    /// An existing object is reported as missing.
+    /// A read reports an existing object as missing.
     pub wrong_ppm: u32,
 }
 
@@ -48,16 +49,16 @@ impl Faults {
     }
 }
 
-/// The paths of images in the store. The first has writers; the other becomes a clone of it.
+/// The paths of the two images in the store: an image, and a clone of it.
 pub const HOMES: [&str; 2] = ["image", "clone"];
 
 /// The index of a path.
 pub type Home = usize;
 
-/// The image with the writers.
+/// The index of the image.
 pub const IMAGE: Home = 0;
 
-/// The clone of that image.
+/// The index of the clone.
 pub const CLONE: Home = 1;
 
 /// An event.
@@ -85,7 +86,7 @@ pub struct Store {
     /// Future events, by time and a number.
     events: BTreeMap<(u64, u64), Event>,
     numbers: u64,
-    /// Equal objects have equal tags.
+    /// `true`: equal objects have equal tags.
     tags_by_content: bool,
     /// The faults of the store.
     pub faults: Faults,
@@ -220,7 +221,8 @@ impl Store {
         self.objects.retain(|(home, _), _| *home != IMAGE);
     }
 
-    /// Removes and returns an object of an image, if it exists.
+    /// Removes an object at the path of the image, and returns its bytes; `None`: it does not
+    /// exist.
     pub fn take(&mut self, image: ImageId, key: Key) -> Option<Arc<Vec<u8>>> {
         self.objects.remove(&(IMAGE, key.name(image))).map(|it| it.body)
     }
@@ -257,7 +259,7 @@ impl Store {
     /// Returns the head of the image.
     ///
     /// # Errors
-    /// The image has none.
+    /// The image has no head, or a damaged one.
     pub fn head(&self) -> Result<Head, String> {
         let head =
             self.object(ImageId::default(), Key::Head).and_then(|body| Head::parse(body).ok());

@@ -11,7 +11,7 @@ const SEEDS: u64 = 3;
 /// Each fourth writer of such an image has another key, or none.
 const WRITERS: usize = 4;
 
-/// Returns the key of a seed's image, if it is encrypted.
+/// Returns the key of a seed's image, if this image is encrypted.
 pub fn key_of(seed: u64) -> Option<ImageKey> {
     (seed % SEEDS == 1).then(|| ImageKey::new([seed as u8 & 0x7f; 32]))
 }
@@ -23,8 +23,8 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// Returns the stranger if the next writer, by its number, is to be one; `key` is the image's
-    /// key.
+    /// Returns a stranger if the writer `number` is one of those without the image's key. `key` is
+    /// the image's key: an image without a key has no strangers.
     pub fn of(key: Option<&ImageKey>, number: usize) -> Option<Stranger> {
         // No image has this key.
         let other = (number % (2 * WRITERS) == 1).then(|| ImageKey::new([255; 32]));

@@ -10,7 +10,7 @@ use nowait_image_format::{
 use nowait_sim::Prng;
 use std::collections::BTreeMap;
 
-/// Largest number of events that a wait for the end of an operation runs.
+/// Largest number of events that one call of `World::until` runs.
 const EVENTS_MAX: usize = 100_000;
 
 /// A client of the store.
@@ -58,7 +58,7 @@ pub fn run(
     result
 }
 
-/// Returns settings with frequent checkpoints and collections.
+/// Returns random settings with small segments and frequent checkpoints.
 pub fn settings(prng: &mut Prng, writer: u8) -> Settings {
     let writer = Writer { nonce: [writer; 16], name: format!("writer {writer}") };
     Settings {
@@ -70,18 +70,19 @@ pub fn settings(prng: &mut Prng, writer: u8) -> Settings {
 }
 
 impl World {
-    /// Starts a writer that makes an image of `blocks` blocks of 512 bytes.
+    /// Starts a writer that makes an image of `blocks` blocks of 512 bytes; returns its client
+    /// number.
     pub fn create(&mut self, settings: Settings, image: ImageId, blocks: u64) -> usize {
         let geometry = Geometry { block_bytes: 512, size_bytes: blocks * 512, encryption: None };
         self.open(settings, Origin::Create { image, geometry })
     }
 
-    /// Starts a writer of [`IMAGE`].
+    /// Starts a writer of [`IMAGE`]; returns its client number.
     pub fn open(&mut self, settings: Settings, origin: Origin) -> usize {
         self.open_at(IMAGE, settings, origin)
     }
 
-    /// Starts a writer of one of the images.
+    /// Starts a writer of one of the images; returns its client number.
     pub fn open_at(&mut self, home: Home, settings: Settings, origin: Origin) -> usize {
         let image = Image::open(settings, origin, self.now_ns);
         self.add(home, Client::Writer(Box::new(image)))
@@ -99,7 +100,7 @@ impl World {
         self.clients[client] = Client::Killed;
     }
 
-    /// Lets the host of a client stand still for a time.
+    /// Makes the host of a writer stand still for a time: the writer gets no turns and no answers.
     pub fn stop(&mut self, client: usize, for_ns: u64) {
         self.stopped_ns[client] = self.now_ns + for_ns;
     }
@@ -120,7 +121,7 @@ impl World {
         }
     }
 
-    /// Sends a request to a writer; returns its number.
+    /// Sends a request to a writer; returns the request's number.
     pub fn submit(&mut self, client: usize, request: Request) -> u64 {
         self.requests += 1;
         if let Client::Writer(image) = &mut self.clients[client] {
@@ -151,10 +152,10 @@ impl World {
         })
     }
 
-    /// Edits the head, and waits for the end.
+    /// Edits the head of [`IMAGE`], and waits for the outcome.
     ///
     /// # Errors
-    /// The edit fails.
+    /// The edit fails, or does not end.
     pub fn edit(&mut self, edit: Edit) -> Result<Head, String> {
         let editor = self.add(IMAGE, Client::Editor(Box::new(Editor::new(edit, self.now_ns))));
         let outcome = self.until(|world| match &world.clients[editor] {
@@ -187,7 +188,7 @@ impl World {
         self.now_ns = end_ns;
     }
 
-    /// Runs the next event before a time; returns `false` if there is none.
+    /// Runs the next event at or before `end_ns`; returns `false` if there is none.
     fn step(&mut self, end_ns: u64) -> bool {
         let due = |(client, stopped_ns): (&Client, &u64)| {
             let due_ns = match client {

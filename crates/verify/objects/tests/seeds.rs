@@ -66,7 +66,8 @@ fn an_image_is_a_disk_whatever_its_store_does() {
     }
 }
 
-/// Uses the programs about one subject; the run with all actions finds the other mistakes.
+/// Runs the program that must find `mistake`: one about a single subject, or the run with all
+/// actions.
 fn find(mistake: Mistake, seed: u64) -> Result<(), String> {
     let with = Some(mistake);
     match mistake {
@@ -80,7 +81,8 @@ fn find(mistake: Mistake, seed: u64) -> Result<(), String> {
     }
 }
 
-/// A writer whose image is removed learns of it, and changes nothing of the next image at its path.
+/// A writer whose image was removed ends no flush with success, and changes nothing of the next
+/// image at its path.
 #[test]
 fn an_image_that_is_removed_takes_no_flush_and_harms_no_later_one() {
     for seed in seeds() {
@@ -88,7 +90,8 @@ fn an_image_that_is_removed_takes_no_flush_and_harms_no_later_one() {
     }
 }
 
-/// A writer that stood still while others started and ended adds nothing to their log.
+/// A writer that stood still while other writers started and ended changes nothing of the image
+/// that they have left.
 #[test]
 fn a_writer_that_stood_still_changes_nothing_of_what_the_next_ones_have_left() {
     for seed in seeds() {
@@ -96,8 +99,8 @@ fn a_writer_that_stood_still_changes_nothing_of_what_the_next_ones_have_left() {
     }
 }
 
-/// Whichever object is lost, and whichever older head is restored, flushed data is never read
-/// wrong.
+/// Whichever object is lost or older head is restored, reads never return wrong data, unless
+/// nothing shows that the lost object existed.
 #[test]
 fn a_lost_object_or_an_older_head_is_never_a_wrong_byte() {
     let mut outcomes = BTreeMap::new();
@@ -114,8 +117,9 @@ fn a_lost_object_or_an_older_head_is_never_a_wrong_byte() {
     }
 }
 
-/// Every object of an image with a snapshot, a clone and garbage, damaged in every way, before it
-/// is opened and while it is served: no wrong byte without an error. The table lists the outcomes.
+/// Damages each object of an image with a snapshot, a clone and garbage in each of six ways, before
+/// writers open the image and while they serve it: no read returns a wrong byte. The table lists
+/// the outcomes.
 #[test]
 fn every_damage_of_every_object_is_an_error_or_nothing() {
     let mut names = Vec::new();
@@ -136,7 +140,7 @@ fn every_damage_of_every_object_is_an_error_or_nothing() {
         println!("{kind:4} {when:6?} {damage:5?} {}", damages::Row(outcomes));
     }
     assert!(table.len() == 3 * 2 * damages::Damage::ALL.len() && names.len() > 20, "{names:?}");
-    // A needed object that is missing is never ignored.
+    // At least one missing object makes a writer refuse the image.
     let lost = table.iter().filter(|((_, damage, _), _)| *damage == damages::Damage::Gone);
     assert!(lost.flat_map(|(_, it)| it.keys()).any(|it| *it == damages::Outcome::Refused));
 }

@@ -4,7 +4,7 @@ use crate::prng::Prng;
 
 /// A device's timing: the number of requests served at a time, their order, and their times.
 ///
-/// The model and the seed determine the order of completions.
+/// The requests, the model and the seed determine the order of completions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     /// Most requests served at the same time; the others wait in the device.
@@ -29,7 +29,7 @@ pub enum Pick {
 /// The service time of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Always the same.
+    /// Always the same time.
     Constant {
         /// Time of any request, in nanoseconds.
         ns: u64,
@@ -41,7 +41,8 @@ pub enum Access {
         /// Longest time, in nanoseconds.
         max_ns: u64,
     },
-    /// Memory cells behind a shared bus: a request takes longer the more are being served.
+    /// Memory cells behind a shared bus: a request takes longer the more other requests are being
+    /// served.
     Flash {
         /// Time of a read without its transfer, in nanoseconds.
         read_ns: u64,
@@ -91,18 +92,20 @@ pub(crate) enum WorkKind {
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Model {
-    /// Serves all requests at once, each for a time of 1 µs to 100 µs: any order of completions.
+    /// Returns a model that serves all requests at the same time, each for 1 µs to 100 µs: they
+    /// complete in any order.
     pub const fn any_order() -> Model {
         Model::at_once(Access::Uniform { min_ns: 1_000, max_ns: 100_000 })
     }
 
-    /// Serves all requests at once, each for `ns` nanoseconds; those started together end in random
-    /// order.
+    /// Returns a model that serves all requests at the same time, each for `ns` nanoseconds;
+    /// requests that start together end in random order.
     pub const fn constant(ns: u64) -> Model {
         Model::at_once(Access::Constant { ns })
     }
 
-    /// A flash device that serves 32 requests at a time. The figures are chosen, not measured.
+    /// Returns a flash device that serves 32 requests at a time. The figures are chosen, not
+    /// measured.
     pub const fn flash() -> Model {
         let access = Access::Flash {
             read_ns: 70_000,
@@ -114,8 +117,8 @@ impl Model {
         Model { units: 32, pick: Pick::First, access }
     }
 
-    /// A disk of 7200 turns a minute that serves the nearest request first. Seek times and rate are
-    /// chosen, not measured.
+    /// Returns a disk of 7200 turns a minute that serves the nearest request first. Seek times and
+    /// rate are chosen, not measured.
     pub const fn disk() -> Model {
         let access = Access::Disk {
             track_seek_ns: 1_000_000,
@@ -132,7 +135,7 @@ impl Model {
         Model { units: usize::MAX, pick: Pick::First, access }
     }
 
-    /// Chooses among the waiting requests; there must be one.
+    /// Returns the index of the waiting request to serve next; there must be one.
     pub(crate) fn choose(
         &self,
         waiting: impl ExactSizeIterator<Item = Work>,
@@ -150,7 +153,7 @@ impl Model {
         }
     }
 
-    /// Returns the time of `work` while `others` are being served.
+    /// Returns the service time of `work` while `others` other requests are being served.
     pub(crate) fn time_ns(
         &self,
         work: Work,
@@ -180,7 +183,8 @@ impl Model {
 }
 
 impl Access {
-    /// Returns the time until the head is over the first sector of `work`.
+    /// Returns the time until the head is over the first sector of `work`; 0 if the device has no
+    /// head.
     fn position_ns(&self, work: Work, now_ns: u64, head: u64) -> u64 {
         let Access::Disk {
             track_seek_ns, full_seek_ns, turn_ns, bytes_per_second, span_bytes, ..
@@ -188,7 +192,8 @@ impl Access {
         else {
             return 0;
         };
-        // The disk itself reads ahead from the last access, or joins the next one to it.
+        // An access that adjoins the last one needs no seek: the disk has read ahead, or joins the
+        // two.
         if work.address == head || work.kind == WorkKind::Flush {
             return 0;
         }
@@ -228,7 +233,7 @@ mod tests {
             sum_ns += time_ns;
             (now_ns, head) = (now_ns + time_ns, work.address + work.len);
         }
-        // A third of the way on average, and half a turn.
+        // On average the arm travels a third of the way, and the platters half a turn.
         assert!((10_000_000..16_000_000).contains(&(sum_ns / 200)), "{} ns", sum_ns / 200);
     }
 

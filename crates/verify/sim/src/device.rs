@@ -14,17 +14,17 @@ use std::sync::Arc;
 pub struct Config {
     /// Seed of all random choices.
     pub seed: u64,
-    /// Most bios in flight in one queue.
+    /// Most bios in flight in the first queue.
     pub depth: usize,
     /// The unit that is written or lost as a whole, in bytes: 512 or 4096.
     pub sector_bytes: usize,
     /// The service times of requests, and the next one to serve.
     pub model: Model,
-    /// An existing device, which replaces `model`. The device keeps the committed requests: only
-    /// those that were not committed, or are stuck, can be cancelled.
+    /// An existing device, which replaces `model`. It can cancel only requests that are stuck or
+    /// not committed.
     pub hardware: Option<Hardware>,
-    /// Keeps data. If false, reads leave memory unchanged, and only sizes and times are real: for
-    /// measurements that move more data than fits into memory.
+    /// The device stores data. If false, reads leave memory unchanged, and only sizes and times are
+    /// real: for measurements that move more data than fits into memory.
     pub contents: bool,
     /// The faults of the device.
     pub faults: Faults,
@@ -33,8 +33,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns a device without faults, for 64 bios that complete in any order, with 512-byte
-    /// sectors.
+    /// Returns the properties of a device without faults, for 64 bios that complete in any order,
+    /// with 512-byte sectors.
     pub const fn new(seed: u64) -> Config {
         Config {
             seed,
@@ -65,7 +65,8 @@ pub enum Cut {
 /// Bios take effect when they finish, in virtual time, with the data of that time. A change of the
 /// data between `commit` and that time is counted ([`SimDevice::unstable`]). `reap` advances the
 /// clock to the next completion, never sleeps, and interprets deadlines on that clock. A reap that
-/// finds nothing takes 100 ns, so that a polling loop makes progress, too.
+/// returns without waiting and without completions takes 100 ns if requests are being served, so
+/// that a polling loop makes progress, too.
 ///
 /// One thread uses the device: a `reap` that only another thread could end panics. A wrapper that
 /// interprets deadlines on CLOCK_MONOTONIC takes only [`Deadline::NOW`] and [`Deadline::NEVER`]
@@ -77,7 +78,7 @@ pub struct SimDevice {
     depth: usize,
 }
 
-/// Time of a reap that finds nothing.
+/// Time of a reap that finds nothing and does not wait.
 const LOOK_NS: u64 = 100;
 
 impl SimDevice {
@@ -103,8 +104,8 @@ impl SimDevice {
         SimDevice { service, queue: 0, depth: 0 }.another_queue(config.depth)
     }
 
-    /// Makes another queue for the same files, for `depth` bios; the caller reaps their completions
-    /// there.
+    /// Makes another queue for the same files, for `depth` bios. The returned handle reaps their
+    /// completions.
     #[must_use]
     pub fn another_queue(&self, depth: usize) -> SimDevice {
         let mut service = self.service.lock();
@@ -124,7 +125,8 @@ impl SimDevice {
         self.service.lock().accepted
     }
 
-    /// Returns the number of faults so far.
+    /// Returns the number of errors, short transfers, stuck requests, partial writes and hits of
+    /// bad sectors so far.
     pub fn fired(&self) -> u64 {
         self.service.lock().fired
     }
@@ -134,18 +136,18 @@ impl SimDevice {
         self.service.lock().unstable
     }
 
-    /// Changes the faults from the next request on.
+    /// Changes the faults. Requests that the device has accepted keep their fates.
     pub fn set_faults(&self, faults: Faults) {
         self.service.lock().faults = faults;
     }
 
-    /// Releases the requests that the fault `stuck` holds: they complete like others. A poll for
-    /// events that never come stays.
+    /// Releases the requests that the fault `stuck` holds: they complete like others. Other polls
+    /// for events that never come stay.
     pub fn release_stuck(&self) {
         self.service.lock().release_stuck();
     }
 
-    /// Schedules a power failure; replaces an earlier one.
+    /// Schedules a power failure; replaces one that was scheduled earlier.
     pub fn cut_at(&self, cut: Cut) {
         self.service.lock().cut = Some(cut);
     }

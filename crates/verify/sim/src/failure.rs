@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-/// A failure, with everything needed to find its cause.
+/// A failure: the seed, the failed claim and the last events.
 #[derive(Clone, Debug)]
 pub struct Failure {
     /// The seed of the run.

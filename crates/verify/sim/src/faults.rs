@@ -1,7 +1,7 @@
 //! The fault model: the faults that this device may make, and those that it never makes.
 //!
-//! While the power is on: each request draws its fate when it is accepted, in the order of
-//! acceptance.
+//! While the power is on: the device draws the fate of a request (error, short, stuck or none) when
+//! it accepts the request, and the other faults when they may hit.
 //!
 //! ```text
 //! error        EIO, once. A failed write may have changed any of its sectors (`partial`);
@@ -10,7 +10,7 @@
 //! n-th         one request, counted from 0 over all queues, fails with a given errno.
 //! bad sector   reads and writes of it fail for ever with EIO, or end before it.
 //! short        a read or write ends early: at the end of a sector, or at any byte (`short_odd`).
-//! stuck        the request completes only when it is cancelled or `release_stuck` is called.
+//! stuck        the request completes only after `cancel`, `release_stuck` or a power cut.
 //! uncancelled  a request being served completes in spite of `cancel`.
 //! full         writes into holes beyond the capacity come short, then fail with ENOSPC.
 //! order        requests complete as the delay model says; at the same instant, in drawn order.
@@ -23,7 +23,7 @@
 //! ```text
 //! lost         an acknowledged write may be missing.
 //! reorder      which of them are missing is drawn for each alone, and those left may have been
-//!              carried out in any order. Without it those left are the first ones.
+//!              carried out in any order. Without `reorder` those left are the first ones.
 //! torn         of a write, acknowledged or being served, any of its sectors may be left.
 //! sizes        growth, truncation and holes are kept in order, as by a journal: the first so
 //!              many. If a truncation or hole is lost, so are all later ones. A size that is
@@ -79,7 +79,7 @@ pub struct Faults {
 /// A promise that a device breaks; the tests must detect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lies {
-    /// Flushes succeed and do nothing; RWF_DSYNC and RWF_SYNC too.
+    /// Flushes succeed and make nothing durable; so do writes with RWF_DSYNC or RWF_SYNC.
     IgnoreFlush,
 }
 

@@ -1,14 +1,14 @@
-//! Models of existing devices: parameters from data sheets, one file each.
+//! Models of existing devices: parameters from data sheets, one parameter file for each device.
 //!
 //! ```text
 //! hardware/NAME.toml   the figures, each with its source
 //!   disk     one arm: seek, turn, transfer by zone, track buffer, tagged queue
 //!   array    drives striped over disks, the elevator before them, the buses they share
 //!   flash    cells that work side by side, behind one link
-//!   machine  the one of them a device has
+//!   machine  the model that a device uses: disks or flash
 //! ```
 //!
-//! Nothing is random: the requests alone determine the times.
+//! Nothing is random: parameters and requests determine the times.
 
 mod array;
 mod disk;
@@ -23,7 +23,7 @@ use serde::Deserialize;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hardware {
-    /// Its name, such as `sim:u2scsi`.
+    /// The device's name, such as `sim:u2scsi`.
     pub name: String,
     /// A description in one line.
     pub about: String,
@@ -74,7 +74,7 @@ impl Hardware {
         }
     }
 
-    /// Returns the number of drives. Files are distributed to them in turn.
+    /// Returns the number of drives. The device puts files on the drives in turn.
     pub fn drives(&self) -> usize {
         self.layout.as_ref().map_or(1, |layout| layout.drives)
     }

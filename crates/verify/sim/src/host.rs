@@ -1,4 +1,5 @@
-//! Operations of a host on files besides requests: they take no time and are not counted.
+//! Operations of a host on files besides requests: they take no virtual time, and
+//! `SimDevice::requests` does not count them.
 
 use crate::{SimDevice, trace::What};
 use core::ops::Range;
@@ -15,8 +16,8 @@ impl SimDevice {
         service.note_host("create", fd, 0..size);
     }
 
-    /// Opens the file of `fd` with O_DIRECT as `direct_fd`: offsets and lengths must then be
-    /// multiples of the sector size, and addresses of 512.
+    /// Opens the file of `fd` with O_DIRECT as `direct_fd`. Transfers by `direct_fd` need offsets
+    /// and lengths that are multiples of the sector size, and addresses that are multiples of 512.
     ///
     /// # Panics
     /// `fd` is not open, or `direct_fd` is in use.
@@ -24,7 +25,8 @@ impl SimDevice {
         self.service.lock().store.open_direct(fd, direct_fd);
     }
 
-    /// Sets the size of a file; durable after the next flush, like ftruncate(2).
+    /// Sets the size of a file, like ftruncate(2). A later flush or synchronous write makes the
+    /// size durable.
     ///
     /// # Errors
     /// `EBADF`: not open. `EIO`: the power is off.
@@ -36,7 +38,8 @@ impl SimDevice {
         Ok(())
     }
 
-    /// Makes a hole of zeroes, within the size; durable after the next flush.
+    /// Makes a hole of zeroes, up to the end of the file. A later flush or synchronous write makes
+    /// the hole durable.
     ///
     /// # Errors
     /// `EBADF`: not open. `EIO`: the power is off.
@@ -58,7 +61,7 @@ impl SimDevice {
         Ok(service.store.by_fd(fd)?.volatile.size())
     }
 
-    /// Returns the bytes that reads see, without faults; also with the power off.
+    /// Returns the bytes that reads without faults see, even if the power is off.
     ///
     /// # Errors
     /// `EBADF`: not open.
@@ -66,7 +69,7 @@ impl SimDevice {
         Ok(self.service.lock().store.by_fd(fd)?.volatile.read(0, usize::MAX))
     }
 
-    /// Returns the durable bytes: those that every power cut now would keep.
+    /// Returns the durable bytes: the file without its pending changes.
     ///
     /// # Errors
     /// `EBADF`: not open.

@@ -1,4 +1,4 @@
-//! A simulated device: the whole stack runs on it in one thread, and a seed decides all random
+//! A simulated device: the layers above it run in one thread, and a seed decides all random
 //! choices.
 //!
 //! ```text
@@ -19,15 +19,15 @@
 //!    shrink    a shorter list of operations that still fails
 //! ```
 //!
-//! Time is the [`VirtualClock`] of the block layer: a wait for the device advances it, and nothing
-//! ever sleeps. Two runs with the same seed and caller are equal, event for event.
+//! Time is the [`VirtualClock`] of the block layer: a wait for the device advances it, and the
+//! device never sleeps. Two runs with the same configuration and the same calls have equal traces.
 //!
-//! A sweep over power cuts, at every request of a scenario:
+//! This example cuts the power at each request of a scenario in turn:
 //!
 //! ```
 //! use nowait_sim::{Config, Cut, Faults, Prng, SimDevice};
 //!
-//! /// Runs on `Box::new(device.clone())` as its backend; returns what the user was promised.
+//! /// Runs a stack on `Box::new(device.clone())`; returns the byte promised to the user.
 //! fn scenario(device: &SimDevice) -> Option<u8> {
 //!     # use {nowait_block::{Bio, BioOp, BlockBackend, Segments}, nowait_sys::time::Deadline};
 //!     # let mut done = Vec::new();
@@ -49,7 +49,7 @@
 //!     let left = after.contents(3).expect("the descriptors are the same");
 //!     assert!(promised.is_none_or(|byte| left[0] == byte), "cut at request {n}");
 //!     if device.requests() <= n {
-//!         break; // The scenario has ended before the cut: each of its requests had one.
+//!         break; // The scenario had at most `n` requests: each had its cut.
 //!     }
 //! }
 //! ```

@@ -1,4 +1,4 @@
-//! The memory of bios: the only `unsafe` of this crate.
+//! The memory of bios: the only `unsafe` code of this library.
 
 use nowait_block::Segments;
 use nowait_sys::{Errno, file::IoVec};
@@ -6,7 +6,7 @@ use nowait_sys::{Errno, file::IoVec};
 /// Copies the data of a write, up to the first segment with an invalid address.
 ///
 /// # Errors
-/// `EFAULT`: the first byte is invalid.
+/// `EFAULT`: the address of the first byte is invalid.
 pub(crate) fn gather(segments: &Segments) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::with_capacity(segments.len());
     for segment in filled(segments) {
@@ -23,7 +23,7 @@ pub(crate) fn gather(segments: &Segments) -> Result<Vec<u8>, Errno> {
 /// segment with an invalid address.
 ///
 /// # Errors
-/// `EFAULT`: the first byte is invalid.
+/// `EFAULT`: the address of the first byte is invalid.
 pub(crate) fn scatter(mut bytes: &[u8], segments: &Segments) -> Result<u32, Errno> {
     let mut total = 0;
     for segment in filled(segments) {

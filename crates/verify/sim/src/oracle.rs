@@ -1,8 +1,8 @@
 //! The oracle: checks the state after a power cut against the promises of the device.
 //!
-//! The oracle knows nothing of the device: it records each request, the time of its beginning, and
-//! its result. A sector may hold its content of any write that no later write has certainly
-//! replaced:
+//! The oracle knows nothing of the device. Its caller reports the beginning and the result of each
+//! write and flush, and each hole and change of size. A sector may hold the content from any write
+//! that no later write has certainly replaced:
 //!
 //! ```text
 //!  write A ├──────┤ok
@@ -10,10 +10,11 @@
 //!  flush                         ├────┤ok       from here on A cannot come back
 //! ```
 //!
-//! B has certainly replaced A if B began after A had ended, and B had succeeded before a flush
-//! began that succeeded; or if B was synchronous. If writes overlapped in time, either may be the
-//! later one. A write that failed, was short or never ended may have happened or not, sector by
-//! sector; and a later flush does not cover writes that began before a flush failed.
+//! B has certainly replaced A under three conditions: B began after A had ended; B succeeded; and B
+//! was synchronous, or a flush that began after B's end succeeded. If two writes overlapped in
+//! time, either may be the later one. A write that failed or never ended may have changed any of
+//! its sectors; so may a short write, after its last whole sector. If a flush fails, later flushes
+//! do not cover the writes that began before the failure.
 
 mod history;
 
@@ -51,7 +52,7 @@ enum What {
 pub struct Violation {
     /// The descriptor of the file.
     pub fd: i32,
-    /// First byte of the sector; the size of the file if that is wrong.
+    /// First byte of the wrong sector; or the size of the file, if the size is wrong.
     pub offset: u64,
     /// The kind of violation.
     pub what: Wrong,
@@ -100,8 +101,8 @@ impl Oracle {
         self.begin_flush_of(id, fd, 0..u64::MAX);
     }
 
-    /// Records the beginning of an fsync or fdatasync of a range: it promises only the contents of
-    /// that range, and the size only if the range is the whole file.
+    /// Records the beginning of an fsync or fdatasync of a range. Its success promises only the
+    /// whole sectors of that range, and the size only if the range is `0..u64::MAX`.
     ///
     /// # Panics
     /// The file is unknown, or the id is in use.
@@ -110,7 +111,7 @@ impl Oracle {
         self.file(fd);
     }
 
-    /// Records the result of a write or flush, as the program that made it saw it.
+    /// Records the result of a write or flush that the program saw.
     ///
     /// # Panics
     /// No request of this id is in flight.
@@ -154,7 +155,7 @@ impl Oracle {
         self.file(fd).zero(now, range);
     }
 
-    /// Checks the remains of a file.
+    /// Checks the bytes that remain of a file after a power cut.
     ///
     /// # Errors
     /// The first sector, or the size, that breaks a promise.
@@ -165,7 +166,8 @@ impl Oracle {
         self.files[&fd].judge(left).map_err(|(offset, what)| Violation { fd, offset, what })
     }
 
-    /// Continues after a power cut with the remains: they are durable, and nothing is in flight.
+    /// Continues after a power cut with the bytes `left` of a file: they are durable, and no
+    /// request on this file is in flight.
     pub fn adopt(&mut self, fd: i32, left: &[u8]) {
         self.open.retain(|_, open| open.fd != fd);
         self.files.insert(fd, History::of(self.sector_bytes, left));
@@ -234,7 +236,7 @@ mod tests {
             self.end(99, Ok(0));
         }
 
-        /// Returns the bytes that may fill the first sector.
+        /// Returns those of the bytes 0 to 9 that may fill the first sector.
         fn legal(&self) -> Vec<u8> {
             (0..10).filter(|byte| self.judge(3, &[*byte; SECTOR]).is_ok()).collect()
         }

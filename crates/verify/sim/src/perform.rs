@@ -1,4 +1,4 @@
-//! Performs requests on their files, with their faults.
+//! Performs requests on their files, with the faults that were drawn for them.
 
 use crate::{
     faults::{Fate, Lies},
@@ -11,7 +11,8 @@ use nowait_block::BioOp;
 use nowait_sys::{Errno, file::rwf};
 
 impl Service {
-    /// Returns the file and the change of the write `request`.
+    /// Returns the index of the file and the change that `request` makes; `None` if it is no write,
+    /// or an invalid one.
     pub(crate) fn write_of(&self, request: &Request) -> Option<(usize, Change)> {
         let (BioOp::Write, Ok(fd), Ok(data)) = (request.bio.op, request.fd, &request.data) else {
             return None;
@@ -70,7 +71,7 @@ impl Service {
         }
     }
 
-    /// At random, drops pending writes after a failed flush.
+    /// If `request` is a flush, drops pending writes at random; the caller fails the flush.
     fn forget(&mut self, request: &Request) {
         let is_flush = matches!(request.bio.op, BioOp::Fsync | BioOp::Fdatasync);
         let Ok(Descriptor { file, .. }) = request.fd.and_then(|fd| self.store.descriptor(fd))
@@ -98,7 +99,7 @@ impl Service {
         if direct && !self.is_aligned(request, offset) {
             return Err(Errno::INVAL);
         }
-        // Direct transfers end at the end of a sector.
+        // A fault shortens a direct transfer to whole sectors.
         let limit = if direct && limit < len { limit.next_multiple_of(align) } else { limit };
         let from = offset as u64;
         if !self.contents {
@@ -123,7 +124,7 @@ impl Service {
         self.write(request, file, from, good)
     }
 
-    /// Transfers no data: only the size counts.
+    /// Transfers no data: a write may grow the file. Returns the number of bytes.
     fn transfer_nothing(&mut self, op: BioOp, file: usize, from: u64, len: usize) -> u32 {
         let file = &mut self.store.file_mut(file).volatile;
         if op == BioOp::Write {

@@ -19,7 +19,7 @@ impl File {
         self.remains(&[], faults, prng).read(0, usize::MAX)
     }
 
-    /// Draws the remains, with the writes `served` in flight.
+    /// Draws the bytes that remain after a power cut during the writes `served`.
     pub(crate) fn remains(&self, served: &[Change], faults: &Faults, prng: &mut Prng) -> Sectors {
         let mut left = self.durable.clone();
         let mut size = left.size();
@@ -67,8 +67,8 @@ impl File {
         left
     }
 
-    /// Draws the number of pending changes of size and holes that survive, in order; the second
-    /// value is `true` if all do.
+    /// Draws how many of the pending changes of size and holes survive: the oldest ones. The second
+    /// value is `true` if all survive.
     fn journal_left(&self, faults: &Faults, prng: &mut Prng) -> (usize, bool) {
         let is_noted = |change: &Change| !matches!(change, Change::Write { size: None, .. });
         let all = self.pending.iter().filter(|pending| is_noted(&pending.change)).count();
@@ -78,7 +78,8 @@ impl File {
     }
 }
 
-/// Draws the writes between two holes that reached the medium, and performs them.
+/// Draws which of the writes `open` reached the medium, and applies those to `left`. No hole or
+/// truncation lies between these writes.
 fn settle(left: &mut Sectors, mut open: Vec<Open<'_>>, faults: &Faults, prng: &mut Prng) {
     if faults.reorder {
         prng.shuffle(&mut open);
@@ -98,7 +99,7 @@ fn settle(left: &mut Sectors, mut open: Vec<Open<'_>>, faults: &Faults, prng: &m
     }
 }
 
-/// Draws some of the sectors: the first ones, or any.
+/// Draws a subset of the sectors: either the first ones, or any ones.
 pub(crate) fn some_of(sectors: &Map, prng: &mut Prng) -> Map {
     let in_order = prng.chance(500_000);
     let end = prng.index(sectors.len() + 1);
@@ -118,7 +119,7 @@ mod tests {
         store
     }
 
-    /// Returns the sets of contents that 300 power cuts leave, one byte per sector.
+    /// Returns the different contents that 300 power cuts leave, as one byte per sector.
     fn outcomes(file: &File, served: &[Change], faults: &Faults) -> Vec<Vec<u8>> {
         let mut prng = Prng::new(5);
         let draw = |_| {

@@ -41,7 +41,7 @@ impl Prng {
 
     /// Draws a number below `end`; 0 if there is none.
     pub fn below(&mut self, end: u64) -> u64 {
-        // The high half of the product; its bias is below 2^-32 for all ranges drawn here.
+        // The high half of the product; its bias is below 2^-32 if `end` is below 2^32.
         ((u128::from(self.next_u64()) * u128::from(end)) >> 64) as u64
     }
 
@@ -55,8 +55,8 @@ impl Prng {
         range.start() + self.below((range.end() - range.start()).saturating_add(1))
     }
 
-    /// Returns `true` `ppm` times in a million. Draws one number whatever `ppm` is, so that
-    /// switching a fault off does not change the rest of the run.
+    /// Returns `true` with a probability of `ppm` in a million. Draws one number whatever `ppm` is,
+    /// so that switching a fault off does not shift the later draws.
     pub fn chance(&mut self, ppm: u32) -> bool {
         self.below(u64::from(CERTAIN_PPM)) < u64::from(ppm)
     }
@@ -78,7 +78,7 @@ impl Prng {
     /// as large ones.
     ///
     /// Turning some kinds off and the others to extreme rates reaches states that moderate rates of
-    /// all kinds never reach. Source: Groce et al., "Swarm testing", ISSTA 2012.
+    /// all kinds rarely reach. Source: Groce et al., "Swarm testing", ISSTA 2012.
     pub fn swarm_ppm(&mut self, ppm_max: u32) -> u32 {
         let off = self.chance(CERTAIN_PPM / 2);
         let bits = self.below(u64::from(ppm_max.max(1).ilog2()) + 1);

@@ -28,7 +28,7 @@ impl Sectors {
         self.sector_bytes
     }
 
-    /// Returns the number of bytes that its sectors occupy.
+    /// Returns the number of bytes that the sectors of the file occupy.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         self.map.len() as u64 * self.sector_bytes
     }
@@ -65,7 +65,7 @@ impl Sectors {
         map
     }
 
-    /// Replaces whole sectors.
+    /// Inserts or replaces whole sectors.
     pub(crate) fn put(&mut self, sectors: &Map) {
         self.map.extend(sectors.iter().map(|(index, sector)| (*index, sector.clone())));
     }
@@ -87,7 +87,8 @@ impl Sectors {
     }
 }
 
-/// Drops the sectors of `map` in `range`, and zeroes the parts of other sectors in it.
+/// Drops the sectors of `map` that lie in `range`; of a sector that lies partly in `range`, zeroes
+/// that part.
 pub(crate) fn zero(map: &mut Map, sector_bytes: u64, range: Range<u64>) {
     if range.is_empty() {
         return;
@@ -136,7 +137,7 @@ mod tests {
         SetSize(u64),
     }
 
-    /// Near the ends of sectors, where mistakes are likely.
+    /// Draws any offset, or one near the end of a sector, where mistakes are likely.
     fn place() -> impl Strategy<Value = u64> {
         prop_oneof![0..2100u64, (0..5u64, 0..3u64).prop_map(|(n, d)| (n * 512 + d).max(1) - 1)]
     }

@@ -26,7 +26,8 @@ pub(crate) struct Service {
     pub(crate) trace: Trace,
     pub(crate) queues: Vec<Queue>,
     pub(crate) cut: Option<Cut>,
-    /// Set when the power is off; the writes that were being served, by file.
+    /// Set when the power is off: the writes that the device was serving, each with the index of
+    /// its file.
     pub(crate) off: Option<Vec<(usize, Change)>>,
     pub(crate) accepted: u64,
     pub(crate) fired: u64,
@@ -38,7 +39,7 @@ pub(crate) struct Service {
     machine: Option<Machine>,
     /// Requests in the machine, by number.
     in_machine: BTreeMap<u64, Request>,
-    /// Keeps data.
+    /// `true`: the device stores data. `false`: only sizes and times are real.
     pub(crate) contents: bool,
     /// Draws fates with a generator of its own, so that a fault does not change the times of other
     /// requests.
@@ -68,8 +69,8 @@ pub(crate) struct Request {
     queue: usize,
     pub(crate) bio: Bio,
     pub(crate) fate: Fate,
-    /// From `commit` on: the descriptor, the data of a write at that time and later as performed,
-    /// the mark that a flush covers.
+    /// The descriptor, from `commit` on. `data` is a write's data at `commit`, and again when the
+    /// device performs the write; `mark` is the point up to which a flush covers changes.
     pub(crate) fd: Result<i32, Errno>,
     pub(crate) data: Result<Vec<u8>, Errno>,
     pub(crate) mark: u64,
@@ -117,7 +118,7 @@ impl Service {
         }
     }
 
-    /// Accepts a bio: gives it a number and a fate, and does nothing else yet.
+    /// Accepts a bio: gives it a number and a fate, and keeps it until `start`.
     pub(crate) fn accept(&mut self, queue: usize, bio: Bio) {
         let number = self.accepted;
         if self.cut == Some(Cut::Queued(number)) {
@@ -141,7 +142,8 @@ impl Service {
             request.fd = request.bio.number();
             let file = request.fd.and_then(|fd| self.store.by_fd(fd));
             request.mark = file.as_ref().map_or(0, |file| file.mark());
-            // Only errors and hang-ups, which files never report.
+            // Without POLLIN and POLLOUT a poll waits for errors and hang-ups, which files never
+            // report.
             let forever = matches!(request.bio.op, BioOp::Poll(events) if events & POLLIN_OUT == 0);
             let forever = forever && file.is_ok();
             if request.bio.op == BioOp::Write && self.contents {
@@ -161,7 +163,8 @@ impl Service {
         self.serve(self.clock.now_ns());
     }
 
-    /// Gives work to free units.
+    /// Hands the waiting requests to the machine; or, without a machine, as many as possible to
+    /// free units.
     fn serve(&mut self, at_ns: u64) {
         if let Some(machine) = &mut self.machine {
             for request in self.waiting.drain(..) {
@@ -185,7 +188,8 @@ impl Service {
         }
     }
 
-    /// Returns the time at which the next request of any queue finishes.
+    /// Returns the time at which the next request of any queue finishes; with a machine, the time
+    /// of its next event.
     pub(crate) fn next_finish_ns(&self) -> Option<u64> {
         match &self.machine {
             Some(machine) => machine.next_ns(),
@@ -193,7 +197,7 @@ impl Service {
         }
     }
 
-    /// Returns `true` if a request of `queue` will finish by itself.
+    /// Returns `true` if a request of `queue` will finish by itself: it is committed and not stuck.
     pub(crate) fn is_awaited(&self, queue: usize) -> bool {
         let served = self.served.iter().map(|served| &served.request);
         let requests = served.chain(&self.waiting).chain(self.in_machine.values());
@@ -212,8 +216,8 @@ impl Service {
             self.take_data(&mut request, finish_ns);
             let result = self.perform(&request, finish_ns);
             self.finish(&request, result, finish_ns);
-            // The chosen request may have been cancelled: then the power fails at the next
-            // completion.
+            // If the chosen request was cancelled, the power fails after the next request that is
+            // served.
             if matches!(self.cut, Some(Cut::Completed(n)) if n < self.completed) {
                 self.cut_power();
             }
@@ -304,23 +308,22 @@ impl Service {
         }
     }
 
-    /// Releases the requests that the fault `stuck` holds: they are served like any other. Polls
-    /// for events that never come stay.
+    /// Releases the requests that the fault `stuck` holds: the device serves them like others.
+    /// Other polls for events that never come stay.
     pub(crate) fn release_stuck(&mut self) {
         for mut request in core::mem::take(&mut self.stuck) {
             if request.fate == Fate::Stuck {
                 request.fate = Fate::Normal;
                 self.waiting.push_back(request);
             } else {
-                // A poll for events that never come.
                 self.stuck.push(request);
             }
         }
         self.serve(self.clock.now_ns());
     }
 
-    /// Turns the power off permanently: all requests in flight end with EIO, in the order of
-    /// acceptance.
+    /// Turns the power off permanently: all committed requests end with EIO, in the order of
+    /// acceptance. A request that is not committed yet ends at its commit.
     pub(crate) fn cut_power(&mut self) {
         if self.off.is_some() {
             return;

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 
-/// Number of orders in which a shorter list is tried.
+/// Number of orders in which `shrink` tries each shorter list.
 const ORDERS: u64 = 6;
 
 /// The shortest list found.
@@ -10,14 +10,15 @@ const ORDERS: u64 = 6;
 pub struct Shrunk<T> {
     /// The items of the shrunk run.
     pub items: Vec<T>,
-    /// The order in which it fails; 0: the order of the whole list's failure.
+    /// The order in which the items fail; 0 is the order in which the whole list failed.
     pub order: u64,
     /// The failure of the shrunk run.
     pub failure: Failure,
 }
 
-/// Drops items of a failing list as long as the rest still fails, with any failure, by `fails` in
-/// the given order; calls `fails` at most `runs_max` times.
+/// Drops items of a failing list as long as the rest still fails, with any failure. `fails` runs a
+/// list in an order, and returns the failure if there is one. After `runs_max` calls of `fails` no
+/// further list is tried; the last list may need up to five calls more.
 pub fn shrink<T: Clone>(
     items: Vec<T>,
     failure: Failure,
@@ -36,7 +37,7 @@ pub fn shrink<T: Clone>(
             }
             let mut items = best.items.clone();
             items.drain(at..(at + size).min(best.items.len()));
-            // If one item goes, all later draws change: so try some orders.
+            // Without an item all later draws change, so several orders are tried.
             let found = (best.order..best.order + ORDERS).find_map(|order| {
                 runs += 1;
                 Some((order, fails(&items, order)?))

@@ -69,14 +69,16 @@ impl Store {
         Store { sector_bytes, salt, files: Vec::new(), descriptors: BTreeMap::new() }
     }
 
-    /// Returns the files under the same descriptors, each reduced to the result of `remains`.
+    /// Returns a store with the same descriptors, in which `remains` gives the content of each
+    /// file.
     pub(crate) fn rebooted(&self, mut remains: impl FnMut(usize, &File) -> Sectors) -> Store {
         let files = self.files.iter().enumerate();
         let files = files.map(|(index, file)| File::new(remains(index, file))).collect();
         Store { files, ..self.clone() }
     }
 
-    /// Makes an empty file, durable at once, under a free descriptor.
+    /// Makes a file of `size` zeroes, durable at once, with the descriptor `fd`; panics if `fd` is
+    /// in use.
     pub(crate) fn create(&mut self, fd: i32, size: u64) {
         let file = self.files.len();
         let before = self.descriptors.insert(fd, Descriptor { file, direct: false });
@@ -84,7 +86,8 @@ impl Store {
         self.files.push(File::new(Sectors::new(self.sector_bytes, size)));
     }
 
-    /// Opens the file of `fd` with O_DIRECT, under a free descriptor.
+    /// Opens the file of `fd` with O_DIRECT, as `direct_fd`; panics if `fd` is not open, or if
+    /// `direct_fd` is in use.
     pub(crate) fn open_direct(&mut self, fd: i32, direct_fd: i32) {
         let file = self.descriptor(fd).expect("an open descriptor").file;
         let before = self.descriptors.insert(direct_fd, Descriptor { file, direct: true });
@@ -127,7 +130,7 @@ impl Store {
         bad.map_or(len, |index| (index * sector_bytes).saturating_sub(offset) as usize)
     }
 
-    /// Returns how many of `len` bytes at `offset` fit.
+    /// Returns how many of `len` bytes at `offset` fit into the capacity of all files.
     pub(crate) fn room(&self, file: usize, offset: u64, len: usize, capacity_bytes: u64) -> usize {
         let sector_bytes = self.sector_bytes as u64;
         let used: u64 = self.files.iter().map(|file| file.volatile.allocated_bytes()).sum();
@@ -174,7 +177,7 @@ impl File {
         self.changes
     }
 
-    /// Writes; the change is pending.
+    /// Writes `bytes` at `offset`; the change is pending.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         self.note(Change::write(&self.volatile, offset, bytes));
     }
@@ -244,7 +247,8 @@ impl File {
         }
     }
 
-    /// Makes sizes and holes durable; the data of writes stays pending, cut to the sizes.
+    /// Makes sizes and holes durable. The data of writes stays pending, without the parts that a
+    /// later hole or truncation removed.
     fn commit_journal(&mut self) {
         let sector_bytes = self.durable.sector_bytes();
         let mut writes: Vec<PendingChange> = Vec::new();
@@ -306,7 +310,7 @@ mod tests {
     }
 
     fn op() -> impl Strategy<Value = Op> {
-        // Offsets that are not aligned, and offsets near the ends of sectors.
+        // Any offset, or one at the first three bytes of a sector.
         let place = || prop_oneof![0..2500u64, (0..5u64, 0..3u64).prop_map(|(n, d)| n * 512 + d)];
         let bytes = || (1..1100usize, 1..=u8::MAX).prop_map(|(len, byte)| vec![byte; len]);
         prop_oneof![
@@ -347,9 +351,9 @@ mod tests {
     }
 
     proptest! {
-        /// Reads agree with an array, also on a device that loses nothing, and on one that loses as
-        /// much as possible after everything is flushed. Synchronously written data remains after
-        /// any power cut.
+        /// Reads agree with an array. After a power cut they still do on a device that loses
+        /// nothing, and if everything was flushed, on a device with a volatile cache. A power cut
+        /// after a synchronous write leaves its data.
         #[test]
         fn a_file_agrees_with_an_array_across_power_cuts(
             ops in prop::collection::vec(op(), 0..30),

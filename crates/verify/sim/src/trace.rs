@@ -1,4 +1,4 @@
-//! The trace of a device: the last events, for printing, and a hash over all of them.
+//! The trace of a device: the last events, for printing, and a hash of all events.
 //!
 //! The trace names requests by the device's own numbers, not by token or address: those may differ
 //! between two runs that are otherwise equal.
@@ -23,7 +23,7 @@ pub struct Event {
 /// The kind of an event. `request` counts from 0 in the order of acceptance, over all queues.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
-    /// A request was accepted.
+    /// The device accepted a request.
     Queued {
         /// The request's number.
         request: u64,
@@ -33,7 +33,7 @@ pub enum What {
         fd: i32,
         /// First byte.
         offset: i64,
-        /// In bytes.
+        /// Length in bytes.
         len: usize,
     },
     /// A request completed.
@@ -49,7 +49,8 @@ pub enum What {
     Fault {
         /// The request's number.
         request: u64,
-        /// The fault, from the table in `faults.rs`.
+        /// `error`, `short`, `stuck`, `partial` or `bad sector`, as in `faults.rs`; or `unstable`:
+        /// the caller changed the data of a write between commit and completion.
         fault: &'static str,
     },
     /// The host changed a file.
@@ -141,15 +142,15 @@ impl fmt::Display for Event {
     }
 }
 
-/// Returns a hash of `bytes`, which is 0 only by accident.
+/// Returns a hash of `bytes`: 0 if there are none, else 0 only by accident.
 pub(crate) fn data_hash(bytes: &[u8]) -> u64 {
     let mut fold = Fold(bytes.len() as u64);
     fold.write(bytes);
     fold.finish()
 }
 
-/// A hash that is the same on every machine and for every release of Rust. Untrusted data must not
-/// be hashed by it.
+/// A hasher without random keys: two runs of a program get equal hashes. It must not hash untrusted
+/// data.
 struct Fold(u64);
 
 impl Hasher for Fold {

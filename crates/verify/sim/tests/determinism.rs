@@ -21,7 +21,6 @@ fn run(seed: u64) -> ([u64; 2], u64) {
     let device = user.device.reboot(&config, &mut prng);
     let left = device.contents(FD).unwrap();
     user.go_on(device, &left);
-    // The two halves differ at most in data that was read later.
     let after = half(&mut user);
     ([before, after], user.device.clock().now_ns())
 }

@@ -121,7 +121,7 @@ fn each_queue_gets_its_own_completions() {
     start(&second, flush(2));
     start(&second, flush(2));
     assert!(second.queue(flush(2)).is_err(), "its depth is its own");
-    // Waiting on one queue may finish requests of the other, which keeps their completions.
+    // A reap of one queue may finish requests of the other queue, which keeps their completions.
     assert_eq!(reap(&second, 2).iter().map(|done| done.token).collect::<Vec<_>>(), [2, 2]);
     assert_eq!((first.in_flight(), second.in_flight()), (1, 0));
     assert_eq!(reap(&first, 1)[0].token, 1);
@@ -222,7 +222,7 @@ fn a_failed_write_may_have_changed_whole_sectors() {
 
 #[test]
 fn a_flush_that_began_before_a_write_ended_does_not_cover_it() {
-    // One after the other: the device serves the flush when the write has ended.
+    // The device serves one request at a time: first the write, then the flush.
     let model = Model { units: 1, ..Model::constant(1_000) };
     let device = device(&Config { model, ..Config::new(1) });
     let mut memory = [1; 512];

@@ -22,7 +22,7 @@ impl Work {
         Work { op: BioOp::Read, random: false, len: 128 << 10, depth: 32, count: 2_000 };
 }
 
-/// Runs `work` on the whole drive and returns operations a second, and a hash of all times.
+/// Runs `work` on the whole drive; returns operations a second, and a hash of all events.
 fn run(name: &str, work: Work) -> (f64, u64) {
     let hardware = Hardware::named(name).expect("known");
     let bytes = hardware.drive_bytes() / 4096 * 4096;

@@ -28,7 +28,7 @@ fn config(seed: u64, prng: &mut Prng) -> Config {
 /// A violation, and the device's trace.
 type Found = (Violation, String);
 
-/// Reboots several times and checks each outcome; returns the last one.
+/// Reboots three times and checks each outcome; returns the last device and its bytes.
 fn reboot(user: &User, config: &Config, prng: &mut Prng) -> Result<(SimDevice, Vec<u8>), Found> {
     let mut last = None;
     for _ in 0..3 {
@@ -51,7 +51,7 @@ fn run(config: &Config, prng: &mut Prng) -> Result<(), Found> {
             user.device.cut_at(cuts[prng.index(2)]);
         }
         (0..steps).for_each(|_| user.step());
-        // With requests in flight, completed and not reaped, or not even committed.
+        // Requests may be in flight, completed and not reaped, or not even committed.
         user.device.cut_power();
         user.drain();
         let (device, left) = reboot(&user, config, prng)?;
@@ -119,6 +119,6 @@ fn canary_a_device_that_ignores_flushes_is_found_out() {
 #[test]
 fn canary_a_liar_is_found_out_among_other_faults() {
     let found = (0..200).filter(|seed| run_seed(*seed, Some(Lies::IgnoreFlush)).is_err()).count();
-    // Half of the random devices lose nothing in a power cut, flushed or not.
+    // Some of the random devices lose nothing in a power cut, flushed or not.
     assert!(found > 60, "found {found} of 200");
 }

@@ -15,7 +15,7 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Makes `len` bytes with a value that no file contains.
+    /// Makes `len` bytes with the value 0xee.
     pub(crate) fn new(len: usize) -> Buffer {
         let room = if len == 0 { 0 } else { len + ALIGN };
         let bytes = vec![0xee; room];
@@ -48,8 +48,8 @@ impl Buffer {
     }
 }
 
-/// Fills `bytes`, at `offset` of a file, with the data of the write `id` there: eight bytes of it
-/// are different from any eight bytes of another write, or of another place.
+/// Fills `bytes` with the data of the write `id` at `offset` of a file. The aligned words of eight
+/// bytes of two writes, or of two places, nearly always differ.
 pub(crate) fn fill(id: u64, offset: u64, bytes: &mut [u8]) {
     let skip = (offset % 8) as usize;
     let mut at = 0;

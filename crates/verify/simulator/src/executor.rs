@@ -1,9 +1,8 @@
 //! Runs operations on the cache in one thread: the seed decides if an operation or the device runs
 //! next.
 //!
-//! The fourth way to execute requests (after the caller, a reaper thread, and workers). Several
-//! operations are in flight at once; each runs when it was kicked, in any order; bios wait here
-//! while the backend is full, as they do in the kernel.
+//! Several operations are in flight at once. Operations that were kicked run in any order. Bios
+//! wait in the executor while the backend is full, as they do in the kernel.
 
 use crate::{
     canary::Canary,
@@ -31,7 +30,7 @@ const THE_FILE: (u64, u64) = (1, 1);
 /// The token of a bio that belongs to no operation: even, and not a task's.
 const STRANGE: u64 = u64::MAX >> 1 & !1;
 
-/// An event of an operation. The event is recorded before a conflicting operation begins.
+/// An event of an operation. The executor records the event before a conflicting operation begins.
 #[derive(Debug)]
 pub struct Event {
     /// Number of the operation, in the order of submission.
@@ -49,7 +48,8 @@ pub struct Event {
 pub enum What {
     /// The operation begins; the data that it writes.
     Begun(Vec<u8>),
-    /// The operation has ended, with its memory: the data read or written.
+    /// The operation has ended, with its result and its memory: the data read or written. The
+    /// memory is empty if a failed operation has written nothing.
     Ended(Result<u32, Errno>, Vec<u8>),
     /// The operation was dropped; this data, if any, may have been written.
     Dropped(Vec<u8>),
@@ -160,8 +160,9 @@ impl<'m> Executor<'m> {
         core::mem::take(&mut self.events)
     }
 
-    /// Accepts an operation, which runs in [`Executor::step`]; returns its number. Operations that
-    /// take no time are done at once, and have no events.
+    /// Accepts an operation, which runs in [`Executor::step`]; returns its number. `Forget`,
+    /// `Reclaim`, `Clean` and `Cancel` are done at once: they have no number and no events of their
+    /// own.
     pub fn submit(&mut self, op: &Op) -> Option<u64> {
         let cache = self.file.cache().clone();
         match *op {
@@ -204,7 +205,8 @@ impl<'m> Executor<'m> {
     ///
     /// A change of the size touches everything from the smaller size on. A direct read touches
     /// whole pages: a page partly in its range must not become dirty meanwhile. A direct write
-    /// touches only its bytes, and may meet changes of the rest of their pages, and of the file.
+    /// inside the file touches only its bytes: other operations may meanwhile change the rest of
+    /// its pages, and of the file.
     fn range(&self, op: &Op) -> Option<(Range<u64>, Access)> {
         let page = FRAME_BYTES as u64;
         let truncations = self.tasks.values().filter_map(|task| match task.op {
@@ -235,8 +237,8 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Cancels the operation's own bio if that is in flight; otherwise drops the operation, unless
-    /// a device has its memory.
+    /// Cancels the own bio of the `nth` operation if that bio is in flight; otherwise drops the
+    /// operation, unless a device has its memory.
     fn cancel(&mut self, nth: usize) {
         let count = self.tasks.len().max(1);
         let Some((id, task)) = self.tasks.iter().nth(nth % count) else { return };
@@ -269,7 +271,8 @@ impl<'m> Executor<'m> {
             let waiting: Vec<String> = self.tasks.values().map(describe).collect();
             return if waiting.is_empty() { Ok(false) } else { Err(Hang { waiting }) };
         }
-        // The device is as likely as all operations together; otherwise long lists would starve it.
+        // The device has its turn in 40 % of the draws, however long the run list is; otherwise
+        // long lists would starve it.
         let operation = runnable > 0 && (!device || self.prng.chance(600_000));
         if operation {
             let id = self.list.take(self.prng.index(runnable));
@@ -372,7 +375,8 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Writes to the device as another process would; nothing is in flight.
+    /// Writes to the device as another process would, and waits for the end; the caller has nothing
+    /// in flight.
     pub fn write_past(&mut self, offset: u64, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
         let segments = Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() });

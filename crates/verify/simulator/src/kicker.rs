@@ -31,8 +31,8 @@ impl RunList {
         self.lossy.store(true, Relaxed);
     }
 
-    /// Returns the number of kicks, and of those for an operation that was runnable already, or
-    /// over.
+    /// Returns the number of kicks, and how many of them were for an operation that was runnable
+    /// already, or over.
     pub(crate) fn kicks(&self) -> (u64, u64) {
         (self.kicks.load(Relaxed), self.redundant.load(Relaxed))
     }
@@ -67,7 +67,7 @@ impl Kicker {
         self.scheduled.store(false, Relaxed);
     }
 
-    /// Removes the operation permanently.
+    /// Takes the operation off the run list; later kicks do not put it there again.
     pub(crate) fn retire(&self) {
         if self.scheduled.swap(true, Relaxed) {
             self.list.runnable.lock().retain(|id| *id != self.id);

@@ -5,8 +5,8 @@
 //!   op       one operation, as data
 //! run        runs a scenario, and compares: with a model, and after a power cut with an oracle
 //!   executor   runs operations and the device in drawn order
-//!     task       one operation in flight: its lock, its stages
-//!     kicker     kicks of operations, and the right to run
+//!     task       one operation in flight: its place in the order, its stages
+//!     kicker     kicks, and the operations that they make runnable
 //!   medium     a backend and its file: the simulated device, or an array
 //!   model      the content that the file must have
 //!   buffer     the user's memory

@@ -54,13 +54,14 @@ impl Kind {
     }
 }
 
-/// Parses a number, or any hexadecimal digits: the hash of a commit is a seed.
+/// Parses a number, or the first 16 hexadecimal digits of a hash: the hash of a commit is a seed.
 fn parse_seed(text: &str) -> Result<u64, String> {
     let hexadecimal = || u64::from_str_radix(text.get(..16.min(text.len()))?, 16).ok();
     text.parse().ok().or_else(hexadecimal).ok_or_else(|| String::from("no number and no hash"))
 }
 
-/// Operations of a scenario with power cuts: few, because it is cut at each request.
+/// Most operations of a scenario with power cuts: few, because the run cuts the power at each
+/// request.
 const POWER_OPS: usize = 40;
 
 fn main() -> ExitCode {

@@ -28,7 +28,7 @@ pub trait Medium {
     /// Returns the bytes that reads of the file see, for comparison.
     fn contents(&self) -> Vec<u8>;
 
-    /// Returns the bytes that a power cut now would certainly keep; `None`: the medium does not
+    /// Returns the durable bytes, without changes that are pending; `None`: the medium does not
     /// know.
     fn durable_contents(&self) -> Option<Vec<u8>> {
         None

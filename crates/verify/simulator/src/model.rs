@@ -21,7 +21,8 @@ pub struct Model {
     bytes: Vec<u8>,
     /// Bytes of writes that failed or were dropped; each may be in the file.
     doubts: Vec<Doubt>,
-    /// Bytes before another process's write: they may be cached, and must not be written.
+    /// Bytes that another process has overwritten: the cache may still have them, and must not
+    /// write them to disk.
     stale: Vec<Doubt>,
 }
 
@@ -70,8 +71,8 @@ impl Model {
         self.stale.clear();
     }
 
-    /// Records that pages with bytes from `from` to before `end` are dirty: their cached bytes will
-    /// be written to disk as a whole.
+    /// Records that pages with bytes from `from` to before `end` are dirty: the cache may write all
+    /// cached bytes of these pages to disk, also stale ones.
     fn touch(&mut self, from: u64, end: u64) {
         let page = FRAME_BYTES as u64;
         let (from, end) = (from / page * page, end.next_multiple_of(page));

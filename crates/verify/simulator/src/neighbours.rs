@@ -1,9 +1,10 @@
-//! Files on several devices in one cache. Some devices are full or do not answer for a while, by a
-//! seed.
+//! Files on several devices in one cache. A seed decides which devices are full or do not answer
+//! for a while.
 //!
-//! Checked: a write, a sync and a read of a file on a healthy device succeed, whatever the others
-//! do, in no more steps than its own device needs. No device has more bios than it may. The sync of
-//! a file reports data that its sick device did not write.
+//! Checked: a write, a sync and a read of a file on a healthy device never wait for other devices,
+//! and the write succeeds unless the file lost data, or its sync failed, before. A device that does
+//! not answer holds at most the permitted number of bios. The sync of a file on a full device fails
+//! with ENOSPC, or has the result of the write before it.
 
 use nowait_block::{Bio, BioOp, Segments};
 use nowait_cache::{
@@ -26,7 +27,8 @@ const FRAMES: u32 = 4096;
 /// Most steps of one operation; more is an endless loop.
 const STEPS_MAX: usize = 100_000;
 
-/// A device's handling of writes. Reads return zeroes.
+/// A device's handling of bios: it performs all (`Well`), fails writes with ENOSPC (`Full`), or
+/// keeps all (`Still`). Reads leave memory unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Health {
     Well,
@@ -48,7 +50,8 @@ impl Wake for Kick {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Over(Result<u32, Errno>),
-    /// The operation's own device has nothing to do, and nothing kicks the operation.
+    /// The operation's own device has nothing to do, and nothing kicks the operation; or the
+    /// operation took too many steps.
     Stuck,
 }
 
@@ -57,8 +60,7 @@ struct World {
     most: InFlightMax,
     health: Vec<Health>,
     files: Vec<Arc<CachedFile>>,
-    /// For each file, `true` if its device has failed to write data of the file since the file's
-    /// last successful sync.
+    /// For each file, `true` if its last sync failed or did not end.
     has_failed: Vec<bool>,
     /// Bios of devices that do not answer.
     held: Vec<Bio>,
@@ -92,7 +94,8 @@ impl World {
             let backing = Backing { device: device as u64, ..Backing::of(&target) };
             CachedFile::new(&cache, backing, 0)
         };
-        // Several files on each device: the share belongs to the device.
+        // Several files on each device: the limit of bios in flight applies to the device, not to
+        // the file.
         let files: Vec<_> = (0..devices * 3).map(|number| file(number % devices)).collect();
         let (bytes, has_failed) =
             (vec![7; FRAMES as usize * FRAME_BYTES], vec![false; files.len()]);
@@ -170,7 +173,7 @@ impl World {
         self.perform(now);
     }
 
-    /// Lets the devices perform the bios of `plug`, and the bios that follow from them.
+    /// Lets the devices perform or keep the bios of `plug`, and the bios that follow from them.
     fn perform(&mut self, mut plug: Vec<Bio>) {
         while let Some(bio) = plug.pop() {
             let result = match (self.health[bio.fd as usize], bio.op) {

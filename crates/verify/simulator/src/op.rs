@@ -10,7 +10,7 @@ pub enum Op {
     Read {
         /// First byte.
         offset: u64,
-        /// At least 1.
+        /// Length, at least 1.
         len: usize,
         /// Number of buffers.
         pieces: usize,
@@ -19,7 +19,7 @@ pub enum Op {
     Write {
         /// First byte; `None`: at the end of the file.
         offset: Option<u64>,
-        /// At least 1.
+        /// Length, at least 1.
         len: usize,
         /// Number of buffers.
         pieces: usize,
@@ -30,14 +30,14 @@ pub enum Op {
     DirectRead {
         /// First byte.
         offset: u64,
-        /// At least one block.
+        /// Length, at least one block.
         len: usize,
     },
     /// A write that bypasses the cache; aligned.
     DirectWrite {
         /// First byte.
         offset: u64,
-        /// At least one block.
+        /// Length, at least one block.
         len: usize,
         /// With RWF_DSYNC.
         sync: bool,
@@ -47,16 +47,16 @@ pub enum Op {
         /// The new size.
         size: u64,
     },
-    /// fsync, fdatasync, sync_file_range of these pages, inclusive.
+    /// fsync, fdatasync or sync_file_range of the pages `from` to `last`, inclusive.
     Sync {
         /// First page.
         from: u64,
         /// Last page.
         last: u64,
-        /// Durability at its end.
+        /// Durability when the sync ends.
         durable: SyncLevel,
     },
-    /// Drops clean pages, as memory pressure or an advice does.
+    /// Drops the clean ones of the pages `from` to `last`, as memory pressure or an advice does.
     Forget {
         /// First page.
         from: u64,
@@ -70,16 +70,17 @@ pub enum Op {
         /// Number of pages of 4 KiB.
         pages: u64,
     },
-    /// Drops one of the operations in flight, by its index in the order of submission, modulo their
-    /// number.
+    /// Cancels one of the operations in flight, if possible: `nth` is its index in the order of
+    /// submission, modulo the number of operations.
     Cancel {
         /// Index of the operation.
         nth: usize,
     },
-    /// Waits for all operations, syncs, closes the file and opens it again.
+    /// Waits for all operations and syncs the file. If the sync succeeds, closes the file and opens
+    /// it again.
     Reopen,
-    /// Waits for all operations. Then another process writes those of these pages that are
-    /// completely in the file, and not dirty here.
+    /// Waits for all operations. Then another process writes the pages from `from` to `last` that
+    /// lie completely in the file and are not dirty in the cache.
     Rival {
         /// First page.
         from: u64,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   at each end    reads against the model; no error without a fault; nothing hangs
-//!   a rival        the writes of another process stay, unless this one wrote to the page
+//!   a rival        the writes of another process stay, unless the cache writes to the same page
 //!   at the end     a sync succeeds once the faults have stopped; the file on the device is the
 //!                  model's, and durable; accepted = ended; no frame and no node is left over
 //!   power cut      the oracle: promised content is there, other content is old or new
@@ -33,7 +33,7 @@ pub struct Report {
     pub sync_errors: u64,
     /// Requests that the device accepted; 0 for an array.
     pub requests: u64,
-    /// Number of faults.
+    /// Number of faults that `SimDevice::fired` counts.
     pub fired: u64,
     /// A hash of all events of the device.
     pub trace_hash: u64,
@@ -44,7 +44,8 @@ const STEPS_MAX: u64 = 4_000;
 
 type Verdict<T = ()> = Result<T, String>;
 
-/// Runs a scenario as its profile demands: one for power cuts runs twice for each of its requests.
+/// Runs a scenario as its profile demands: a scenario for power cuts runs twice for each of its
+/// requests.
 ///
 /// # Errors
 /// The failed claim.
@@ -82,8 +83,8 @@ pub fn run(scenario: &Scenario) -> Result<Report, Failure> {
     }
 }
 
-/// Runs a scenario on a simulated device whose power fails at `cut`, and checks the remains,
-/// several times.
+/// Runs a scenario on a simulated device whose power fails at `cut`, and checks four draws of the
+/// remains.
 ///
 /// # Errors
 /// The failed claim.
@@ -104,7 +105,7 @@ pub fn power_cut(scenario: &Scenario, cut: Cut) -> Result<Report, Failure> {
         device.cut_power();
         runner.executor.abandon();
         let oracle = runner.oracle.as_ref().expect("aligned for an oracle");
-        // The remains are read without faults.
+        // Read the remains without faults.
         let calm = Config { faults: quiet(&config.faults), ..(**config).clone() };
         for draw in 0..4 {
             let mut prng = Prng::new(scenario.order ^ draw);
@@ -309,7 +310,7 @@ impl<'m> Runner<'m> {
             if !self.faulty {
                 return Err(String::from("the last sync fails"));
             }
-            // A flush has failed: the error stays until a sync takes it, or for ever.
+            // The error of a failed flush may stay for ever: clear it.
             self.executor.file().forgive();
             if !self.settle()? {
                 return Err(String::from("a sync fails though the faults have stopped"));
@@ -414,8 +415,7 @@ impl<'m> Runner<'m> {
             return Err(format!("{bytes} of {} bytes written", data.len()));
         }
         self.model.write(offset, &data[..bytes]);
-        // A write that failed after it had begun again may have copied more bytes in its first
-        // attempt.
+        // A short write may have copied more bytes than it reports, in an earlier attempt.
         self.doubt(offset + bytes as u64, &data[bytes..]);
         Ok(())
     }

@@ -48,8 +48,8 @@ impl Setup {
     }
 }
 
-/// Returns these faults without errors, short transfers and stuck requests: only those of power
-/// cuts, uncancelled requests and lies stay.
+/// Returns those of `faults` that concern power cuts, uncancelled requests and lies; the others are
+/// off.
 pub fn quiet(faults: &Faults) -> Faults {
     let Faults { lost_ppm, torn_ppm, reorder, uncancelled_ppm, lies, .. } = *faults;
     Faults { lost_ppm, torn_ppm, reorder, uncancelled_ppm, lies, ..Faults::none() }
@@ -58,14 +58,13 @@ pub fn quiet(faults: &Faults) -> Faults {
 /// The kind of run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// A device without faults except short transfers: every operation succeeds, every byte is
-    /// known.
+    /// A device without faults: no operation fails, though some are cancelled.
     Exact,
-    /// Like `Exact`, on an array in memory.
+    /// Like `Exact`, but on an array in memory and without cancellations.
     Memory,
     /// A device that fails.
     Faulty,
-    /// A device that fails, and many cancellations: a third of all operations, and up to 64
+    /// A device that fails, with many cancellations (about a third of all operations) and up to 64
     /// operations in flight.
     Storm,
     /// Like `Exact`, while another process writes to the file.
@@ -169,7 +168,7 @@ fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
     };
     let granule = if profile == Profile::Power { 64 } else { 1 };
     let size = if prng.chance(300_000) { 0 } else { prng.below(20_000) / granule * granule };
-    // Large folios that are written to in part.
+    // A larger file has large folios, which the other process overwrites in part.
     let size = if profile == Profile::Rival { size * 10 } else { size };
     let frames = [8, 16, 24, 64, 512][prng.index(5)];
     let readahead_pages = [0, 0, 4, 32][prng.index(4)];
@@ -193,7 +192,7 @@ fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
 /// Draws operations.
 struct Draw {
     prng: Prng,
-    /// Most operations are in the first bytes up to here.
+    /// Most operations begin below this offset.
     span: u64,
     len_max: u64,
     granule: u64,
@@ -248,7 +247,8 @@ impl Draw {
         }
     }
 
-    /// Draws a range: any, or one that begins or ends with a page, or at the end of the file.
+    /// Draws a range: any one, one that begins at a page, one of whole pages at the end, one at the
+    /// end of the file, or a short one.
     fn range(&mut self) -> (u64, usize) {
         let page = FRAME_BYTES as u64;
         let mut offset = self.prng.below(self.span);

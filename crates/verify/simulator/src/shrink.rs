@@ -8,7 +8,7 @@ use crate::{
 use core::fmt::Write;
 use nowait_sim::shrink;
 
-/// Most runs of [`explain`].
+/// Number of runs of the scenario after which [`explain`] begins no further one.
 const RUNS_MAX: usize = 4_000;
 
 /// Runs a scenario. If it fails, returns everything needed to find the cause: the seed, the failed

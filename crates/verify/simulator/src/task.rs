@@ -6,7 +6,7 @@
 //!       └──► change: prepared ─► device, or set_len ─► finish         direct writes, truncations
 //! ```
 //!
-//! A layer of files does the same with the cache; each stage states the rules that it keeps.
+//! The crate `nowait-file` uses the cache in the same way.
 
 use crate::{buffer::Buffer, buffer::fill, canary::Canary, kicker::Kicker, medium::Medium, op::Op};
 use nowait_block::{Bio, BioOp};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// The objects that an iteration works with.
 pub(crate) struct World<'a> {
     pub(crate) file: &'a Arc<CachedFile>,
-    /// Set for reads that read ahead.
+    /// Set if reads read ahead.
     pub(crate) open: Option<&'a Arc<OpenFile>>,
     pub(crate) medium: &'a dyn Medium,
     pub(crate) plug: &'a mut Vec<Bio>,
@@ -54,11 +54,11 @@ enum Stage {
     Read(ReadOperation),
     Write(WriteOperation),
     Sync(SyncOperation),
-    /// The cached data of the range is first written to the file.
+    /// Writes the dirty pages of the range to the file, before the direct request.
     Flush(SyncOperation),
-    /// The deliberate mistake: drops the pages that can be dropped, and keeps the others.
+    /// A deliberate mistake of direct writes, see `drop_pages`.
     Drop,
-    /// No page of the range is cached, or can become cached.
+    /// Drops the cached pages of the range, and keeps other operations from caching them again.
     Change,
     /// The bio is not sent yet, in flight, or has ended.
     Device {
@@ -219,7 +219,7 @@ impl Task {
         };
     }
 
-    /// First and last page of a direct request.
+    /// Returns the first and the last page of a direct request.
     fn pages(&self) -> (u64, u64) {
         let page = FRAME_BYTES as u64;
         let end = self.offset + self.op.memory_bytes() as u64;
@@ -232,7 +232,8 @@ impl Task {
     }
 
     /// Makes the deliberate mistakes of a direct write: leaves all pages of its range in the cache,
-    /// or those that are being read just now; and lets others become cached while it writes.
+    /// or those that are being read just now; and lets other operations cache pages of the range
+    /// while the write is in flight.
     fn drop_pages(&mut self, world: &World<'_>) {
         let ((mut from, last), mapping) = (self.pages(), world.file.mapping());
         while world.canary == Some(Canary::SkipLocked)
@@ -286,8 +287,8 @@ impl Task {
                 change.finish(size.max(self.offset + u64::from(bytes)));
             }
             (Ok(bytes), None) => world.file.written_past(self.offset + u64::from(bytes)),
-            // The write may have made the file longer before it failed. A write that cannot extend
-            // the file does not hold the lock of the end: another may be making the file longer
+            // The failed write may have made the file longer on the device: cut it off again. A
+            // write inside the file must not do this: another write may be making the file longer
             // now.
             (Err(_), _) if end > size && world.medium.size() > Some(size) => {
                 world.medium.set_len(size)?;
@@ -297,10 +298,11 @@ impl Task {
         answer
     }
 
-    /// Ends a direct read: returns its result. `None`: it was short, and the rest follows.
+    /// Ends a direct read: returns its result. `None`: the read was short, and another bio reads
+    /// the rest.
     ///
-    /// The file may be longer than its part on disk: between the two is a hole, where a read of the
-    /// disk ends. Faults end a read only behind a whole block.
+    /// The file may be longer than its part on disk: a hole follows this part, and a read of the
+    /// disk ends where the hole begins. A fault ends a read only after a whole block.
     fn has_read(
         &mut self,
         world: &mut World<'_>,

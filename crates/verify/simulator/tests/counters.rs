@@ -14,8 +14,8 @@ fn device(seed: u64, model: Model, size: u64) -> SimDevice {
     device
 }
 
-/// More readers than wait queues, each of its own page: they share queues, but not kicks. Any two
-/// readers stand for two processors that run each other's kicks, in any order.
+/// More readers than wait queues, and each reader has its own page: readers share queues, but not
+/// kicks.
 #[test]
 fn readers_of_different_pages_never_kick_each_other() {
     for seed in 0..50 {
@@ -41,7 +41,7 @@ fn two_readers_of_two_pages_have_no_retry_in_vain() {
         let device = device(seed, Model::any_order(), 64 * PAGE);
         let cache = Cache::with_frames(64);
         let mut executor = Executor::new(&device, &cache, 64 * PAGE, 4096, seed);
-        // The page between them is cached already: two bios.
+        // The page between the two is cached first, so the reads need two bios.
         executor.submit(&Op::Read { offset: PAGE, len: 1, pieces: 1 });
         executor.drain().unwrap();
         let before = executor.counts().iterations;
@@ -54,7 +54,8 @@ fn two_readers_of_two_pages_have_no_retry_in_vain() {
         assert!((counts.iterations - before) <= 2 * 3, "seed {seed}: {counts:?}");
         assert_eq!(counts.redundant, 0, "seed {seed}");
         assert_eq!(cache.wait_counts().armed, cache.wait_counts().kicked);
-        // Every iteration but the first of each was for a kick of a page that it waited for.
+        // Each iteration of an operation, except its first, follows a kick by a page that it waited
+        // for.
         assert_eq!(counts.iterations, 3 + cache.wait_counts().kicked, "seed {seed}");
     }
 }
@@ -91,7 +92,7 @@ fn an_uncached_read_of_64_kib_has_one_retry() {
         executor.drain().unwrap();
         let counts = executor.counts();
         let retries = counts.iterations - counts.ended;
-        // A read reads its pages with one bio, and also waits for pages that others are reading.
+        // A read of uncached pages sends one bio here, so the bios count the uncached reads.
         assert!(counts.bios > count / 3, "{counts:?}");
         let per_read = retries as f64 / counts.bios as f64;
         println!("{per_read:.3} retries for each of {} uncached reads", counts.bios);
@@ -130,7 +131,7 @@ fn one_seed_is_one_run() {
     }
 }
 
-/// Returns the messages of the first seeds that fail with the mistake.
+/// Returns the messages of those of the first 60 seeds that fail with the mistake.
 fn found(canary: Canary) -> Vec<String> {
     let fails = |seed| {
         let mut scenario = Scenario::draw(seed, 500, Profile::Exact);
@@ -146,8 +147,8 @@ fn canary_a_direct_write_below_cached_pages_is_found_out() {
     assert!(found.len() > 10, "found {} of 60", found.len());
 }
 
-/// Old bytes follow an acknowledged write: the page was being read when the write began, or was
-/// read ahead while the write was in flight.
+/// A read finds old bytes after an acknowledged write: the cache was reading the page when the
+/// write began, or read it ahead while the write was in flight.
 #[test]
 fn canary_a_direct_write_that_does_not_wait_for_readahead_is_found_out() {
     let fails = |seed: &u64| {

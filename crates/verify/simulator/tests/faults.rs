@@ -7,7 +7,7 @@ use nowait_simulator::scenario::Below;
 use nowait_simulator::{Executor, Op, Profile, Scenario, What, run, shrink::explain};
 use nowait_sys::Errno;
 
-/// No scenario here has more requests.
+/// More requests than any scenario here has.
 const REQUESTS_MAX: u64 = 10_000;
 
 #[test]
@@ -96,7 +96,8 @@ fn an_fsync_reports_the_write_or_flush_that_failed() {
             return;
         }
         assert_eq!(reported, Err(Errno::IO), "request {n} failed in silence");
-        // The page is still dirty, and is written again; only a flush cannot be repeated.
+        // After a failed write the page is still dirty, and the sync writes it again; only the
+        // error of a flush may stay.
         if result(&mut executor, &fsync).is_err() {
             executor.file().forgive();
             assert_eq!(result(&mut executor, &fsync), Ok(0));

@@ -1,4 +1,4 @@
-//! Deliberate mistakes of the cache itself; the seeds of every test run find each of them.
+//! Deliberate mistakes of the cache itself: at least one of the seeds must find each of them.
 
 use nowait_cache::mistake::Mistake;
 use nowait_simulator::{Profile, Scenario, run};
@@ -10,9 +10,6 @@ fn fails(seed: u64, profile: Profile, mistake: Option<Mistake>) -> bool {
     run::run(&scenario).is_err()
 }
 
-/// A page that is changed while it is being written, a page that nothing marks as dirty, a flush
-/// that begins too early, a lost kick, a sync that stops too early, bytes behind the end of the
-/// file, a writeback of pages that were not written to.
 #[test]
 fn canary_every_mistake_of_the_cache_is_found_out() {
     // `neighbours.rs` tests that mistake, with several devices.

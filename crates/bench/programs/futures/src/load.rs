@@ -61,7 +61,7 @@ impl Load {
         self.reads == Reads::Uncached
     }
 
-    /// Returns `true` if the time of each read is taken.
+    /// Returns `true` if the program measures the time of each read.
     fn is_timed(&self) -> bool {
         self.reads != Reads::Cached
     }
@@ -73,15 +73,15 @@ impl Load {
     }
 
     /// Returns the path of another file, without a name and without blocks, as large as the test
-    /// file. It fills the page cache of nowait before the run, as other files do after some time of
-    /// use.
+    /// file. This file fills the page cache of nowait before the run, as other files do after some
+    /// time of use.
     pub(crate) fn another(&self) -> io::Result<PathBuf> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let mut options = OpenOptions::new();
         let options = options.read(true).write(true).custom_flags(libc::O_TMPFILE);
         let file = options.open(folder)?;
         file.set_len(self.size)?;
-        // Open until the program ends.
+        // The file stays open until the program ends.
         Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
     }
 
@@ -130,7 +130,7 @@ impl Load {
 /// Number of reads of a task before it yields to the others, and between two checks of the time.
 const TURN: u64 = 16;
 
-/// The part of one thread.
+/// The work of one thread: its part of the blocks, and its counters.
 pub(crate) struct Share {
     pub(crate) tasks: usize,
     timed: bool,
@@ -209,7 +209,8 @@ where
     Ok(())
 }
 
-/// Returns once all other tasks have had a turn, by the means that every executor has.
+/// Lets other tasks run: returns `Pending` once, with the task woken, which every executor
+/// understands.
 async fn let_others() {
     let mut again = false;
     poll_fn(|cx| {

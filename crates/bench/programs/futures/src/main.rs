@@ -24,7 +24,7 @@ use std::{io, process::ExitCode};
 struct Job {
     /// The crate whose futures read the file.
     way: Way,
-    /// Each thread has an executor of its own.
+    /// Number of threads, each with an executor of its own.
     threads: usize,
     #[serde(flatten)]
     load: Load,

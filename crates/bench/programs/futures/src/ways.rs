@@ -99,7 +99,7 @@ pub(crate) fn compio(load: &Load, share: Rc<Share>) -> io::Result<()> {
     })
 }
 
-/// Each task opens the file, because an open file has one position.
+/// Each task has its own open of the file, because an open file has one position.
 pub(crate) fn tokio_fs(load: &Load, share: Rc<Share>) -> io::Result<()> {
     let open = || {
         load.open().map(|file| Rc::new(tokio::sync::Mutex::new(tokio::fs::File::from_std(file))))

@@ -59,7 +59,8 @@ pub(crate) fn begin(folder: &Path) -> Result<()> {
 
 impl Tier {
     /// Makes a run. The first run that loads writes the blocks to load; later runs find them,
-    /// because all measured tiers have the same files. A run removes the blocks that it has stored.
+    /// because all measured tiers have the same files. A run that stores first removes the blocks
+    /// of earlier runs.
     pub(crate) fn run(&self, run: &Run<'_>) -> Result<Sample> {
         let direction = self.direction;
         let blocks = blocks_in(&run.tools.folder);
@@ -76,7 +77,8 @@ impl Tier {
         }
         let name = format!("{direction:?}").to_lowercase();
         let mut sample = script.run(run, &blocks, &self.arguments(run, &blocks, &name))?;
-        // For one direction, these figures are zero, or equal to the sum of both.
+        // If blocks move in one direction only, the figure of a direction is zero, or equals the
+        // figure of both.
         if direction != Direction::Mixed {
             sample.retain(|metric, _| !is_of_one_direction(*metric));
         }

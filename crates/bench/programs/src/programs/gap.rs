@@ -1,14 +1,14 @@
 //! The longest time for which this machine stops its processors. A longest hold-up that is shorter
 //! may be the machine's own.
 //!
-//! In a virtual machine, a thread that has a processor for itself is still stopped when the host
+//! In a virtual machine, the host stops even a thread that has a processor for itself if the host
 //! runs something else; the busier all processors are, the longer.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Runs a busy thread for each processor, for `period` from its own start, and returns the longest
-/// time for which one of them did not run. A late start is not counted.
+/// time for which one of these threads did not run. A late start is not counted.
 pub(crate) fn longest(period: Duration) -> Duration {
     let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
     thread::scope(|scope| {

@@ -19,12 +19,12 @@ use nowait_harness::usage;
 /// Time limit for the start of the server, and for its end, at which it writes its buffer pool to
 /// disk.
 const PATIENCE: Duration = Duration::from_mins(5);
-/// Time beyond that of a run after which sysbench counts as hung.
+/// Time by which sysbench may exceed the time of a run before it counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
 /// Time limit for writing the tables.
 const LOAD: Duration = Duration::from_hours(1);
 
-/// Number of tables, and about the bytes of a row with its index.
+/// Number of tables; `ROW_BYTES` is about the size of a row with its index.
 const TABLES: u64 = 8;
 const ROW_BYTES: u64 = 240;
 /// Size of the tables divided by the size of the buffer pool.
@@ -44,7 +44,7 @@ pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
     install.args(["--skip-name-resolve"]).args(as_root());
     launch::succeed(install.arg(format!("--datadir={}", text(&folder.path))), PATIENCE)?;
     let mut command = folder.server(plain("mariadbd")?, "fsync");
-    // While the tables are filled, no transaction must be durable.
+    // While sysbench fills the tables, no transaction needs to be durable.
     command.args(["--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0"]);
     let server = folder.start(&mut command)?;
     let mut client = plain("mariadb")?;

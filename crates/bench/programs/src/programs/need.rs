@@ -19,7 +19,7 @@ const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 pub(crate) struct Lack {
     /// Such as `nginx is not installed`.
     pub(crate) why: String,
-    /// The command that installs it; empty if no command does.
+    /// The command that installs the missing program or package; empty if no command does.
     pub(crate) install: String,
 }
 
@@ -75,7 +75,7 @@ fn needs(load: &Load, way: &Way) -> (&'static [Program], &'static [Package]) {
     }
 }
 
-/// Finds a program.
+/// Returns the path of a program in PATH or in a system folder.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(SYSTEM_FOLDERS.iter().map(PathBuf::from));

@@ -23,11 +23,12 @@ use nowait_harness::stats::percentile;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Number of clients, and bytes of each request.
+/// Number of clients; each requests `PART_BYTES` bytes at a time.
 const CLIENTS: u64 = 16;
 const PART_BYTES: u64 = 256 << 10;
 
-/// The status of a part, and the status and the length of nginx's empty picture.
+/// The status and the length of an answer with a part; `PICTURE` is the same for nginx's empty
+/// picture.
 const PART: (&str, u64) = ("206", PART_BYTES);
 const PICTURE: (&str, u64) = ("200", 43);
 

@@ -10,7 +10,7 @@ use nowait_harness::metric::Metric;
 use nowait_harness::table::{figure, new_table, right};
 use nowait_harness::units;
 
-/// A case, or a way of one, that was not measured.
+/// A case, or a way of a case, that was not measured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Skipped {
     pub(crate) case: &'static str,

@@ -1,5 +1,5 @@
-//! Programs that are Python packages. They are installed into a folder of their own; scripts that
-//! this program contains (`drivers/*.py`) run them.
+//! Programs that are Python packages. With `--install` the benchmark installs the packages into a
+//! folder of their own; scripts that the benchmark contains (`drivers/*.py`) run these programs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -57,9 +57,9 @@ impl PythonArgs {
 pub(crate) struct Package {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
-    /// Packages that are installed before it, with their dependencies.
+    /// Packages that are installed before this one, with their dependencies.
     pub(crate) first: &'static str,
-    /// Packages that are installed with it, without their dependencies.
+    /// Packages that are installed together with this one, without their dependencies.
     pub(crate) with: &'static str,
     /// The package comes from the folder of wheels, not from the registry.
     pub(crate) is_ours: bool,
@@ -84,7 +84,7 @@ pub(crate) struct Packages {
     pub(crate) folder: PathBuf,
     /// The folder of nowait's wheels.
     wheels: PathBuf,
-    /// Install what is missing.
+    /// The user allows the installation of packages.
     install: bool,
     /// For each package that was needed so far, the reason why it cannot be used, if any.
     known: BTreeMap<&'static str, Option<Lack>>,
@@ -102,9 +102,9 @@ impl Packages {
         Self { folder, wheels, install, known: BTreeMap::new() }
     }
 
-    /// Returns the reason why a package cannot be used, if any; checks each package once. Installs
-    /// the package first if that is allowed. A wheel of nowait is always installed again, because
-    /// two builds of one version differ.
+    /// Returns the reason why a package cannot be used, if any; checks each package once. If the
+    /// user allows it, installs the package first if it is missing. A wheel of nowait is then
+    /// installed in any case, because two builds of one version differ.
     pub(crate) fn lack(&mut self, package: Package) -> Option<Lack> {
         if let Some(known) = self.known.get(package.name) {
             return known.clone();
@@ -195,8 +195,9 @@ impl Script {
         Ok(Self { python: python_in(&run.tools.packages.folder), path })
     }
 
-    /// Drops `file` from the page cache, runs the script with `arguments`, then the run time, the
-    /// seed and the path of its output, and returns the figures that it has written there.
+    /// Drops `file` from the page cache, and runs the script with `arguments`, followed by the run
+    /// time, the seed and the path of its output. Returns the figures that the script has written
+    /// to its output.
     pub(crate) fn run(&self, run: &Run<'_>, file: &Path, arguments: &[String]) -> Result<Sample> {
         cache::make_cold(file, run.tools.drop_caches)?;
         let output = run.tools.folder.join("figures.json");

@@ -25,14 +25,13 @@ use nowait_harness::suite::Session;
 #[derive(Debug)]
 pub(crate) struct Tools {
     pub(crate) preload: PathBuf,
-    /// `None`: there is no compiler.
+    /// `None`: no case needs the timer, or the compiler failed.
     pub(crate) timer: Option<Timer>,
     /// A folder on the disk under test.
     pub(crate) folder: PathBuf,
-    /// The same folder, as the command line names it.
+    /// The folder that the command line names; `folder` is in it.
     pub(crate) asked: PathBuf,
-    /// A folder on the same disk for files that take long to write; it is kept if the user wants
-    /// that.
+    /// A folder on the same disk for files that take long to write. With `--keep` these files stay.
     pub(crate) kept: PathBuf,
     /// Drop the page cache of the whole machine before a run, not only the pages of the file.
     pub(crate) drop_caches: bool,
@@ -79,7 +78,7 @@ impl Run<'_> {
     }
 
     /// Like [`Run::command`], for a program that does not report the time of `io_submit`: a
-    /// preloaded library measures it.
+    /// preloaded library measures it, if `Tools::timer` has one.
     pub(crate) fn timed(&self, program: &str) -> Result<Command> {
         let program = find(program)?;
         let Some(timer) = &self.tools.timer else { return Ok(self.command(&program)) };

@@ -12,10 +12,10 @@ use nowait_harness::metric::{Metric, Sample};
 
 /// Time beyond that of a run after which sysbench counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
-/// Time limit for writing files or tables.
+/// Time limit for writing the files of the file test.
 const PREPARE: Duration = Duration::from_mins(30);
 
-/// Number of files of its file test, and of reads in flight.
+/// Number of files of sysbench's file test; `BACKLOG` is its number of reads in flight.
 const FILES: usize = 4;
 const BACKLOG: u32 = 64;
 
@@ -74,7 +74,7 @@ pub(crate) fn for_a_time<'a>(command: &'a mut Command, run: &Run<'_>) -> &'a mut
     command.args(["--percentile=99", "--events=0"]).arg(format!("--rand-seed={}", run.seed))
 }
 
-/// Runs sysbench to its end.
+/// Runs sysbench to its end; fails if it reports a fatal error.
 pub(crate) fn finished(command: &mut Command, limit: Duration) -> Result<Finished> {
     let done = launch::run(command, limit)?;
     let fatal = done.stdout.lines().chain(done.stderr.lines()).find(|line| line.contains("FATAL"));

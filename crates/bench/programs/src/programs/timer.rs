@@ -1,5 +1,5 @@
 //! The time inside `io_submit` of a program that does not report it. A preloaded library measures
-//! it (`drivers/submit_timer.c`); the loader takes it before the library of nowait.
+//! this time (`drivers/submit_timer.c`); the loader takes this library before nowait's.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,8 @@ impl Timer {
         Ok(Self { library, counters: folder.join("submit_times") })
     }
 
-    /// Sets all counters to zero, and adds the library and the file of the counters to `command`.
+    /// Sets all counters to zero, and adds the file of the counters to the environment of
+    /// `command`. The caller adds the library.
     pub(crate) fn begin(&self, command: &mut Command) -> Result<()> {
         let what = || format!("write {}", self.counters.display());
         fs::write(&self.counters, vec![0; BUCKETS * 8]).context(what)?;

@@ -1,7 +1,7 @@
 //! Blocks that are written and flushed before a server is killed, and read after its restart.
 //!
-//! The client that writes them stays connected until its server is dead. Otherwise a server that
-//! ignores flushes, and makes data durable when a client disconnects, would lose nothing.
+//! The client that writes the blocks stays connected until its server is dead. Otherwise a server
+//! that ignores flushes, and makes data durable when a client disconnects, would lose nothing.
 
 use std::path::Path;
 use std::process::Command;

@@ -94,10 +94,12 @@ pub struct RemoteArgs {
 #[serde(deny_unknown_fields)]
 struct Engine {
     kind: Kind,
-    /// The command of its NBD server; `{store}`, `{image}`, `{socket}` and the like are filled in.
+    /// The command of the engine's NBD server; the suite fills in `{store}`, `{image}`, `{socket}`
+    /// and the like.
     #[serde(default)]
     command: Vec<String>,
-    /// Options of a cache that is as large as the image. Images are filled without these options.
+    /// Options of a cache that is as large as the image. The suite fills images without these
+    /// options.
     #[serde(default)]
     cache: Vec<String>,
     /// Additional settings of ZeroFS, in TOML.
@@ -105,7 +107,8 @@ struct Engine {
     settings: String,
 }
 
-/// The program whose objects the image consists of. Engines of one kind read the same image.
+/// The program whose objects the image consists of. In runs that only read, engines of one kind
+/// share an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
@@ -114,7 +117,8 @@ enum Kind {
     Zerofs,
     /// A local file, as a comparison for caches.
     Local,
-    /// A crate in the client's process: SlateDB with a key for each block, or ranges of one object.
+    /// A crate in the client's process: SlateDB with a key for each block. `Plain` is another
+    /// crate, which reads ranges of one object.
     Slatedb,
     Plain,
 }
@@ -135,17 +139,19 @@ impl Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Work {
-    /// Each of `clients` writes random blocks, and flushes and waits after each `flush` writes.
+    /// Each of `clients` clients writes random blocks, and flushes after each `flush` writes. With
+    /// SlateDB, one client flushes after each `flush` writes of all clients.
     Write { flush: u32, clients: u32 },
     /// Random blocks are read, `depth` in flight; with a cache, each block was read before.
     Read { depth: u32 },
     /// The image is read in order, 256 KiB a request.
     Sequential { depth: u32 },
-    /// Blocks are written, each with a flush after it; then the server is killed, and started anew.
+    /// A client writes blocks, each with a flush after it; then the suite kills the server and
+    /// starts a new one.
     Killed,
-    /// A snapshot of an image with content is made.
+    /// Makes a snapshot of an image with content.
     Snapshot,
-    /// A clone of a snapshot is made.
+    /// Makes a clone of a snapshot.
     Clone,
 }
 
@@ -254,7 +260,7 @@ fn image_of(it: &Run<'_, Job>, reads: bool) -> String {
         true => format!("filled-{}", it.subject.job.engine.kind.word()),
         false => format!("written-{}-{}-{}", it.subject.name, it.case.name, it.round),
     };
-    // Only characters that names of objects may have.
+    // Keeps only characters that names of objects may have.
     name.chars().filter(|it| it.is_ascii_alphanumeric() || *it == '-').collect()
 }
 
@@ -352,8 +358,8 @@ impl RemoteSuite {
     }
 }
 
-/// Adds the counts of requests and bytes at the store: up to the end of the client, and up to the
-/// end of all writes.
+/// Adds the counts of requests and bytes at the store: `read` counts up to the end of the client,
+/// `written` up to the end of the server.
 fn count(
     sample: &mut Sample,
     (read, written): (Passed, Passed),

@@ -75,8 +75,8 @@ impl Peer {
         self.ask(way, image, span.size_bytes, &work, span.runtime)
     }
 
-    /// Starts a program that writes blocks and flushes each. Returns the program, which makes the
-    /// file `written` after the last flush, and then waits to be killed.
+    /// Starts a program that writes blocks and flushes each. After the last flush the program makes
+    /// the file `written`, and waits to be killed. Returns the program once the file exists.
     pub(crate) fn write_flushed(
         &self,
         way: Kind,

@@ -43,7 +43,7 @@ pub struct Programs {
 /// The store, the folder and the programs of a measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Place {
-    /// The address of the store, or of the relay before it.
+    /// The address of the relay before the store.
     pub(crate) endpoint: SocketAddr,
     /// For sockets, caches and files.
     pub(crate) folder: PathBuf,
@@ -70,7 +70,7 @@ impl Place {
         launch::inherit_nothing_of_ours(&mut command);
         store::introduce(&mut command).args(["image", word]).args(urls).args(words);
         command.args(["--endpoint", &format!("http://{}", self.endpoint)]);
-        // Waits for the process directly: a longer run is polled, which would round the duration
+        // Waits for the process directly: `launch` polls processes, which would round the duration
         // up.
         let start = std::time::Instant::now();
         let output = command.output().context(|| "cannot start nowait".to_owned())?;

@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn a_device_is_made_with_its_size_or_the_refusal_is_told() {
         let (resize, said) = made(0);
-        // Five numbers are before the size, four times behind it.
+        // In the request, five numbers come before the size, and four numbers of times after it.
         assert_eq!((&resize[20..28], resize.len()), (&(64_u64 << 20).to_le_bytes()[..], 60));
         assert_eq!(said, "");
         let (_, said) = made(14);

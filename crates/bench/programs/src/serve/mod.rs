@@ -117,7 +117,7 @@ struct ServeSuite {
     fio: String,
     image: TestFile,
     folder: PathBuf,
-    /// For sockets and files that are mounted.
+    /// Folder for sockets and mount points.
     scratch: TempDir,
     drop_caches: bool,
 }

@@ -32,7 +32,7 @@ enum By {
 }
 
 impl Served {
-    /// Starts the server of `image`, and waits until it serves. Sockets and files are made in
+    /// Starts the server of `image`, and waits until it serves. Sockets and mount points are in
     /// `folder`.
     pub(crate) fn start(engine: &Engine, image: &Path, folder: &Path) -> Result<Self> {
         let place = folder.join(if engine.shows == Shows::Nbd { "nbd" } else { "file" });

@@ -76,12 +76,12 @@ impl Load {
     }
 }
 
-/// Returns the data of a block. They cannot be compressed, and differ from the data of other
-/// blocks.
+/// Returns the data of a block in a round. The data cannot be compressed, and begin with the
+/// block's number.
 pub(crate) fn data(block: u64, round: u64) -> Vec<u8> {
     let mut state = (block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round;
     let word = || {
-        // xorshift*: a state that is not zero stays so.
+        // xorshift*: a state that is not zero never becomes zero.
         state ^= state >> 12;
         state ^= state << 25;
         state ^= state >> 27;
@@ -93,7 +93,7 @@ pub(crate) fn data(block: u64, round: u64) -> Vec<u8> {
     bytes
 }
 
-/// Fails if `bytes` are not the data of the block.
+/// Fails unless `bytes` begin with the number of the block.
 pub(crate) fn check(block: u64, bytes: &[u8]) -> Result<(), Failure> {
     match bytes.len() >= 8 && bytes[..8] == block.to_le_bytes() {
         true => Ok(()),

@@ -46,14 +46,14 @@ enum Way {
 enum Work {
     /// Writes all blocks once.
     Fill,
-    /// Writes random blocks; each client flushes after `flush` writes.
+    /// Writes random blocks, and flushes once for each `flush` writes of all clients together.
     Write { flush: u64, load: Load },
     /// Reads random blocks, each at most once.
     Read(Load),
     /// Reads the image in order, 256 KiB at a time.
     Sequential(Load),
     /// Writes `blocks` blocks, each with a flush after it, makes the file `written`, and waits
-    /// until it is killed. The seed gives each round its own content.
+    /// until the process is killed. The seed gives each round its own content.
     WriteFlushed { blocks: u64, seed: u64, written: PathBuf },
     /// Counts the blocks whose content is not the one written.
     CountLost { blocks: u64, seed: u64 },

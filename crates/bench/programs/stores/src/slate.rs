@@ -1,4 +1,4 @@
-//! SlateDB with a key for each block. It flushes only when the job asks for that.
+//! SlateDB with a key for each block. SlateDB flushes only when the job asks for a flush.
 
 use crate::load::{self, BLOCK, Failure, Load};
 use serde_json::{Value, json};
@@ -75,8 +75,8 @@ pub(crate) async fn read(
     Ok(report)
 }
 
-/// Writes `count` blocks with the content of `round` and flushes each. Then makes a file, and waits
-/// until it is killed.
+/// Writes `count` blocks with the content of `round` and flushes each. Then makes the file
+/// `written`, and waits until the process is killed.
 pub(crate) async fn write_flushed(
     store: Arc<dyn ObjectStore>,
     image: &str,

@@ -17,7 +17,7 @@ struct Line {
     holders: u128,
     /// A processor wrote the line while another had it.
     is_contended: bool,
-    /// Time at which the last processor that writes the line gets it.
+    /// Time at which the last write of the line is over.
     free_at: u64,
     /// How long processors have waited for the line.
     waited_ns: u64,
@@ -41,8 +41,8 @@ impl Lines {
     }
 
     /// Accesses a line from `code` on processor `core` at `now`; returns the time at which the
-    /// access is over. A write waits for all earlier ones of other processors; reads wait for
-    /// the last write, and go on side by side.
+    /// access is over. A write waits for the last write if another processor has the line; a read
+    /// does so if its processor does not have the line. Reads go on side by side.
     pub(crate) fn access(
         &mut self,
         line: u64,

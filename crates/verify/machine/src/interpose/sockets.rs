@@ -1,5 +1,5 @@
-//! The functions by which std moves bytes of files and sockets. In threads outside a machine, they
-//! make the real system calls of the same names: nothing else of the C library is needed.
+//! The functions by which std moves bytes of files and sockets. In threads outside a machine, these
+//! functions make the real system calls of the same names: nothing else of the C library is needed.
 
 use super::syscall;
 use core::ffi::{c_int, c_ulong, c_void};

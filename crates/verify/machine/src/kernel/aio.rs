@@ -1,5 +1,6 @@
-//! Native AIO. Like the real one, io_submit waits until files are ready, and for the blocks of a
-//! write into a hole; only direct transfers that need no exclusive lock continue after it returns.
+//! Native AIO. As in Linux, io_submit waits for the locks of inodes, and for the blocks of a direct
+//! write into a hole. Of the transfers, only direct ones without an exclusive lock continue after
+//! io_submit has returned.
 
 use super::{
     Answer,
@@ -30,7 +31,7 @@ struct Ring {
     slots: u32,
 }
 
-// SAFETY: it holds only an address, which `setup` made and nothing frees.
+// SAFETY: a ring holds only an address, which `Ring::new` made and nothing frees.
 unsafe impl Send for Ring {}
 
 impl Ring {

@@ -24,7 +24,7 @@ pub(super) enum What {
     File(u64),
     /// An eventfd.
     Counter(u64),
-    /// One end of a channel: its own queue, and the other end's.
+    /// One end of a channel: the queue of this end, and that of the other end.
     End {
         own: usize,
         other: usize,
@@ -178,7 +178,7 @@ pub(super) unsafe fn close(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answe
     Ok(0)
 }
 
-/// Gives an open file another number, which is closed first if it is in use.
+/// Gives an open file the number `other` in addition; an open file that had `other` loses it.
 pub(super) unsafe fn dup3(cpu: &mut Cpu<'_>, [number, other, ..]: [usize; 6]) -> Answer {
     let id = cpu.opened(number)?;
     cpu.refer(id);
@@ -249,7 +249,7 @@ pub(super) unsafe fn fcntl(
             Ok(0)
         }
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => cpu.install(id, argument as i32),
-        // There is one process, which shares its locks.
+        // There is one process, so its locks never conflict.
         libc::F_GETFD | libc::F_SETFD | libc::F_OFD_SETLK => Ok(0),
         libc::F_OFD_GETLK => {
             // SAFETY: the caller's.

@@ -1,5 +1,5 @@
-//! Transfers: they take time, move their bytes piece by piece, are short, or fail. A write takes
-//! its bytes from memory when the device performs it, not when it is submitted.
+//! Transfers: they take time, move their bytes piece by piece, and may be short or fail. The device
+//! takes the bytes of a write from memory when it performs the write, not at the submission.
 
 use super::{
     Answer,
@@ -35,7 +35,7 @@ impl Part {
     }
 }
 
-/// A transfer that holds its locks.
+/// A transfer that is decided, and holds its inode's lock if it needs one.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) locked: Locked,
@@ -46,7 +46,7 @@ pub(super) struct Job {
     pub(super) pace: Pace,
     /// The transfer ends when its data is durable.
     pub(super) sync: bool,
-    /// The open file that reports its errors.
+    /// The open file that reports failed flushes.
     pub(super) id: OpenId,
 }
 
@@ -111,13 +111,13 @@ impl World {
         }
         let fails = self.transfer_fails(&job);
         let wait = self.wait_behind_others(&job);
-        // In pieces of whole pages, at drawn times, in any order.
+        // Move the bytes in pieces of whole pages, at drawn times, in any order.
         let pages = job.len.div_ceil(PAGE_BYTES).max(1);
         let step = pages.div_ceil(PIECES_MAX) * PAGE_BYTES;
         let mut last = 0;
         let mut from = 0;
         while from < job.len {
-            // Up to the end of a page: the device never tears a sector.
+            // A piece ends with a page: the device never tears a sector.
             let end = (job.offset + from + step) / PAGE_BYTES * PAGE_BYTES - job.offset;
             let (piece, to) = (job.clone(), end.min(job.len));
             let time = wait + self.drawn_time();
@@ -140,13 +140,14 @@ impl World {
         });
     }
 
-    /// Returns the time that the device needs for earlier overlapping transfers.
+    /// Returns the time until the earlier transfers in conflict with this one end.
     fn wait_behind_others(&mut self, job: &Job) -> u64 {
         let (now, range) = (self.now, job.offset..job.offset + job.len);
         self.inode(job.locked.ino).moved_at(&range, job.write).saturating_sub(now)
     }
 
-    /// Records the end of a direct transfer.
+    /// Records the time at which the device ends a transfer, if the transfer holds its inode's
+    /// lock.
     fn takes_until(&mut self, job: &Job, time: u64) {
         let times = (self.now, self.now + time);
         if job.locked.exclusive.is_some() {
@@ -155,9 +156,10 @@ impl World {
         }
     }
 
-    /// Draws if the device has no room for all of a read that must not wait. The device never
-    /// refuses a read of one page late: it has room, or refuses the read within the call. The same
-    /// applies to writes, which file systems accept only if their blocks are contiguous.
+    /// Returns `true`, by a draw, if the device has no room for all of a read that must not wait.
+    /// The device never refuses a read of one page late: it has room, or refuses the read within
+    /// the call. The same applies to writes, which file systems accept only if their blocks are
+    /// contiguous.
     pub(super) fn refuses_later(&mut self, job: &Job) -> bool {
         let rate = if job.len > PAGE_BYTES && !job.write { self.late_ppm } else { 0 };
         rate > 0 && self.prng.chance(rate)

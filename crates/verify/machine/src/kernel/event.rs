@@ -1,4 +1,4 @@
-//! Readiness of eventfds, pipes and epoll sets; and waiting for it.
+//! Readiness of eventfds, pipes, sockets and epoll sets; and waiting for readiness.
 
 use super::{
     Answer,
@@ -58,7 +58,7 @@ pub(super) fn release(world: &mut World, id: OpenId, what: What) {
 }
 
 impl World {
-    /// Tries again all that wait for readiness: threads, polls, and entries of rings.
+    /// Wakes all threads that wait for readiness, and tries polls and entries of rings again.
     pub(super) fn has_become_ready(&mut self) {
         self.wake(Key::Readiness, usize::MAX);
         self.complete_polls();

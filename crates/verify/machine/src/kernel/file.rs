@@ -1,6 +1,6 @@
 //! Files: names, sizes, which of their pages are cached, and the lock that writes take.
 //!
-//! The rules of ext4: buffered and extending writes hold the inode's lock exclusively, direct
+//! The rules of ext4: buffered and extending writes hold the inode's lock exclusively, other direct
 //! transfers share it, buffered reads take no lock and see pages change one by one.
 
 mod pages;
@@ -37,7 +37,7 @@ pub(super) struct Files {
 pub(super) struct Inode {
     /// The bytes that reads see, and those that would remain after a power cut.
     pub(super) medium: nowait_sim::File,
-    /// Number of errors that flushes have met.
+    /// Number of failed flushes.
     errors: u64,
     cached: BTreeSet<u64>,
     /// Pages whose read has begun, with the times of their arrival.
@@ -85,14 +85,14 @@ impl Inode {
         from / PAGE_BYTES..to.div_ceil(PAGE_BYTES)
     }
 
-    /// Records bytes that were written.
+    /// Records a write of the bytes from `from` to before `to`.
     pub(super) fn is_written(&mut self, from: u64, to: u64, now: u64) {
         self.allocated.extend(Inode::pages(from, to));
         self.changed_ns = now;
     }
 
-    /// Returns the time at which earlier overlapping direct transfers end: a device keeps their
-    /// order.
+    /// Returns the time at which the earlier direct transfers in conflict with this one end, or 0:
+    /// the device keeps the order of overlapping transfers, unless both are reads.
     pub(super) fn moved_at(&self, range: &Range<u64>, write: bool) -> u64 {
         let is_before = |it: &&Moving| {
             (write || it.write) && it.range.start < range.end && range.start < it.range.end
@@ -100,7 +100,7 @@ impl Inode {
         self.moving.iter().filter(is_before).map(|it| it.until).max().unwrap_or(0)
     }
 
-    /// Records a direct transfer, and forgets those that have ended.
+    /// Records a transfer by the device, and forgets the transfers that have ended.
     pub(super) fn moves(&mut self, range: Range<u64>, write: bool, (now, until): (u64, u64)) {
         self.moving.retain(|it| it.until > now);
         self.moving.push(Moving { range, write, until });
@@ -326,7 +326,7 @@ pub(super) unsafe fn ftruncate(cpu: &mut Cpu<'_>, [number, len, ..]: [usize; 6])
     Ok(0)
 }
 
-/// Zeroes a range up to the file's end; if it punches, whole pages become a hole.
+/// Zeroes a range up to the file's end; with FALLOC_FL_PUNCH_HOLE, whole pages become a hole.
 pub(super) unsafe fn fallocate(
     cpu: &mut Cpu<'_>,
     [number, mode, offset, len, ..]: [usize; 6],
@@ -426,8 +426,8 @@ pub(super) unsafe fn sync_file_range(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]
 }
 
 impl World {
-    /// Starts a flush of everything written so far; `then` gets its result. The caller holds the
-    /// open file.
+    /// Starts a flush of everything written to the file so far; `then` gets its result. The caller
+    /// keeps a reference to the open file.
     pub(super) fn start_sync(&mut self, id: OpenId, then: Then) {
         let What::File(ino) = self.what(id) else { return then(self, Err(libc::EINVAL)) };
         let mark = self.inode(ino).medium.mark();
@@ -443,7 +443,7 @@ impl World {
         });
     }
 
-    /// Counts a failed flush. Some of the data that it should have made durable never become
+    /// Counts a failed flush. Some of the data that the flush should have made durable never become
     /// durable, though reads see them.
     pub(super) fn lose_unflushed(&mut self, ino: u64, mark: u64) {
         let rate = self.faults.forget_ppm;
@@ -453,7 +453,8 @@ impl World {
         inode.medium.forget(mark, || prng.chance(rate));
     }
 
-    /// Returns EIO once if flushes have failed since the open file's last such report, or its open.
+    /// Fails with EIO if a flush has failed since the last call for this open file, or since its
+    /// open.
     pub(super) fn tell_of_errors(&mut self, id: OpenId, ino: u64) -> Answer {
         let errors = self.inode(ino).errors;
         let told = core::mem::replace(self.told_errors(id), errors);
@@ -492,11 +493,11 @@ pub(super) struct Wanted {
     pub(super) parts: Vec<Part>,
     pub(super) offset: u64,
     pub(super) rw_flags: u32,
-    /// A direct transfer continues after the call has returned.
+    /// A direct transfer may continue after the call has returned.
     pub(super) behind: bool,
 }
 
-/// The locks of a transfer until it has ended.
+/// The inode lock that a transfer holds until its end; `exclusive` is `None` if it holds none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Locked {
     pub(super) ino: u64,

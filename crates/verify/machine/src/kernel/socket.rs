@@ -1,7 +1,7 @@
 //! Connected Unix sockets that carry a stream of bytes. Source: unix(7), socketpair(2).
 //!
 //! A write may take fewer bytes than it is given, and a read may return fewer than there are: a
-//! program never knows where a stream is split.
+//! program must not rely on where a stream is split.
 
 use super::{
     Answer,
@@ -21,7 +21,8 @@ struct Lane {
     bytes: VecDeque<u8>,
     /// Most bytes in the lane.
     capacity: usize,
-    /// The socket's writer has closed or shut down.
+    /// No more bytes come: the socket's writer has closed or shut down, or its reader has shut
+    /// down.
     ended: bool,
     /// The socket's reader has closed or shut down.
     deaf: bool,
@@ -59,8 +60,8 @@ impl World {
             | given(is_over && from.ended, HUP)
     }
 
-    /// Takes bytes from a lane; returns no bytes if the other end has closed, and `EAGAIN` if none
-    /// are there yet.
+    /// Takes bytes from a lane. An empty lane gives no bytes if it has ended, ECONNRESET if the
+    /// writer reset it, and else EAGAIN.
     pub(super) fn take_from_stream(&mut self, own: usize, len: usize) -> Result<Vec<u8>, i32> {
         let comes_short = self.prng.chance(200_000);
         let drawn = self.prng.below(1 << 30) as usize;
@@ -97,7 +98,7 @@ impl World {
         Ok(count)
     }
 
-    /// Releases the state of a closed end.
+    /// Records in both lanes that the end `own` has closed.
     pub(super) fn close_stream(&mut self, own: usize, other: usize) {
         let from = self.lane(own);
         from.deaf = true;
@@ -142,7 +143,7 @@ pub(super) unsafe fn sendmsg(
 ) -> Answer {
     // SAFETY: the caller's message.
     let message = unsafe { &*(message as *const libc::msghdr) };
-    // SAFETY: its list.
+    // SAFETY: the list of the caller's message.
     let parts = unsafe { file::vector(message.msg_iov as usize, message.msg_iovlen) };
     transfer(cpu, id, true, parts, flags)
 }

@@ -2,7 +2,7 @@
 //! IORING_ENTER_GETEVENTS; programs find completions in memory. Source: io_uring_setup(2),
 //! io_uring_enter(2), io_uring_register(2).
 //!
-//! The memory of a ring is a file of the real kernel, which every mmap(2) of the ring maps.
+//! The memory of a ring is a memfd of the real kernel, which each mmap(2) of the ring maps.
 
 use super::{
     Answer,
@@ -108,7 +108,8 @@ struct Ring {
     flags: u32,
     /// Requests that wait for a condition.
     waiting: Vec<Waiting>,
-    /// Completions for which the ring has no room, or which wait for the issuing thread.
+    /// Completions for which the ring has no room, or which wait for io_uring_enter with
+    /// IORING_ENTER_GETEVENTS (on a ring with IORING_SETUP_DEFER_TASKRUN).
     held_back: VecDeque<Cqe>,
 }
 
@@ -128,9 +129,9 @@ enum Awaited {
 struct Request {
     ring: usize,
     user_data: u64,
-    /// The open file, held until the request ends.
+    /// The open file, to which the request has a reference until it ends.
     id: Option<OpenId>,
-    /// The thread that submitted it.
+    /// The thread that submitted the request.
     thread: usize,
 }
 
@@ -149,7 +150,7 @@ impl Ring {
         tail.load(Acquire).wrapping_sub(head.load(Acquire))
     }
 
-    /// Shows completions that were held back, as far as there is room.
+    /// Moves held-back completions into the completion queue, as far as the queue has room.
     fn show(&mut self) {
         while self.shown() < self.word(at::CQ_ENTRIES).load(Acquire) {
             let Some(cqe) = self.held_back.pop_front() else { break };

@@ -13,7 +13,7 @@ use std::{
 pub(crate) enum Known {
     /// The write's request is being submitted, or was refused.
     Begun,
-    /// The write's request was accepted, and nothing can prevent it.
+    /// The write's request was accepted, and nothing can prevent the write.
     Accepted,
     /// The write's request may be or was cancelled.
     Doubtful,
@@ -75,7 +75,8 @@ impl Accepted {
         Accepted(Mutex::new(State { pages: (0..pages).map(|_| page()).collect(), next: 1 }))
     }
 
-    /// No system call is made while it is locked, so that it can be read as the process ends.
+    /// No thread makes a system call while it holds this lock: so the thread that ends the process
+    /// can take the lock.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -122,8 +123,8 @@ impl Accepted {
         }
     }
 
-    /// Records that a read of some pages is about to be submitted. `own`: pages that only its
-    /// thread writes, where requests take effect in their order.
+    /// Records that a read of some pages is about to be submitted. `own`: pages that only the
+    /// reading thread writes, where requests take effect in the order of submission.
     pub(crate) fn begin_read(&self, pages: Range<u64>, own: Option<&Range<u64>>) -> Legal {
         let state = self.lock();
         let is_known =
@@ -162,7 +163,7 @@ impl Accepted {
     /// Checks the remains of the file after a power failure.
     pub(crate) fn judge_left(&self, mut bytes: Vec<u8>) {
         let state = self.lock();
-        // The first sync makes the file's size durable, and the file begins with zeroes.
+        // Before the first sync the file may be left shorter; it begins with zeroes.
         bytes.resize(state.pages.len() * PAGE as usize, 0);
         for (number, found) in bytes.chunks(PAGE as usize).enumerate() {
             let page = &state.pages[number];

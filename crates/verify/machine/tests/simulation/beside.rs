@@ -44,7 +44,8 @@ impl AnySize<'_> {
     const PATH: &'static str = "/bytes";
     const SIZE_MAX: u64 = 4 * PAGE;
 
-    /// Runs steps until the device fails.
+    /// Runs 40 steps, and compares the file's content; returns `None` as soon as the device fails a
+    /// request.
     fn act(setup: &Setup, prng: &mut Prng) -> Option<()> {
         let weights = swarm(&KINDS, prng);
         let file = open(setup, Self::PATH, CacheMode::User)?;
@@ -91,7 +92,7 @@ impl AnySize<'_> {
                 assert_eq!(wrong, None, "a byte from {from} on");
             }
             Kind::SetLen => {
-                // Anywhere, or near the file's end.
+                // A new end anywhere, or near the old one.
                 let to = if prng.chance(500_000) { from } else { size.saturating_sub(len) };
                 self.setup.expected(self.file.set_len(to as u64))?;
                 self.expected.resize(to, 0);
@@ -110,7 +111,7 @@ impl AnySize<'_> {
 
 const TOUCHED: &str = "/touched";
 
-/// Appends to a file that another program changes and others open: appended data must stay.
+/// Appends to a file that another program changes and other threads open: appended data must stay.
 fn append(setup: &Setup, prng: &mut Prng) -> Option<()> {
     let file = open(setup, TOUCHED, CacheMode::User)?;
     let mut end = PAGE;
@@ -133,7 +134,8 @@ fn append(setup: &Setup, prng: &mut Prng) -> Option<()> {
     Some(())
 }
 
-/// Opens the file, sometimes more often at once than the channel to the engine has room for.
+/// Opens the touched file repeatedly, then other files: up to 20 at once, which may be more than
+/// the channel to the engine has room for.
 fn open_again(setup: &Setup) {
     for _ in 0..8 {
         if step(|| "open the touched file".to_owned()) {

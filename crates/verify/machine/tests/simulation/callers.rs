@@ -4,9 +4,9 @@
 //!
 //! Each submitting thread has two files and a context. Checked: each accepted request ends once,
 //! and finds and leaves the data that the order of submission demands, even if its descriptor
-//! number gets another file meanwhile. It ends in time, even if no caller comes. io_submit of
-//! reads, a look, and a wait with a short time limit sleep for no transfer. When the process ends,
-//! accepted requests are done.
+//! number gets another file meanwhile. Each accepted request ends in time, even if no caller comes.
+//! Three calls sleep for no transfer: io_submit of reads, a look for events, and a wait with a
+//! short time limit. When the process ends, accepted requests are done.
 
 mod model;
 mod ring;
@@ -128,7 +128,7 @@ struct Actor {
     /// Threads that wait for this thread's requests.
     waiting: Vec<JoinHandle<()>>,
     next: u64,
-    /// Numbers refer to other files than when requests in flight were submitted.
+    /// Descriptor numbers may refer to other files than when requests in flight were submitted.
     has_moved: bool,
 }
 
@@ -220,7 +220,7 @@ impl Actor {
     /// Starts threads that wait.
     fn begin_waiting(&mut self, number: u64, count: usize) {
         let (transfer, throttled) = longest_ns();
-        // If transfers are fast, no thread waits until the engine takes over.
+        // If transfers are fast, requests must end before the engine would take over.
         let is_fast = transfer <= 1_000 && throttled == 0 && !self.setup.signals;
         locked(&self.state).bound = match is_fast && self.setup.is_auto {
             true => Some(TICK * 9 / 10),
@@ -375,7 +375,7 @@ impl Actor {
         }
     }
 
-    /// Takes events repeatedly by a call that waits for no transfer, until there is one.
+    /// Calls `take` repeatedly until it returns an event; `take` must sleep for no transfer.
     fn take_by(&self, what: &str, mut take: impl FnMut() -> Taken) {
         let (longest, begun) = (bound(self.in_flight()), Instant::now());
         loop {
@@ -450,7 +450,8 @@ impl Actor {
         assert!(is_right, "io_cancel: {said}");
     }
 
-    /// Calls the function that the preload library calls before a number is closed or replaced.
+    /// If the library watches closes, calls its function as the preload library does before it
+    /// closes or replaces a number.
     fn closes(&self, fd: i32) {
         if self.setup.watches {
             let said = waits("close", || libaio::nowait_closing(fd));
@@ -458,9 +459,9 @@ impl Actor {
         }
     }
 
-    /// Returns `true` if numbers may get other files now. If closes are not watched, the library
-    /// cannot tell a number that got another file and its old one again from one that did not: in
-    /// that case a number moves at most once while requests are in flight.
+    /// Returns `true` if numbers may get other files now. If the library does not watch closes, it
+    /// does not notice that a number got another file and then its old file again. So in that case
+    /// a number moves at most once while requests are in flight.
     fn may_move(&mut self) -> bool {
         let has_moved = self.in_flight() > 0 && self.has_moved;
         self.has_moved = true;

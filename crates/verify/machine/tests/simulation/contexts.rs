@@ -55,8 +55,8 @@ struct Program {
     direct: bool,
     /// A thread cancels requests.
     cancels: bool,
-    /// The submitters' descriptors, if rings cancel requests when their threads end: the engine
-    /// repeats such a request by its descriptor.
+    /// The submitters' descriptors, kept open if rings cancel the requests of threads that end: the
+    /// engine repeats a request so cancelled, by the descriptor of its submitter.
     kept: Option<Mutex<Vec<Fd>>>,
     asked: Mutex<BTreeMap<u64, Request>>,
     next: AtomicU64,
@@ -106,7 +106,8 @@ impl Program {
         (name, command)
     }
 
-    /// Submits some requests on its own descriptor, which it closes at once, and ends.
+    /// Submits some requests on a descriptor of the thread's own, closes the descriptor at once
+    /// unless the program keeps it, and ends.
     fn submit(&self, mut prng: Prng) {
         let flags = O_RDWR | if self.direct { O_DIRECT } else { 0 };
         let file = inspect::open(c"/file", flags, 0).unwrap();
@@ -145,7 +146,7 @@ impl Program {
             Some(_) => event.res == BLOCK as i64,
             None => event.res >= 0,
         };
-        // A direct read does not reference the file, so that it cannot be repeated.
+        // A direct read does not reference the file, so the engine cannot repeat the read.
         let may_be_given_up = self.kept.is_some() && it.kind == Kind::Read;
         let may_be_cancelled = self.cancels || self.destroyed.load(SeqCst) || may_be_given_up;
         assert!(done || cancelled && may_be_cancelled, "{event:?} of {:?}", it.kind);
@@ -294,7 +295,7 @@ pub(crate) fn program(seed: u64) {
         let count = unsafe { nowait_sys::file::preadv2(file.raw(), &[part], offset, 0) };
         assert_eq!(count, Ok(BLOCK));
         let is_written = *found == *it.memory;
-        // A cancelled request has no event when the context is destroyed.
+        // A cancelled request may have no event when the context is destroyed.
         let may_be_cancelled = program.cancels && it.ends == 0;
         assert!(is_written || may_be_cancelled, "request {name} has written block {block}");
     }

@@ -30,10 +30,10 @@ const PAGE: usize = 4096;
 const PAGES: u64 = 64;
 /// Requests of a submission.
 const BATCH: usize = 4;
-/// Submissions of a thread before it is measured, and while it is.
+/// Submissions of a thread before the measurement.
 const WARM_UP: usize = 20;
 const ROUNDS: usize = 40;
-/// Runs of which one must scale.
+/// Most runs for each kind of work; one of them must scale.
 const RUNS_MAX: usize = 3;
 /// The most threads.
 const THREADS: usize = 64;
@@ -63,13 +63,13 @@ enum Files {
 struct Measured {
     /// Requests of all threads.
     requests: AtomicU64,
-    /// When the last thread has begun, and when the last has ended.
+    /// The time when the last thread began; `ended_ns` is the time when the last thread ended.
     begun_ns: AtomicU64,
     ended_ns: AtomicU64,
     /// How long threads have waited for lines and locks of the kernel.
     kernel_ns: AtomicU64,
-    /// How long threads have waited for lines of the program, and for the line that they have
-    /// waited for longest, with its code.
+    /// How long threads have waited for lines of the program. `longest_ns` is the wait for one of
+    /// these lines, the one with the longest wait; `code` is an instruction that waited for it.
     program_ns: AtomicU64,
     longest_ns: AtomicU64,
     code: AtomicU64,
@@ -106,7 +106,7 @@ impl Measured {
     }
 }
 
-/// A row of the table, and the address that `addr2line -e` names.
+/// A row of the table, with the address of `code` for `addr2line -e`.
 impl fmt::Display for Measured {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let us = |ns: &AtomicU64| ns.load(SeqCst) / 1000;
@@ -252,7 +252,7 @@ fn threads_with_own_files_do_not_slow_each_other() {
     let _alone = alone();
     let kinds = [Kind::CachedRead, Kind::BufferedWrite, Kind::DirectRead, Kind::DirectWrite];
     for kind in kinds {
-        // Addresses differ in each run, and by chance two threads' words lie in one line.
+        // Addresses differ in each run, and by chance two threads' words may lie in one line.
         let scales = (0..RUNS_MAX).any(|_| scaling(kind) >= 0.9);
         assert!(scales, "{kind:?} scales by less than 0.9");
     }

@@ -1,10 +1,10 @@
 //! Programs in C: their calls into the engine, and the end of their process.
 //!
 //! A run is a process of its own, as a program starts it: it has options in its environment, and
-//! reaches the engine through the frontends' code. At a random time a thread ends it, by exit(3),
-//! by `_exit`, or by exec; then all accepted requests must be done, whatever the other threads do.
-//! If the power fails, then or before, the data that syncs and synchronous writes have promised
-//! must remain.
+//! reaches the engine through the frontends' code. At a random time, or when the other threads have
+//! ended, a thread ends the run by exit(3), by `_exit`, or by exec. Then all accepted requests must
+//! be done, whatever the other threads do. If the power fails, then or before, the data that syncs
+//! and synchronous writes have promised must remain.
 
 use crate::{accepted::Accepted, libaio, model::PAGE, posix, signals, swarm};
 use nowait_libaio::exports;
@@ -143,10 +143,10 @@ impl Setup {
     }
 }
 
-/// Makes a call that may wait.
+/// Makes a call that may wait; fails if it takes too long.
 pub(crate) fn waits<T>(what: &str, call: impl FnOnce() -> T) -> T {
-    // The engine forgot a call that takes longer, until its look of every second. A thread that
-    // ends the process may delay calls, too.
+    // If a call takes longer, the engine has forgotten a request until its check every second. A
+    // thread that ends the process may delay calls, too.
     const CALL_MAX: Duration = Duration::from_millis(900);
     let begun = Instant::now();
     let value = call();
@@ -186,7 +186,7 @@ pub(crate) fn program(seed: u64) {
     nowait_sys::file::set_len(file.raw(), pages * PAGE).unwrap();
     drop(file);
     let direct_ppm = [0, 500_000, 1_000_000][prng.index(3)];
-    // While threads submit, or when they wait for slow transfers.
+    // The process ends while threads submit, or when they wait for slow transfers.
     let after_max = [40_000_000, 1_000_000, 100_000][prng.index(3)];
     let after = Duration::from_nanos(prng.below(after_max));
     let ends = prng.chance(600_000) && step(|| format!("end the process after {after:?}"));

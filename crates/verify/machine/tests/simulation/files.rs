@@ -1,9 +1,9 @@
 //! All requests of a Rust program, checked against a model.
 //!
-//! Several threads work on one file, each through opens in any mode, queues and futures. Only one
-//! thread writes each page, so that a read is checked exactly: it may find the content at its
-//! beginning, or any write begun before its end. The pages behind a bound belong to a thread that
-//! truncates. At the end the file has the last written content.
+//! Several threads work on one file, each through opens in any mode, queues and futures. Each page
+//! has one thread that writes it, so that a read is checked exactly: the read may find the content
+//! at its beginning, or any write begun before its end. The pages behind a bound belong to a thread
+//! that truncates. At the end, if no device fails, the file has the last written content.
 mod chain;
 
 use crate::{
@@ -37,7 +37,7 @@ pub(crate) struct Setup {
     modes: Vec<CacheMode>,
     /// The mode of the open that exists when the threads begin, and is closed while they work.
     first: CacheMode,
-    /// Limits of requests in flight, in a queue or in all of them.
+    /// Limits of requests in flight: of each queue, or of the engine.
     limits: Option<Limits>,
     /// Devices fail.
     faulty: bool,
@@ -174,7 +174,7 @@ struct Actor {
     /// The generator of the step.
     prng: Prng,
     file: File,
-    /// The losses that this open was told of.
+    /// The losses that this open has reported.
     told: LossesReported,
     own: Vec<u64>,
 }
@@ -191,8 +191,8 @@ impl Actor {
         self.own[self.prng.index(self.own.len())]
     }
 
-    /// Time limit of a step. If a step takes longer, the engine forgot its request, and found it by
-    /// the look that it takes every second; transfers take a hundredth of the limit.
+    /// Time limit of a step. If a step takes longer, the engine has forgotten a request, and found
+    /// it by its check every second; a transfer takes about a hundredth of the limit at most.
     const STEP_MAX: Duration = Duration::from_millis(900);
 
     fn step(&mut self) {
@@ -218,7 +218,7 @@ impl Actor {
                 self.sync(page..end, |file| file.sync_range(page * PAGE, (end - page) * PAGE));
             }
             Kind::Open => {
-                // Read before the open, which reports all later errors.
+                // Reads `told` before the open, which reports all later errors.
                 let told = self.setup.model.told();
                 (self.file, self.told) = (self.setup.open(&mut self.prng), told);
             }
@@ -234,7 +234,8 @@ impl Actor {
         }
     }
 
-    /// Records the end of a sync, or of a request that includes one.
+    /// Records the end of a sync, or of a request that includes a sync; returns `false` if it
+    /// failed.
     fn synced<T>(&mut self, result: Result<T, Error>, promise: Option<&Promise>) -> bool {
         match (self.setup.expected(result), promise) {
             (Some(_), Some(promise)) => self.setup.model.end_sync(promise, &self.told),
@@ -284,7 +285,7 @@ impl Actor {
         self.wrote(page, self.file.zero(range, zeroing));
     }
 
-    /// Lent bytes do not change, whatever others do; only this thread writes the page.
+    /// Lent bytes do not change, whatever other threads do; only this thread writes the page.
     fn lend(&mut self, page: u64) {
         let seen = self.setup.model.begin_read(page..page + 1);
         let lent = self.setup.expected(self.file.lend(page * PAGE, PAGE as usize)).flatten();
@@ -309,8 +310,8 @@ impl Actor {
         }
     }
 
-    /// Several writes of different pages, reads and syncs at a time; then drops the queue, perhaps
-    /// before all have ended: submitted requests are done nevertheless.
+    /// Submits writes of several pages, and perhaps a sync. Then drops the queue, perhaps before
+    /// all requests have ended: the engine carries out submitted requests nevertheless.
     fn queue(&mut self) {
         let mut queue: Queue<Tag, AlignedBuffer> = self.setup.nowait.queue(16).unwrap();
         let mut pages = self.own.clone();
@@ -330,7 +331,8 @@ impl Actor {
             if self.prng.chance(300_000) {
                 queue.submit();
             }
-            // In the order of their submission, in a mode with a page cache.
+            // In a mode with a page cache, both writes of the page take effect in the order of
+            // their submission.
             if self.file.alignment().is_none() && self.prng.chance(300_000) {
                 let bytes = self.setup.model.begin_write(*page);
                 queue.write(&self.file, bytes, page * PAGE, Tag::Write(*page)).unwrap();
@@ -369,7 +371,7 @@ impl Actor {
         }
         drop(queue);
         if is_unknown {
-            // The error of a sync was lost with its completion.
+            // The error of a sync may have been lost with its completion.
             self.setup.model.has_failed(&mut self.told);
         }
         pages.retain(|page| !unknown.contains(page));
@@ -416,7 +418,8 @@ fn truncate(setup: &Setup, mut prng: Prng, steps: usize) {
     setup.expected(file.set_len(PAGES * PAGE));
 }
 
-/// `None`: a request failed, as `expected` allows.
+/// Extends, appends to, and truncates the file, and checks it. `None`: a request failed, as
+/// `expected` allows.
 fn truncate_once(
     setup: &Setup,
     prng: &mut Prng,
@@ -510,7 +513,7 @@ fn bytes_to_the_end(setup: &Setup, file: &File, offset: u64) -> Option<u64> {
     }
 }
 
-/// Reads the file without caches, when all is closed.
+/// Reads a file by system calls, without the engine.
 pub(crate) fn contents(path: &CStr) -> Vec<u8> {
     let fd = nowait_sys::inspect::open(path, 0, 0).unwrap();
     let size = nowait_sys::file::stat(fd.raw()).unwrap().size as usize;

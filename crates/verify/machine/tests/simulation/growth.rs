@@ -53,7 +53,7 @@ fn read(engine: &Arc<Engine>, number: u32, rounds: u64) {
     for round in 0..rounds {
         assert_eq!(context.io().reserve(DEPTH).unwrap(), DEPTH);
         let mut submission = Submission::new(&context);
-        // Once for each io_submit, as the drop-in libraries do.
+        // Calls `open_for` once for each io_submit, as the drop-in libraries do.
         let open = open_for(file.raw()).unwrap();
         for (slot, part) in memory.chunks_mut(BLOCK).enumerate() {
             let block = (u64::from(number) + round * DEPTH as u64 + slot as u64) % BLOCKS;
@@ -77,8 +77,8 @@ fn read(engine: &Arc<Engine>, number: u32, rounds: u64) {
     context.destroy().unwrap();
 }
 
-/// Returns the number of system calls per read, over all of the engine's threads: the difference to
-/// a run with twice as many reads.
+/// Returns the number of system calls of all threads per read: the difference between runs with
+/// twice as many reads and runs with these reads, divided by the number of reads.
 fn calls_a_read(backend: BackendChoice, threads: u32) -> f64 {
     // With fewer seeds, chance alone would change the figure by a tenth.
     let is_large = threads * DEPTH as u32 > TAGS;

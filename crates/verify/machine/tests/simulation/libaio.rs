@@ -73,8 +73,8 @@ pub(crate) enum Kind {
 pub(crate) const KINDS: [(Kind, u32); 5] =
     [(Kind::Submit, 4), (Kind::Take, 2), (Kind::Cancel, 1), (Kind::Exec, 1), (Kind::Overwait, 1)];
 
-/// The ranges from which [`Actor::draw_what`] draws: all kinds, and those without a place in the
-/// order of requests.
+/// The range from which [`Actor::draw_what`] draws any kind of request; with `UNORDERED` it draws
+/// only reads and polls.
 const ALL: RangeInclusive<usize> = 0..=8;
 const UNORDERED: RangeInclusive<usize> = 5..=8;
 
@@ -233,13 +233,14 @@ impl Actor {
         let max = 1 + self.prng.index(6);
         let min = self.prng.index(max + 1);
         let ns = [0, 1, 1_000_000, 20_000_000][self.prng.index(4)];
-        // More events than will come are only waited for if another thread ends the process.
+        // The call waits without a time limit for more events than will come only if another thread
+        // ends the process.
         let comes = self.setup.ends || min <= self.ending();
         let endless = comes && self.prng.chance(500_000);
         self.take_events(min, max, (!endless).then_some(ns));
     }
 
-    /// Takes events, within `ns` nanoseconds.
+    /// Takes events, within `ns` nanoseconds; `None`: without a time limit.
     fn take_events(&mut self, min: usize, max: usize, ns: Option<i64>) {
         let mut events = vec![IoEvent::default(); max];
         let timeout = [0, ns.unwrap_or(0)];

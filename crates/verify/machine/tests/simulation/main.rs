@@ -41,9 +41,10 @@ fn run(program: Program, seed: u64) -> Result<Report, Failure> {
     process::run(seed, move || begin(program, seed))
 }
 
-/// Runs a program on the calling thread's machine. Some runs have a kernel before Linux 6.7, some
-/// of those one before 5.11; some have files or devices that refuse RWF_NOWAIT, or a device with
-/// few request tags; in some attempts start no read, or writers are throttled.
+/// Runs a program on the calling thread's machine. Some runs have a kernel before Linux 6.7, and
+/// some of these a kernel before 5.11. Some runs have files or devices that refuse RWF_NOWAIT, or a
+/// device with few request tags. In some runs attempts with RWF_NOWAIT start no read, or the kernel
+/// throttles writers.
 fn begin(program: Program, seed: u64) {
     // Drawn by another generator, so that the program draws the same numbers on every kernel.
     if Prng::new(seed ^ 0x67).chance(250_000) {
@@ -150,7 +151,7 @@ fn what_another_process_writes_is_seen_by_the_next_open_and_stays() {
     runs(rivals::program, 1_000);
 }
 
-/// Returns a summary of the runs of each program, one line each.
+/// Returns a summary of 30 runs of each program, one line for each run.
 fn all_reports() -> Vec<String> {
     let programs: [(Program, u64); 7] = [
         (files::program, 40),

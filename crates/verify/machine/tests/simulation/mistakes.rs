@@ -93,14 +93,16 @@ fn finder(planted: Planted) -> Program {
     }
 }
 
-/// Only more seeds than `make test` runs find these; `make soak` looks for them.
+/// The seeds that `make test` runs may be too few to find these mistakes; `make soak` looks for
+/// them.
 const RARE: [Planted; 1] = [Planted::Engine(Mistake::ForgetError)];
 
 /// Default of MISTAKE_SEEDS: the runs in which each mistake must be found. [`NEEDS_MORE`] gets five
 /// times as many.
 const SEEDS_MAX: u64 = 8_000;
 
-/// Shows only if three threads run the same code in one certain order: about one run of 20,000.
+/// This mistake shows only if three threads run the same code in one certain order: in about one
+/// run of 20,000.
 const NEEDS_MORE: Planted = Planted::Engine(Mistake::MissRefusal);
 
 /// Returns how many runs a mistake gets.
@@ -108,8 +110,8 @@ fn seeds_of(planted: Planted, seeds: u64) -> u64 {
     if planted == NEEDS_MORE { seeds.max(5 * SEEDS_MAX) } else { seeds }
 }
 
-/// Returns `true` if a mistake is tested: those whose names contain the text of ONLY, or, without
-/// it, all that so many seeds can find.
+/// Returns `true` if the test wants this mistake: the name contains the text of ONLY or, if ONLY is
+/// not set, `seeds` seeds can find the mistake.
 fn is_wanted(planted: Planted, seeds: u64) -> bool {
     match std::env::var("ONLY") {
         Ok(only) => format!("{planted:?}").contains(&only),

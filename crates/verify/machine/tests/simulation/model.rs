@@ -29,12 +29,12 @@ pub(crate) struct Model(Mutex<State>);
 struct State {
     pages: Vec<Page>,
     next: u64,
-    /// The losses reported to opens so far; later opens are not told of them.
+    /// The losses that opens have reported so far; later opens do not report these losses again.
     told: LossesReported,
 }
 
-/// The losses reported to an open: versions of each page up to here may be lost, and no later sync
-/// by this open promises them.
+/// The losses that an open has reported: versions of each page up to here may be lost, and no later
+/// sync by this open promises them.
 #[derive(Clone, Debug)]
 pub(crate) struct LossesReported(Vec<usize>);
 
@@ -61,7 +61,7 @@ impl Model {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Returns the bytes to write to a page.
+    /// Begins a new version of a page; returns the bytes to write.
     pub(crate) fn begin_write(&self, page: u64) -> AlignedBuffer {
         let mut pages = self.lock();
         let stamp = pages.next;
@@ -110,7 +110,7 @@ impl Model {
         *durable = version.max(*durable);
     }
 
-    /// Returns the losses reported to an open made now.
+    /// Returns the losses that count as reported for an open made now.
     pub(crate) fn told(&self) -> LossesReported {
         self.lock().told.clone()
     }
@@ -133,7 +133,8 @@ impl Model {
         }
     }
 
-    /// Records a failed sync: everything written so far may be lost, and the open was told.
+    /// Records a failed sync: everything written so far may be lost, and the open has reported
+    /// this.
     pub(crate) fn has_failed(&self, told: &mut LossesReported) {
         let mut pages = self.lock();
         let all: Vec<usize> = pages.pages.iter().map(|page| page.versions.len() - 1).collect();

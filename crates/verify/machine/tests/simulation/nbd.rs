@@ -1,10 +1,10 @@
 //! A server of NBD, with everything below it: its threads, sessions, disks and blocking tasks.
 //!
 //! Clients make all requests of the protocol, several at a time, also of parts of blocks, and
-//! disconnect in all ways; the server is stopped after them or while they run. At intervals, the
-//! test checks what a power cut would leave. Clients are pairs of sockets: no thread listens.
-//! `history` lists the checks. Some clients flood the server with long requests, which must not
-//! delay the server's end.
+//! disconnect in several ways. The test stops the server after the clients have ended, or while
+//! they run. At intervals, the test checks what a power cut would leave. Clients are pairs of
+//! sockets: no thread listens. `history` lists the checks. Some clients flood the server with long
+//! requests, which must not delay the server's end.
 
 mod client;
 mod history;
@@ -50,7 +50,7 @@ struct Setup {
     power: Faults,
     /// Weight of each of `KINDS`.
     weights: [u32; KINDS.len()],
-    /// Clients mostly send requests to write zeroes, which take long, and wait for no answers.
+    /// Each client keeps up to 12 requests in flight; most are to write zeroes, which takes long.
     floods: bool,
 }
 
@@ -117,7 +117,7 @@ impl Link {
         }
     }
 
-    /// Waits until fewer than `depth` are in flight.
+    /// Waits until fewer than `depth` requests are in flight.
     fn wait_for(&self, depth: usize) {
         let mut asked = self.asked();
         while asked.len() >= depth {
@@ -305,7 +305,7 @@ fn cut_power(setup: &Setup, mut prng: Prng) {
     }
 }
 
-/// Ends a server, and checks the time of that: the server gives up long requests, except system
+/// Ends a server, and checks how long this takes: the server gives up long requests, except system
 /// calls that have begun. Each client has at most four such calls, and the kernel makes them one
 /// after another.
 fn ends_in_time<T>(clients: u32, stop: impl FnOnce() -> T) -> T {

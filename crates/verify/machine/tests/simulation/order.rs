@@ -1,5 +1,6 @@
 //! Requests on one file take effect in the order of their submission, buffered and direct ones; so
-//! do changes of the file's end. Each read finds exactly the requests submitted before it.
+//! do changes of the file's end. Each read finds exactly the effects of the requests submitted
+//! before it.
 //!
 //! Each thread has its own file and two contexts. The cached pages change meanwhile.
 
@@ -119,8 +120,7 @@ impl Actor {
         judge("at the end", &self.model, &contents(&self.path));
     }
 
-    /// Carries out drawn steps in order; requests without another step in between are submitted
-    /// together.
+    /// Carries out drawn steps in order; submits requests without another step in between together.
     fn go_on(&mut self, drawn: Vec<(Kind, Prng)>) {
         let mut batch = Vec::new();
         for (kind, prng) in drawn {

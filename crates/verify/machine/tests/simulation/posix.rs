@@ -119,7 +119,7 @@ enum What {
     Stream,
 }
 
-/// Number of blocks that fit into the memory of one.
+/// Number of places in `Places`; a block takes one of them.
 const PLACES: usize = 48;
 
 /// Memory of one block, aligned so that its place alone determines the lower bits of its address.
@@ -223,9 +223,10 @@ struct Actor {
     pipe: (Fd, Fd),
     own: Range<u64>,
     in_flight: Vec<Request>,
-    /// Refused requests, until the others of their list have ended.
+    /// Refused requests of lists. The thread keeps them to its end, as the notices of their lists
+    /// refer to them.
     refused: Vec<Request>,
-    /// Number of notices that were asked for.
+    /// Number of notices for which the thread has chosen a way: a signal or a thread.
     notices: u32,
 }
 

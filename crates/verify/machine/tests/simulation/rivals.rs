@@ -37,7 +37,7 @@ enum Kind {
     Read,
     SetLen,
     Close,
-    /// Lets time pass, so that the file's timestamps are old at the next look.
+    /// Lets time pass, so that the file's timestamps are old when the engine next looks at them.
     Pause,
 }
 
@@ -123,7 +123,8 @@ impl Actor {
         }
     }
 
-    /// Opens the file once more, and checks that it reads the other process's earlier writes.
+    /// Opens the file once more, and checks that the new handle reads the other process's earlier
+    /// writes.
     fn open(&mut self) {
         let written: Vec<u64> = self.written.iter().map(|page| page.load(SeqCst)).collect();
         let options = OpenOptions::new().read(true).write(true).cache(CacheMode::User);

@@ -1,5 +1,6 @@
-//! Signal handlers at any switch point of the interrupted thread, and their calls: a call of the
-//! library behaves like a system call, so a handler may make one, too, or end the process.
+//! Signal handlers at any switch point of the interrupted thread, and their calls. A call of the
+//! library behaves like a system call, so a handler may also call the library. It may also end the
+//! process.
 
 use crate::{
     accepted::Known,
@@ -22,7 +23,7 @@ use nowait_sys::{
 };
 use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
-/// The signal that notifies of the ends of requests, with a value.
+/// Returns the signal that notifies of the ends of requests, with a value.
 pub(crate) fn of_notices() -> c_int {
     libc::SIGRTMIN() + 1
 }
@@ -57,7 +58,7 @@ pub(crate) fn install() {
     }
 }
 
-/// Lets the calling thread, with this number, take signals from now on.
+/// Lets the calling thread, whose number is `number`, take signals from now on.
 pub(crate) fn take(setup: &Arc<Setup>, mut prng: Prng, number: u64) {
     let mut context = 0usize;
     let address = (&raw mut context) as usize;
@@ -93,7 +94,7 @@ pub(crate) fn in_flight(blocks: impl Iterator<Item = usize>) {
     }
 }
 
-/// Like the preload library's handler.
+/// Handles a signal as the preload library's handler does.
 extern "C-unwind" fn arrives(number: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: the kernel passes a context, which is on this stack.
     let mask = unsafe { &raw mut (*context.cast::<libc::ucontext_t>()).uc_sigmask }.cast();
@@ -129,7 +130,7 @@ impl Handling {
         }
     }
 
-    /// Writes, and waits for the end.
+    /// Writes the page of the handlers, and waits for the end.
     fn write(&self) {
         let (mut memory, version) = self.setup.model.begin_write(self.page);
         let iocb = Iocb {

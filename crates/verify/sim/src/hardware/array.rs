@@ -33,7 +33,7 @@ pub(crate) struct Array {
     layout: Layout,
     capacity_bytes: u64,
     arms: Vec<Arm>,
-    /// The times at which arms are done, each with its disk.
+    /// The times at which arms finish their commands, each with the index of its disk.
     arm_events: BinaryHeap<Reverse<(u64, usize)>>,
     bus_free_ns: Vec<u64>,
     bus_events: BinaryHeap<Reverse<(u64, u64)>>,
@@ -125,8 +125,8 @@ impl Array {
         None
     }
 
-    /// Lets a bus carry the data that a disk has served. Data from the media was carried meanwhile,
-    /// as far as the bus was free.
+    /// Occupies the disk's bus with the data of a served command. The bus carries data from the
+    /// platters while the arm transfers them, as far as the bus was free.
     fn carry(&mut self, disk: usize, ns: u64, served: ServedCommand) {
         let command = served.command;
         let len = if command.kind == WorkKind::Flush { 0 } else { command.len };

@@ -1,8 +1,9 @@
 //! One disk: an arm over turning platters, a track buffer, a queue of tagged commands.
 //!
-//! Among the commands in the disk, the arm serves the one with the least time from its position.
-//! After a read the disk reads ahead into its buffer until it has another command; a read of data
-//! in the buffer, or about to be there, needs no arm. The disk has no write cache.
+//! Among the commands in the disk, the arm serves the one with the least time from its position,
+//! unless one has waited too long. After a read the disk reads ahead into its buffer until a
+//! command needs the arm or a buffer segment is full. A read needs no arm if the buffer has its
+//! data or readahead is about to bring them. The disk has no write cache.
 //!
 //! The sustained rate includes track changes, so the angle of a byte grows evenly through a zone.
 //! Seek times pass through the three figures of a data sheet: track to track, average (a third of
@@ -28,7 +29,7 @@ pub(super) struct Disk {
     /// Sustained rate at the outer edge, where addresses begin.
     outer_mb_per_s: f64,
     inner_mb_per_s: f64,
-    /// Time from the arrival of a command until it can be served.
+    /// Time from the arrival of a command until the disk can serve it.
     command_us: u64,
     buffer_segment_kib: u64,
     buffer_segments: usize,
@@ -39,12 +40,13 @@ pub(super) struct Disk {
 /// Number of zones, of equal size, each with its own rate.
 const ZONES: u64 = 16;
 
-/// A command that has been in the disk for this time is served before all others: serving only the
-/// nearest would let it wait for ever. (The elevator before the disk reaches each command by
-/// itself.)
+/// If the oldest command has been in the disk for longer than this, the arm serves it next: if the
+/// arm served the nearest only, a command could wait for ever. (The elevator in the host reaches
+/// each command by itself.)
 const AGE_MAX_NS: u64 = 1_000_000_000;
 
-/// The position of the arm is computed from the time, and rounded: positions this close are equal.
+/// The model computes the arm's position from the time, and rounds it: a read that starts up to
+/// this far past the arm still counts as following it.
 const ROUNDING_BYTES: u64 = 512;
 
 /// A part of a request on one disk.
@@ -73,9 +75,9 @@ pub(super) struct Arm {
     /// Commands waiting in the host, by address and order of arrival.
     host: BTreeMap<(u64, u64), Command>,
     arrivals: u64,
-    /// Position of the elevator.
+    /// Address of the last command that the elevator moved into the disk.
     elevator: u64,
-    /// Commands in the disk, each with its time of arrival.
+    /// Commands that wait in the disk, each with the time when it came there from the host.
     tagged: Vec<(u64, Command)>,
     busy: Option<(u64, ServedCommand)>,
     /// Position of the arm.
@@ -120,7 +122,7 @@ impl Arm {
         self.busy.as_ref().map(|(ns, _)| *ns)
     }
 
-    /// Ends the arm's command, and begins the next.
+    /// Ends the arm's command and begins the next; returns the ended command and its end.
     pub(super) fn step(&mut self) -> Option<(u64, ServedCommand)> {
         let (ns, served) = self.busy.take()?;
         self.start(ns);
@@ -152,7 +154,7 @@ impl Arm {
         }
         let transfer = |one: &Command| transfer_ns(one.len, self.rate(one.address));
         let time = |command: &Command| match self.buffered_ns(command, now_ns) {
-            // The bus begins with the first byte, as for other commands.
+            // Subtracts the transfer: commands compare by the time of their first byte.
             Some(ns) => ns.saturating_sub(transfer(command)).max(now_ns),
             None => self.media_start_ns(command, now_ns),
         };
@@ -160,8 +162,8 @@ impl Arm {
         Some(nearest.0)
     }
 
-    /// Serves a command; returns the time at which the arm is free again, and `true` if the buffer
-    /// had the data.
+    /// Serves a command; returns the time at which the arm is free again, and `true` if the data
+    /// came from the buffer.
     fn serve(&mut self, command: Command, now_ns: u64) -> (u64, bool) {
         let ready_ns = self.ready_ns(&command, now_ns);
         if command.kind == WorkKind::Flush {
@@ -188,14 +190,14 @@ impl Arm {
         (end_ns, false)
     }
 
-    /// Returns the time at which the arm can begin: the disk has already decoded commands that
-    /// arrived while the arm was busy.
+    /// Returns the time at which the arm can begin `command`: `command_us` after its arrival, or
+    /// now if that has passed.
     fn ready_ns(&self, command: &Command, now_ns: u64) -> u64 {
         now_ns.max(command.arrival_ns + self.disk.command_us * 1_000)
     }
 
-    /// Returns the time at which the whole read is in the buffer, if it is or will be there without
-    /// a movement of the arm.
+    /// Returns the time at which the buffer has the whole read; `None` if readahead will not bring
+    /// it.
     fn buffered_ns(&self, command: &Command, now_ns: u64) -> Option<u64> {
         if command.kind != WorkKind::Read {
             return None;
@@ -221,7 +223,7 @@ impl Arm {
         (ahead.from + bytes).min(ahead.limit)
     }
 
-    /// Leaves the bytes read ahead in the buffer; the arm stays at its current position.
+    /// Ends readahead: its bytes stay in the buffer, and the arm at its current position.
     fn stop_ahead(&mut self, now_ns: u64) {
         let Some(ahead) = self.ahead.take() else { return };
         self.head = self.reached(ahead, now_ns);

@@ -12,7 +12,7 @@ pub(super) struct History {
     sectors: BTreeMap<u64, Vec<Version>>,
     /// Sizes that nothing has certainly replaced; the first one is durable.
     sizes: Vec<Size>,
-    /// Writes that may have made the file longer, each up to this byte.
+    /// Writes that may have made the file longer, each with the end of its bytes.
     grown: Vec<(Life, u64)>,
 }
 
@@ -26,7 +26,7 @@ struct Version {
     len: usize,
 }
 
-/// A size that was set, and the growth by writes since.
+/// A size that was set, with the growth by later writes that is durable.
 #[derive(Clone, Debug)]
 struct Size {
     life: Life,
@@ -68,13 +68,13 @@ impl Life {
 }
 
 impl History {
-    /// Returns a file of zeroes.
+    /// Returns the history of a file of zeroes.
     pub(super) fn new(sector_bytes: usize, size: u64) -> History {
         let base = Size { life: Life::ALWAYS, bytes_min: size, bytes_max: size };
         History { sector_bytes, sectors: BTreeMap::new(), sizes: vec![base], grown: Vec::new() }
     }
 
-    /// Returns a file of these bytes.
+    /// Returns the history of a file whose durable content is `bytes`.
     pub(super) fn of(sector_bytes: usize, bytes: &[u8]) -> History {
         let mut history = History::new(sector_bytes, bytes.len() as u64);
         for (index, chunk) in (0..).zip(bytes.chunks(sector_bytes)) {
@@ -108,7 +108,8 @@ impl History {
         }
     }
 
-    /// Records the end of the write of `range` that began at `begin`, with its first `done` bytes.
+    /// Records the end of the write of `range` that began at `begin` and wrote its first `done`
+    /// bytes.
     pub(super) fn end_write(&mut self, begin: u64, now: u64, range: Range<u64>, done: usize) {
         let sector_bytes = self.sector_bytes;
         let done_end = range.start + done as u64;
@@ -142,7 +143,7 @@ impl History {
         }
     }
 
-    /// Records the success of a synchronous write of `range` that began at `begin`.
+    /// Records that the synchronous write that began at `begin` wrote `range`.
     pub(super) fn synced(&mut self, begin: u64, range: Range<u64>) {
         let is_it = |life: Life| life.good && life.begin == begin;
         for index in self.indexes(&range) {
@@ -173,8 +174,8 @@ impl History {
         }
     }
 
-    /// Makes the sizes that `settled` accepts durable: drops the sizes set before, and adds growth
-    /// to the sizes that it followed.
+    /// Makes the sizes and the growth that `settled` accepts durable: drops the sizes set before an
+    /// accepted size, and adds accepted growth to the sizes set before this growth.
     fn settle_sizes(&mut self, settled: impl Fn(Life) -> bool) {
         let set: Vec<Life> = self.sizes.iter().map(|size| size.life).collect();
         let is_replaced = |old: Life| set.iter().any(|new| settled(*new) && old.precedes(*new));
@@ -196,7 +197,8 @@ impl History {
         });
     }
 
-    /// Checks the remains; returns the first wrong offset and the kind of violation.
+    /// Checks the remains. An error has the offset of the first wrong sector, or the wrong size,
+    /// and the kind of violation.
     pub(super) fn judge(&self, left: &[u8]) -> Result<(), (u64, Wrong)> {
         let min = self.sizes.iter().map(|size| size.bytes_min).min().unwrap_or(0);
         let max = self.sizes.iter().map(|size| size.bytes_max);
@@ -218,14 +220,14 @@ impl History {
     }
 }
 
-/// Drops the versions that certainly were replaced by one that `settled` accepts.
+/// Drops each version that a version accepted by `settled` has certainly replaced.
 fn forget_replaced(versions: &mut Vec<Version>, settled: impl Fn(Life) -> bool) {
     let new: Vec<Life> = versions.iter().map(|version| version.life).collect();
     versions.retain(|old| !new.iter().any(|new| settled(*new) && old.life.precedes(*new)));
 }
 
-/// Returns `true` if `chunk`, from the byte `from` on, can come from these versions: the end of a
-/// whole one, or the next part of a short one and so on.
+/// Returns `true` if `chunk`, from the byte `from` on, can come from these versions: from one whole
+/// version, or from a short version up to its end, and from other versions after that end.
 fn is_legal(versions: &[Version], chunk: &[u8], from: usize) -> bool {
     versions.iter().any(|version| {
         let end = version.len.min(chunk.len());

@@ -1,4 +1,5 @@
-//! A user of a simulated device, which makes random requests and reports them to the oracle.
+//! A user of a simulated device, who makes random requests and reports writes, flushes, holes and
+//! sizes to the oracle.
 
 use nowait_block::{Bio, BioOp, BlockBackend, Completion, Segments};
 use nowait_sim::{Config, Oracle, Prng, SimDevice};
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 pub(crate) const FD: i32 = 3;
 const SECTORS: u64 = 48;
 
-/// A device with one file, its oracle, and the requests in flight between them.
+/// A device with one file, its oracle, and the user's requests in flight.
 pub(crate) struct User {
     pub(crate) device: SimDevice,
     pub(crate) oracle: Oracle,
@@ -47,7 +48,7 @@ impl User {
         self.device = device;
     }
 
-    /// Makes one random request or change.
+    /// Makes one random request or change of the file, or reaps or cancels requests.
     pub(crate) fn step(&mut self) {
         match self.prng.weighted(&[40, 10, 15, 12, 20, 3, 2, 2]) {
             0 => self.write(0),

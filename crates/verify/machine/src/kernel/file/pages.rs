@@ -4,7 +4,7 @@ use super::{Inode, PAGE_BYTES};
 use crate::{cores, kernel::device::Pace, schedule::World};
 use core::ops::Range;
 
-/// Share of the cached pages at which a read with RWF_NOWAIT stops, if pages are marked.
+/// Share of the pages at which a read with RWF_NOWAIT stops, on a kernel that marks pages.
 const MARKED_PPM: u32 = 100_000;
 
 /// Decides the number of bytes of a buffered read, and its wait.
@@ -20,14 +20,14 @@ pub(super) fn decide_read(
     let now = world.now;
     world.inode(ino).take_in(now);
     for page in Inode::pages(offset, end) {
-        // Drawn only on a kernel that marks pages, so that runs on other kernels do not change.
+        // Draw only on a kernel that marks pages, so that runs on other kernels do not change.
         if !waits && world.marks_pages && world.prng.chance(MARKED_PPM) {
             let len = (page * PAGE_BYTES).saturating_sub(offset);
             return Ok((offset, len, Pace::AtOnce));
         }
         let bytes = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
         let inode = world.inode(ino);
-        // A page that a direct write has dropped is read when the write is over.
+        // The read of a page that a direct write has dropped ends after this write.
         let comes_later = inode.moved_at(&bytes, false) > now || inode.coming.contains_key(&page);
         let is_cached = inode.is_cached(page) || in_memory;
         if comes_later || !is_cached && !world.prng.chance(cached_rate) {
@@ -84,7 +84,8 @@ impl Inode {
         self.cached.remove(&page);
     }
 
-    /// Returns the time at which all pages are cached; `None`: the read of one has not begun.
+    /// Returns the time at which all pages are cached; `None`: the read of at least one page has
+    /// not begun.
     fn comes_at(&self, mut pages: impl Iterator<Item = u64>) -> Option<u64> {
         pages.try_fold(0, |latest: u64, page| {
             let bytes = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
@@ -95,7 +96,8 @@ impl Inode {
 }
 
 impl World {
-    /// Starts the read of missing pages, as newer kernels do in an attempt with RWF_NOWAIT.
+    /// Starts the read of missing pages: on advice, and in an attempt with RWF_NOWAIT, as newer
+    /// kernels do.
     pub(super) fn start_read(&mut self, ino: u64, pages: impl Iterator<Item = u64>) {
         let (now, time) = (self.now, self.drawn_time());
         let inode = self.inode(ino);

@@ -19,7 +19,7 @@ pub(super) enum Access {
     Sync,
 }
 
-/// The stamps that a sector may have: one, unless a write was cancelled.
+/// The stamps that a sector may have: one, unless a write of the sector is in doubt.
 pub(super) type Legal = Vec<u64>;
 
 pub(super) struct Request {
@@ -41,7 +41,8 @@ pub(super) struct State {
     pub(super) paths: [CString; FILES],
     pub(super) models: [Vec<Legal>; FILES],
     pub(super) in_flight: BTreeMap<u64, Request>,
-    /// Time limit for the end of each submitted request; `None`: callers come at any time.
+    /// Time limit for the end of each submitted request, if threads wait all the time; `None`:
+    /// callers come at any time.
     pub(super) bound: Option<Duration>,
 }
 

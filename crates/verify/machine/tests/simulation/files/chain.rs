@@ -1,5 +1,5 @@
 //! Linked requests of a queue: each begins when the one before it has succeeded, and is cancelled
-//! if that one has not. One of them may be cancelled, or have a time limit.
+//! if the one before it fails. One of them may be cancelled, or have a time limit.
 
 use super::Actor;
 use crate::model::PAGE;

@@ -94,12 +94,13 @@ impl History {
         History(Mutex::new(Log { entries: vec![empty], changes, now: 1, faulty }))
     }
 
-    /// No system call is made while it is locked, so that no call waits for it.
+    /// No thread makes a system call while it holds this lock, so no thread ever waits for the
+    /// lock.
     fn lock(&self) -> MutexGuard<'_, Log> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the time.
+    /// Advances the time by one, and returns it.
     pub(crate) fn now(&self) -> u64 {
         self.lock().tick()
     }
@@ -217,8 +218,9 @@ impl Log {
             || self.entries.iter().filter(flush).any(|flush| self.counts(flush, change.begun))
     }
 
-    /// Returns `true` if a sync has made durable everything begun at `since`: a device's error is
-    /// reported once, and not always to the same request.
+    /// Returns `true` if `sync` has made durable everything that began at `since`: `sync` has
+    /// succeeded, and no other sync may have got an error of the device since then. The kernel
+    /// reports an error once, and not always to the same request.
     fn counts(&self, sync: &Entry, since: u64) -> bool {
         let Some(done) = sync.done_at() else { return false };
         let has_failed = |it: &Entry| match it.ended {
