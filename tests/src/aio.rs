@@ -12,7 +12,7 @@ pub type ContextPointer = *mut c_void;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Iocb {
-    /// Returned in the event.
+    /// The value that the event returns.
     pub data: u64,
     /// Set by the kernel.
     pub key: u32,
@@ -46,9 +46,9 @@ pub struct Event {
     pub data: u64,
     /// Address of the iocb.
     pub iocb: u64,
-    /// Bytes, mask, or negative errno.
+    /// Number of bytes, poll mask, or negative errno.
     pub res: i64,
-    /// 0.
+    /// The second result: 0.
     pub res2: i64,
 }
 
