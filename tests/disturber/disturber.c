@@ -139,8 +139,8 @@ static void begin(void)
 	sigset_t all, before;
 	pthread_t thread;
 
-	/* Skip seccomp-run, which executes another program: glibc's signal for a change of the group
-	 * may be pending across execve(2), and would kill the executed program. */
+	/* Skip seccomp-run, which executes another program: glibc's signal for a change of the
+	 * group may be pending across execve(2), and would kill the executed program. */
 	if (!seed || strcmp(program_invocation_short_name, "seccomp-run") == 0)
 		return;
 	/* The product spreads neighbouring seeds; xorshift64 must not start from 0. */

@@ -1,10 +1,10 @@
-//! Cases of the program `lifecycle` whose results do not depend on their environment.
+//! Cases of the program `lifecycle` that must succeed in every environment.
 
 use crate::program::Program;
 use crate::scratch::Scratch;
 use crate::subject::Subject;
 
-/// The cases about contexts, except those that end the process.
+/// Cases about contexts in which the process neither exits nor executes another program.
 pub const CASES: &[&str] = &[
     "destroy-in-flight",
     "destroy-poll",

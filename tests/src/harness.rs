@@ -16,8 +16,8 @@ use crate::scratch::Scratch;
 use crate::skip::{self, Skip};
 use crate::subject::Subject;
 
-/// The case that counts contexts against `aio-max-nr`. No other case runs in this process meanwhile,
-/// because its contexts would count, too.
+/// The case that counts contexts against `aio-max-nr`. No other case runs in this process
+/// meanwhile, because its contexts would count, too.
 const COUNTS_CONTEXTS: &str = "20";
 /// Cases that take half a minute, and the text to replace so that they run a tenth of the rounds.
 /// Case 11 makes two million single requests; case 18 makes a thousand contexts in each of a
@@ -120,8 +120,8 @@ impl Harness {
         Verdict { case: case.to_owned(), passed, detail }
     }
 
-    /// Mounts a file system at a fixed place in the folder of the cases, for cases 8 and 10; returns
-    /// `None` for the other cases, which need none.
+    /// Mounts a file system at a fixed place in the folder of the cases, for cases 8 and 10.
+    /// Returns `None` for the other cases, which need none.
     fn mount_for(&self, case: &str, work: &Scratch) -> Result<Option<Mount>, Skip> {
         let (image, point) = match case {
             "8" => (work.file("ext2.img"), "testdir.ext2"),
