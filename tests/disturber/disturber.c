@@ -1,7 +1,7 @@
-/* A second thread in any program, for LD_PRELOAD. It sets the group of the process to its current
- * value, forks children that exit at once, and sends signals with an empty handler to random
- * threads. The seed NOWAIT_TEST_DISTURB decides the actions and their order; the thread ends after
- * some thousand steps.
+/* A library for LD_PRELOAD that adds a second thread to a program. The thread sets the group of the
+ * process to its current value, forks children that exit at once, and sends signals with an empty
+ * handler to random threads. The seed NOWAIT_TEST_DISTURB decides the actions and their order; the
+ * thread ends after some thousand steps.
  *
  * A program may rightly treat EINTR from io_getevents as a failure. A signal of this thread or a
  * change of the group makes a waiting io_getevents of the kernel fail with EINTR, even with
@@ -218,7 +218,8 @@ static int wait_again(waits *next, void *ctx, long min, long nr, void *events,
 	return ret;
 }
 
-/* Finds the library's own function; with five arguments it ignores the sixth. */
+/* Finds the library's own function `name`. io_getevents takes five arguments, and ignores the sixth
+ * argument of `waits`. */
 static waits *found(const char *name, const char *version)
 {
 	void *next = dlvsym(RTLD_NEXT, name, version);
