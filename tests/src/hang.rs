@@ -1,5 +1,5 @@
-//! Describes the stacks of a program that hangs, before the test kills it. They show why the
-//! program missed its deadline.
+//! Describes the stacks of a program that hangs, before the test kills the program. The stacks show
+//! why the program missed its deadline.
 
 use std::env;
 use std::fmt::Write;

@@ -56,8 +56,8 @@ impl Harness {
         })
     }
 
-    /// Returns the cases by their numbers. A slow case is in its short form, except under
-    /// `NOWAIT_FULL=1`.
+    /// Returns the names of the cases, in the order of their numbers. A slow case has its short
+    /// form, except under `NOWAIT_FULL=1`.
     pub fn cases(&self) -> Vec<String> {
         let mut cases = names_in(&self.0.join("cases"), ".p");
         cases.retain(|case| match crate::full() {

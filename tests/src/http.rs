@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Read, Write};
 
-/// Limit of a body, larger than the largest object of an image. A broken server cannot make a proxy
-/// use more memory.
+/// Limit of a body, larger than the largest object of an image. It limits the memory that one
+/// response of a broken server takes.
 const BODY_MAX: u64 = 64 << 20;
 const HEAD_MAX: u64 = 64 << 10;
 
@@ -30,8 +30,8 @@ impl Message {
         message
     }
 
-    /// Reads a request; `None`: the client has closed the connection. If the request expects it,
-    /// writes `100 Continue` to `proceed` before reading the body.
+    /// Reads a request; `None`: the client has closed the connection. If the request has the header
+    /// Expect, writes `100 Continue` to `proceed` before reading the body.
     pub fn request(from: &mut impl BufRead, proceed: &mut impl Write) -> io::Result<Option<Self>> {
         let Some(mut request) = Self::head(from)? else { return Ok(None) };
         if request.remove("Expect").is_some() {
@@ -127,7 +127,7 @@ impl Message {
     }
 }
 
-/// Reads the length of the next chunk; `None`: there are no more, and the trailer has been read.
+/// Reads the length of the next chunk. `None`: the last chunk has come, and the trailer was read.
 fn chunk(from: &mut impl BufRead) -> io::Result<Option<u64>> {
     let line_of_it = line(from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let digits = line_of_it.split(';').next().unwrap_or_default().trim();

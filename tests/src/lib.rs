@@ -20,7 +20,7 @@
 //! | `NOWAIT_TEST_LIMIT` | `addresses` (RLIMIT_AS of 1 GiB) or `locked` (mlockall): a limit on each program that a `Subject` launches, unless the test excludes it, see `limiter.rs` |
 //! | `NOWAIT_FULL` | `1` runs cross products and full-length cases |
 //! | `NOWAIT_SEED`, `NOWAIT_REQUESTS` | the first seed of `order`, and the requests of each run |
-//! | `NOWAIT_ROUNDS` | the rounds of each case of `borders`; default few, 10,000 at full length |
+//! | `NOWAIT_ROUNDS` | the rounds of most cases of `borders`; default few, 10,000 at full length |
 
 // The builder methods have no `#[must_use]`: only the tests of this project call them.
 #![allow(clippy::return_self_not_must_use)]

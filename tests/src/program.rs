@@ -91,7 +91,7 @@ impl Program {
         self
     }
 
-    /// Sets the program's time limit.
+    /// Sets the time limit of `run`, `try_run` and `succeed`.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self

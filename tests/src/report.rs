@@ -1,4 +1,4 @@
-//! The report that a process under nowait writes when it exits: one JSON object on each line.
+//! The report that a process under nowait writes when it exits: a JSON object on one line.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A context whose requests own their buffers: safe to use even with a faulty library.
+//! A context that owns its requests and their buffers until it has taken their events.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -40,7 +40,7 @@ impl Server {
         Some(Server { running, socket })
     }
 
-    /// Returns the address of an export.
+    /// Returns the address of an export on the server's Unix socket.
     pub fn uri(&self, export: &str) -> String {
         format!("nbd+unix:///{export}?socket={}", self.socket.display())
     }

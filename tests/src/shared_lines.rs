@@ -30,8 +30,8 @@ const LOCKS: &str = "sys/src/mutex.rs";
 pub struct SharedLine {
     /// The address of the line.
     pub address: u64,
-    /// The project's sources with the functions after which the line is named; empty if only
-    /// functions of others access the line.
+    /// The project's sources with the functions after which the line is named; empty if no function
+    /// of the project is known to access the line.
     pub sources: BTreeSet<String>,
     /// The names of the functions after which the line is named.
     pub functions: BTreeSet<String>,

@@ -55,7 +55,7 @@ pub enum Kind {
     FakeGcs,
 }
 
-/// A running server; killed when dropped.
+/// A running server, which a drop kills.
 #[derive(Debug)]
 pub struct Store {
     kind: Kind,

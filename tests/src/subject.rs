@@ -47,9 +47,9 @@ pub enum Submit {
 pub struct Subject {
     /// The library that serves the program.
     pub library: Library,
-    /// The backend; without meaning for the system's library.
+    /// The backend, which has no effect on the system's library.
     pub backend: Backend,
-    /// The submit mode; without meaning for the system's library.
+    /// The submit mode, which has no effect on the system's library.
     pub submit: Submit,
     /// The seed of a thread that disturbs the program, see [`crate::disturber`].
     pub disturb: Option<u64>,

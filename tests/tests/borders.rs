@@ -1,7 +1,7 @@
 //! Requests that io_submit has accepted complete although the submitting thread, the context or the
 //! process ends, also if a signal handler ends the process at any instruction. Nothing hangs.
 //!
-//! `NOWAIT_FULL=1` runs 10,000 rounds of each case, `NOWAIT_ROUNDS` the given number.
+//! `NOWAIT_FULL=1` runs 10,000 rounds of most cases, `NOWAIT_ROUNDS` the given number.
 
 use std::cell::Cell;
 use std::ffi::CString;

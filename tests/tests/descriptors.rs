@@ -1,4 +1,5 @@
-//! Requests on descriptor numbers and open files that change have the results of the kernel's AIO.
+//! Requests on descriptor numbers and open files that change have the results of the kernel's AIO,
+//! except in the rows of `MAY_DIFFER`.
 
 use std::path::Path;
 use std::sync::OnceLock;

@@ -118,8 +118,8 @@ fn frozen(subject: Subject) {
     let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
     let thawing = Thawing(mount.path());
     for submit in [Submit::Auto, Submit::Offload] {
-        // Native AIO begins a direct write inside io_submit, which then waits; so does the ring
-        // backend if the submitting thread enters the ring.
+        // Native AIO begins a direct write inside io_submit, which then waits for the thaw. The
+        // same happens with a ring if the submitting thread enters the ring.
         let is_native = match subject.backend {
             Backend::Kaio => true,
             Backend::Threads => false,

@@ -15,7 +15,7 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::stores::{Kind, Store};
 use nowait_tests::{skip, stored, subject};
 
-/// The smallest size of an XFS.
+/// Size of a disk, large enough for the smallest XFS.
 const SIZE: u64 = 320 << 20;
 
 /// Makes an empty image, and returns it as an argument of `nowait serve`.

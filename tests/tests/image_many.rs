@@ -1,5 +1,5 @@
-//! Many images on a store in one server: their memory is limited together, and an image whose store
-//! does not answer does not slow the others.
+//! Many images on a store in one server. The server limits their memory together. While the store
+//! does not answer, the server still serves an image that is a file.
 
 use std::fs;
 
@@ -86,7 +86,7 @@ fn images_of_a_store_that_stands_still_take_no_more_memory_than_said_and_stop_no
         let output = client.wait(PATIENCE);
         succeeded(&output);
     }
-    // The server has a segment that it stores in memory twice: as written and as stored.
+    // While the server stores a segment, the segment is in memory twice: as written and as stored.
     let bound = 2 * WRITES + 2 * TRANSFERS;
     let taken = peak_bytes(&server) - idle;
     assert!(taken < bound, "{taken} bytes, more than {bound}");

@@ -1,4 +1,4 @@
-//! Contexts behave as with the kernel's own AIO: destroyed, inherited, interrupted.
+//! Contexts that are destroyed, inherited or interrupted behave as with the kernel's own AIO.
 
 #[path = "lifecycle/rings.rs"]
 mod rings;
@@ -115,8 +115,8 @@ for_each_subject!(limits_of_the_environment_refuse_with_eagain, limits, [libaio,
 for_each_subject!(a_start_that_failed_is_not_for_ever, scarce, [libaio, preload]);
 
 /// Leaves 0 to 7 free descriptors at the start of the library; the kernel's AIO needs none. A ring
-/// that cannot wait on a word of memory needs an eventfd: if only its descriptor is missing,
-/// threads serve the program.
+/// that cannot wait on a word of memory needs an eventfd. If only the descriptor of the eventfd is
+/// missing, threads serve the program.
 fn scarce(subject: Subject) {
     let needs_counter = subject.backend == Backend::Uring && !rings::wait_on_words();
     for left in 0..8 {

@@ -77,8 +77,8 @@ fn runs_short(subject: Subject, limit: &str) {
     let Some(program) = compiled(&scratch, "shortage") else { return };
     let subject = Subject { disturb: None, limit: None, ..subject };
     for when in ["load", "start", "started"] {
-        // For `load`, the limit is set before execve(2). That unlocks memory, so `memlock` has no
-        // effect; and with less than 64 KiB the loader itself fails.
+        // For `load`, the program sets the limit before execve(2). execve(2) unlocks memory, so
+        // `memlock` has no effect; and with less than 64 KiB the loader itself fails.
         let skipped = match (limit, when) {
             ("memlock", "load") => continue,
             (_, "load") => 1,

@@ -413,7 +413,7 @@ impl Raw {
 }
 
 /// When the server gets a signal to end, it may be carrying out some requests, and other requests
-/// are still in the socket. The client has sent the last one only in part.
+/// are still in the socket. The client may have sent only a part of the last one.
 #[test]
 fn every_request_that_was_sent_before_the_end_has_one_reply() {
     for cache in CACHES {

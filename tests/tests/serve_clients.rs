@@ -74,8 +74,8 @@ fn nbd(doors: &Doors, way: usize) -> io::Result<()> {
         1 => choose[..9].to_vec(),
         2 => [&choose[..12], &[0, 0, 0, 7], &[0xff; 4]].concat(),
         3 => b"GET / HTTP/1.1\r\n\r\n".repeat(20),
-        // It sends a part of a write, a read whose reply it does not receive, bytes that are no
-        // request, or a proper end.
+        // The client sends a part of a write, a read whose reply it does not receive, bytes that
+        // are no request, or a proper end.
         4 => [&choose[..], &request(1, 1 << 20), &[7; 4096]].concat(),
         5 => [&choose[..], &request(0, 1 << 20)].concat(),
         6 => [&choose[..], &[0xee; 28]].concat(),
@@ -100,7 +100,7 @@ fn vmm(doors: &Doors, way: usize) -> io::Result<()> {
         // The client sends file descriptors with messages that take none.
         4 => send_with_files(&stream, &features, 4)?,
         5 => send_with_files(&stream, &message(21, 0), 2)?,
-        // It sends a table of two regions of memory, once with too few file descriptors.
+        // The client sends a table of two regions of memory, once with too few file descriptors.
         6 => send_with_files(&stream, &table, 2)?,
         _ => send_with_files(&stream, &table, 1)?,
     }

@@ -31,7 +31,7 @@ const SOON: Duration = Duration::from_secs(2);
 /// Time for which the test checks that a server does not end too early.
 const A_WHILE: Duration = Duration::from_millis(100);
 
-/// The state of the server when the signal comes.
+/// The state of the server when the signal arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The server opens an image on an NBD server that sends nothing.
@@ -212,7 +212,8 @@ fn ends(state: State, signal: i32) -> Option<Outcome> {
     }))
 }
 
-/// Sends SIGHUP to a server in `state`, which must read its files again and not end; then ends it.
+/// Sends SIGHUP to a server in `state`, which must not end because of it; then sends SIGTERM, and
+/// returns the time until the server ends.
 fn hangs_up(state: State) -> Option<Outcome> {
     let scratch = Scratch::new("ends");
     let mut scene = Scene::set(&scratch, state)?;

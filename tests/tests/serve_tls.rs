@@ -111,8 +111,8 @@ fn tcp_without_tls_is_served_to_those_who_ask_for_just_that() {
     let port = server.port();
     assert!(gets_in(&format!("nbd://localhost:{port}/")) && gets_in(&server.uri("")));
     server.stop();
-    // `--expose-status` permits other machines only the status port: a TCP port for images still
-    // needs `--tls off`.
+    // `--expose-status` permits other machines only the status port. Without a certificate, a TCP
+    // port for images still needs `--tls off`.
     let Some(tool) = tool() else { return };
     let served = scratch.patterned("served", SIZE);
     let status = ["--status", "tcp:0.0.0.0:0", "--expose-status", "--nbd", "tcp:localhost:0"];

@@ -53,8 +53,8 @@ fn main() {
     }
 }
 
-/// Writes and reads a new file, buffered and then direct. One io_submit has 32 requests, more than
-/// one thread of the library carries out.
+/// Writes and reads a new file, buffered and then direct. It submits 32 requests in one call, so
+/// that the library uses several threads.
 fn use_both_caches(context: &Context, path: &Path) {
     for flags in [0, libc::O_DIRECT] {
         let mut options = OpenOptions::new();

@@ -118,7 +118,8 @@ fn prepare(file: &File, other: &Path, what: &str) {
     }
 }
 
-/// Prints the results of writes and syncs when no block is free, with and without allocated blocks.
+/// Prints the results of writes and syncs when no block is free, on files with and without
+/// allocated blocks.
 fn full(folder: &Path) {
     let names = ["allocated", "hole", "empty"];
     let [allocated, hole, empty] = names.map(|name| folder.join(name));
@@ -177,7 +178,7 @@ fn quota(folder: &Path) {
     }
 }
 
-/// Freezes or thaws a file system, by its folder.
+/// Freezes or thaws the file system of a folder.
 fn control(folder: &File, request: libc::c_ulong) {
     // SAFETY: the call takes no memory.
     let rc = unsafe { libc::ioctl(folder.as_raw_fd(), request, 0) };
@@ -246,8 +247,8 @@ fn set_append(file: &File, set: bool) {
     assert_eq!(rc, 0);
 }
 
-/// Mounts a tmpfs and the file system of a device by turns at one place. One context serves all of
-/// them.
+/// Mounts a tmpfs and the file system of a device by turns at one place, and makes requests on each
+/// with the same context.
 fn replaced(folder: &Path, device: &str, kind: &str) {
     let context = Context::new(16).expect("io_setup");
     let mut numbers = [0; 2];

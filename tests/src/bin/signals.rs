@@ -139,8 +139,8 @@ fn the_mask_lets_a_pending_signal_in() {
     assert!(contains_usr1(&mask(libc::SIG_BLOCK, None)), "the thread's own mask is back");
 }
 
-/// `io_pgetevents` delivers a pending signal if it need not wait for any event, and if an event is
-/// there, which it takes as well.
+/// `io_pgetevents` delivers a pending signal also if the caller demands no event, and then fails
+/// with EINTR. It delivers the signal also if an event is there, and then takes the event.
 fn the_mask_lets_signals_in_without_a_wait() {
     install(0);
     mask(libc::SIG_BLOCK, Some(&only_usr1()));
@@ -186,7 +186,8 @@ fn a_look_at_nothing_lets_nothing_in() {
     assert_eq!(HANDLED.load(Ordering::SeqCst), 1, "the kernel was asked");
 }
 
-/// The system call itself delivers signals and checks its arguments, even if there is no event.
+/// The system call io_pgetevents(2) itself delivers signals and checks its arguments, even if there
+/// is no event.
 fn the_system_call_lets_in_what_the_mask_says() {
     install(0);
     mask(libc::SIG_BLOCK, Some(&only_usr1()));

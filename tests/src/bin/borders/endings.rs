@@ -94,7 +94,7 @@ fn end_by(way: Way, call: u64, requests: &mut Requests<'_>) {
             (Way::Exec, _) => _ = libc::syscall(libc::SYS_execve, program, argv, none),
             (Way::ExecFails, _) => {
                 assert_eq!(libc::execv(c"/nonexistent".as_ptr(), argv), -1);
-                // The process continues.
+                // After the exec has failed, the process continues.
                 let done = requests.submit(1);
                 assert!(done == 1 || done == -libc::EAGAIN, "io_submit after exec: {done}");
                 libc::_exit(0);
@@ -120,7 +120,7 @@ unsafe extern "C" {
     ) -> i32;
 }
 
-/// Calls exit(3), as the C library does when `main` returns. It does not wait for threads.
+/// Calls exit(3), as the C library does when `main` returns. exit(3) does not wait for threads.
 fn returns_from_main() -> ! {
     std::process::exit(0)
 }

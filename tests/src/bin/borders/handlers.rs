@@ -170,7 +170,7 @@ extern "C" fn makes_calls(_signal: i32) {
     }
 }
 
-/// A fast timer, whose handler makes calls while the program is inside the library.
+/// A fast timer interrupts the program, also inside the library, and its handler makes calls.
 pub(crate) fn a_handler_makes_calls(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     let sink = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();

@@ -49,8 +49,8 @@ pub(crate) fn each_direct_request_is_counted_once(path: &Path) {
     for round in 0..ROUNDS {
         let (at, bytes) = ((round * 7 % 64 * BLOCK) as u64, [round as u8; BLOCK]);
         let request = match round % 11 {
-            // These writes are behind the end of the file: on some file systems the kernel waits in
-            // io_submit to allocate blocks.
+            // These writes are behind the end of the file. On some file systems the kernel waits
+            // for the allocation of their blocks.
             0 if round < ROUNDS / 2 => {
                 end += 1;
                 Request::write(direct.as_fd(), &bytes, end * BLOCK as u64)

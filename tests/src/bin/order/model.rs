@@ -5,7 +5,7 @@ use crate::play::{self, Outcome, Played};
 use crate::rule::Rule;
 use crate::script::{Kind, PAGE, Request, Script};
 
-/// The element of a value is `true` if a byte may have this value.
+/// Element `v` is `true` if a byte may have the value `v`.
 type Values = [bool; 256];
 
 pub(crate) struct Model<'a> {
@@ -17,8 +17,8 @@ pub(crate) struct Model<'a> {
     sizes: Vec<u64>,
     /// `before[i][j]`: request `i` takes effect before request `j`.
     before: Vec<Vec<bool>>,
-    /// `partly[i]`: buffered writes that may overwrite bytes of the direct write `i` in their
-    /// pages.
+    /// `partly[i]`: buffered writes that may overwrite bytes of the direct write `i` outside their
+    /// own ranges, in pages that both write.
     partly: Vec<Vec<usize>>,
     /// Requests that may fail with EIO.
     may_fail: Vec<bool>,
@@ -63,8 +63,8 @@ impl Order<'_> {
         self.has_ended(i, j) || self.is_submitted(i, j) && !has_no_order
     }
 
-    /// Returns `true` if `j` is a buffered write that may overwrite bytes of the direct write `i`
-    /// outside the range of `j`, in a page that both write.
+    /// Returns `true` if `i` is a direct write and `j` a buffered one, and their order permits `j`
+    /// to overwrite bytes of `i` outside its own range. Does not check if both write the same page.
     fn takes_out(&self, i: usize, j: usize) -> bool {
         let has_no_order = !self.is_before(i, j) && !self.is_before(j, i);
         let misses = self.excepted[i] && self.is_submitted(i, j) && !self.has_ended(i, j);
@@ -194,7 +194,8 @@ impl<'a> Model<'a> {
         let writes = (0..self.ranges.len())
             .filter(|i| self.script.requests[*i].writes() && contains(self.ranges[*i], at));
         let writes: Vec<usize> = writes.collect();
-        // A write that certainly takes effect before the reader, and stays.
+        // The write certainly takes effect before the reader, and no buffered write beside it may
+        // overwrite its byte.
         let is_sure = |i: &usize| {
             reader.is_none_or(|it| self.before[*i][it]) && !self.may_be_taken_out(*i, at)
         };

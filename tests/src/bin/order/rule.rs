@@ -65,8 +65,8 @@ impl Rule {
         }
     }
 
-    /// Returns `true` if reads and buffered writes in flight have no order after a direct write
-    /// that allocates; `grows`: the write makes the file longer.
+    /// Returns `true` if the first two exceptions of the table apply to a direct write that
+    /// allocates; `grows`: the write makes the file longer.
     pub(crate) fn excepts(self, grows: bool) -> bool {
         match self {
             Self::Strict => false,
@@ -86,8 +86,8 @@ impl Rule {
         self != Self::Strict && requests > AT_ONCE_MAX
     }
 
-    /// Returns `true` if `threads` threads submit so that a direct request takes effect before
-    /// another request only after its own event.
+    /// Returns `true` if a direct request has no order with later requests until its event, because
+    /// `threads` threads submit.
     pub(crate) fn is_lost_among(self, threads: usize) -> bool {
         self != Self::Strict && threads > 1
     }

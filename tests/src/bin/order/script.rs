@@ -12,7 +12,7 @@ pub(crate) const SECTOR: u64 = 512;
 pub(crate) const PAGES: u64 = 96;
 /// Bytes of the longest request.
 const LEN_MAX: u64 = 64 * PAGE;
-/// Most requests of a script. Each writes a byte of its own.
+/// Most requests of a script. Each request that writes has a byte value of its own.
 pub(crate) const REQUESTS_MAX: u64 = 32;
 pub(crate) const THREADS_MAX: u64 = 3;
 pub(crate) const CONTEXTS: u64 = 2;
