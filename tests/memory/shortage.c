@@ -1,5 +1,6 @@
-/* In a shortage of memory, calls or requests fail with EAGAIN or ENOMEM. Each accepted request ends
- * once, and when enough memory is free again all requests succeed.
+/* In a shortage of memory, calls and requests may fail with EAGAIN or ENOMEM, and lio_listio also
+ * with EIO. Each accepted request ends once. When enough memory is free again, all requests
+ * succeed.
  *
  * shortage FILE LIMIT WHEN KIB [posix]: LIMIT is `as`, `data` or `memlock`; WHEN is `load` (the
  * program executes itself again), `start` (before the first io_setup) or `started`; KIB is the

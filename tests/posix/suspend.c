@@ -151,8 +151,8 @@ static void look(struct aiocb *block)
 
 CASE(aio_error, shows_the_end_when_the_notice_was_sent, CONFORMING) { await_with_notices(look); }
 
-/* Interrupts the main thread again and again until `stop`: a signal that comes before the main
- * thread sleeps does not interrupt it. */
+/* Signals the main thread again and again until `stop`: a signal that arrives before the main
+ * thread waits does not interrupt the wait. */
 static volatile bool stop;
 
 static void *interrupt(void *thread)

@@ -63,8 +63,8 @@ fn posix(subject: Subject) {
             // malloc(3) reserves 64 MiB for each worker. Together with 65,536 requests that does
             // not always fit in 1 GiB, and the case sees EAGAIN too early.
             Limit::Addresses => case.name != "eagain_is_too_many_requests",
-            // RLIMIT_MEMLOCK applies while the effective user is not root. Then the library
-            // cannot lock the stack of a new thread, and the request ends with EAGAIN.
+            // RLIMIT_MEMLOCK applies while the effective user is not root. Then a new thread
+            // gets no memory for its stack, and the request of this thread ends with EAGAIN.
             Limit::Locked => case.page != "setuid",
         };
         let cases: Vec<&Case> = cases.iter().filter(holds).copied().collect();
