@@ -1,5 +1,5 @@
-/* Handles may be used after the handles they were made from are destroyed; a forked child does not
- * affect its parent's. */
+/* A program may use a handle after it has destroyed the handle from which the first was made. A
+ * forked child does not affect the handles of its parent. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 
 static char memory[COUNT][BLOCK];
 
-/* Reads the file at `path`, whose blocks hold their numbers, with each handle destroyed as early as
+/* Reads the file at `path`, whose blocks hold their numbers, and destroys each handle as early as
  * possible. */
 static void give_up_early(const char *path, int cache)
 {
@@ -61,8 +61,8 @@ static void in_the_child(const char *path, nowait_engine *engine, nowait_file *f
 	_exit(0);
 }
 
-/* AddressSanitizer's allocator stays locked in a child that is forked while another thread is
- * inside it: wait until the engine's threads sleep. */
+/* Waits until the engine's threads sleep. AddressSanitizer's allocator stays locked in a child if
+ * another thread is inside the allocator during the fork. */
 static void wait_until_others_sleep(void)
 {
 	int awake;
@@ -83,7 +83,7 @@ static void wait_until_others_sleep(void)
 			file = fopen(path, "r");
 			if (file == NULL)
 				continue;
-			/* A thread that ends meanwhile has no line. */
+			/* A thread that has ended meanwhile has no line. */
 			if (fgets(stat, sizeof(stat), file) == NULL)
 				stat[0] = 0;
 			fclose(file);

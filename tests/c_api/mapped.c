@@ -1,5 +1,5 @@
-/* A file in each cache mode, and a mapping of it: which changes each sees of the other, and
- * when. */
+/* A file in each cache mode, and a mapping of the same file. Checks when reads of the file see
+ * stores to the mapping, and when the mapping shows writes to the file. */
 #define _DEFAULT_SOURCE
 #include <fcntl.h>
 #include <nowait.h>
@@ -33,7 +33,8 @@ static struct timespec modified(int fd)
 	return stat.st_mtim;
 }
 
-/* Writes to the mapping, and waits until the file's timestamp changes: its clock may be coarse. */
+/* Writes to the mapping, again until the file's timestamp changes: the clock of timestamps may be
+ * coarse. */
 static void store(char *mapped, int fd)
 {
 	struct timespec before = modified(fd), now;

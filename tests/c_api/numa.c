@@ -1,10 +1,10 @@
-/* Where memory of an engine lies: on the NUMA node of the thread that used it first.
+/* Memory of an engine lies on the NUMA node of the thread that used it first.
  *
- * `numa FOLDER`: a folder with direct I/O, on a machine with the nodes 0 and 1, each with the
- * processor of its number. Each node has a thread, and both live until the end. In its turn, a
- * thread makes a queue, writes its part of a cached file, and reads a file of its own by the queue:
- * in a file of both, one thread would read ahead what the other reads. For each kind of memory the
- * program prints how many pages lie on the thread's node.
+ * `numa FOLDER`: the folder supports direct I/O, and the machine has the nodes 0 and 1, each with
+ * the processor of its number. Each node has a thread, and both threads live until the end. In its
+ * turn, a thread makes a queue, writes its part of a cached file, and reads a file of its own by
+ * the queue. (In a shared file, the readahead of one thread would cache blocks of the other.) For
+ * each kind of memory the program prints how many pages lie on the thread's node.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -28,7 +28,7 @@
 #define PART (4u << 20)
 #define MAPS_MAX (256u << 10)
 
-/* Touched pages, and those of them that lie on the node of their thread. */
+/* Numbers of pages that have memory, and of pages that lie on the node of their thread. */
 struct pages {
 	unsigned all, own;
 };
@@ -37,7 +37,7 @@ struct user {
 	pthread_t thread;
 	int node;
 	nowait_file *read;
-	/* Memory mapped since the thread began: its queue and all that this allocated. */
+	/* Memory that the process has mapped since the thread began its turn. */
 	struct pages mapped;
 };
 
@@ -65,7 +65,7 @@ static void move_to(int node)
 	CHECK(sched_setaffinity(0, sizeof(processors), &processors) == 0);
 }
 
-/* Reads the list of mappings, without allocating memory. */
+/* Reads the list of the process's mappings, without allocating memory. */
 static void read_maps(char *text)
 {
 	int fd = open("/proc/self/maps", O_RDONLY);

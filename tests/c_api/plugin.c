@@ -1,4 +1,4 @@
-/* A library that the program closes while requests are in flight, and loads again: `plugin
+/* The program closes the library while requests are in flight, and loads it again: `plugin
  * FILE`. */
 #include <dlfcn.h>
 #include <fcntl.h>

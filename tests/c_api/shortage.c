@@ -1,5 +1,5 @@
-/* An object that could not be made for lack of descriptors or memory can be made when there are
- * some again. */
+/* If a call could not make an object for lack of descriptors or memory, it can make the object when
+ * enough of them are free again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <nowait.h>
@@ -11,7 +11,7 @@
 #define LAST_ERROR nowait_error_text()
 #include "../check.h"
 
-/* Sets the soft limit; returns the previous one. */
+/* Sets the soft limit of a resource; returns the previous soft limit. */
 static rlim_t set_limit(int resource, rlim_t count)
 {
 	struct rlimit limit;
@@ -50,7 +50,7 @@ int main(int argc, char **argv)
 	set_limit(RLIMIT_NOFILE, before);
 	CHECK(nowait_engine_create(NULL, &engine) == 0);
 #ifndef __SANITIZE_ADDRESS__
-	/* The memory that is left is enough for small objects, but not for a page cache. */
+	/* The limit leaves enough memory for small objects, but not for a page cache. */
 	before = set_limit(RLIMIT_AS, mapped_bytes() + (32 << 20));
 	CHECK(nowait_file_open(engine, argv[1], O_RDONLY, 0, NOWAIT_CACHE_USER, &file) == -ENOMEM);
 	set_limit(RLIMIT_AS, before);

@@ -1,9 +1,10 @@
 /*
  * A libaio with deliberate mistakes, which the tests must notice.
  *
- * Requests run only when a thread reaps, in reverse order. They use the file that the descriptor
- * number means by then, through a duplicate that is closed again, and the credentials of the thread
- * that made the context; fsync does nothing. A plausible library could make each of these mistakes.
+ * It carries out requests only when a thread reaps, in reverse order. Then a request uses the file
+ * that its descriptor number means by now, through a duplicate that the library closes again. It
+ * has the credentials of the thread that made the context. An fsync does nothing. A plausible
+ * library could make each of these mistakes.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -16,7 +17,7 @@
 #define QUEUE_MAX 4096
 
 struct naive {
-	unsigned header[8]; /* looks like an empty kernel ring without its magic */
+	unsigned header[8]; /* looks like the kernel's ring, empty and without its magic number */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t worker;

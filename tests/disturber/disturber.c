@@ -1,15 +1,15 @@
-/* A second thread in any program, for LD_PRELOAD. It sets the group of the process to its current
- * value, forks children that exit at once, and sends signals with an empty handler to random
- * threads. The seed NOWAIT_TEST_DISTURB decides the actions and their order; the thread ends after
- * some thousand steps.
+/* A library for LD_PRELOAD that adds a second thread to a program. The thread sets the group of the
+ * process to its current value, forks children that exit at once, and sends signals with an empty
+ * handler to random threads. The seed NOWAIT_TEST_DISTURB decides the actions and their order; the
+ * thread ends after some thousand steps.
  *
- * A program may rightly treat EINTR from io_getevents as a failure. The kernel's AIO returns EINTR
- * after each of these signals, even with SA_RESTART, and after a change of the group. So this
- * library repeats that call with the remaining time.
+ * A program may rightly treat EINTR from io_getevents as a failure. A signal of this thread or a
+ * change of the group makes a waiting io_getevents of the kernel fail with EINTR, even with
+ * SA_RESTART. So this library repeats io_getevents with the remaining time.
  *
- * From a program's first pthread_cancel(3) on, the thread leaves the group alone. If a cancellation
- * arrives while glibc's handler for a change of the group runs, it unwinds the handler, and the
- * change then waits for the thread for ever, with nowait and without (glibc 2.36).
+ * After a program's first pthread_cancel(3), the thread does not set the group again. If a thread
+ * is cancelled while it runs glibc's handler for a change of the group, the cancellation unwinds
+ * the handler. Then setgid(2) waits for that thread for ever, with nowait and without (glibc 2.36).
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -35,7 +35,7 @@ struct timeout {
 };
 
 static unsigned long state;
-/* Signals may interrupt the program's own system calls without a restart, too. */
+/* About half of the signals have a handler without SA_RESTART. */
 static bool interrupts;
 
 /* xorshift64. */
@@ -58,7 +58,7 @@ static void install(int signal, int flags)
 
 static pthread_mutex_t changes = PTHREAD_MUTEX_INITIALIZER;
 static bool cancels;
-/* The process whose thread disturbs: a forked child has none. */
+/* The process in which the disturbing thread runs; a forked child has no such thread. */
 static pid_t disturbed;
 
 static void change_group(void)
@@ -81,7 +81,7 @@ int pthread_cancel(pthread_t thread)
 	return next(thread);
 }
 
-/* The child exits through the C library, which a preloaded library watches, or directly. */
+/* The child exits by _exit(2), which the preload library watches, or by the system call itself. */
 static void fork_once(void)
 {
 	bool raw = random_below(2);
@@ -96,8 +96,8 @@ static void fork_once(void)
 		;
 }
 
-/* Threads of a program have numbers close together. The numbers are guessed and not looked up: that
- * would open descriptors, on whose numbers a program may rely.
+/* Guesses the number of a thread: the threads of a program have numbers close together. A look into
+ * /proc would open descriptors, and a program may rely on the numbers of its descriptors.
  */
 static void signal_some_thread(void)
 {
@@ -139,11 +139,11 @@ static void begin(void)
 	sigset_t all, before;
 	pthread_t thread;
 
-	/* Skip a program that only executes another one: glibc's signal for a change of the group, pending
-	 * across execve(2), would end that. */
+	/* Skip seccomp-run, which executes another program: glibc's signal for a change of the
+	 * group may be pending across execve(2), and would kill the executed program. */
 	if (!seed || strcmp(program_invocation_short_name, "seccomp-run") == 0)
 		return;
-	/* Multiplied, so that neighbouring seeds differ; never 0. */
+	/* The product spreads neighbouring seeds; xorshift64 must not start from 0. */
 	state = (strtoul(seed, NULL, 10) + 1) * 0x9e3779b97f4a7c15ul | 1;
 	interrupts = !getenv("NOWAIT_TEST_DISTURB_RESTARTS");
 	disturbed = getpid();
@@ -169,8 +169,8 @@ static int begin_with(int argc, char **argv, char **environment)
 	return program(argc, argv, environment);
 }
 
-/* Starts only before the program's main function: the earlier setup of a program runs alone. (QEMU
- * registers its handlers of fork(2) before it makes the locks that they take.) */
+/* Starts the thread right before the program's main function, so that constructors run without it.
+ * (A constructor of QEMU registers handlers of fork(2) before it makes the locks of these.) */
 int __libc_start_main(entry *main, int argc, char **argv, void (*init)(void), void (*fini)(void),
 		      void (*end)(void), void *stack)
 {
@@ -218,7 +218,8 @@ static int wait_again(waits *next, void *ctx, long min, long nr, void *events,
 	return ret;
 }
 
-/* Finds the library's own function; with five arguments it ignores the sixth. */
+/* Finds the library's own function `name`. io_getevents takes five arguments, and ignores the sixth
+ * argument of `waits`. */
 static waits *found(const char *name, const char *version)
 {
 	void *next = dlvsym(RTLD_NEXT, name, version);

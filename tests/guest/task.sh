@@ -100,7 +100,7 @@ recover() {
     echo "guest: $1 is recovered"
 }
 
-# Writes to a disk without a file system while the test kills the server.
+# Writes to a disk without a file system while the test kills the server, and checks the data.
 endure() {
     device=$(device "$1")
     dd if=/dev/urandom of=/tmp/data bs=64k count=64 2>/dev/null
@@ -118,8 +118,8 @@ endure() {
     done
 }
 
-# Prints on which NUMA nodes an engine's memory lies, by tests/c_api/numa.c. Keeps the kernel from
-# moving pages later.
+# Runs tests/c_api/numa.c, which prints on which NUMA nodes an engine's memory lies. The kernel must
+# not move pages meanwhile.
 show_nodes() {
     echo 0 >/proc/sys/kernel/numa_balancing
     mkfs.ext4 -q /dev/vda
@@ -129,7 +129,7 @@ show_nodes() {
     sed 's/^/guest: /' /tmp/nodes
 }
 
-# Runs what `make bare` packs, on the disk where it lies.
+# Runs the measurement of `make bare`, which the test has put on the disk.
 measure() {
     mount /dev/vda /mnt
     /mnt/nowait/measure --quick /mnt/out >/tmp/said 2>&1 || { cat /tmp/said; return 1; }

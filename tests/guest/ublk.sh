@@ -19,7 +19,7 @@ serve() {
     return 1
 }
 
-# Ends the server by SIGTERM; /dev/ublkb0 must be gone then.
+# Ends the server by SIGTERM, and checks that /dev/ublkb0 no longer exists.
 stop() {
     kill -TERM "$server"
     wait "$server"
@@ -41,7 +41,8 @@ refuses() { # TEXT COMMAND...
 
 used_kib() { du -k "$1" | cut -f 1; }
 
-# Makes a file system on the disk, and a file in it.
+# Makes a file system with files on the disk, and checks the files on the next server, which is
+# read-only.
 keep_files() {
     truncate -s 192M /data/files
     serve vm=/data/files --ublk vm=0 --threads 2
@@ -85,7 +86,7 @@ give_back() {
     cmp -n 1048576 /tmp/data /data/raw
 }
 
-# The image grows, and the disk with it if the kernel supports that (Linux 6.16).
+# Makes the image larger. The disk grows, too, if the kernel supports that (Linux 6.16).
 grow() {
     truncate -s 48M /data/grown
     serve grown=/data/grown --ublk auto
@@ -105,7 +106,7 @@ grow() {
     stop
 }
 
-# The server is killed twice while files are written to a file system on the disk; the next server
+# Kills the server twice while a process writes files to a file system on the disk. The next server
 # continues, and the files are complete.
 outlive() {
     truncate -s 128M /data/killed

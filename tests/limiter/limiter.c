@@ -1,6 +1,6 @@
-/* A library for LD_PRELOAD that sets a limit before the main function of any program.
+/* A library for LD_PRELOAD that sets a limit before the program's main function.
  * NOWAIT_TEST_LIMIT=addresses is `ulimit -v` of 1 GiB, which children and executed programs keep;
- * NOWAIT_TEST_LIMIT=locked is mlockall(2) of all memory, now and later.
+ * NOWAIT_TEST_LIMIT=locked is mlockall(2) of all present and future memory.
  */
 #include <stdlib.h>
 #include <string.h>

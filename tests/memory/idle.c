@@ -1,4 +1,4 @@
-/* A program that could use AIO and does not: prints its size. */
+/* A program that is linked with libaio and does not use AIO. It prints its size. */
 #include <libaio.h>
 #include <stdio.h>
 

@@ -1,5 +1,6 @@
-/* A shortage of memory is an error of the call: accepted requests end once, the library accepts no
- * others, and when there is memory again everything works.
+/* In a shortage of memory, calls and requests may fail with EAGAIN or ENOMEM, and lio_listio also
+ * with EIO. Each accepted request ends once. When enough memory is free again, all requests
+ * succeed.
  *
  * shortage FILE LIMIT WHEN KIB [posix]: LIMIT is `as`, `data` or `memlock`; WHEN is `load` (the
  * program executes itself again), `start` (before the first io_setup) or `started`; KIB is the
@@ -24,7 +25,7 @@
 #define BLOCK 4096
 #define BLOCKS 64
 
-/* This program does not call malloc, which would fail itself in a shortage. */
+/* The program itself does not call malloc, which could fail in a shortage. */
 static char memory[BATCH][BLOCK] __attribute__((aligned(BLOCK)));
 static struct iovec vectors[BATCH];
 static struct iocb blocks[BATCH];
@@ -48,7 +49,7 @@ static rlim_t in_use(void)
 	CHECK(read(status, text, sizeof text - 1) > 0);
 	close(status);
 	CHECK(sscanf(text, "%lu %*u %*u %*u %*u %lu", &size, &data) == 2);
-	/* For RLIMIT_MEMLOCK all memory counts, because MCL_FUTURE locks it. */
+	/* For RLIMIT_MEMLOCK all memory counts, because mlockall(2) locks it. */
 	return (rlim_t)(resource == RLIMIT_DATA ? data : size) * BLOCK;
 }
 
@@ -95,7 +96,8 @@ static bool has_ended_well(const struct io_event *event, int kind)
 	return kind == 7 ? res & POLLOUT : res == BLOCK;
 }
 
-/* Submits a batch of one kind; each accepted request must end once, with success or with ENOMEM. */
+/* Submits a batch of one kind. Each accepted request must end once, with success or, if `is_short`,
+ * with EAGAIN or ENOMEM. Returns the number of accepted requests. */
 static int run_batch(io_context_t context, int kind, bool is_short)
 {
 	struct iocb *list[BATCH];
@@ -220,7 +222,7 @@ static void open_files(const char *path)
 	CHECK(buffered >= 0 && ftruncate(buffered, BLOCKS * BLOCK) == 0);
 	for (int block = 0; block < BLOCKS; block++)
 		CHECK(pwrite(buffered, memory, BLOCK, block * BLOCK) == BLOCK);
-	/* If a file system refuses direct opens, use its cache. */
+	/* If the file system does not support direct I/O, `direct` is the buffered descriptor. */
 	direct = open(path, O_RDWR | O_DIRECT);
 	if (direct < 0)
 		direct = buffered;

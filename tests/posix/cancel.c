@@ -3,8 +3,8 @@
 
 #define BLOCK 4096
 
-/* Two reads of an empty pipe: even if requests of a descriptor run one after another, the second
- * has not begun. */
+/* Starts two reads of an empty pipe. If requests of a descriptor run one after another, the second
+ * has not begun, and can be cancelled. */
 static void two_reads(int ends[2], struct aiocb blocks[2])
 {
 	static char bytes[2];

@@ -1,5 +1,5 @@
-/* Each case is a claim of the standard, or of nowait: `conformance PAGE NAME FOLDER` runs one, and
- * exits with 0, with 1 and the reason, or with 77 if this machine cannot show it.
+/* Each case checks a rule of the standard, or of nowait. `conformance PAGE NAME FOLDER` runs one
+ * case. It exits with 0, with 1 and the reason, or with 77 if the case cannot run on this machine.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #if defined(OLD_SYMBOLS) && defined(__x86_64__)
-/* The symbols of programs that were linked with the librt of before glibc 2.34. */
+/* The symbols of programs that were linked with librt before glibc 2.34. */
 __asm__(".symver aio_read,aio_read@GLIBC_2.2.5");
 __asm__(".symver aio_write,aio_write@GLIBC_2.2.5");
 __asm__(".symver aio_fsync,aio_fsync@GLIBC_2.2.5");
@@ -34,7 +34,7 @@ __asm__(".symver aio_init,aio_init@GLIBC_2.2.5");
 __asm__(".symver lio_listio,lio_listio@GLIBC_2.4");
 #endif
 
-/* The libraries that keep the claim: all that conform, or nowait beyond glibc. */
+/* The libraries that must pass a case: glibc and nowait, or only nowait. */
 enum who { CONFORMING, NOWAIT };
 
 void add_case(const char *page, const char *name, enum who who, void (*run)(void));
@@ -47,7 +47,8 @@ void add_case(const char *page, const char *name, enum who who, void (*run)(void
 	}                                                                                      \
 	static void case_##page##_##name(void)
 
-/* Evaluates each argument once, and shows `errno`, because most claims are about calls. */
+/* These macros evaluate each argument once. If a claim is false, they show `errno`, because most
+ * claims are about calls. */
 #define CHECK(claim)                                                                           \
 	do {                                                                                   \
 		if (!(claim))                                                                  \
@@ -71,18 +72,19 @@ _Noreturn void skip(const char *why);
 
 /* Returns a path in the case's folder. */
 const char *path(const char *name);
-/* Makes a file of `len` bytes, each the number of its 4 KiB block; open for reading and writing. */
+/* Makes a file of `len` bytes, each the number of its 4 KiB block, and opens it for reading and
+ * writing with `flags`. Returns the descriptor. */
 int new_file(const char *name, size_t len, int flags);
-/* Makes a block for a transfer, without a notice. */
+/* Returns a control block for a transfer, without a notification. */
 struct aiocb transfer(int fd, void *buffer, size_t len, off_t offset);
-/* Add a notice by a signal, or by a function. */
+/* Set the notification of a control block: a signal, or a call of a function in a thread. */
 void by_signal(struct aiocb *block, int signo, int value);
 void by_thread(struct aiocb *block, void (*function)(union sigval), void *value);
-/* Waits for the end, and returns the error or the value. */
+/* Wait for the end of a request. The first returns its error; the second demands success and
+ * returns its value. */
 int error_at_end(struct aiocb *block);
 ssize_t value_at_end(struct aiocb *block);
-/* The request ends with this error, at the call or later, as the standard leaves it to the
- * implementation. */
+/* Checks that a request fails with this error, in the call or later: the standard permits both. */
 void refused(int called, struct aiocb *block, int error);
 /* Blocks a signal in this thread and in the threads that it makes. */
 void block_signal(int signo);

@@ -1,4 +1,4 @@
-/* EAGAIN: the largest possible number of requests is in flight. */
+/* EAGAIN: the largest possible number of requests is in flight, or descriptors are missing. */
 #include "check.h"
 
 #include <sys/resource.h>
@@ -85,8 +85,8 @@ CASE(lio_listio, eagain_is_too_many_requests, NOWAIT)
 	EQUAL(value_at_end(&more[1]), 1);
 }
 
-/* One request gets a slot and waits for its byte, the other gets none: the notice for the list
- * comes when the first ends. */
+/* The first request of the list gets a slot and waits for its byte; the second gets no slot. The
+ * notification of the list arrives when the first request ends. */
 CASE(lio_listio, tells_when_those_that_had_room_are_over, NOWAIT)
 {
 	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGRTMIN };

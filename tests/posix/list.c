@@ -8,8 +8,8 @@ static struct aiocb blocks[MANY];
 static struct aiocb *list[MANY + 2];
 static char buffer[MANY][BLOCK];
 
-/* Half of the requests write behind the first blocks, half read; among them are a null and a
- * no-operation. */
+/* Fills `list`: requests with odd numbers write their blocks, the others read their blocks. A null
+ * pointer and a no-operation come last. */
 static int mixed_list(void)
 {
 	static struct aiocb nothing;
@@ -158,7 +158,7 @@ CASE(lio_listio, of_nothing_is_over_at_once, CONFORMING)
 	take_signal(SIGRTMIN);
 }
 
-/* Requests of 0 bytes are requests: each ends, transfers nothing, and keeps the others' places. */
+/* A request of 0 bytes among others ends and transfers nothing, and the others are not moved. */
 CASE(lio_listio, with_requests_of_no_bytes_among_others, CONFORMING)
 {
 	int fd = mixed_list();
@@ -180,8 +180,8 @@ CASE(lio_listio, with_requests_of_no_bytes_among_others, CONFORMING)
 	EQUAL(lseek(fd, 0, SEEK_END), MANY * BLOCK);
 }
 
-/* As many requests as one vector has segments (IOV_MAX); the standard's minimum of AIO_LISTIO_MAX
- * is smaller. */
+/* The list has as many requests as a vector may have segments (IOV_MAX). The standard's minimum of
+ * AIO_LISTIO_MAX is smaller. */
 CASE(lio_listio, of_a_thousand_and_twenty_four_requests, CONFORMING)
 {
 	enum { COUNT = 1024 };
@@ -255,7 +255,7 @@ static _Noreturn void interrupt_again_and_again(void *thread)
 
 static void *interrupt(void *thread) { interrupt_again_and_again(thread); }
 
-/* glibc's requests refer to the stack of the interrupted call. */
+/* After EINTR, glibc's requests still refer to the stack of the interrupted call. */
 CASE(lio_listio, eintr_is_a_signal_and_the_requests_go_on, NOWAIT)
 {
 	pthread_t self = pthread_self();

@@ -1,4 +1,4 @@
-/* aio.h: notification of the end of a request by signals and threads. */
+/* aio.h: notifications of the end of a request, by signals and threads. */
 #include "check.h"
 
 #include <limits.h>
@@ -94,7 +94,7 @@ CASE(aio_h, sigev_none_notifies_no_thread, CONFORMING)
 	CHECK(!is_pending(SIGRTMIN));
 }
 
-/* The values that the notification functions saw, for the main thread. */
+/* The values that the notification functions saw. The main thread checks them. */
 static struct seen {
 	pthread_mutex_t lock;
 	pthread_cond_t news;
@@ -285,7 +285,8 @@ CASE(aio_h, many_notices_of_all_kinds_come_once_each, CONFORMING)
 	struct sigaction action = { .sa_handler = count, .sa_flags = SA_RESTART };
 	int fd = new_file("file", MANY * BLOCK, 0);
 
-	/* Any thread may run the handler, also those of the functions, which block no signal. */
+	/* Any thread may run the handler, also a thread of a notification, because these threads
+	 * block no signal. */
 	EQUAL(sigaction(SIGRTMIN, &action, NULL), 0);
 	for (int round = 0; round < ROUNDS; round++) {
 		for (int i = 0; i < MANY; i++) {

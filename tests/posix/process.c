@@ -25,7 +25,7 @@ static void start_writes(int fd)
 	}
 }
 
-/* Every block of the file is filled with its number. */
+/* Checks that each block of the file has its number as its first and last byte. */
 static void check_file(const char *name)
 {
 	int fd = open(path(name), O_RDONLY);
@@ -42,7 +42,7 @@ static void check_file(const char *name)
 
 static pid_t by_clone(void) { return (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }
 
-/* All but the first run no handlers of pthread_atfork(3). */
+/* Only fork runs handlers of pthread_atfork(3). */
 static pid_t (*const forks[])(void) = { fork, _Fork, by_clone };
 
 static int run_child_of(pid_t (*make)(void), void (*child)(void))
@@ -120,7 +120,7 @@ static void uses_its_own(void)
 
 static struct aiocb pending;
 
-/* In the child, the parent's request stays in flight for ever, as with glibc. */
+/* In the child, a request that the parent has in flight looks in flight for ever, as with glibc. */
 static void looks_at_its_parents(void)
 {
 	const struct aiocb *list[] = { &pending };
@@ -141,7 +141,7 @@ static void makes_a_grandchild(void)
 	uses_its_own();
 }
 
-/* With glibc, a child waits for threads that only its parent has. */
+/* With glibc, a child would wait for ever for threads that only its parent has. */
 CASE(fork, leaves_requests_to_the_parent, NOWAIT)
 {
 	int fd = new_file("file", MANY * BLOCK, 0), ends[2];
@@ -173,7 +173,8 @@ static void writes_and_becomes_another(void)
 	_exit(1);
 }
 
-/* The standard lets an implementation cancel them; glibc's threads die with the process. */
+/* The standard permits an implementation to cancel the writes; with glibc they end with the
+ * process. */
 CASE(exit, of_the_process_completes_writes, NOWAIT)
 {
 	void (*const ways[])(void) = { writes_and_exits, writes_and_leaves,
@@ -225,8 +226,8 @@ CASE(exit, may_come_after_the_return_of_the_function_with_the_block, CONFORMING)
 		has_a_read_on_the_stack();
 }
 
-/* The notices of the requests are signals whose default action ends a process, and the next
- * program has no handlers. */
+/* The requests notify by SIGUSR1, whose default action ends a process. The next program has no
+ * handlers. */
 static void becomes_another_with_signals_to_come(void)
 {
 	start_writes(thread_fd);
@@ -253,7 +254,7 @@ CASE(exec, suppresses_the_notices_of_what_completes_meanwhile, NOWAIT)
 		sigaddset(&set, SIGUSR1);
 		pid = fork();
 		if (pid == 0) {
-			/* Signals that come before the exec are ignored. */
+			/* Ignore SIGUSR1, which may arrive before the exec. */
 			signal(SIGUSR1, SIG_IGN);
 			becomes_another_with_signals_to_come();
 		}

@@ -1,4 +1,4 @@
-/* aio_suspend(3) is a cancellation point; the other calls complete. */
+/* aio_suspend(3) is a cancellation point; aio_read(3) is none, and completes. */
 #include "check.h"
 
 static int ends[2];
@@ -54,7 +54,7 @@ static void *read_cancelled(void *block)
 	return NULL;
 }
 
-/* A thread is cancelled in its first call, which also starts the engine. */
+/* A thread cancels itself before its first call, which also starts the engine. */
 CASE(pthread_cancel, does_not_end_a_thread_in_aio_read, NOWAIT)
 {
 	struct aiocb block = transfer(new_file("file", 4096, 0), &byte, 1, 0);

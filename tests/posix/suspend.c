@@ -5,7 +5,7 @@
 
 #define BLOCK 4096
 
-/* A read that ends when a byte is written to `ends[1]`. */
+/* Returns a read that ends when the case writes a byte to `ends[1]`. */
 static struct aiocb waiting_read(int ends[2])
 {
 	static char byte;
@@ -116,8 +116,8 @@ CASE(aio_suspend, a_time_far_away_is_a_long_wait, NOWAIT)
 	pthread_join(thread, NULL);
 }
 
-/* Ends reads of a pipe, each with a notice by a signal, and waits for each by `wait`: the signal
- * must have been sent when `wait` returns. */
+/* Starts and ends reads of a pipe, each with a notification by a signal, and waits for each by
+ * `wait`. When `wait` returns, the library must have sent the signal. */
 static void await_with_notices(void (*wait)(struct aiocb *block))
 {
 	int ends[2];
@@ -151,8 +151,8 @@ static void look(struct aiocb *block)
 
 CASE(aio_error, shows_the_end_when_the_notice_was_sent, CONFORMING) { await_with_notices(look); }
 
-/* Interrupts the main thread again and again until `stop`: a signal that comes before the main
- * thread sleeps does not interrupt it. */
+/* Signals the main thread again and again until `stop`: a signal that arrives before the main
+ * thread waits does not interrupt the wait. */
 static volatile bool stop;
 
 static void *interrupt(void *thread)
@@ -211,7 +211,7 @@ CASE(aio_suspend, is_a_cancellation_point, CONFORMING)
 	EQUAL(value_at_end(&block), 1);
 }
 
-/* More threads than glibc starts. */
+/* More threads and requests than glibc has threads. */
 CASE(aio_suspend, wakes_each_of_many_threads, NOWAIT)
 {
 	enum { MANY = 50 };
@@ -246,7 +246,8 @@ CASE(aio_suspend, many_threads_may_wait_for_one, CONFORMING)
 		EQUAL(pthread_join(threads[i], NULL), 0);
 }
 
-/* The block that the handler waits for; the main program starts further requests with it. */
+/* The block that the handler waits for. The main program starts a request with it again and again.
+ */
 static struct aiocb *volatile awaited;
 
 static void wait_in_handler(int signo)
@@ -264,7 +265,7 @@ static void wait_in_handler(int signo)
 	awaited = NULL;
 }
 
-/* glibc's aio_suspend takes a lock that the interrupted call may hold. */
+/* glibc's aio_suspend takes a lock that the call interrupted by the handler may hold. */
 CASE(aio_suspend, is_safe_in_a_signal_handler, NOWAIT)
 {
 	enum { MANY = 32 };

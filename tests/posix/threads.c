@@ -15,10 +15,9 @@ static int threads(void)
 	while (readdir(tasks))
 		count++;
 	closedir(tasks);
-	return count - 2; /* the folder itself, and its parent */
+	return count - 2; /* without "." and ".." */
 }
 
-/* glibc has up to 20 threads, one for each descriptor. */
 static void read_with_few(int flags)
 {
 	static struct aiocb blocks[MANY];

@@ -100,7 +100,7 @@ CASE(aio_write, errors_are_those_of_write, CONFORMING)
 	int fd = new_file("file", BLOCK, 0), ends[2];
 	char buffer[2 * BLOCK] = { 0 };
 
-	/* SIGPIPE and SIGXFSZ would end the program. */
+	/* The library must not let SIGPIPE or SIGXFSZ reach the program: they would end it. */
 	struct aiocb full = transfer(open("/dev/full", O_WRONLY), "x", 1, 0);
 	EQUAL(aio_write(&full), 0);
 	EQUAL(error_at_end(&full), ENOSPC);

@@ -1,8 +1,8 @@
 /* pthread_cancel of threads in calls. With the asynchronous type a thread ends inside the call,
- * with the deferred type after the call or at a cancellation point in it; other threads continue
- * with the same context or file. `cancel libaio`, `cancel syscall`: in io_getevents, called as a
- * function of the library or by syscall(2); `cancel plain FILE`: in plain calls on a file with
- * requests.
+ * with the deferred type after the call or at a cancellation point in it. Other threads continue
+ * with the same context or file. `cancel libaio` and `cancel syscall` cancel a thread in
+ * io_getevents or io_pgetevents, called as a function of the library or by syscall(2). `cancel
+ * plain FILE` cancels a thread in plain calls on a file that also has requests.
  */
 #include "check.h"
 #include <sys/stat.h>
@@ -84,7 +84,7 @@ static void cancel_in_wait(int how, int has_request, int masked)
 	close(ends[1]);
 }
 
-/* The thread is cancelled before its first call, which starts the engine. */
+/* The thread cancels itself before its first call, which starts the engine. */
 static void *begin_cancelled(void *unused)
 {
 	pthread_cancel(pthread_self());
@@ -146,7 +146,7 @@ static void *make_calls(void *unused)
 	return unused;
 }
 
-/* Makes a request on the file, and waits for its end. */
+/* Submits a write of the file, and waits for its end. */
 static void write_by_request(void)
 {
 	struct iocb request = { .opcode = 1, .fildes = fd, .bytes = BLOCK }, *list[] = { &request };

@@ -1,5 +1,5 @@
-/* Shared by the programs about processes and threads: the calls of libaio, as any program makes
- * them, and requests whose result is known.
+/* Shared by the programs about processes and threads: declarations of libaio's calls, and requests
+ * with known results.
  */
 #ifndef PROCESS_CHECK_H
 #define PROCESS_CHECK_H
@@ -90,7 +90,8 @@ static inline void check_file(int fd, char byte)
 	}
 }
 
-/* Retries after EINTR, which a stopped process gets. */
+/* Takes one event. Repeats io_getevents after EINTR, with which it fails when the process was
+ * stopped. */
 static inline void take_event(void *ctx, struct event *event)
 {
 	int got;
@@ -101,7 +102,8 @@ static inline void take_event(void *ctx, struct event *event)
 	CHECK(got == 1);
 }
 
-/* Every event arrives, each once, and the poll's only after a write to the pipe. */
+/* Checks that the event of each request arrives once, and the event of the poll only after a write
+ * to the pipe. Then ends the work. */
 static inline void end_work(struct work *work)
 {
 	struct timespec now = { 0, 0 };

@@ -1,5 +1,5 @@
-/* Children of every kind while requests are in flight: all events of the parent arrive, and a child
- * that continues uses contexts of its own. `children FOLDER [daemon]`.
+/* Children of fork, vfork, posix_spawn and daemon while requests are in flight. All events of the
+ * parent arrive, and a forked child uses contexts of its own. `children FOLDER [daemon]`.
  */
 #include "check.h"
 #include <spawn.h>
@@ -17,7 +17,7 @@ static void wait_for(pid_t child, int code)
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == code);
 }
 
-/* The parent's context is unknown here, and a context of the child works. */
+/* The child cannot use the parent's context, and can use a context of its own. */
 static void use_its_own(void)
 {
 	struct work own;
@@ -28,7 +28,7 @@ static void use_its_own(void)
 	end_work(&own);
 }
 
-/* GCC sees that a function that calls vfork must not return in the child: no child returns. */
+/* A function that calls vfork must not return in the child, so each child ends in the function. */
 static void vfork_and_exec(void)
 {
 	char *argv[] = { "true", NULL };
@@ -83,7 +83,7 @@ static void fork_and_leave(void)
 	wait_for(child, 0);
 }
 
-/* The grandchild continues when its parent has ended. */
+/* The grandchild uses a context while its parent ends, or later. */
 static void fork_twice(void)
 {
 	int ends[2];
@@ -105,7 +105,7 @@ static void fork_twice(void)
 	close(ends[0]);
 }
 
-/* Becomes a daemon before or after it makes a context, with requests in flight. */
+/* Makes a child that becomes a daemon, before it uses a context or with requests in flight. */
 static void be_a_daemon(int has_context)
 {
 	int ends[2], fd;

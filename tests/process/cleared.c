@@ -1,4 +1,5 @@
-/* A server whose child does the work in another environment, like nginx's workers. `cleared FILE`.
+/* A server whose child clears its environment before it works, like nginx's workers.
+ * `cleared FILE`.
  */
 #include "check.h"
 

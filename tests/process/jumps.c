@@ -1,6 +1,6 @@
-/* A signal handler leaves by siglongjmp, inside and between calls: afterwards everything is as if
- * the call had not been made, also for signals and cancellation. `jumps [aio_suspend]`; ends by
- * _exit.
+/* A signal handler leaves by siglongjmp, inside and between calls. Afterwards the thread's signals
+ * and cancellation are as before the call, and other threads can use the context.
+ * `jumps [aio_suspend]` ends by _exit.
  */
 #include "check.h"
 #include <aio.h>
@@ -28,8 +28,8 @@ static void block(int how, int signal)
 	CHECK(pthread_sigmask(how, &one, NULL) == 0);
 }
 
-/* Handlers run at once, no signal but `blocked` is blocked, and the thread can be cancelled as
- * before. */
+/* Checks that handlers run at once, that no signal but `blocked` is blocked, and that the thread
+ * can be cancelled, with the cancellation type `type`. */
 static void check_thread(int blocked, int type)
 {
 	sigset_t now;
@@ -113,9 +113,9 @@ static void signal_a_waiter(void *(*run)(void *), long type)
 	CHECK(event.obj == &poll && read(ends[0], &event, 1) == 1);
 }
 
-/* The jump comes at any instruction of a call that is safe in handlers, and so may be left.
- * Unlike close(2) the call is no cancellation point, whose leaving the C library handles in its
- * own way. */
+/* The handler jumps out at any instruction of dup2(2), which permits this because it is safe in
+ * handlers. close(2) is a cancellation point, and the C library treats a jump out of it in its own
+ * way, so this function does not call close(2). */
 static void jump_out_of_calls(void)
 {
 	const struct itimerval soon = { { 0, 0 }, { 0, 100 } };

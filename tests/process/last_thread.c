@@ -1,6 +1,5 @@
-/* A process ends when its last thread ends (pthread_exit(3)): as by exit(3), with status 0, and not
- * before all notifications have arrived. `last_thread FILE CASE`; FILE begins with the output of
- * the process.
+/* When the last thread of a process ends by pthread_exit(3), the process ends as by exit(3), with
+ * status 0, and not before all notifications have arrived. `last_thread FILE CASE`.
  */
 #include "check.h"
 #include <aio.h>
@@ -10,8 +9,7 @@ static int ends[2];
 static char byte;
 static struct aiocb block;
 
-/* The C library runs this handler on the thread that ends the process: descriptors are the
- * program's. */
+/* The thread that ends the process runs this handler, with the descriptors of the program. */
 static void says_goodbye(void) { CHECK(write(STDOUT_FILENO, "goodbye\n", 8) == 8); }
 
 static void work(void)
@@ -73,7 +71,7 @@ static void told(union sigval value)
 	CHECK(write(STDOUT_FILENO, "told\n", 5) == 5);
 }
 
-/* The byte arrives when the process has no thread of its own any more. */
+/* A child writes the byte when all threads of the program itself have ended. */
 static void reads_and_is_told(void)
 {
 	pid_t parent = getpid();

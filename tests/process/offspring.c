@@ -1,6 +1,7 @@
-/* Each way to make a child, also those that no handler of fork sees, and each use of contexts in
- * it: one line for each, which is the same with every library. The parent has requests in flight,
- * and all their events arrive. `offspring FOLDER [watched]`: the library sees how a process ends.
+/* Several ways to make a child, some of which run no handlers of fork, and several uses of contexts
+ * in the child. The program prints a line for each pair, which must be the same with each library.
+ * The parent has requests in flight, and all their events arrive. `offspring FOLDER [watched]`:
+ * with `watched`, the library sees how a process ends.
  */
 #include "check.h"
 #include <linux/sched.h>
@@ -13,7 +14,7 @@ typedef int body(void);
 
 static struct work work;
 static char file[4096], other[4096], third[4096];
-/* `empty` has nothing in flight, `unread` an event that was not taken. */
+/* `empty` has no requests and events; `unread` has an event that the program has not taken. */
 static void *empty, *unread;
 static struct iocb read_of_page;
 static char page[BLOCK];
@@ -55,7 +56,7 @@ static body *of_grandchild;
 
 static int makes_another(void) { return status_of(by_clone(of_grandchild)); }
 
-/* The parent of the child has made no request itself. */
+/* Makes a child of a child that has made no request itself. */
 static pid_t twice(body *runs)
 {
 	of_grandchild = runs;
@@ -79,7 +80,7 @@ static pid_t of_a_child_with_requests(body *runs)
 
 static int run_in_memory(void *runs) { return ((body *)runs)(); }
 
-/* Like vfork, on a stack of its own. */
+/* Makes a child like vfork, but on a stack of its own. */
 static pid_t in_memory(body *runs, int flags)
 {
 	static char stack[STACK] __attribute__((aligned(16)));
@@ -173,7 +174,7 @@ static int becomes_another(void)
 static const struct act {
 	const char *name;
 	body *body;
-	/* The child's end must write its data to the file. */
+	/* The child ends with writes in flight, whose data must be in the file afterwards. */
 	bool ends;
 } acts[] = {
 	{ "inherited", uses_inherited, false }, { "its own", uses_its_own, false },
@@ -269,7 +270,7 @@ int main(int argc, char **argv)
 	snprintf(file, sizeof file, "%s/file", argv[1]);
 	snprintf(other, sizeof other, "%s/other", argv[1]);
 	snprintf(third, sizeof third, "%s/third", argv[1]);
-	/* First of all, in a process that has made no request itself. */
+	/* At first the parent has made no request itself. */
 	CHECK(status_of(by_vfork(uses_its_own)) == 0);
 	for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
 		for (size_t j = 0; j < sizeof acts / sizeof *acts; j++)

@@ -1,5 +1,5 @@
-/* A plug-in that uses libaio, and the program that loads it, closes it while requests are in
- * flight, and loads it again. `plugin PLUGIN FILE [LIBRARY]`: loads LIBRARY before the plug-in.
+/* A plug-in that uses libaio, and a program that loads the plug-in, closes it while requests are in
+ * flight, and loads it again. `plugin PLUGIN FILE [LIBRARY]` loads LIBRARY before the plug-in.
  */
 #include "check.h"
 #include <dlfcn.h>

@@ -1,5 +1,6 @@
-/* SIGSTOP and SIGCONT while requests are in flight and threads wait: nothing is lost, and a waiting
- * thread continues, or gets EINTR from io_getevents, as from the kernel's AIO. `stop FOLDER`. */
+/* SIGSTOP and SIGCONT while requests are in flight and threads wait. All requests complete, and a
+ * waiting thread continues, or io_getevents fails with EINTR, as with the kernel's AIO.
+ * `stop FOLDER`. */
 #include "check.h"
 #include <aio.h>
 #include <sys/mman.h>
@@ -29,7 +30,8 @@ static void *is_suspended(void *block)
 	return NULL;
 }
 
-/* Two threads wait while a third submits and reaps, until the process is asked to end. */
+/* Until the parent sets `is_over`, the main thread submits, other threads reap, and one thread
+ * waits in aio_suspend. */
 static void be_stopped(const char *path)
 {
 	struct event event;
@@ -60,7 +62,7 @@ static void be_stopped(const char *path)
 	CHECK(io_destroy(ctx) == 0);
 }
 
-/* With a thread that only waits, so that it surely sleeps when the process stops. */
+/* A thread that only waits, so that it certainly sleeps when the process stops. */
 static void *waits_for_one(void *ctx)
 {
 	struct event event;
@@ -126,7 +128,7 @@ static void stop_often(const char *path)
 		while (*waiter == 0 || !is_asleep(child, *waiter))
 			CHECK(runs(child));
 		stop_and_continue(child);
-		/* The process continues. */
+		/* Wait until the process has continued. */
 		while (path && shared->rounds == before)
 			CHECK(runs(child));
 	}

@@ -25,7 +25,7 @@ static void *wait_for_ever(void *unused)
 	return unused;
 }
 
-/* The signal is blocked except during the wait. */
+/* Blocks the signal except during the wait. */
 static void *wait_masked(void *unused)
 {
 	struct event event;

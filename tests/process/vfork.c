@@ -1,5 +1,5 @@
-/* A child of vfork that is killed at any instruction leaves the thread that made it as it was:
- * signal handlers run at once, and the thread can be cancelled. `vfork FOLDER`.
+/* A child of vfork that is killed at any instruction does not change the thread that called vfork:
+ * its signal handlers run at once, and it can be cancelled. `vfork FOLDER`.
  */
 #include "check.h"
 

@@ -1,6 +1,6 @@
-/* Completions do not interrupt the waits of the submitting thread: epoll_wait, a read with a time
- * limit, sigtimedwait and semop fail with EINTR only for a signal handler, and this program has
- * none. `waits FILE`: a file of FILE_BLOCKS blocks, on a device.
+/* Completions do not interrupt the waits of the submitting thread. epoll_wait, a read with a time
+ * limit, sigtimedwait and semop may fail with EINTR only after a signal handler has run, and this
+ * program has no handler. `waits FILE`: the file has FILE_BLOCKS blocks and is on a device.
  */
 #include "check.h"
 #include <aio.h>
@@ -44,7 +44,7 @@ static int sleeps(pid_t thread)
 	return state && state[2] == 'S';
 }
 
-/* Returns the number of events that will come. */
+/* Submits requests of one kind; returns the number of their events. */
 static int submit(int kind, struct iocb *requests)
 {
 	struct iocb *list[MANY];
@@ -77,8 +77,8 @@ static int submit(int kind, struct iocb *requests)
 	return count;
 }
 
-/* While the other thread sleeps, lets all requests complete, also those that need the peer; then
- * wakes it. */
+/* The work of `complete`. While the main thread sleeps, `complete` lets its requests complete; then
+ * it wakes the main thread. */
 struct task {
 	int kind, wait, events;
 };
@@ -106,7 +106,7 @@ static void *complete(void *argument)
 
 		CHECK(io_setup(1, &other) == 0 && io_destroy(other) == 0);
 	}
-	/* The thread may have been awake for another reason at the first look. */
+	/* Wake the main thread only when it sleeps in its wait. */
 	while (!sleeps(sleeper))
 		sched_yield();
 	switch (task->wait) {

@@ -12,21 +12,21 @@ pub type ContextPointer = *mut c_void;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Iocb {
-    /// Returned in the event.
+    /// The value that the event returns.
     pub data: u64,
-    /// Set by the kernel.
+    /// The field that the kernel sets at the submission.
     pub key: u32,
     /// `RWF_*`.
     pub rw_flags: u32,
     /// `IOCB_CMD_*`.
     pub opcode: i16,
-    /// Priority, with its flag.
+    /// The priority, if the iocb has [`FLAG_IOPRIO`].
     pub reqprio: i16,
     /// The file descriptor.
     pub fd: i32,
     /// Address of the buffer or vector, or the poll mask.
     pub buffer: u64,
-    /// Bytes, or number of segments.
+    /// Number of bytes, or of the vector's segments.
     pub bytes: u64,
     /// Offset in the file.
     pub offset: i64,
@@ -34,7 +34,7 @@ pub struct Iocb {
     pub reserved: u64,
     /// `IOCB_FLAG_*`.
     pub flags: u32,
-    /// The eventfd, with its flag.
+    /// The eventfd, if the iocb has [`FLAG_RESFD`].
     pub eventfd: u32,
 }
 
@@ -46,9 +46,9 @@ pub struct Event {
     pub data: u64,
     /// Address of the iocb.
     pub iocb: u64,
-    /// Bytes, mask, or negative errno.
+    /// Number of bytes, poll mask, or negative errno.
     pub res: i64,
-    /// 0.
+    /// The second result: 0.
     pub res2: i64,
 }
 

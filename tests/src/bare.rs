@@ -1,4 +1,4 @@
-//! The archive of `make bare`, unpacked, and the files that its script writes.
+//! The folder of which `make bare` makes an archive, and the files that its script writes.
 
 use crate::program::Program;
 use crate::skip::{self, Skip};
@@ -10,10 +10,10 @@ pub fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/bare").join(name)
 }
 
-/// Makes the folder that the archive holds; returns a skip if this machine lacks a tool for it.
+/// Fills `folder` with the content of the archive.
 ///
 /// # Errors
-/// The skip.
+/// A skip: this machine lacks a tool.
 pub fn stage(folder: &Path) -> Result<(), Skip> {
     skip::missing_program(&["patchelf", "fio", "dpkg-query"])?;
     let bench = subject::built("bin/nowait-bench");

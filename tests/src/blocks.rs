@@ -1,4 +1,4 @@
-//! Finds a file's bytes on its device, as a later crash would leave them.
+//! Reads a file's bytes from the device of its file system, as they would be after a crash now.
 
 use std::fs::File;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 
 /// `_IOWR('f', 11, struct fiemap)` of linux/fs.h, for the 32 bytes of the header.
 const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
-/// The extent has no place on the device yet: unknown, delayed allocation, unwritten.
+/// Flags of extents without data on the device: unknown location, delayed allocation, unwritten.
 const NOT_ON_DEVICE: u32 = 0x2 | 0x4 | 0x800;
 const EXTENTS_MAX: usize = 256;
 
@@ -36,7 +36,7 @@ struct Extent {
 /// Reads `length` bytes of `file`, without syncing, from the image that holds its file system.
 ///
 /// # Errors
-/// A part has no place on the device yet.
+/// A part of the file has no place on the device yet, or a system call fails.
 pub fn read_below(file: &File, image: &File, length: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length as usize];
     let mut next = 0;

@@ -3,7 +3,8 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// Returns the folder `name`, filled by `make` if it does not exist in this `version`.
+/// Returns the folder `name`. Calls `make` to fill the folder, unless a call with this `version`
+/// has filled it before; returns the error of `make`.
 pub fn folder<E>(
     name: &str,
     version: &str,
@@ -14,7 +15,7 @@ pub fn folder<E>(
     let lock = File::create(profile.join(format!("{name}.lock"))).expect("a lock file");
     lock.lock().expect("flock"); // other tests and test processes may make it, too
     let folder = profile.join(name);
-    // Beside the folder, whose content belongs to its maker.
+    // The stamp lies beside the folder, because everything in the folder belongs to `make`.
     let stamp = profile.join(format!("{name}.version"));
     if fs::read_to_string(&stamp).is_ok_and(|made| made == version) && folder.exists() {
         return Ok(folder);

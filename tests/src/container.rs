@@ -1,4 +1,4 @@
-//! Programs under the seccomp filters of containers, and the backend that works there.
+//! Runs programs under the seccomp filters of containers, and checks which backend serves them.
 
 use crate::fio::Job;
 use crate::harness::{self, Harness};
@@ -8,7 +8,7 @@ use crate::scratch::Scratch;
 use crate::skip;
 use crate::subject::{Backend, Library, Subject};
 
-/// A filter, by its profile.
+/// A seccomp filter, which a profile names.
 #[derive(Debug, Clone, Copy)]
 pub struct Container {
     /// The built program that installs the filter and executes another program.
@@ -20,18 +20,19 @@ pub struct Container {
 }
 
 impl Container {
-    /// Docker's filter: no `io_uring`.
+    /// Docker's filter, which denies `io_uring`.
     pub fn docker(seccomp_run: &'static str) -> Self {
         Self { seccomp_run, profile: "docker", left: Backend::Kaio }
     }
 
-    /// A filter with neither `io_uring` nor native AIO.
+    /// A filter that denies `io_uring` and native AIO.
     pub fn bare(seccomp_run: &'static str) -> Self {
         Self { seccomp_run, profile: "bare", left: Backend::Threads }
     }
 
-    /// Returns a library that chooses its backend itself. The system's library has no fallback: if
-    /// the filter denies native AIO, it is not a subject.
+    /// Returns a subject with a library that chooses its backend itself; `None` if this run
+    /// excludes the library. `None` also for the system's library under a filter that denies native
+    /// AIO, because this library has no fallback.
     pub fn subject(self, library: Library) -> Option<Subject> {
         let subject = Subject::chosen(library, Backend::Auto)?;
         (!subject.is_system() || self.left == Backend::Kaio).then_some(subject)
@@ -45,7 +46,7 @@ impl Container {
     /// Demands that fio reads back what it has written.
     ///
     /// # Panics
-    /// fio does not, or another backend served it.
+    /// fio fails, or another backend than [`Container::left`] served it.
     pub fn hold_fio(self, subject: Subject) {
         let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
         let scratch = Scratch::new("fio");
@@ -56,10 +57,10 @@ impl Container {
         }
     }
 
-    /// Demands that QEMU reads back what it has written.
+    /// Demands that qemu-io reads back what it has written.
     ///
     /// # Panics
-    /// QEMU does not, or another backend served it.
+    /// qemu-io fails, or another backend than [`Container::left`] served it.
     pub fn hold_qemu_io(self, subject: Subject) {
         let Some(()) = skip::unless(skip::missing_program(&["qemu-io"])) else { return };
         let scratch = Scratch::new("qemu-io");
@@ -71,7 +72,7 @@ impl Container {
         self.assert_served(subject, &output);
     }
 
-    /// Demands that libaio's own cases pass.
+    /// Demands that the short cases of libaio's own tests pass.
     ///
     /// # Panics
     /// A case fails.

@@ -1,10 +1,10 @@
-//! Cases of the program `lifecycle` whose results do not depend on their environment.
+//! Cases of the program `lifecycle` that must succeed in every environment.
 
 use crate::program::Program;
 use crate::scratch::Scratch;
 use crate::subject::Subject;
 
-/// The cases about contexts, except those that end the process.
+/// Cases about contexts in which the process neither exits nor executes another program.
 pub const CASES: &[&str] = &[
     "destroy-in-flight",
     "destroy-poll",
@@ -21,7 +21,8 @@ pub const CASES: &[&str] = &[
     "waiters",
 ];
 
-/// Runs a case of a program, which may use a file, and demands that it succeeds.
+/// Runs a case of a program with the path of a file that the case may use. Demands that the case
+/// succeeds and that the program has loaded the library of `subject`.
 pub fn run(subject: Subject, program: Program, case: &str) {
     let scratch = Scratch::new(case);
     subject.assert_loaded(&program.arg(case).arg(scratch.file("file")).succeed());

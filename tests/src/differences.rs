@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-/// Returns the lines that differ, one below the other; lines with a prefix in `allowed` may differ.
+/// Returns the pairs of lines that differ, and a line if the tables have different lengths; empty
+/// if nothing differs. A reference line that starts with the first text of a pair in `allowed` may
+/// differ.
 pub fn differences(reference: &str, ours: &str, allowed: &[(&str, &str)]) -> String {
     let is_allowed = |line: &str| allowed.iter().any(|(case, _)| line.starts_with(case));
     let mut text = String::new();
@@ -18,8 +20,8 @@ pub fn differences(reference: &str, ours: &str, allowed: &[(&str, &str)]) -> Str
     text
 }
 
-/// Returns the results of the program `descriptors` on a kernel whose AIO reads timers. A kernel
-/// that does not refuses the request there; nowait accepts it on every kernel.
+/// Changes results of the program `descriptors` to those of a kernel whose AIO can read timerfds.
+/// Other kernels refuse a read of a timerfd in io_submit; nowait accepts the read on every kernel.
 pub fn with_timers_read(reference: &str) -> String {
     let taken = |line: &str| match line.contains(", for a timer: ") {
         true => line.replacen("read refused -22", "read -11", 1) + "\n",

@@ -8,12 +8,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-/// Returns `true` if files of `folder` can be opened for direct I/O, by opening one: not every
-/// kernel supports it in memory (tmpfs).
+/// Opens a new file of `folder` for direct I/O, and returns `true` if that succeeds. Returns
+/// `false` if the folder is on a tmpfs of a kernel that does not support direct I/O there.
 ///
 /// # Panics
-/// The folder is on a device, and its files cannot be opened: that must not look like a kernel
-/// without support.
+/// The file cannot be opened for another reason: a fault must not look like missing support.
 pub fn is_known_in(folder: &Path) -> bool {
     let file = tempfile::NamedTempFile::new_in(folder).expect("a file to try");
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(file.path());
@@ -29,7 +28,7 @@ fn is_in_memory(folder: &Path) -> bool {
     let mut found = MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: a live string, and room for the answer.
     let rc = unsafe { libc::statfs(path.as_ptr(), found.as_mut_ptr()) };
-    // SAFETY: filled if the call succeeds.
+    // SAFETY: statfs has filled `found` if it returned 0.
     rc == 0 && unsafe { found.assume_init() }.f_type == libc::TMPFS_MAGIC
 }
 

@@ -1,8 +1,10 @@
-//! A thread that disturbs the program it runs in (`tests/disturber`), by a seed: it sets the group
-//! of the process, forks, and sends signals to all threads.
+//! A shared object with a thread that disturbs the program that loads it (`tests/disturber`). The
+//! thread sets the group of the process, forks, and sends signals to random threads; a seed decides
+//! the order.
 //!
-//! The system's compiler builds it at its first use. It is preloaded, so that any program of any
-//! suite runs under it: `NOWAIT_TEST_DISTURB=7 cargo test -p nowait-tests --test lifecycle`.
+//! The system's compiler builds the object at its first use. `Subject::launch` preloads it, so that
+//! other tests can run with the disturber:
+//! `NOWAIT_TEST_DISTURB=7 cargo test -p nowait-tests --test lifecycle`.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -13,11 +15,11 @@ use crate::scratch::Scratch;
 /// The variable with the seed, in the environments of the tests and of the program.
 pub const SEED: &str = "NOWAIT_TEST_DISTURB";
 
-/// Set for a program whose own system calls must not fail with EINTR: then every signal has
-/// `SA_RESTART`.
+/// The variable that a test sets for a program whose own system calls must not fail with EINTR. The
+/// disturber then sends only a signal whose handler has `SA_RESTART`.
 pub const RESTARTS: &str = "NOWAIT_TEST_DISTURB_RESTARTS";
 
-/// Returns the seed by which this run disturbs its programs.
+/// Returns the seed for the disturber of this run; `None` if the variable is not set.
 ///
 /// # Panics
 /// The variable is not a number.
@@ -26,10 +28,10 @@ pub fn seed() -> Option<u64> {
     Some(seed.parse().unwrap_or_else(|_| panic!("{SEED}={seed}: a number expected")))
 }
 
-/// Returns the built object, to be preloaded before all others.
+/// Returns the path of the built object, to be preloaded before all others.
 ///
 /// # Panics
-/// There is no compiler, and the program must not run undisturbed.
+/// The compiler is missing or fails: the program must not run undisturbed.
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<(PathBuf, Scratch)> = OnceLock::new();
     let (library, _) = BUILT.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! fio with its stock engines, verifying what it wrote.
+//! Jobs of fio with its stock engines; fio verifies the data that it wrote.
 
 use std::path::Path;
 
@@ -32,12 +32,12 @@ pub struct Job {
     pub jobs: u32,
     /// fio reads completions from the user-mapped ring.
     pub userspace_reap: bool,
-    /// Threads instead of processes.
+    /// fio runs its jobs in threads, not in processes.
     pub threads: bool,
 }
 
 impl Job {
-    /// A job with every kind of request; a base to vary.
+    /// A job with random reads and writes, from which tests derive other jobs.
     pub const BASIC: Self = Self {
         engine: "libaio",
         pattern: "randrw",
@@ -49,7 +49,7 @@ impl Job {
         threads: true,
     };
 
-    /// Returns the bytes of each job: O_SYNC waits for the device, so it gets fewer.
+    /// Returns the size of each job's file. It is small with O_SYNC, which waits for the device.
     fn size(self) -> &'static str {
         match (self.mode, self.jobs) {
             (Mode::Sync, _) => "512k",
@@ -76,7 +76,8 @@ impl Job {
             .arg(flag("direct", self.mode == Mode::Direct))
             .arg(flag("sync", self.mode == Mode::Sync))
             .arg(flag("thread", self.threads));
-        // fio can only look at the ring, not wait on it: its minimum of completions must be 0.
+        // With `userspace_reap` fio polls the ring and cannot wait, so its minimum of completions
+        // must be 0.
         match self.userspace_reap {
             true => fio.args(["--userspace_reap=1", "--iodepth_batch_complete_min=0"]),
             false => fio,

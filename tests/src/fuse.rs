@@ -1,5 +1,5 @@
-//! Images shown as files, the loop devices on them and the file systems mounted on those. A drop,
-//! also after a failed test, removes them in an order in which nothing can hang.
+//! Images that a server shows as files, loop devices on these files, and file systems on the loop
+//! devices. A drop, also after a failed test, removes them in an order in which nothing can hang.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,11 +12,11 @@ use crate::scratch::Scratch;
 use crate::server::Server;
 use crate::skip::{self, Skip};
 
-/// Longer than any step of a test. A server that takes longer is killed, which wakes all processes
-/// that wait for it in the kernel, where no signal reaches them.
+/// Time limit of a server, longer than any test should take. At its end a thread kills the server.
+/// This wakes processes that wait for the server in the kernel, where no signal reaches them.
 const PATIENCE: Duration = Duration::from_mins(10);
 
-/// Checks the requirements of every mount.
+/// Returns a skip if this process cannot open `/dev/fuse`.
 pub fn missing_fuse() -> Result<(), Skip> {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     device.map(drop).map_err(|error| Skip(format!("/dev/fuse: {error}")))
@@ -60,7 +60,7 @@ impl Shown {
         &self.file
     }
 
-    /// Makes a loop device of the file.
+    /// Makes a loop device on the file, and returns the path of the device.
     pub fn attach(&mut self, options: &[&str]) -> String {
         let losetup = Program::new("losetup").args(["--find", "--show"]).args(options);
         let device = losetup.arg(&self.file).succeed().stdout.trim().to_owned();
@@ -75,7 +75,7 @@ impl Shown {
         self.point = Some(point.to_owned());
     }
 
-    /// Unmounts the loop device, which stays.
+    /// Unmounts the file system. The loop device stays attached to the file.
     pub fn umount(&mut self) {
         if let Some(point) = &self.point {
             Program::new("umount").arg(point).deadline(PATIENCE).succeed();
@@ -90,7 +90,8 @@ impl Shown {
         }
     }
 
-    /// Unmounts and detaches, ends the server as an administrator would, and demands success.
+    /// Unmounts the file system, detaches the loop device, ends the server with SIGTERM, and
+    /// demands success.
     pub fn stop(mut self) -> Output {
         self.umount();
         self.detach();
@@ -98,15 +99,18 @@ impl Shown {
         self.server.take().expect("it was not stopped").stop()
     }
 
-    /// Kills the server, as in a crash. The loop device and the mount stay; requests to them fail.
+    /// Kills the server, as in a crash. The loop device and the mount stay; their reads and writes
+    /// of the file fail.
     pub fn kill(&mut self) {
         self.watchdog = None;
         self.server.take().expect("it was not stopped").kill();
     }
 
-    /// Unmounts and detaches as far as possible after a crash; ignores errors, and leaves the file.
+    /// Unmounts the file system and detaches the loop device, as far as possible after a crash.
+    /// Ignores errors, and does not unmount the file itself.
     pub fn give_up(&mut self) {
-        // Not `Program`: it panics, and a panic while unwinding aborts the other tests.
+        // `Program` panics on some errors; a panic while another one unwinds would abort the test
+        // process, so this is a `Command`.
         let run = |program: &str, arguments: &[&str], on: &Path| {
             let _ = Command::new(program).args(arguments).arg(on).output();
         };
@@ -123,7 +127,7 @@ impl Drop for Shown {
     fn drop(&mut self) {
         let failed = self.server.is_some();
         self.watchdog = None;
-        // First of all: then a program that waits for the server gets an error.
+        // Kills the server first: a program that waits for the server then gets an error.
         self.server = None;
         self.give_up();
         if failed {
@@ -132,7 +136,7 @@ impl Drop for Shown {
     }
 }
 
-/// Kills the process unless the sender is dropped in time.
+/// Starts a thread that kills the process unless the sender is dropped within `PATIENCE`.
 fn watch(pid: i32) -> Sender<()> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
@@ -144,7 +148,8 @@ fn watch(pid: i32) -> Sender<()> {
     sender
 }
 
-/// Checks for the programs that make a file system on a loop device.
+/// Returns a skip if the test does not run as root, cannot open `/dev/fuse`, or lacks a program for
+/// file systems on loop devices.
 pub fn missing_tools() -> Result<(), Skip> {
     skip::missing_root()?;
     missing_fuse()?;

@@ -1,19 +1,20 @@
-//! Prints the stacks of a program that hangs before it is killed, so that a missed deadline shows
-//! its cause.
+//! Describes the stacks of a program that hangs, before the test kills the program. The stacks show
+//! why the program missed its deadline.
 
 use std::env;
 use std::fmt::Write;
 use std::fs;
 use std::process::{Command, Stdio};
 
-/// Returns the factor by which a program may be slower than on a usual machine before it counts as
-/// hanging: `NOWAIT_TEST_SLOWNESS`, for example on an emulated processor.
+/// Returns the factor for the time limits of programs: `NOWAIT_TEST_SLOWNESS`, which is set on an
+/// emulated processor, for example; 1 if it is not set.
 pub fn slowness() -> u32 {
     let times = env::var("NOWAIT_TEST_SLOWNESS").ok().and_then(|times| times.parse().ok());
     times.unwrap_or(1)
 }
 
-/// Describes every task of the process group: state, system call, kernel and user stacks.
+/// Describes each thread of the process group: its state, system call, kernel stack and user stack,
+/// as far as this process may read them.
 pub fn describe(group: i32) -> String {
     let mut text = String::new();
     for pid in members(group) {
@@ -34,7 +35,7 @@ fn members(group: i32) -> Vec<i32> {
 
 fn group_of(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may contain spaces and parentheses; the fields start after the last one.
+    // The name may contain spaces and parentheses; the fields start after the last parenthesis.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(2)?.parse().ok()
 }

@@ -16,18 +16,20 @@ use crate::scratch::Scratch;
 use crate::skip::{self, Skip};
 use crate::subject::Subject;
 
-/// The case that counts contexts against `aio-max-nr`: no other program may hold any meanwhile.
+/// The case that counts contexts against `aio-max-nr`. No other case runs in this process
+/// meanwhile, because its contexts would count, too.
 const COUNTS_CONTEXTS: &str = "20";
-/// Cases that take half a minute, and the replacement that gives them a tenth of the rounds: two
-/// million single requests; a thousand contexts in each of a hundred threads.
+/// Cases that take half a minute, and the text to replace so that they run a tenth of the rounds.
+/// Case 11 makes two million single requests; case 18 makes a thousand contexts in each of a
+/// hundred threads.
 const SLOW: [(&str, &str, &str); 2] = [("11", "1000000", "100000"), ("18", "i < 1000", "i < 100")];
 /// The suffix of the names of slow cases with a tenth of their rounds.
 const SHORTENED: &str = ".short";
-/// Cases that take seconds; they run a second time only in the full form.
+/// Cases that take seconds, which `short_cases` leaves out.
 const LONG: &[&str] = &["6", "14", "11", "11.short", "18", "18.short", COUNTS_CONTEXTS];
 
-/// Cases that fail under a disturber with the system's library, too: signals and children of other
-/// threads disturb their counts or waits.
+/// Cases that fail under the disturber with the system's library, too: its signals and child
+/// processes disturb their counts or waits.
 const NOT_DISTURBED: &[&str] = &["17", COUNTS_CONTEXTS, "22"];
 
 /// The built harness.
@@ -39,9 +41,9 @@ pub struct Harness(PathBuf);
 pub struct Verdict {
     /// The number of the case.
     pub case: String,
-    /// The case passed.
+    /// The case passed or was skipped.
     pub passed: bool,
-    /// The exit status, and the output if the case failed.
+    /// The time that a passed case took, the reason of a skip, or the output of a failed case.
     pub detail: String,
 }
 
@@ -54,7 +56,8 @@ impl Harness {
         })
     }
 
-    /// Returns the cases of a usual run, in order.
+    /// Returns the names of the cases, in the order of their numbers. A slow case has its short
+    /// form, except under `NOWAIT_FULL=1`.
     pub fn cases(&self) -> Vec<String> {
         let mut cases = names_in(&self.0.join("cases"), ".p");
         cases.retain(|case| match crate::full() {
@@ -65,12 +68,13 @@ impl Harness {
         cases
     }
 
-    /// Returns the cases that take less than a second.
+    /// Returns the cases of [`Harness::cases`] that take less than a second.
     pub fn short_cases(&self) -> Vec<String> {
         self.cases().into_iter().filter(|case| !LONG.contains(&case.as_str())).collect()
     }
 
     /// Runs cases one by one; `wrapper` is the command before each (a seccomp filter, for example).
+    /// Leaves out cases that fail under the disturber, if `subject` has one.
     pub fn run(&self, subject: Subject, cases: &[String], wrapper: &[&str]) -> Vec<Verdict> {
         let work = Scratch::new("harness");
         prepare(&work);
@@ -101,8 +105,8 @@ impl Harness {
             None => subject.launch(binary),
             Some((first, rest)) => subject.launch(first).args(rest).arg(binary),
         };
-        // The cases of the harness do not handle EINTR when they wait for their children. On an
-        // emulated processor the hundred threads of case 18 take minutes.
+        // Some cases do not handle EINTR when they wait for their children. On an emulated
+        // processor the hundred threads of case 18 take minutes.
         let program = program.env(disturber::RESTARTS, "1").dir(work.path());
         let program = program.deadline(Duration::from_mins(10));
         let (passed, detail) = match program.try_run() {
@@ -116,8 +120,8 @@ impl Harness {
         Verdict { case: case.to_owned(), passed, detail }
     }
 
-    /// Mounts a file system at a fixed place in the folder of the cases, for the two that need one;
-    /// returns `None` for the others.
+    /// Mounts a file system at a fixed place in the folder of the cases, for cases 8 and 10.
+    /// Returns `None` for the other cases, which need none.
     fn mount_for(&self, case: &str, work: &Scratch) -> Result<Option<Mount>, Skip> {
         let (image, point) = match case {
             "8" => (work.file("ext2.img"), "testdir.ext2"),
@@ -165,7 +169,7 @@ fn prepare(work: &Scratch) {
     }
 }
 
-/// Downloads and unpacks the source package with a private copy of the system's sources.
+/// Downloads and unpacks libaio's source package. apt uses a private list of package sources.
 fn fetch(cache: &Path) -> Result<(), Skip> {
     for folder in ["parts", "lists/partial", "archives/partial", "src"] {
         fs::create_dir_all(cache.join(folder)).expect("a folder in the cache");
@@ -191,7 +195,8 @@ fn fetch(cache: &Path) -> Result<(), Skip> {
     apt(&["-q", "-y", "source", "libaio"])
 }
 
-/// Writes the distribution's own entries, changed to sources instead of binaries.
+/// Writes the distribution's apt entries to `parts`, changed to source packages instead of
+/// binaries.
 fn write_sources(parts: &Path) -> Result<(), Skip> {
     let mut written = 0;
     let folder = Path::new("/etc/apt/sources.list.d");
@@ -238,7 +243,7 @@ fn compile(harness: &Path) {
     }
 }
 
-/// Returns the names in a folder with this suffix, without the suffix.
+/// Returns the names in a folder that have this suffix; leaves the suffix out.
 fn names_in(folder: &Path, ending: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let name =

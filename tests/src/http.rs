@@ -1,9 +1,10 @@
-//! Whole HTTP/1.1 messages, which the proxy before a store reads and passes on.
+//! Whole HTTP/1.1 messages, which the proxies before stores read and pass on.
 
 use std::fmt::Write as _;
 use std::io::{self, BufRead, Read, Write};
 
-/// Larger than the largest object of an image; limits the memory that a broken server can cause.
+/// Limit of a body, larger than the largest object of an image. It limits the memory that one
+/// response of a broken server takes.
 const BODY_MAX: u64 = 64 << 20;
 const HEAD_MAX: u64 = 64 << 10;
 
@@ -29,8 +30,8 @@ impl Message {
         message
     }
 
-    /// Reads a request; `None`: the client has gone. Sends the permission for its body to
-    /// `proceed`, if the request asks for one.
+    /// Reads a request; `None`: the client has closed the connection. If the request has the header
+    /// Expect, writes `100 Continue` to `proceed` before reading the body.
     pub fn request(from: &mut impl BufRead, proceed: &mut impl Write) -> io::Result<Option<Self>> {
         let Some(mut request) = Self::head(from)? else { return Ok(None) };
         if request.remove("Expect").is_some() {
@@ -40,7 +41,7 @@ impl Message {
         Ok(Some(request))
     }
 
-    /// Reads the response to a request of this method.
+    /// Reads the response to a request of this method. Skips responses with a status 1xx.
     pub fn answer(from: &mut impl BufRead, method: &str) -> io::Result<Self> {
         loop {
             let mut answer = Self::head(from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -63,18 +64,18 @@ impl Message {
         self.start.split(' ').next().unwrap_or_default()
     }
 
-    /// Returns the status of a response.
+    /// Returns the status of a response; 0 if it has none.
     pub fn status(&self) -> u16 {
         self.start.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default()
     }
 
-    /// Returns the value of a header.
+    /// Returns the value of the first header with this name.
     pub fn header(&self, name: &str) -> Option<&str> {
         let (_, value) = self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name))?;
         Some(value)
     }
 
-    /// Sets a header to this value alone.
+    /// Removes the first header with this name, and appends a header with this value.
     pub fn set(&mut self, name: &str, value: &str) {
         self.remove(name);
         self.headers.push((name.to_owned(), value.to_owned()));
@@ -107,7 +108,8 @@ impl Message {
         Ok(Some(Self { start, headers, body: Vec::new() }))
     }
 
-    /// Reads as many bytes as the headers say; if they say nothing, `unsaid`, or up to the end.
+    /// Reads the body by its chunks or its Content-Length. If the message has no length, reads
+    /// `unsaid` bytes, or up to the end of the stream if `unsaid` is `None`.
     fn read_body(&mut self, from: &mut impl BufRead, unsaid: Option<u64>) -> io::Result<()> {
         if self.remove("Transfer-Encoding").is_some() {
             while let Some(len) = chunk(from)? {
@@ -125,7 +127,7 @@ impl Message {
     }
 }
 
-/// Returns the length of the next chunk; `None` after the last, whose end is read too.
+/// Reads the length of the next chunk. `None`: the last chunk has come, and the trailer was read.
 fn chunk(from: &mut impl BufRead) -> io::Result<Option<u64>> {
     let line_of_it = line(from)?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let digits = line_of_it.split(';').next().unwrap_or_default().trim();

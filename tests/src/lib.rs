@@ -1,28 +1,28 @@
-//! Support for the whole-stack tests: unmodified programs against the built libraries.
+//! Support for the whole-stack tests, which run unmodified programs with the built libraries.
 //!
 //! ```text
-//!  tests/*.rs   claims, most of them per library and backend
+//!  tests/*.rs   test cases, most of them for each library and backend
 //!    │ Subject::launch                       │ Mount, Scratch        │ skip
-//!  program.rs   runs it, with a deadline   mount.rs  real file     skip.rs  counted,
-//!    │                                     systems on loop devices          never silent
-//!  report.rs    the library's report of what it did
+//!  program.rs   runs a program with        mount.rs  mounts        skip.rs  records
+//!    │          a deadline                 real file systems                skipped tests
+//!  report.rs    reads the report that nowait writes when the program exits
 //! ```
 //!
 //! Environment:
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `NOWAIT_TEST_SUBJECT` | `system` runs the tests against the system's libaio (which proves the tests) and leaves out those of nowait's tools, `libaio` or `preload` runs only those of that library |
-//! | `NOWAIT_TEST_BACKENDS` | the backends, default `uring,kaio,threads` |
+//! | `NOWAIT_TEST_SUBJECT` | `system` runs the tests with the system's libaio, to check the tests themselves, and leaves out tests of nowait's tools; `libaio` or `preload` leaves out tests that are declared for another library |
+//! | `NOWAIT_TEST_BACKENDS` | the backends to test, default `uring,kaio,threads` |
 //! | `NOWAIT_DIST` | the folder of the built files, default `dist` of the workspace |
-//! | `NOWAIT_SKIPS` | a file to which each skip is appended |
-//! | `NOWAIT_TEST_DISTURB` | a seed: a second thread disturbs the programs, unless a test excludes it, see `disturber.rs` |
-//! | `NOWAIT_TEST_LIMIT` | `addresses` (RLIMIT_AS of 1 GiB) or `locked` (mlockall): a limit on the programs, unless a test excludes it, see `limiter.rs` |
+//! | `NOWAIT_SKIPS` | a file to which `skip.rs` appends a line for each skip |
+//! | `NOWAIT_TEST_DISTURB` | a seed: in each program that a `Subject` launches a second thread disturbs the others, unless the test excludes it, see `disturber.rs` |
+//! | `NOWAIT_TEST_LIMIT` | `addresses` (RLIMIT_AS of 1 GiB) or `locked` (mlockall): a limit on each program that a `Subject` launches, unless the test excludes it, see `limiter.rs` |
 //! | `NOWAIT_FULL` | `1` runs cross products and full-length cases |
 //! | `NOWAIT_SEED`, `NOWAIT_REQUESTS` | the first seed of `order`, and the requests of each run |
-//! | `NOWAIT_ROUNDS` | the rounds of each case of `borders`; default few, 10,000 at full length |
+//! | `NOWAIT_ROUNDS` | the rounds of most cases of `borders`; default few, 10,000 at full length |
 
-// Builders of a test support crate: a test shows a forgotten call at once.
+// The builder methods have no `#[must_use]`: only the tests of this project call them.
 #![allow(clippy::return_self_not_must_use)]
 
 pub mod aio;

@@ -1,7 +1,8 @@
-//! An object that puts a limit on the program it is loaded into (`tests/limiter`).
+//! A shared object that limits the program that loads it (`tests/limiter`).
 //!
-//! The system's compiler builds it at its first use. It is preloaded, so that any program of any
-//! suite runs under it: `NOWAIT_TEST_LIMIT=locked cargo test -p nowait-tests --test lifecycle`.
+//! The system's compiler builds the object at its first use. `Subject::launch` preloads it, so that
+//! other tests can run under the limit:
+//! `NOWAIT_TEST_LIMIT=locked cargo test -p nowait-tests --test lifecycle`.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -17,7 +18,7 @@ pub const VARIABLE: &str = "NOWAIT_TEST_LIMIT";
 pub enum Limit {
     /// 1 GiB of addresses (`RLIMIT_AS`).
     Addresses,
-    /// All memory is locked, now and later (mlockall(2)).
+    /// mlockall(2) locks all present and future memory.
     Locked,
 }
 
@@ -33,10 +34,10 @@ impl Limit {
         }
     }
 
-    /// Returns the limit that this run puts on its programs.
+    /// Returns the limit that `NOWAIT_TEST_LIMIT` names; `None` if the variable is not set.
     ///
     /// # Panics
-    /// No limit has that name.
+    /// The variable names no limit.
     pub fn of_this_run() -> Option<Self> {
         let name = std::env::var(VARIABLE).ok()?;
         let limit = Self::ALL.into_iter().find(|it| it.name() == name);
@@ -44,10 +45,10 @@ impl Limit {
     }
 }
 
-/// Returns the built object, to be preloaded before all others.
+/// Returns the path of the built object.
 ///
 /// # Panics
-/// There is no compiler, and the program must not run without its limit.
+/// The compiler is missing or fails: the program must not run without its limit.
 pub fn library() -> &'static Path {
     static BUILT: OnceLock<(PathBuf, Scratch)> = OnceLock::new();
     let (library, _) = BUILT.get_or_init(|| {

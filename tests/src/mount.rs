@@ -1,4 +1,5 @@
-//! Real file systems on loop devices, removed when dropped, also after a failed test.
+//! Mounts real file systems, most of them on loop devices. A drop unmounts and removes them, also
+//! after a failed test.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -8,28 +9,29 @@ use crate::program::Program;
 use crate::scratch::Scratch;
 use crate::skip::{self, Skip};
 
-/// Large enough for the smallest XFS; sparse, so it costs only what is written.
+/// Usual size of an image: large enough for the smallest XFS. The image is sparse, so that it takes
+/// little space on the disk.
 const IMAGE_BYTES: u64 = 512 << 20;
 
 /// A kind of file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Extents, journal; refuses `RWF_NOWAIT` writes.
+    /// ext4, with extents and a journal.
     Ext4,
-    /// `RWF_NOWAIT` writes mostly fail with `EAGAIN`.
+    /// XFS.
     Xfs,
-    /// Copy on write.
+    /// Btrfs, with copy on write.
     Btrfs,
-    /// In memory; no `RWF_NOWAIT` at all.
+    /// tmpfs, in memory.
     Tmpfs,
 }
 
-/// A mounted file system of its own.
+/// A mounted file system. A drop unmounts it.
 #[derive(Debug)]
 pub struct Mount {
     point: PathBuf,
     image: Option<PathBuf>,
-    // Dropped last: the folder can only be removed once nothing is mounted in it.
+    // Removes its folder after `Mount::drop` has unmounted what is mounted in the folder.
     _scratch: Scratch,
 }
 
@@ -44,7 +46,8 @@ impl Kind {
         }
     }
 
-    /// Returns the command that makes a file system of this kind; empty if it needs no device.
+    /// Returns the command that makes a file system of this kind; empty if the kind needs no
+    /// device.
     fn mkfs(self) -> &'static [&'static str] {
         match self {
             Self::Ext4 => &["mkfs.ext4", "-q", "-F", "-E", "nodiscard"],
@@ -61,20 +64,22 @@ impl Mount {
         Self::made_by(kind, kind.mkfs(), IMAGE_BYTES)
     }
 
-    /// Makes an ext4 of `bytes` with `percent` reserved for root.
+    /// Makes and mounts an ext4 file system of `bytes` bytes, of which `percent` percent are
+    /// reserved for root.
     pub fn with_reserved_blocks(percent: u32, bytes: u64) -> Result<Self, Skip> {
         let percent = percent.to_string();
-        // Without a journal the small image has room; the tests are about blocks.
+        // A journal would fill much of the small image.
         let mkfs = ["mkfs.ext4", "-q", "-F", "-O", "^has_journal", "-m", &percent];
         Self::made_by(Kind::Ext4, &mkfs, bytes)
     }
 
-    /// Makes an ext4 that allocates blocks at the write, not at the writeback.
+    /// Makes and mounts an ext4 file system that allocates blocks at the write, not at the
+    /// writeback.
     pub fn without_delayed_allocation() -> Result<Self, Skip> {
         Self::made_with(Kind::Ext4, Kind::Ext4.mkfs(), IMAGE_BYTES, ",nodelalloc")
     }
 
-    /// Makes an overlay of two folders on the disk of the temporary folder.
+    /// Mounts an overlay of two new folders, which lie in the temporary folder.
     pub fn overlay() -> Result<Self, Skip> {
         skip::missing_root()?;
         let scratch = Scratch::new("overlay");
@@ -91,7 +96,7 @@ impl Mount {
         }
     }
 
-    /// Mounts a copy of an existing image.
+    /// Mounts a copy of an existing image on `point`.
     pub fn of_image(kind: &str, image: &Path, point: &Path) -> Result<Self, Skip> {
         let scratch = Scratch::new("image");
         let copy = scratch.file("image");
@@ -104,7 +109,8 @@ impl Mount {
         Self::made_with(kind, mkfs, bytes, "")
     }
 
-    /// Mounts with further options: empty, or beginning with a comma.
+    /// Makes and mounts a file system. `more` holds further mount options: it is empty or begins
+    /// with a comma.
     fn made_with(kind: Kind, mkfs: &[&str], bytes: u64, more: &str) -> Result<Self, Skip> {
         let scratch = Scratch::new(kind.name());
         let point = scratch.folder("mnt");
@@ -153,12 +159,13 @@ impl Mount {
         path
     }
 
-    /// Returns the backing image; none for tmpfs.
+    /// Returns the backing image; `None` for tmpfs and an overlay.
     pub fn image(&self) -> Option<&Path> {
         self.image.as_deref()
     }
 
-    /// Returns the loop device below the file system, from the mount table.
+    /// Returns the loop device of the file system as the mount table names it. Without a loop
+    /// device the table has the word `none`.
     pub fn device(&self) -> Option<String> {
         let table = std::fs::read_to_string("/proc/self/mounts").expect("the mount table");
         let mine = |line: &&str| line.split(' ').nth(1) == self.point.to_str();
@@ -168,13 +175,14 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Not `Program`: it panics, and a panic while unwinding aborts the other tests.
+        // `Program` panics on some errors; a panic while another one unwinds would abort the test
+        // process, so this is a `Command`.
         let umount = |flags: &[&str]| {
             let output = Command::new("umount").args(flags).arg(&self.point).output();
             output.is_ok_and(|output| output.status.success())
         };
-        // A killed program may still use it for a moment: a lazy unmount also frees the loop
-        // device.
+        // A killed program may still use the file system for a moment. After a lazy unmount the
+        // kernel frees the loop device when the last user ends.
         let _ = umount(&[]) || umount(&["--lazy"]);
     }
 }

@@ -1,16 +1,16 @@
-//! Certificates for servers and clients of NBD, in folders as libnbd and QEMU have them.
+//! Certificates for NBD servers and clients, in folders with the file names of libnbd and QEMU.
 
 use crate::program::Program;
 use crate::scratch::Scratch;
 use std::fs;
 use std::path::PathBuf;
 
-/// An authority, a certificate for `localhost` and one for a client; and a folder with only the
-/// authority's certificate, for clients without their own.
+/// The certificates and keys of an authority, a server and a client.
 pub struct Pki {
-    /// The folder with all of them.
+    /// The folder with all certificates and keys.
     pub folder: PathBuf,
-    /// The folder with the authority's certificate only.
+    /// A folder with the authority's certificate only, for clients without a certificate of their
+    /// own.
     pub anonymous: PathBuf,
 }
 
@@ -31,7 +31,7 @@ done";
         Pki { folder, anonymous }
     }
 
-    /// Returns the options of `nowait serve`.
+    /// Returns the options that give `nowait serve` the server's certificate and key.
     pub fn server(&self) -> Vec<String> {
         let file = |name: &str| self.folder.join(name).display().to_string();
         let (certificate, key) = (file("server-cert.pem"), file("server-key.pem"));

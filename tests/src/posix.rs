@@ -1,5 +1,5 @@
-//! The project's conformance programs of POSIX AIO (`tests/posix`), built with the system's
-//! compiler and headers: one program with a case for each claim.
+//! The project's conformance program for POSIX AIO, which the system's compiler builds from
+//! `tests/posix` and the system's headers. Each case of the program checks one rule.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use crate::scratch::Scratch;
 use crate::skip::{self, Skip};
 use crate::subject::Subject;
 
-/// Exit status of a case that the machine cannot show.
+/// Exit status of a case that cannot run on this machine.
 const SKIPPED: i32 = 77;
 
 /// The built program.
@@ -21,14 +21,14 @@ pub struct Conformance {
     _folder: Scratch,
 }
 
-/// One claim.
+/// A case of the program.
 #[derive(Debug, Clone)]
 pub struct Case {
-    /// The page of the standard, or the call.
+    /// The page of the standard, or the call, that the case is about.
     pub page: String,
-    /// The claim.
+    /// The name of the case, which states the rule.
     pub name: String,
-    /// glibc keeps the claim, too.
+    /// glibc passes the case, too.
     pub glibc: bool,
 }
 
@@ -44,7 +44,7 @@ pub enum Symbols {
 }
 
 impl Conformance {
-    /// Returns the program, built once for each kind of symbols.
+    /// Returns the program. The first call for each kind of symbols builds it.
     pub fn built(symbols: Symbols) -> Result<&'static Self, Skip> {
         static USUAL: OnceLock<Conformance> = OnceLock::new();
         static LARGE: OnceLock<Conformance> = OnceLock::new();
@@ -76,7 +76,7 @@ impl Conformance {
         Self { program, cases, _folder: folder }
     }
 
-    /// Returns the cases of a page; all for `*`.
+    /// Returns the cases of a page, or all cases if `page` is `*`.
     ///
     /// # Panics
     /// There is no such page.
@@ -95,7 +95,7 @@ impl Conformance {
         pages
     }
 
-    /// Runs a case in a folder of its own; returns its failure.
+    /// Runs a case in a folder of its own. `Err` describes the failure; a skipped case is `Ok`.
     pub fn run(&self, subject: Subject, case: &Case) -> Result<(), String> {
         let scratch = Scratch::new("posix-case");
         let program = subject.launch(&self.program).arg(&case.page).arg(&case.name);
@@ -113,7 +113,7 @@ impl Conformance {
         }
     }
 
-    /// Runs cases, and demands that each succeeds.
+    /// Runs cases, and demands that none fails.
     ///
     /// # Panics
     /// A case fails; the message lists all failures.

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use crate::hang;
 use crate::report::{self, Report};
 
-/// Long enough for a slow machine; a program that takes longer counts as hanging.
+/// Default time limit, long enough for a slow machine. A program that takes longer counts as
+/// hanging.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// A program about to be run.
@@ -33,15 +34,15 @@ pub struct Output {
     pub stdout: String,
     /// The program's standard error.
     pub stderr: String,
-    /// The reports of nowait, one for each process.
+    /// The reports of nowait, one for each process that wrote one.
     pub reports: Vec<Report>,
-    /// The command line, environment included.
+    /// The command line, after the environment variables that the test has set.
     pub line: String,
     /// The time that the program ran.
     pub elapsed: Duration,
 }
 
-/// A program that runs; killed when dropped.
+/// A program that runs. A drop kills its process group if the program has not ended.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
@@ -90,7 +91,7 @@ impl Program {
         self
     }
 
-    /// Sets the program's time limit.
+    /// Sets the time limit of `run`, `try_run` and `succeed`.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
         self
@@ -113,7 +114,8 @@ impl Program {
         self.spawn().wait(deadline)
     }
 
-    /// Runs the program to its end, or returns where it hangs.
+    /// Runs the program to its end. If it does not end in time, kills it and returns a description
+    /// of where it hangs.
     pub fn try_run(self) -> Result<Output, String> {
         let deadline = self.deadline;
         self.spawn().try_wait(deadline)
@@ -138,7 +140,7 @@ impl Program {
         Running { child, line, stdout, stderr, report: self.report, started: Instant::now() }
     }
 
-    /// Returns the command as a user could type it.
+    /// Returns the environment and the command as text, for messages.
     fn line(&self) -> String {
         let mut line = String::new();
         for (name, value) in self.command.get_envs() {
@@ -182,7 +184,8 @@ impl Running {
         self.try_wait(deadline).unwrap_or_else(|hang| panic!("{hang}"))
     }
 
-    /// Waits for the program's end; if it does not end in time, returns where it hangs.
+    /// Waits for the program's end. If it does not end in time, kills it and returns a description
+    /// of where it hangs.
     pub fn try_wait(mut self, deadline: Duration) -> Result<Output, String> {
         let deadline = deadline * hang::slowness();
         if !ends_within(self.pid(), deadline) {
@@ -226,7 +229,7 @@ impl std::fmt::Display for Output {
     }
 }
 
-/// Waits on a pidfd, without polling.
+/// Waits on a pidfd until the process ends; returns `false` if it does not end in time.
 fn ends_within(pid: i32, deadline: Duration) -> bool {
     // SAFETY: plain numbers; the child is not waited for yet, so the number is its own.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -245,7 +248,8 @@ fn ends_within(pid: i32, deadline: Duration) -> bool {
     }
 }
 
-/// Reads from the beginning without moving the position, which the writing program shares.
+/// Reads a file from its beginning. Does not move the file position, which the program that writes
+/// the file shares.
 fn text_of(file: &File) -> String {
     let mut bytes = vec![0; file.metadata().map_or(0, |about| about.len()) as usize];
     let read = file.read_at(&mut bytes, 0).expect("a temporary file can be read");
@@ -253,7 +257,7 @@ fn text_of(file: &File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns the end of a long text: the failure is there.
+/// Returns the end of a text, where a failure usually is.
 fn tail(text: &str) -> &str {
     let start = text.len().saturating_sub(6000);
     let start = (start..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);

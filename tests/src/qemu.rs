@@ -1,13 +1,14 @@
-//! qemu-io with native AIO: it reads completions from the user-mapped ring.
+//! qemu-io with native AIO, which reads completions from the user-mapped ring.
 
 use std::path::Path;
 
 use crate::program::Program;
 
-/// Size of the image that the commands below use.
+/// Size of the image for qemu-io's commands.
 pub const IMAGE_BYTES: u64 = 64 << 20;
 
-/// Writes, overwrites, flushes, and reads back; qemu-io reports a pattern that does not match.
+/// Commands that write, overwrite, flush, and read back. qemu-io reports a pattern that does not
+/// match.
 const COMMANDS: [&str; 16] = [
     "aio_write -P 0x11 0 1M",
     "aio_write -P 0x22 1M 1M",
@@ -27,7 +28,7 @@ const COMMANDS: [&str; 16] = [
     "readv -P 0x55 16M 4k 8k 16k",
 ];
 
-/// Adds qemu-io's arguments: all commands on a raw image without the host's cache.
+/// Adds qemu-io's arguments: all commands, on a raw image that qemu-io opens with `O_DIRECT`.
 pub fn arguments(qemu_io: Program, image: &Path) -> Program {
     let commands = COMMANDS.iter().flat_map(|command| ["-c", command]);
     qemu_io.args(["-f", "raw", "-n", "-i", "native"]).args(commands).arg(image)

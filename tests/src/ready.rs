@@ -1,4 +1,4 @@
-//! Waits until a server listens. The appearance of the socket wakes the test; it does not poll.
+//! Waits until a server listens on a Unix socket. inotify wakes the test when the socket appears.
 
 use std::fs::File;
 use std::io::{Error, Read};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use crate::program::Running;
 
-/// Time limit for the start of a server, recovery included.
+/// Time limit for the start of a server, including its recovery.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Returns once `socket` accepts a connection.
 ///
 /// # Panics
-/// The server ended, or does not listen in time.
+/// The server ended, or does not listen within a minute.
 pub fn wait_for_socket(socket: &Path, server: &mut Running) {
     let mut watch = watch(socket.parent().expect("a socket lies in a folder"));
     let start = Instant::now();
@@ -24,8 +24,8 @@ pub fn wait_for_socket(socket: &Path, server: &mut Running) {
         assert!(!server.ended(), "the server ended\n{}", server.stderr());
         assert!(start.elapsed() < DEADLINE, "no server listens\n{}", server.stderr());
         let mut poll = libc::pollfd { fd: watch.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // The time limit is for a server that ends, or that listens some time after it has made its
-        // socket. SAFETY: one live pollfd.
+        // The 200 ms are for a server that ends, or that listens some time after it has made its
+        // socket: inotify reports neither. SAFETY: one live pollfd.
         if unsafe { libc::poll(&raw mut poll, 1, 200) } == 1 {
             let _ = watch.read(&mut [0; 4096]);
         }

@@ -1,4 +1,4 @@
-//! The report that a process under nowait writes when it exits: one JSON object on each line.
+//! The report that a process under nowait writes when it exits: a JSON object on one line.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,8 @@ impl Report {
         self.0["backend_reason"].as_str().unwrap_or_default()
     }
 
-    /// Returns `true` if another backend was started first and found too few descriptors.
+    /// Returns `true` if the reason for the backend says that starting another one failed with
+    /// EMFILE.
     pub fn lacked_descriptors(&self) -> bool {
         let reason = self.backend_reason();
         reason.contains("starting it failed") && reason.contains("EMFILE")
@@ -41,7 +42,7 @@ impl Report {
         self.total("completions")
     }
 
-    /// Returns the number of requests of a kind that this party completed, over all contexts.
+    /// Returns the number of requests of a kind that `party` completed, over all contexts.
     pub fn served(&self, kind: &str, party: &str) -> u64 {
         let contexts = self.0["contexts"].as_array().map_or(&[][..], Vec::as_slice);
         contexts.iter().filter_map(|context| context["served"][kind][party].as_u64()).sum()
@@ -53,7 +54,8 @@ impl Report {
     }
 }
 
-/// Reads the reports of a file, and removes it. A missing file has none; a broken line panics.
+/// Reads the reports of a file, and removes the file. Returns no report if the file is missing.
+/// Panics if a line is not valid JSON or has an unknown schema.
 pub fn take(file: &Path) -> Vec<Report> {
     let text = fs::read_to_string(file).unwrap_or_default();
     let _ = fs::remove_file(file);

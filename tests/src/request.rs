@@ -1,4 +1,4 @@
-//! A context whose requests own their buffers: safe to use even with a faulty library.
+//! A context that owns its requests and their buffers until it has taken their events.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -22,7 +22,8 @@ pub struct Request {
     parts: Vec<libc::iovec>,
 }
 
-// SAFETY: the addresses point into `memory`, which moves with the request and stays in place.
+// SAFETY: the addresses point into the heap buffer of `memory`, which only the request owns and
+// which stays in place when the request moves.
 unsafe impl Send for Request {}
 
 /// A request that completed.
@@ -32,15 +33,16 @@ pub struct Done {
     pub request: Box<Request>,
     /// The tag of the request.
     pub tag: u64,
-    /// Bytes, mask, or negative errno.
+    /// Number of bytes, poll mask, or negative errno.
     pub res: i64,
 }
 
-/// A context, and the requests in flight on it; destroyed (which waits) when dropped.
+/// A context, and the requests in flight on it. A drop destroys the context, which waits for the
+/// requests.
 #[derive(Debug)]
 pub struct Context {
     pointer: ContextPointer,
-    // The event's data is the key of the request; the caller's own tag is stored beside it.
+    // By the `data` of the iocb: the caller's tag and the request.
     in_flight: Mutex<HashMap<u64, (u64, Box<Request>)>>,
     next: AtomicU64,
 }
@@ -65,26 +67,26 @@ impl Request {
         Self { iocb, memory, start, len, parts: Vec::new() }
     }
 
-    /// A write of `bytes` at `offset`.
+    /// Makes a write of `bytes` at `offset`.
     pub fn write(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> Self {
         let mut request = Self::with_memory(aio::PWRITE, fd, bytes.len(), offset);
         request.memory[request.start..][..bytes.len()].copy_from_slice(bytes);
         request
     }
 
-    /// A read of `len` bytes at `offset`.
+    /// Makes a read of `len` bytes at `offset`.
     pub fn read(fd: BorrowedFd<'_>, len: usize, offset: u64) -> Self {
         Self::with_memory(aio::PREAD, fd, len, offset)
     }
 
-    /// An fsync.
+    /// Makes an fsync.
     pub fn fsync(fd: BorrowedFd<'_>) -> Self {
         let mut request = Self::with_memory(aio::FSYNC, fd, 0, 0);
         request.iocb.buffer = 0;
         request
     }
 
-    /// A poll for `events`.
+    /// Makes a poll for `events`.
     pub fn poll(fd: BorrowedFd<'_>, events: i16) -> Self {
         let mut request = Self::with_memory(aio::POLL, fd, 0, 0);
         request.iocb.buffer = events as u64;
@@ -97,13 +99,13 @@ impl Request {
         self
     }
 
-    /// Fills the request's buffer with `byte` first.
+    /// Fills the request's buffer with `byte`.
     pub fn filled(mut self, byte: u8) -> Self {
         self.memory.fill(byte);
         self
     }
 
-    /// Splits the buffer of a read or write into a vector of parts of `len` bytes each; the last
+    /// Splits the buffer of a read or write into a vector of parts of `len` bytes; the last part
     /// may be shorter.
     pub fn in_parts(mut self, len: usize) -> Self {
         let bytes = &mut self.memory[self.start..][..self.len];
@@ -122,19 +124,19 @@ impl Request {
         self
     }
 
-    /// The buffer, for calls without libaio.
+    /// Returns the buffer, for system calls without libaio.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..][..self.len]
     }
 
-    /// The buffer.
+    /// Returns the buffer.
     pub fn bytes(&self) -> &[u8] {
         &self.memory[self.start..][..self.len]
     }
 }
 
 impl Context {
-    /// A context for `depth` requests.
+    /// Makes a context for `depth` requests; `Err` holds a negative errno.
     pub fn new(depth: i32) -> Result<Self, i32> {
         let mut pointer = ptr::null_mut();
         // SAFETY: `pointer` is a live null pointer, filled by the call.
@@ -147,12 +149,12 @@ impl Context {
     pub fn unread(&self) -> u32 {
         let words = self.pointer.cast::<u32>();
         // SAFETY: the ring's header (id, nr, head, tail, …) is mapped as long as the context
-        // lives; others change it meanwhile.
+        // lives. Reads are volatile because other threads or the kernel change the header.
         let [nr, head, tail] = [1, 2, 3].map(|index| unsafe { words.add(index).read_volatile() });
         (tail + nr - head) % nr
     }
 
-    /// Takes all events out of the ring without a call, as QEMU does.
+    /// Takes all events out of the ring without a call of libaio, as QEMU does.
     pub fn take_from_ring(&self) -> Vec<Done> {
         const HEADER_WORDS: usize = 8;
         let words = self.pointer.cast::<u32>();
@@ -175,14 +177,15 @@ impl Context {
         done
     }
 
-    /// Submits all requests in one call, tagged 0, 1, 2...; returns the number of accepted ones, or
-    /// an errno.
+    /// Submits all requests in one call, with the tags 0, 1, 2...; returns the number of accepted
+    /// requests, or a negative errno.
     pub fn submit(&self, requests: Vec<Request>) -> i32 {
         let tagged = requests.into_iter().enumerate();
         self.submit_tagged(tagged.map(|(tag, request)| (tag as u64, request)).collect())
     }
 
-    /// Submits requests with tags of the caller's choice.
+    /// Submits all requests in one call, with tags of the caller's choice; returns the number of
+    /// accepted requests, or a negative errno. Drops the others.
     pub fn submit_tagged(&self, requests: Vec<(u64, Request)>) -> i32 {
         let mut pointers = Vec::with_capacity(requests.len());
         let mut numbers = Vec::with_capacity(requests.len());
@@ -197,8 +200,8 @@ impl Context {
                 in_flight.insert(number, (tag, request));
             }
         }
-        // SAFETY: each iocb and its buffer is boxed in `in_flight`, which drops them only after
-        // their event, or, in `drop`, after io_destroy waited for them.
+        // SAFETY: each iocb and its buffer is boxed in `in_flight`. They are dropped only if
+        // io_submit refuses them, after their event, or after io_destroy has waited for them.
         let rc = unsafe { aio::io_submit(self.pointer, pointers.len() as i64, pointers.as_ptr()) };
         let refused = &numbers[rc.max(0) as usize..];
         let mut in_flight = self.in_flight.lock().unwrap();
@@ -208,7 +211,8 @@ impl Context {
         rc
     }
 
-    /// Waits for at least `min` completions and takes at most `max`; `Err` holds an errno.
+    /// Waits for `min` completions, at most for `limit`, and takes at most `max`; `Err` holds a
+    /// negative errno.
     pub fn reap(&self, min: i64, max: usize, limit: Option<Duration>) -> Result<Vec<Done>, i32> {
         self.reap_masked(min, max, limit, None)
     }
@@ -238,10 +242,10 @@ impl Context {
         Ok(events[..rc as usize].iter().map(|event| self.take(event)).collect())
     }
 
-    /// Reaps exactly `count` and sorts them by tag.
+    /// Reaps exactly `count` completions and sorts them by tag.
     ///
     /// # Panics
-    /// An error, or a completion that is missing for 30 s.
+    /// io_getevents fails, or returns no completion for 30 s.
     pub fn reap_all(&self, count: usize) -> Vec<Done> {
         let mut done = Vec::new();
         while done.len() < count {
@@ -254,7 +258,7 @@ impl Context {
         done
     }
 
-    /// Submits all, reaps all, and returns the results in the order of submission.
+    /// Submits all requests, reaps their completions, and returns these in the order of submission.
     pub fn run(&self, requests: Vec<Request>) -> Vec<Done> {
         let count = requests.len();
         assert_eq!(self.submit(requests), count as i32, "io_submit of {count}");
@@ -276,7 +280,7 @@ impl Context {
         unsafe { aio::io_destroy(self.pointer) }
     }
 
-    /// Returns the address that io_setup has stored.
+    /// Returns the context pointer that io_setup has stored.
     pub fn pointer(&self) -> ContextPointer {
         self.pointer
     }

@@ -1,11 +1,11 @@
-//! A private folder that is removed at the end of the test.
+//! A private folder that a drop removes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-/// A temporary folder, on a real disk if there is one.
+/// A folder in the system's temporary folder (`TMPDIR`).
 #[derive(Debug)]
 pub struct Scratch(TempDir);
 
@@ -16,7 +16,7 @@ impl Scratch {
         Self(folder.expect("the temporary folder is writable"))
     }
 
-    /// The folder itself.
+    /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
         self.0.path()
     }
@@ -33,7 +33,7 @@ impl Scratch {
         path
     }
 
-    /// Makes an image of this size, without any data.
+    /// Makes a sparse file of this size, without any data.
     pub fn image(&self, name: &str, bytes: u64) -> PathBuf {
         let path = self.file(name);
         fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("an image");
@@ -49,7 +49,7 @@ impl Scratch {
     }
 }
 
-/// Returns a path as an argument.
+/// Returns a path as text, for an argument.
 pub fn text(path: &Path) -> &str {
     path.to_str().expect("a path of text")
 }

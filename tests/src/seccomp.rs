@@ -30,7 +30,7 @@ const AIO: &[libc::c_long] = &[
 const OPENAT2: &[libc::c_long] = &[libc::SYS_openat2];
 const RWF: &[libc::c_long] = &[libc::SYS_preadv2, libc::SYS_pwritev2];
 const REGISTER: &[libc::c_long] = &[libc::SYS_io_uring_register];
-/// The operation that asks which operations io_uring supports.
+/// The operation of io_uring_register(2) that returns the supported operations.
 const IORING_REGISTER_PROBE: u32 = 8;
 
 #[cfg(target_arch = "x86_64")]
@@ -42,7 +42,7 @@ const SYS_IO_PGETEVENTS: libc::c_long = 292;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Denial {
     calls: &'static [libc::c_long],
-    /// Applies only if the second argument has this value.
+    /// The denial applies only to calls with this second argument; `None`: to all calls.
     second: Option<u32>,
     errno: i32,
 }
@@ -67,10 +67,10 @@ impl Denial {
         Ok(Self { calls, second: None, errno })
     }
 
-    /// `docker`: its default profile forbids `io_uring`. `bare`: neither `io_uring` nor native AIO
-    /// exists, as in sandboxes like gVisor. `words`: the probe of `io_uring` reports no operation
-    /// as supported, so that nowait does not let its rings wait on words of memory, as before Linux
-    /// 6.7.
+    /// Returns the denials of a profile. `docker` denies `io_uring`, as Docker's default profile
+    /// does. `bare` denies `io_uring` and native AIO, which sandboxes like gVisor lack. `words`
+    /// makes the probe of `io_uring` fail, so that nowait does not wait on futexes with its rings,
+    /// as on Linux before 6.7.
     pub fn profile(name: &str) -> Result<Vec<Self>, String> {
         match name {
             "docker" => Ok(vec![Self { calls: IO_URING, second: None, errno: libc::EPERM }]),
@@ -87,14 +87,15 @@ impl Denial {
     }
 }
 
-/// Installs the filter on this thread and all that it starts, permanently.
+/// Installs the filter permanently on the calling thread. Threads and processes that it starts
+/// later inherit the filter.
 ///
 /// # Errors
 /// The kernel has no seccomp filters, or forbids them here.
 pub fn install(denials: &[Denial]) -> io::Result<()> {
     let mut filter = compile(denials);
     let program = sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: plain numbers. An unprivileged process must set this before it installs a filter.
+    // An unprivileged process must set this before it installs a filter. SAFETY: plain numbers.
     if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
     }
@@ -104,8 +105,9 @@ pub fn install(denials: &[Denial]) -> io::Result<()> {
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Calls of another architecture pass. Then each call has one comparison and one return, and
-/// between them another comparison if only one argument is denied.
+/// Compiles the filter, which allows calls of another architecture. Each denied call has a
+/// comparison of its number and a return; between them it has a comparison of its second argument
+/// if the denial names one.
 fn compile(denials: &[Denial]) -> Vec<sock_filter> {
     let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;

@@ -40,7 +40,7 @@ impl Server {
         Some(Server { running, socket })
     }
 
-    /// Returns the address of an export.
+    /// Returns the address of an export on the server's Unix socket.
     pub fn uri(&self, export: &str) -> String {
         format!("nbd+unix:///{export}?socket={}", self.socket.display())
     }
@@ -50,12 +50,12 @@ impl Server {
         &self.socket
     }
 
-    /// Waits until the server listens on another socket too.
+    /// Waits until the server listens on `socket`, too.
     pub fn wait_for(&mut self, socket: &Path) {
         ready::wait_for_socket(socket, &mut self.running);
     }
 
-    /// Returns the port of the server's TCP socket, which the server prints when it has begun.
+    /// Waits until the server prints the port of its TCP socket, and returns the port.
     pub fn port(&mut self) -> u16 {
         loop {
             let said = self.running.stderr();
@@ -91,13 +91,14 @@ impl Server {
         assert_eq!(unsafe { libc::kill(self.pid(), signal) }, 0);
     }
 
-    /// Ends the server as an administrator would, and demands success.
+    /// Sends SIGTERM, waits for the server's end, and demands success.
     pub fn stop(self) -> Output {
         self.signal(libc::SIGTERM);
         self.stop_told()
     }
 
-    /// Waits for the server's end after a signal, and demands success.
+    /// Waits for the server's end after a signal. Demands success, and that the server has removed
+    /// its socket.
     pub fn stop_told(self) -> Output {
         let output = self.running.wait(DEADLINE);
         assert!(output.status.success(), "failed\n{output}");
@@ -105,7 +106,7 @@ impl Server {
         output
     }
 
-    /// Ends the server as a crash would.
+    /// Kills the server, as in a crash, and waits for its end.
     pub fn kill(self) {
         self.signal(libc::SIGKILL);
         self.running.wait(DEADLINE);

@@ -20,9 +20,9 @@ const DEADLINE: Duration = Duration::from_mins(3);
 /// Prefix, in the paths of the debug information, of the project's own sources.
 const PROJECT: &str = "/crates/";
 const COMPILER: &str = "/rustc/";
-/// The allocator, which hands out memory that another thread used before.
+/// The source of the allocator, which hands out memory that another thread used before.
 const ALLOCATOR: &str = "sys/src/allocator.rs";
-/// The locks: a line is named after the code that uses a lock, not after the lock.
+/// The source of the locks. A line is named after the code that uses a lock, not after the lock.
 const LOCKS: &str = "sys/src/mutex.rs";
 
 /// A line that one thread writes and the other reads or writes.
@@ -30,17 +30,18 @@ const LOCKS: &str = "sys/src/mutex.rs";
 pub struct SharedLine {
     /// The address of the line.
     pub address: u64,
-    /// The sources of the functions after which the line is named; empty if they do not belong to
-    /// the project.
+    /// The project's sources with the functions after which the line is named; empty if no function
+    /// of the project is known to access the line.
     pub sources: BTreeSet<String>,
-    /// The names of these functions.
+    /// The names of the functions after which the line is named.
     pub functions: BTreeSet<String>,
 }
 
 /// The path of the source of a function of the project, and the name of the function.
 type Owner = (String, String);
 
-/// Runs the program `independent`, and steps through its two threads, one after the other.
+/// Runs the program `independent`, steps through its two threads, one after the other, and returns
+/// the lines that they share.
 ///
 /// # Errors
 /// The system refuses ptrace(2).
@@ -97,8 +98,9 @@ fn called(place: &Place, symbols: &mut Symbols) -> Vec<Function> {
     place.iter().take_while(|it| **it != 0).flat_map(|it| symbols.functions(*it)).collect()
 }
 
-/// Returns the functions after which a line is named: those that write it, or, if none is known,
-/// those that read it. Memory that passed from thread to thread is named after the allocator alone.
+/// Returns the functions after which a line is named: the functions that write it, or, if none of
+/// them is known, the functions that read it. If the allocator accesses the line, the line is named
+/// after the allocator alone.
 fn named_after(writers: Vec<Owner>, readers: Vec<Owner>) -> Vec<Owner> {
     let allocates = |it: &&Owner| it.0 == ALLOCATOR;
     if let Some(allocator) = writers.iter().chain(&readers).find(allocates) {
@@ -107,7 +109,7 @@ fn named_after(writers: Vec<Owner>, readers: Vec<Owner>) -> Vec<Owner> {
     if writers.is_empty() { readers } else { writers }
 }
 
-/// Returns the source and the name of the innermost function of the project.
+/// Returns the source and the name of the innermost function of the project that is not in `LOCKS`.
 fn owner(functions: Vec<Function>) -> Option<Owner> {
     let ours = functions.into_iter().filter_map(|it| Some((source(&it.file)?, it.name)));
     ours.into_iter().find(|(source, _)| source != LOCKS)
@@ -125,7 +127,7 @@ impl fmt::Display for SharedLine {
     }
 }
 
-/// Kills a program that takes too long.
+/// Kills a program unless the watchdog is dropped within `DEADLINE`.
 struct Watchdog(Option<(mpsc::Sender<()>, thread::JoinHandle<()>)>);
 
 impl Watchdog {

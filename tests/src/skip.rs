@@ -1,4 +1,5 @@
-//! Marks a test as skipped if the machine lacks what it needs: never a silent pass.
+//! Records a test as skipped if the machine lacks a requirement of the test: it must not pass
+//! silently.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -19,19 +20,19 @@ pub fn unless<T>(needed: Result<T, Skip>) -> Option<T> {
     }
 }
 
-/// Prints `skipped: <test>: <why>` and appends it to `$NOWAIT_SKIPS`.
+/// Prints `skipped: <test>: <why>`, and appends the line to the file `$NOWAIT_SKIPS` if that
+/// variable is set.
 pub fn note(why: &str) {
     let thread = std::thread::current();
     let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("unnamed"));
-    // Writes to the descriptor directly, because the test harness hides `println!` of passing
-    // tests.
+    // `write_all` on stderr bypasses the test harness, which hides `eprintln!` of passing tests.
     let _ = std::io::stderr().write_all(line.as_bytes());
     let Ok(file) = std::env::var("NOWAIT_SKIPS") else { return };
     let mut file = OpenOptions::new().create(true).append(true).open(&file).expect(&file);
     file.write_all(line.as_bytes()).expect("NOWAIT_SKIPS is writable");
 }
 
-/// Returns a skip if one of `programs` is not installed; the reason names it.
+/// Returns a skip if one of `programs` is not installed. Its reason names the first missing one.
 pub fn missing_program(programs: &[&str]) -> Result<(), Skip> {
     match programs.iter().find(|program| !installed(program)) {
         Some(program) => Err(Skip(format!("{program} is not installed"))),
@@ -39,17 +40,17 @@ pub fn missing_program(programs: &[&str]) -> Result<(), Skip> {
     }
 }
 
-/// Returns a skip unless the test runs as root, which mounts, loop devices and other users'
-/// credentials need.
+/// Returns a skip unless the test runs as root: mounts, loop devices and other users' credentials
+/// need root.
 pub fn missing_root() -> Result<(), Skip> {
-    // SAFETY: takes nothing, cannot fail.
+    // SAFETY: geteuid takes no arguments and cannot fail.
     let uid = unsafe { libc::geteuid() };
     if uid == 0 { Ok(()) } else { Err(Skip("needs root".to_owned())) }
 }
 
 fn installed(program: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
-    // Services and mkfs are in sbin, which is not in every user's PATH.
+    // Services and mkfs are in sbin, which some users do not have in PATH.
     path.split(':')
         .chain(["/usr/sbin", "/sbin", "/usr/local/sbin"])
         .any(|folder| Path::new(folder).join(program).exists())

@@ -1,17 +1,18 @@
-//! Steps a thread of another process through its instructions, and collects the lines of the
-//! processor's cache that it reads and writes.
+//! Steps a thread of another process through its instructions, and collects the cache lines that
+//! these instructions read and write.
 //!
-//! The thread runs at full speed outside its marks; other threads always do. A system call is one
-//! step: neither the memory that the kernel accesses counts, nor memory whose address an
+//! The tracer steps only between the marks `Begin` and `End`. A system call is one step: the tracer
+//! does not see the memory that the kernel accesses. It also misses memory whose address an
 //! instruction takes from vector registers.
 
-/// An instruction at which a traced thread stops. Without a tracer it kills the thread.
+/// An instruction at which a traced thread stops. Without a tracer the instruction raises SIGTRAP,
+/// which kills the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Mark {
-    /// From here on each instruction is a step.
+    /// From this mark on, the tracer stops the thread after each instruction.
     Begin = 1,
-    /// From here on the thread runs.
+    /// From this mark on, the thread runs at full speed.
     End = 2,
     /// The tracer detaches from the thread.
     Done = 3,
@@ -56,26 +57,27 @@ mod x86_64 {
     /// The lines that a thread touched, by address / 64.
     pub type Lines = BTreeMap<u64, Touch>;
 
-    /// An instruction, and the innermost calls that led to it; 0: none.
+    /// The address of an instruction, then the addresses of the calls that led to it, innermost
+    /// first; 0: no further call.
     pub type Place = [u64; PLACE_CALLS_MAX + 1];
 
     /// The instructions that touched a line.
     #[derive(Debug, Clone, Default)]
     pub struct Touch {
-        /// The instructions that only read.
+        /// The instructions that read the line and do not write it.
         pub reads: BTreeSet<Place>,
-        /// The instructions that wrote.
+        /// The instructions that may have written the line.
         pub writes: BTreeSet<Place>,
     }
 
     impl Touch {
-        /// Returns `true` if an instruction wrote.
+        /// Returns `true` if an instruction may have written the line.
         pub fn is_written(&self) -> bool {
             !self.writes.is_empty()
         }
     }
 
-    /// A thread of another process, traced until its Done.
+    /// A thread of another process, traced until its mark `Done`.
     #[derive(Debug)]
     pub struct Traced {
         thread: i32,
@@ -94,10 +96,10 @@ mod x86_64 {
     }
 
     impl Traced {
-        /// Begins to trace a thread of a child process, which continues as before.
+        /// Begins to trace a thread of a child process. The thread continues to run.
         ///
         /// # Errors
-        /// The system refuses ptrace(2).
+        /// A skip: the system refuses ptrace(2), or access to the memory of the process.
         pub fn seize(process: i32, thread: i32) -> Result<Self, Skip> {
             request(libc::PTRACE_SEIZE, thread, 0)
                 .map_err(|error| Skip(format!("ptrace is refused: {error}")))?;
@@ -107,11 +109,11 @@ mod x86_64 {
             Ok(Self { thread, memory, code, lines, calls })
         }
 
-        /// Runs the thread up to its Done and detaches from it; steps through the code between
-        /// marks.
+        /// Runs the thread up to its mark `Done`, detaches from it, and returns the lines that it
+        /// touched between the marks `Begin` and `End`.
         ///
         /// # Panics
-        /// The process ends before.
+        /// The thread ends before its mark `Done`.
         pub fn record(mut self) -> Lines {
             let mut signal = self.wait();
             let mut stepping = false;
@@ -137,9 +139,10 @@ mod x86_64 {
             self.lines
         }
 
-        /// Returns `true` if the executed instruction at `address` is a mark.
+        /// Returns `true` if the thread has just executed a mark at `address`.
         fn is_mark(&mut self, address: u64, stepping: bool) -> bool {
-            // A step over another instruction may end behind a byte that looks like a mark.
+            // The last byte of another instruction may look like a mark. While the tracer steps, it
+            // knows the instruction at `address`.
             let mut byte = [0];
             self.memory.read_exact_at(&mut byte, address).expect("code");
             byte == [0xcc]
@@ -153,7 +156,7 @@ mod x86_64 {
             let rc = unsafe { libc::waitpid(self.thread, &raw mut status, libc::__WALL) };
             assert_eq!(rc, self.thread, "waitpid: {}", io::Error::last_os_error());
             assert!(libc::WIFSTOPPED(status), "the traced thread ended: {status:#x}");
-            // The event of a stop is not a signal.
+            // The thread does not get the SIGTRAP of a ptrace event.
             if status >> 16 == 0 { libc::WSTOPSIG(status) } else { 0 }
         }
 
@@ -165,7 +168,7 @@ mod x86_64 {
             registers
         }
 
-        /// Counts the memory that the next instruction accesses.
+        /// Records the cache lines that the next instruction accesses, and a call or return.
         fn note(&mut self, registers: &Registers) {
             let (memory, at) = (&self.memory, registers.rip);
             let place = place(at, &self.calls);
@@ -196,7 +199,7 @@ mod x86_64 {
         place
     }
 
-    /// Returns `true` if an access writes; `None`: the operand is not accessed.
+    /// Returns `true` if an access may write; `None`: the instruction does not access the operand.
     fn writes(access: OpAccess) -> Option<bool> {
         match access {
             OpAccess::None | OpAccess::NoMemAccess => None,

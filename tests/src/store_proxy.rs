@@ -1,8 +1,9 @@
-//! A proxy before an object store. By a seed, it makes the worst faults of stores and networks, and
-//! counts requests and bytes.
+//! A proxy before an object store. It makes faults of stores and networks, which a seed decides,
+//! and counts requests and bytes.
 //!
-//! The proxy reads each request whole, draws its fate, passes it on by a connection of its own, and
-//! answers. It draws in the order in which requests arrive.
+//! The proxy reads a whole request and draws its fault, if any. Then it passes the request on by a
+//! new connection and answers, as far as the fault permits. It draws in the order in which it has
+//! read the requests.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Write};
@@ -31,7 +32,8 @@ pub enum Fault {
     Deny,
     /// The store carries the request out twice, and the client gets the second response.
     Repeat,
-    /// The client gets half of the response's body, then the connection ends.
+    /// The client gets half of the response's body, then the connection ends. A response without a
+    /// body arrives whole.
     Truncate,
 }
 
@@ -51,24 +53,24 @@ pub const FAULTS: [Fault; 7] = [
 pub struct Behaviour {
     /// The faults that the proxy makes.
     pub faults: Vec<Fault>,
-    /// Number of requests out of a thousand that get a fault.
+    /// Number of requests out of a thousand that get a fault, on average.
     pub per_mille: u64,
-    /// Each request waits up to this time; with `is_constant`, exactly this time.
+    /// Each request waits for a random part of this time; with `is_constant`, for the whole time.
     pub delay: Duration,
     /// The delay is the same for each request.
     pub is_constant: bool,
 }
 
-/// The requests and bytes that have passed.
+/// Numbers of the requests, bytes and faults so far.
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
     /// Requests by their methods.
     pub requests: BTreeMap<String, u64>,
-    /// Bytes of the requests' bodies.
+    /// Bytes of the bodies of the requests that the proxy has read.
     pub sent: u64,
-    /// Bytes of the responses' bodies.
+    /// Bytes of the bodies that the proxy has sent to clients.
     pub received: u64,
-    /// Number of faults made.
+    /// Number of the requests with each fault.
     pub faults: BTreeMap<Fault, u64>,
 }
 
@@ -84,7 +86,7 @@ impl Counts {
     }
 }
 
-/// A running proxy; dropping it ends it.
+/// A running proxy. A drop ends it and its connections.
 #[derive(Debug)]
 pub struct StoreProxy {
     address: SocketAddr,
@@ -141,12 +143,12 @@ impl StoreProxy {
         self.shared.change(|state| state.behaviour = behaviour);
     }
 
-    /// Holds requests and responses back: a partition.
+    /// Holds requests and responses back until [`StoreProxy::heal`], like a network partition.
     pub fn stand_still(&self) {
         self.shared.change(|state| state.stands_still = true);
     }
 
-    /// Releases requests and responses that were held back.
+    /// Releases the requests and responses that the proxy holds back.
     pub fn heal(&self) {
         self.shared.change(|state| state.stands_still = false);
     }
@@ -175,7 +177,7 @@ impl Drop for StoreProxy {
                 let _ = client.shutdown(Shutdown::Both);
             }
         });
-        // Wakes the thread that accepts.
+        // Wakes the thread that accepts connections.
         drop(TcpStream::connect(self.address));
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
@@ -254,7 +256,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         state.clients.extend(client.try_clone());
         drop(state);
         let shared = Arc::clone(shared);
-        // A connection that ends early is this proxy's purpose: ignore its error.
+        // Faults end connections early, so the error of a connection is ignored.
         threads.push(thread::spawn(move || drop(serve(&client, &shared))));
     }
     for thread in threads {
@@ -262,7 +264,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Answers the requests of a connection, until the client or a fault ends it.
+/// Answers the requests of a connection, until the client, a fault or an error ends it.
 fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
     let outcome = answer_all(client, shared);
     let _ = client.shutdown(Shutdown::Both);
@@ -288,7 +290,8 @@ fn answer_all(mut client: &TcpStream, shared: &Shared) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the response to a request, if the client gets any.
+/// Passes a request to the store as far as its fault permits, and returns the response for the
+/// client; `None`: the client gets no response.
 fn done(request: &Message, fault: Option<Fault>, store: SocketAddr) -> io::Result<Option<Message>> {
     let ask = || Message::answer(&mut BufReader::new(passed(request, store)?), request.method());
     let failed = Message::error("500 Internal Server Error", "InternalError");

@@ -20,7 +20,7 @@ use crate::xml_puts::XmlPuts;
 
 /// The bucket that each server has.
 pub const BUCKET: &str = "disks";
-/// The name of the user: only versitygw checks it.
+/// The access key of the user. versitygw checks it; moto does not.
 pub const KEY: &str = "AKIAIOSFODNN7EXAMPLE";
 /// The secret key of the user.
 pub const SECRET: &str = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY";
@@ -37,9 +37,9 @@ const ACCOUNT_SIGNATURE: &str = "sv=2020-12-06&ss=b&srt=sco&sp=rwdlac&se=2999-01
 
 /// Time limit for the start of a server on a busy machine.
 const DEADLINE: Duration = Duration::from_mins(1);
-/// Ports of servers.
+/// The range from which servers get their ports.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
-/// Interval at which the test checks if a server listens.
+/// Interval at which a test tries to connect to a server that starts.
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// The kinds of servers.
@@ -55,7 +55,7 @@ pub enum Kind {
     FakeGcs,
 }
 
-/// A running server; killed when dropped.
+/// A running server, which a drop kills.
 #[derive(Debug)]
 pub struct Store {
     kind: Kind,
@@ -112,7 +112,8 @@ impl Store {
         }
     }
 
-    /// Returns the address for its clients.
+    /// Returns the address for clients: the proxy's if there is one (`xml_puts.rs`), or the
+    /// server's.
     pub fn address(&self) -> SocketAddr {
         self.puts.as_ref().map_or(self.address, XmlPuts::address)
     }
@@ -122,7 +123,7 @@ impl Store {
         self.endpoint_at(self.address())
     }
 
-    /// Returns the endpoint of a proxy before the server.
+    /// Returns the server's endpoint at another address, such as a proxy's.
     pub fn endpoint_at(&self, address: SocketAddr) -> String {
         let endpoint = Self::endpoint(address);
         match self.kind {
@@ -153,12 +154,12 @@ impl Store {
             .env("NO_PROXY", "127.0.0.1")
     }
 
-    /// Ends the server as a crash would.
+    /// Kills the server, as in a crash.
     pub fn kill(&mut self) {
         drop(self.running.take());
     }
 
-    /// Starts the server at the same address, and returns when it listens.
+    /// Starts the server at its address, and returns when it listens.
     pub fn start_again(&mut self) {
         let address = self.address.to_string();
         let port = self.address.port().to_string();
@@ -189,12 +190,14 @@ impl Store {
         self.running = Some(running);
     }
 
-    /// Sends a signed request about an object.
+    /// Sends a signed S3 request about an object, or about the bucket if `key` is empty. Panics if
+    /// no response arrives.
     pub fn request(&self, method: &str, key: &str, headers: &[&str], body: &[u8]) -> Answer {
         self.request_at(self.address, method, key, headers, body).expect("the store answers")
     }
 
-    /// Sends a request through a proxy; `None`: the connection ended without a whole response.
+    /// Sends a signed S3 request to `address`, such as a proxy's; `None`: curl received no whole
+    /// response.
     pub fn request_at(
         &self,
         address: SocketAddr,
@@ -213,7 +216,7 @@ impl Store {
             .args(["-H", &format!("x-amz-content-sha256: {}", sum(&sent)), "-o"])
             .arg(&received);
         curl = match method {
-            // A file, and not data: moto would parse data as a form.
+            // curl uploads a file: moto would parse the data of curl's option `-d` as a form.
             "PUT" => curl.arg("-T").arg(&sent),
             _ => curl,
         };
@@ -227,8 +230,8 @@ impl Store {
     }
 }
 
-/// Returns an address that stays free while the server is dead: below the ports that the system
-/// assigns.
+/// Returns a free address. The system does not assign its port to other programs, so that the
+/// server can use it again after a crash.
 fn free_address() -> SocketAddr {
     static ASKED: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(31);
@@ -238,15 +241,15 @@ fn free_address() -> SocketAddr {
     addresses.find(|address| TcpListener::bind(address).is_ok()).expect("a free port")
 }
 
-/// Returns the checksum of a body, which the signature covers: without it versitygw takes half a
-/// body for the whole.
+/// Returns the SHA-256 of a body, which the signature covers. Without it versitygw would accept
+/// half a body as the whole.
 fn sum(file: &Path) -> String {
     let output = Program::new("sha256sum").arg(file).succeed();
     output.stdout.split(' ').next().unwrap_or_default().to_owned()
 }
 
 impl Answer {
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -263,7 +266,7 @@ impl Kind {
         format!("{scheme}://{BUCKET}/{image}")
     }
 
-    /// Returns the program, where `make setup` puts it.
+    /// Returns the path at which `make setup` installs the server; a skip if it is missing.
     pub fn program(self) -> Result<PathBuf, Skip> {
         let stores = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.stamps/stores");
         let (path, what) = match self {

@@ -47,9 +47,9 @@ pub enum Submit {
 pub struct Subject {
     /// The library that serves the program.
     pub library: Library,
-    /// The backend; without meaning for the system's library.
+    /// The backend, which has no effect on the system's library.
     pub backend: Backend,
-    /// The submit mode; without meaning for the system's library.
+    /// The submit mode, which has no effect on the system's library.
     pub submit: Submit,
     /// The seed of a thread that disturbs the program, see [`crate::disturber`].
     pub disturb: Option<u64>,
@@ -117,11 +117,12 @@ impl Subject {
         limit: None,
     };
 
-    /// Returns the subject with this library and backend; `None`: this run does not include it.
+    /// Returns the subject with this library and backend; `None`: the user has left it out of this
+    /// run, which does not count as a skip.
     ///
-    /// Under `NOWAIT_TEST_SUBJECT=system` a test runs against the system's library, once for each
-    /// library that it is declared for. The user chose to leave the other backends out, so this is
-    /// no skip.
+    /// Under `NOWAIT_TEST_SUBJECT=system` the subject is the system's library, for
+    /// [`Backend::Auto`] and the first backend of [`Backend::selected`] only: a test runs once for
+    /// each library that it is declared for.
     pub fn chosen(library: Library, backend: Backend) -> Option<Self> {
         let backends = Backend::selected();
         let first = backends.first().is_some_and(|it| *it == backend || backend == Backend::Auto);
@@ -161,7 +162,8 @@ impl Subject {
         self.library == Library::System
     }
 
-    /// Prepares `program` to run under this subject, with a report of its own.
+    /// Prepares `program` to run under this subject. A program under nowait gets a report file of
+    /// its own.
     ///
     /// # Panics
     /// The library has not been built: that must not look like a pass.
@@ -194,7 +196,8 @@ impl Subject {
             .report_to(report_file())
     }
 
-    /// Demands that the program wrote a report: the library was loaded in it.
+    /// Demands that the program wrote a report: then it has loaded nowait's library. Demands
+    /// nothing for the system's library.
     ///
     /// # Panics
     /// The program wrote no report.
@@ -206,7 +209,8 @@ impl Subject {
     /// Demands that the program's requests went through nowait, on the chosen backend.
     ///
     /// # Panics
-    /// The requests went elsewhere. For the system's library nothing is demanded.
+    /// No process had requests through nowait, or another backend served them. Never panics for the
+    /// system's library.
     pub fn assert_served(self, output: &Output) {
         if self.is_system() {
             return;
@@ -251,15 +255,15 @@ fn only_library() -> Option<Library> {
     Some(Library::named(&name).unwrap_or_else(|| panic!("unknown NOWAIT_TEST_SUBJECT {name}")))
 }
 
-/// Returns a new report file for each launch; it is removed once read.
+/// Returns a new path for a report file.
 fn report_file() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("nowait-report-{}-{number}.json", std::process::id()))
 }
 
-/// Declares a test per library and backend: `name::libaio::uring` and so on, each calling
-/// `check` with its [`Subject`].
+/// Declares a test for each library and backend: `name::libaio::uring` and so on. A test calls
+/// `check` with its [`Subject`] if this run includes the subject.
 #[macro_export]
 macro_rules! for_each_subject {
     ($name:ident, $check:expr, [$($library:ident),+]) => {

@@ -14,7 +14,7 @@ pub struct Symbols {
 /// A function, as the debug information names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Function {
-    /// The function's name; an address if it has none.
+    /// The function's name; if it is unknown, an address or an offset in the object.
     pub name: String,
     /// The path of its source; empty if it is unknown.
     pub file: String,
@@ -23,7 +23,7 @@ pub struct Function {
 struct Mapped {
     start: u64,
     end: u64,
-    /// The address at which the object begins.
+    /// The address of the object's first mapping.
     base: u64,
     path: String,
 }

@@ -5,17 +5,18 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// A wide time limit: the thread only has to be scheduled once.
+/// Time limit for a condition.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// Runs `block` in a thread and returns once that thread sleeps in it (or has ended).
+/// Starts a thread that runs `block`, and waits until this thread sleeps in the kernel or has
+/// ended. Returns the thread's handle and number.
 pub fn spawn_until_asleep<T: Send + 'static>(
     block: impl FnOnce() -> T + Send + 'static,
 ) -> (JoinHandle<T>, i32) {
     let number = Arc::new(AtomicI32::new(0));
     let told = number.clone();
     let handle = thread::spawn(move || {
-        // SAFETY: takes nothing, cannot fail.
+        // SAFETY: gettid takes no arguments and cannot fail.
         told.store(unsafe { libc::gettid() }, Ordering::Release);
         block()
     });
@@ -26,7 +27,7 @@ pub fn spawn_until_asleep<T: Send + 'static>(
     (handle, number.load(Ordering::Acquire))
 }
 
-/// Yields until `condition` holds.
+/// Waits until `condition` holds; yields the processor between its checks.
 ///
 /// # Panics
 /// The condition does not hold within 20 s.
@@ -38,7 +39,8 @@ pub fn wait_until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the state letter of a thread of this process: `R`, `S`, `D`...
+/// Returns the state letter (`R`, `S`, `D`...) of a thread of this process; `None` if no such
+/// thread exists.
 fn state(thread: i32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()

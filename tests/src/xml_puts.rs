@@ -1,6 +1,7 @@
-//! A proxy for Google's XML API before fake-gcs-server, which supports all operations of images
-//! except PUTs. The proxy translates PUTs to the JSON API, in which that server respects their
-//! conditions. It changes nothing else.
+//! A proxy for Google's XML API before fake-gcs-server. That server supports the API's operations
+//! on images except PUTs. The proxy translates PUTs to the JSON API, in which fake-gcs-server
+//! respects the conditions of PUTs. It passes other requests on, and changes only their headers
+//! `Host` and `Connection`.
 
 use std::io::{self, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,7 +11,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::http::Message;
 
-/// A running proxy; dropping it ends it.
+/// A running proxy. After a drop it accepts no more connections.
 #[derive(Debug)]
 pub struct XmlPuts {
     address: SocketAddr,
@@ -48,7 +49,7 @@ impl XmlPuts {
 impl Drop for XmlPuts {
     fn drop(&mut self) {
         self.is_ending.store(true, SeqCst);
-        // Wakes the thread that accepts.
+        // Wakes the thread that accepts connections.
         drop(TcpStream::connect(self.address));
         if let Some(accepting) = self.accepting.take() {
             let _ = accepting.join();
@@ -70,7 +71,7 @@ fn serve(mut client: &TcpStream, store: SocketAddr) -> io::Result<()> {
 }
 
 fn ask(mut request: Message, store: SocketAddr) -> io::Result<Message> {
-    // The server distinguishes the APIs by the host, too.
+    // fake-gcs-server chooses between its APIs by the header Host, too.
     request.set("Host", &store.to_string());
     request.set("Connection", "close");
     let mut stream = TcpStream::connect(store)?;
@@ -78,8 +79,8 @@ fn ask(mut request: Message, store: SocketAddr) -> io::Result<Message> {
     Message::answer(&mut BufReader::new(stream), request.method())
 }
 
-/// Turns `PUT /BUCKET/OBJECT`, whose condition is a header, into an upload, which has the condition
-/// in the query.
+/// Turns `PUT /BUCKET/OBJECT`, which has its condition in a header, into an upload, which has the
+/// condition in its query.
 fn in_json(mut request: Message) -> io::Result<Message> {
     let path = request.start.split(' ').nth(1).and_then(|path| path.strip_prefix('/'));
     let (bucket, object) =

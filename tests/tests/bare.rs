@@ -1,4 +1,4 @@
-//! The archive of `make bare`: one command that measures on a machine without any other programs.
+//! The archive of `make bare`, with one command that measures on a machine with few other programs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -61,7 +61,8 @@ impl Root {
         Ok(Root { scratch })
     }
 
-    /// Runs a script by busybox in this root, as `user`, under a seccomp filter.
+    /// Runs a script by busybox in this root, as `user`, under the seccomp filter that the options
+    /// `filter` of seccomp-run describe.
     fn run(&self, user: &str, filter: &[&str], script: &str) -> Output {
         const ENTER: &str = "mount -t proc proc \"$1/proc\" && \
             mount --bind /dev/null \"$1/dev/null\" && \
@@ -92,7 +93,7 @@ fn it_measures_in_a_root_with_nothing_but_busybox_and_without_rights() {
     assert_eq!(subjects(&out("root"), "cached"), ["nowait", "psync", "system"]);
     let growth = subjects(&out("root"), "growth");
     assert!(growth.contains(&"libaio".to_owned()) && growth.len() > 1, "{growth:?}");
-    // A user in a folder that it may not write, where io_uring is refused.
+    // A user without privileges, under a filter that denies io_uring.
     let output = root.run(
         "65534:65534",
         &["--profile", "docker"],
@@ -127,7 +128,7 @@ fn when_it_is_interrupted_no_test_file_stays() {
     while !out.join("submit.txt").exists() {
         assert!(!running.ends_within(Duration::from_millis(50)), "{}", running.stderr());
     }
-    // Not SIGINT, which commands that a shell starts in the background ignore.
+    // Commands that a shell starts in the background ignore SIGINT, so this is SIGTERM.
     // SAFETY: takes numbers; the process is a child that has not been waited for.
     unsafe { libc::kill(running.pid(), libc::SIGTERM) };
     let output = running.wait(DEADLINE);

@@ -1,7 +1,7 @@
-//! Requests that io_submit has accepted complete although the submitting thread, the context, or
-//! the process ends, in any way, also by a signal handler at any instruction; and nothing hangs.
+//! Requests that io_submit has accepted complete although the submitting thread, the context or the
+//! process ends, also if a signal handler ends the process at any instruction. Nothing hangs.
 //!
-//! `NOWAIT_FULL=1` runs 10,000 rounds of each case, `NOWAIT_ROUNDS` the given number.
+//! `NOWAIT_FULL=1` runs 10,000 rounds of most cases, `NOWAIT_ROUNDS` the given number.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -25,7 +25,7 @@ const BORDERS: &str = env!("CARGO_BIN_EXE_borders");
 fn hold_rounds(subject: Subject, case: &str, folder: &Path, few: u32) {
     let asked = std::env::var("NOWAIT_ROUNDS").ok().map(|it| it.parse().expect("NOWAIT_ROUNDS"));
     let rounds: u32 = asked.unwrap_or(if nowait_tests::full() { 10_000 } else { few });
-    // Each process of a round has a deadline of its own.
+    // Each child process of the program has a deadline of its own.
     let deadline = Duration::from_mins(1) + Duration::from_millis(500) * rounds;
     let program = subject.launch(BORDERS).arg(case).arg(folder).arg(rounds.to_string());
     program.deadline(deadline).succeed();
@@ -58,7 +58,7 @@ cases! {
     [preload] after_an_exec_that_fails_all_goes_on = "exec-fails", 20 rounds;
 }
 
-// A round of these cases takes one second, the library's time limit for requests that may never
+// A round of these cases takes one second, for which the library waits for requests that may never
 // end.
 for_each_subject!(
     a_fault_inside_a_call_may_end_the_process,
@@ -82,8 +82,8 @@ for_each_subject!(
     [preload]
 );
 
-/// Checks that a process that ends twice writes one report. The report goes to a FIFO: its open
-/// waits for a reader, so the process remains in its end until the test reads.
+/// Checks that a process whose end begins again, by a signal or in a second thread, writes one
+/// report. The report goes to a FIFO: the process cannot end before the test opens the FIFO.
 fn reports_once(subject: Subject, case: &str) {
     if subject.is_system() {
         return;
@@ -121,7 +121,7 @@ fn reports_once(subject: Subject, case: &str) {
     assert!(reports.ends_with("}\n"), "{reports}");
 }
 
-/// Number of threads of an ending program in each state.
+/// Numbers of threads of an ending program in two states.
 struct End {
     /// Threads in the open of the FIFO, which will write the report.
     opens: usize,
@@ -151,7 +151,7 @@ fn runs(subject: Subject, case: &str) {
     subject.launch(BORDERS).arg(case).arg(scratch.path()).arg("2").succeed();
 }
 
-/// Declares a test for each file system.
+/// Declares the tests of the end of a thread on each file system.
 macro_rules! file_systems {
     ($($name:ident = $mount:expr;)+) => {$(
         for_each_subject!($name, |subject: Subject| {

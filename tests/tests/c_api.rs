@@ -25,7 +25,7 @@ const C: Build =
     Build { compiler: "cc", standard: "-std=c11", is_static: false, address_sanitizer: false };
 const CPP: Build = Build { compiler: "c++", standard: "-std=c++17", ..C };
 
-/// All ways; every example is built in each.
+/// The ways in which [`each_build`] builds a program.
 const BUILDS: &[Build] = &[
     C,
     Build { is_static: true, ..C },
@@ -62,8 +62,8 @@ impl Build {
         if self.is_static { program } else { program.env("LD_LIBRARY_PATH", libraries()) }
     }
 
-    /// Returns pkg-config's flags. For a static build it reads a folder that contains only the
-    /// static library.
+    /// Returns pkg-config's flags. For a static build, pkg-config reads a folder that contains only
+    /// the static library.
     fn flags(self, scratch: &Scratch) -> Vec<String> {
         let mut pkg_config = Program::new("pkg-config").args(["--cflags", "--libs", "nowait"]);
         let mut folder = libraries();
@@ -86,7 +86,7 @@ fn libraries() -> PathBuf {
     built("lib/libnowait.so").parent().unwrap().to_owned()
 }
 
-/// Checks a claim about an example on each build of it.
+/// Builds a program in each way of [`BUILDS`], and calls `claim` with each build.
 fn each_build(source: &str, claim: impl Fn(&Scratch, &dyn Fn() -> Program)) {
     let needed = ["cc", "c++", "pkg-config"];
     let Some(()) = skip::unless(skip::missing_program(&needed)) else { return };
@@ -195,7 +195,7 @@ fn cancel_gives_up_when_its_input_is_silent_and_loses_nothing() {
         let numbers = numbers.join("\n") + "\n";
         assert!(ended.stdout == numbers, "{ended}");
         assert_eq!(ended.stderr, format!("{} bytes, then the end\n", numbers.len()));
-        // Open for writing too, so that it never ends.
+        // The shell also opens the FIFO for writing, so that the program never sees its end.
         let silent = run("mkfifo \"$1\" && exec 3<>\"$1\" && echo hello >&3 && \"$0\" 300 <&3");
         assert_eq!(silent.stdout, "hello\n");
         assert_eq!(silent.stderr, "6 bytes, then silence\n");

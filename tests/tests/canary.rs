@@ -1,4 +1,5 @@
-//! A library with plausible mistakes must fail the tests: this proves that they find such mistakes.
+//! A library with plausible mistakes must fail tests. This proves that these tests find the
+//! mistakes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,7 +46,8 @@ fn assert_noticed(output: &Output, what: &str) {
     assert!(output.stderr.contains(what), "noticed something else\n{output}");
 }
 
-/// If this failed, the other tests would fail for another reason than the mistakes.
+/// If the canary could not serve this program, the other tests here would fail for another reason
+/// than the mistakes.
 #[test]
 fn the_canary_serves_a_simple_program() {
     let Some(canary) = Canary::built() else { return };

@@ -1,4 +1,5 @@
-//! A program that installs a seccomp filter on itself is not killed for calls of nowait.
+//! If a program installs a seccomp filter on itself, the kernel does not kill it for system calls
+//! of nowait.
 
 use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
@@ -24,8 +25,8 @@ fn what_a_filter_allows_is_used() {
     if ring() {
         confine(Library::Preload, ["before", "seccomp", "some"], Backend::Uring);
     }
-    // The library does not see the installation of this filter, so it must assume that the filter
-    // forbids any call.
+    // In these cases the library does not see the installation of the filter, so it must assume
+    // that the filter forbids any call.
     confine(Library::Preload, ["before", "prctl", "some"], Backend::Kaio);
     confine(Library::Libaio, ["before", "seccomp", "some"], Backend::Kaio);
 }

@@ -1,4 +1,4 @@
-//! If a container forbids the better backend, the next one serves.
+//! If a container's seccomp filter forbids a backend, nowait serves by the next one.
 
 use nowait_tests::container::Container;
 use nowait_tests::fio::Job;
@@ -64,7 +64,7 @@ fn the_harness_passes_under_bare() {
     harness(bare());
 }
 
-/// Some profiles refuse `preadv2` with flags: nowait must work there, too, if more slowly.
+/// Some profiles refuse `preadv2`. nowait must work there, too, if more slowly.
 #[test]
 fn refused_rwf_nowait_is_survived() {
     for backend in Backend::selected() {

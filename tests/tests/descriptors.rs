@@ -1,4 +1,5 @@
-//! Descriptor numbers and open files that change: requests have the results of the kernel's AIO.
+//! Requests on descriptor numbers and open files that change have the results of the kernel's AIO,
+//! except in the rows of `MAY_DIFFER`.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -11,7 +12,7 @@ use nowait_tests::subject::{Subject, Submit};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_descriptors");
 
-/// File systems on a device and in memory: requests take different paths there.
+/// File systems on a device and in memory, on which requests take different paths in the library.
 const KINDS: [Kind; 2] = [Kind::Ext4, Kind::Tmpfs];
 const MODES: [&str; 2] = ["buffered", "direct"];
 

@@ -1,4 +1,5 @@
-//! Wrong and unusual calls have the kernel's results: one table, run under both libraries.
+//! Wrong and unusual calls have the kernel's results, except in the cases of `MAY_DIFFER` and
+//! `MAY_DIFFER_OLD`. The system's library and nowait's libraries run the same table.
 
 use std::sync::OnceLock;
 
@@ -9,8 +10,8 @@ use nowait_tests::subject::{Subject, Submit};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_differential");
 
-/// Cases whose results may differ, with the reasons. (A read of an empty *blocking* pipe is not in
-/// the table: the kernel's `io_submit` would block in it for ever; nowait's returns, and the
+/// Cases whose results may differ, with the reasons. (The table has no read of an empty *blocking*
+/// pipe: the kernel's `io_submit` would wait for ever, while nowait's `io_submit` returns and the
 /// request waits.)
 const MAY_DIFFER: &[(&str, &str)] = &[
     #[cfg(target_arch = "aarch64")]

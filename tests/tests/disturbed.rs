@@ -1,6 +1,6 @@
-//! The suites with a second thread in the same program, which sets the group of the process, forks,
-//! and sends signals: a quick form of each, with one seed for each backend. Any suite, whole, and
-//! with any seed: `NOWAIT_TEST_DISTURB=SEED cargo test -p nowait-tests --test NAME`.
+//! Quick forms of other tests with the disturber: a thread of the same program that sets the group
+//! of the process, forks, and sends signals (`tests/disturber`). Each backend has one seed. To run
+//! a whole test with any seed: `NOWAIT_TEST_DISTURB=SEED cargo test -p nowait-tests --test NAME`.
 
 use nowait_tests::container::Container;
 use nowait_tests::contexts;
@@ -26,7 +26,8 @@ for_each_subject!(contexts_live_and_die_as_ever_disturbed, lifecycle, [libaio, p
 for_each_subject!(answers_are_the_same_disturbed, answers, [libaio, preload]);
 for_each_subject!(posix_aio_conforms_disturbed, posix, [preload]);
 
-/// Disturbs the subject with the seed from the environment, or else with one for its backend.
+/// Returns the subject with the disturber, whose seed comes from the environment or else from the
+/// backend.
 fn disturbed(subject: Subject) -> Subject {
     subject.disturb(disturber::seed().or(Some(subject.backend as u64 + 1)))
 }
@@ -41,8 +42,8 @@ fn programs_without_io_uring_and_native_aio_are_right_disturbed() {
     filtered(Container::bare(SECCOMP_RUN));
 }
 
-/// Lets the library choose its backend in a container, and disturbs with the seed of the backend
-/// that works there.
+/// Runs programs with the disturber in a container. The library chooses its backend; the seed comes
+/// from the backend that works there.
 fn filtered(container: Container) {
     for library in [Library::Libaio, Library::Preload] {
         let Some(subject) = container.subject(library) else { continue };

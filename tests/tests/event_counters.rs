@@ -1,6 +1,7 @@
-//! io_uring as before Linux 6.7, simulated by a filter on a newer kernel. Such rings cannot wait on
-//! a word of memory, so the library wakes the threads that wait in a ring by eventfds; an eventfd
-//! has one number in the program's descriptor table and another in the engine's.
+//! io_uring as before Linux 6.7, which a seccomp filter simulates on a newer kernel. The rings of
+//! these kernels cannot wait on a word of memory, so the library uses eventfds to wake threads that
+//! wait in a ring. An eventfd may have different numbers in the descriptor tables of the program
+//! and of the engine.
 
 use nowait_tests::contexts;
 use nowait_tests::program::Program;
@@ -15,8 +16,8 @@ const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 const SCARCE: &str = env!("CARGO_BIN_EXE_scarce");
 const SETXID: &str = env!("CARGO_BIN_EXE_setxid");
 
-/// Ways to end a process, a context or a thread, the rounds of each, and `true` if only the preload
-/// library sees it.
+/// Cases of `borders`, the rounds of each, and `true` if only the preload library can pass the
+/// case.
 const ENDINGS: &[(&str, u32, bool)] = &[
     ("exit", 6, false),
     ("destroy", 10, false),
@@ -96,14 +97,15 @@ fn a_wait_with_nothing_to_do_is_not_cut_into_slices() {
     subjects().for_each(|subject| lifecycle(subject, "idle"));
 }
 
-/// A program's thread may have a descriptor table of its own: no thread of the library shares it.
+/// A thread of the program may have a descriptor table of its own, which no thread of the library
+/// shares.
 #[test]
 fn a_table_of_descriptors_ends_with_its_thread() {
     subjects().for_each(|subject| lifecycle(subject, "own-table"));
 }
 
-/// Like `a_start_that_failed_is_not_for_ever` in `lifecycle.rs`; here the eventfd of the ring needs
-/// a descriptor, too, which may be the only one missing.
+/// Like `a_start_that_failed_is_not_for_ever` in `lifecycle.rs`. Here the ring also needs an
+/// eventfd: if only the descriptor of the eventfd is missing, threads serve the program.
 #[test]
 fn a_start_that_lacks_the_counter_alone_is_served_by_threads() {
     for subject in subjects() {

@@ -9,7 +9,7 @@ use nowait_tests::subject::{Backend, Library, Subject, Submit};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fd-lifetime");
 const RESERVED_BLOCKS: &str = env!("CARGO_BIN_EXE_reserved-blocks");
 
-/// Ways to close or replace a descriptor, and the rounds of each; together 10,000.
+/// Ways to close or replace a descriptor, and the rounds of each; 10,000 rounds together.
 const WAYS: [(&str, u32); 5] =
     [("close", 3000), ("fclose", 2000), ("dup2", 3000), ("dup3", 1000), ("close_range", 1000)];
 
@@ -60,7 +60,7 @@ fn in_every_mode(subject: Subject, case: &str) {
     }
 }
 
-/// Files in memory: reads and writes complete inside submit, which copies their data, in each mode.
+/// Runs two cases on a tmpfs, in each submit mode.
 fn in_memory(subject: Subject) {
     for &submit in modes(subject) {
         let Some(mount) = skip::unless(Mount::new(Kind::Tmpfs)) else { return };
@@ -92,12 +92,12 @@ fn fsync(subject: Subject) {
     }
 }
 
-/// Runs without the disturber, whose forked children keep the open file until they end, and with it
-/// the file system busy; even a program without any AIO could not unmount it then.
+/// Runs without the disturber, whose forked children keep the file open until they end. Then even a
+/// program without any AIO could not unmount the file system.
 fn umount(subject: Subject) {
     let subject = subject.disturb(None);
     let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
-    // The loop device would disappear with the first unmount: a second user keeps it.
+    // The first unmount would detach the loop device: this open descriptor keeps it attached.
     let device = mount.device().expect("a loop device");
     let _kept = std::fs::File::open(&device).expect("the loop device");
     let program = subject.launch(PROGRAM).arg("umount").arg(mount.path()).arg(&device);
@@ -110,9 +110,9 @@ fn modes(subject: Subject) -> &'static [Submit] {
     if subject.is_system() { &all[..1] } else { all }
 }
 
-/// The kernel's threads for a ring share the process's descriptor table. If it is shared, the
-/// kernel waits for all processors each time that it enlarges the table for a number beyond its
-/// end. A child of fork has a small table.
+/// The kernel's threads for a ring share the process's descriptor table. Each time that the kernel
+/// enlarges a shared table, it waits for all processors. A child of fork has a small table, so the
+/// library enlarges the table before it makes a ring.
 #[test]
 fn the_table_of_a_child_has_room_before_a_ring_is_tried() {
     let Some(subject) = Subject::chosen(Library::Preload, Backend::Uring) else { return };
@@ -141,7 +141,8 @@ fn the_file_of_long_direct_reads_is_looked_at_again_only_after_a_close() {
     assert_eq!(calls.matches("F_GETFL").count(), 4, "two for each file, of 32 reads\n{calls}");
 }
 
-/// Runs a case on two files. Returns its calls of fcntl(2); `None` if it cannot be traced here.
+/// Runs a case on two files under strace, and returns its calls of fcntl(2). `None`: strace is not
+/// installed, or this run excludes the preload library.
 fn fcntls_of(case: &str) -> Option<String> {
     let subject = Subject::chosen(Library::Preload, Backend::Auto)?;
     skip::unless(skip::missing_program(&["strace"]))?;

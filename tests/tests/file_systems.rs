@@ -37,16 +37,16 @@ fn overlay(subject: Subject) {
     compare(subject, Mount::overlay());
 }
 
-/// On shared extents and holes, and while descriptor numbers change, the results are those of the
-/// system's library.
+/// Compares results with those of the system's library: on shared extents and holes, and while
+/// descriptor numbers change.
 fn compare(subject: Subject, mount: Result<Mount, Skip>) {
     let Some(mount) = skip::unless(mount) else { return };
     let rows =
         |subject: Subject| subject.launch(PROGRAM).arg("rows").arg(mount.path()).succeed().stdout;
     let found = differences(&rows(Subject::SYSTEM), &rows(subject), &[]);
     assert!(found.is_empty(), "{subject}, row: system, ours\n{found}");
-    // Only with libaio.so.1 alone, which is the harder case: it does not see that the program
-    // closes a descriptor.
+    // Only libaio.so.1 runs these rows, because it is the harder case: libaio.so.1 does not see
+    // that the program closes a descriptor.
     let modes: &[_] =
         if subject.library == Library::Preload { &[] } else { &["buffered", "direct"] };
     for mode in modes {
@@ -118,15 +118,15 @@ fn frozen(subject: Subject) {
     let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
     let thawing = Thawing(mount.path());
     for submit in [Submit::Auto, Submit::Offload] {
-        // Native AIO begins a direct write inside io_submit, which then waits; so does the ring
-        // backend if the submitting thread enters the ring.
+        // Native AIO begins a direct write inside io_submit, which then waits for the thaw. The
+        // same happens with a ring if the submitting thread enters the ring.
         let is_native = match subject.backend {
             Backend::Kaio => true,
             Backend::Threads => false,
             Backend::Auto | Backend::Uring => submit == Submit::Auto,
         };
-        // In `auto` mode io_submit carries out a buffered write, and waits in it as the kernel's
-        // AIO does.
+        // In `auto` mode io_submit itself carries out a buffered write, and waits for the thaw, as
+        // the kernel's AIO does.
         let modes = [("buffered", submit == Submit::Offload), ("direct", !is_native)];
         for (mode, _) in modes.into_iter().filter(|(_, is_tried)| *is_tried) {
             let program = subject.submit(submit).launch(PROGRAM).arg("frozen");

@@ -1,7 +1,8 @@
-//! fio reads back what it wrote, on every file system, by every backend.
+//! fio reads back what it wrote, on four file systems, by each backend.
 //!
-//! Quick form: a small set of combinations in which every pair of values meets. `NOWAIT_FULL=1`:
-//! all combinations, each with only one set of submit mode, library and block size, in turn.
+//! The quick form has a small set of combinations in which each pair of values occurs.
+//! `NOWAIT_FULL=1` runs all combinations, each with one set of submit mode, library, block size and
+//! threads or processes, by turns.
 
 #[path = "fio_verify/pairwise.rs"]
 mod pairwise;
@@ -87,8 +88,8 @@ fn combinations_on(kind: Kind) -> Vec<(Subject, Job)> {
         .collect()
 }
 
-/// Returns combinations in which every pair of values occurs at least twice, with different values
-/// of the other parameters.
+/// Returns combinations in which each pair of values occurs at least twice, mostly with different
+/// values of the other parameters.
 fn covered_twice(sizes: &[usize]) -> Vec<Vec<usize>> {
     let rows = pairwise::covering(sizes);
     let mirrored =
@@ -97,7 +98,8 @@ fn covered_twice(sizes: &[usize]) -> Vec<Vec<usize>> {
     [rows, others].concat()
 }
 
-/// Returns every combination of `what`, each with one of the combinations of `how`, in turn.
+/// Returns all combinations of `what`, each with a combination of `how`; the combinations of `how`
+/// take turns.
 fn crossed(what: &[usize], how: &[usize]) -> Vec<Vec<usize>> {
     let how = pairwise::covering(how);
     let rows = pairwise::product(what).into_iter().zip(how.iter().cycle());

@@ -15,7 +15,7 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::stores::{Kind, Store};
 use nowait_tests::{skip, stored, subject};
 
-/// The smallest size of an XFS.
+/// Size of a disk, large enough for the smallest XFS.
 const SIZE: u64 = 320 << 20;
 
 /// Makes an empty image, and returns it as an argument of `nowait serve`.
@@ -27,7 +27,8 @@ fn name_of(path: &str) -> &str {
     Path::new(path).file_name().and_then(|name| name.to_str()).expect("a name of text")
 }
 
-/// Starts a server of images by NBD, and by vhost-user if their names begin with "vhost".
+/// Starts a server of images by NBD, and also by vhost-user for images whose names begin with
+/// "vhost".
 fn serve(scratch: &Scratch, images: &[String]) -> Option<(Server, Vec<Disk>)> {
     let names = || images.iter().map(|path| name_of(path));
     let socket = |name: &str| scratch.file(&format!("{name}.socket"));
@@ -49,7 +50,7 @@ fn serve(scratch: &Scratch, images: &[String]) -> Option<(Server, Vec<Disk>)> {
     Some((server, disks))
 }
 
-/// Checks that `nowait top` counts the writes that a guest made before, on each disk.
+/// Checks that `nowait top` shows each disk, and more than 1 MiB of writes to it.
 fn top_counts(scratch: &Scratch, names: &[&str]) {
     let top = || tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path()).arg("top");
     let json = top().arg("--json").succeed().stdout;
@@ -65,7 +66,8 @@ fn top_counts(scratch: &Scratch, names: &[&str]) {
     }
 }
 
-/// A guest fills its disks; another checks them, and a third boots from one.
+/// A guest fills its disks. A second guest boots from the last disk and checks all disks. With
+/// `NOWAIT_FULL=1` a third guest checks them again.
 fn survives(names: &[&str]) {
     let scratch = Scratch::new("guest");
     let Some(parts) = skip::unless(Parts::collect(&scratch)) else { return };
@@ -76,7 +78,7 @@ fn survives(names: &[&str]) {
         assert!(told.contains(&format!("{name} is filled")), "{told:?}");
     }
     top_counts(&scratch, names);
-    // The same server serves the next guest; then another server does.
+    // The same server serves the second guest; another server serves the third.
     let root = names.last().expect("a disk");
     let boot = Guest::start(&parts, &scratch, &format!("task=boot disk={root}"), &disks);
     let told = boot.finish("boot");
@@ -168,8 +170,8 @@ fn a_guest_on_an_object_store_boots_on_another_server_when_it_and_its_own_were_k
     server.stop();
 }
 
-/// The share of the pages of a thread that must lie on its node; not all, because two
-/// threads may share a huge page.
+/// The share of a thread's pages that must lie on its node. Two threads may share a huge page, so
+/// the test does not demand all pages.
 const OWN_SHARE: f64 = 0.75;
 
 #[test]

@@ -1,5 +1,4 @@
-//! Images on object stores: `nowait image`, and `nowait serve` of them, with S3 servers of other
-//! projects.
+//! Images on object stores: `nowait image` and `nowait serve` with store servers of other projects.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -174,7 +173,7 @@ fn what_a_store_was_asked_for_is_told() {
         (number("puts"), number("put_bytes"))
     };
     let before = puts();
-    // The server stores all writes with one PUT.
+    // The server stores many writes with one PUT.
     let writes = (0..64).map(|at| format!("aio_write -P 7 {}k 4k", at * 8));
     let writes: Vec<_> = writes.chain(["aio_flush".to_owned(), "flush".to_owned()]).collect();
     qemu_io(&server.uri("vm"), &writes);
@@ -203,8 +202,8 @@ fn a_server_that_is_killed_has_lost_none_of_500_flushed_blocks() {
     server.stop();
 }
 
-/// Writes blocks and flushes each, while `meanwhile` runs; then this server and the next one must
-/// return all blocks.
+/// Writes blocks and flushes each, while `meanwhile` runs. Then the server must return all blocks;
+/// after its kill the next server must return them, too.
 fn all_is_kept(
     proxy: &StoreProxy,
     (endpoint, url): (&str, &str),

@@ -40,8 +40,7 @@ impl Watched {
     fn write(&self) {
         let write = |at: usize| format!("write -P {} {}k 4k", pattern(at), at * 4);
         let writes = (0..BLOCKS).map(write).chain(["flush".to_owned()]);
-        // With write-back, so that few segments hold all writes, instead of one segment for each
-        // write.
+        // With write-back qemu-io flushes only at the end, so that few segments hold all writes.
         let (together, writes) = (["-t", "writeback"], writes.collect::<Vec<_>>());
         let output = qemu_io_with(&together, &self.server.uri("vm"), &writes);
         succeeded(&output);
@@ -97,7 +96,7 @@ impl Disk {
     }
 
     /// Drops the cache's file from the kernel's page cache, and stops the server that shows the
-    /// disk.
+    /// disk, until the result is dropped.
     fn stand_still(&mut self) -> Still {
         let file = format!("if={}", text(&self.point.join("nowait-cache")));
         Program::new("dd").args([&file, "iflag=nocache", "count=0", "status=none"]).succeed();
@@ -114,8 +113,8 @@ impl Drop for Disk {
     }
 }
 
-/// Keeps a disk stopped until it is dropped. A failing test drops it before its servers: a process
-/// that waits for the disk cannot be killed.
+/// Keeps a disk stopped until this value is dropped. A failing test drops this value before its
+/// servers, because a process that waits for the disk cannot be killed.
 struct Still(i32);
 
 impl Drop for Still {
@@ -169,7 +168,7 @@ fn a_folder_with_other_bytes_in_it_is_asked_for_nothing_wrong() {
     first.server.stop();
     let file = File::options().write(true).open(folder.file("nowait-cache")).expect("the cache");
     let bytes = file.metadata().expect("a file").len();
-    // Changes one byte of each block, including the block of the table.
+    // Changes one byte of each block except the first.
     for block in 1..bytes / 4096 {
         file.write_all_at(b"?", block * 4096 + 7).expect("a byte");
     }
@@ -315,7 +314,7 @@ fn a_disk_that_fails_is_said_and_ends_nothing() {
         let words = [&words[..], &["--cache-size", "8M"]].concat();
         let mut server = Watched::start(&scratch, &endpoint, &words);
         carried_out(&server.server, "vm", &["write -P 7 0 8M", "flush"]);
-        // The disk stops, and its server is killed before it could answer.
+        // The test stops the disk's server, and kills it before it can answer.
         let still = disk.stand_still();
         disk.shown.kill();
         std::mem::forget(still);

@@ -1,5 +1,5 @@
-//! Images on each kind of store, with a server of each protocol: every subcommand of `nowait
-//! image`, and `nowait serve`.
+//! Images on each kind of store: the subcommands of `nowait image` except `repair`, and
+//! `nowait serve`.
 
 use std::fs;
 

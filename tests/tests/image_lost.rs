@@ -1,5 +1,5 @@
-//! Images of which the store has lost an object, and images that are removed while a server serves
-//! them, as users see it. The store is a folder.
+//! Images of which the store has lost an object, and images that `nowait image rm` removes while a
+//! server serves them. The store is a folder.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 use nowait_tests::stored::{pattern, qemu_io};
 
-/// Number of blocks written, each with a flush of its own.
+/// Number of blocks that the test writes, each with a flush of its own.
 const BLOCKS: usize = 60;
 
 /// The block whose segment is lost.
@@ -80,8 +80,8 @@ impl Store {
     }
 }
 
-/// Returns for each block `Some(true)` if it has its content, `Some(false)` if it is zeroes, and
-/// `None` if it is neither or cannot be read.
+/// Returns for each block `Some(true)` if it has its pattern, `Some(false)` if it has only zeroes,
+/// and `None` if it has other bytes or cannot be read.
 fn found(server: &Server) -> Vec<Option<bool>> {
     let read = |pattern: usize, at: usize| {
         let commands = [format!("read -P {pattern} {}k 4k", at * 4)];

@@ -1,5 +1,5 @@
-//! Many images on a store in one server: their memory is limited together, and an image whose store
-//! does not answer does not slow the others.
+//! Many images on a store in one server. The server limits their memory together. While the store
+//! does not answer, the server still serves an image that is a file.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use nowait_tests::stored::{PATIENCE, image, made, pattern, qemu_io, succeeded};
 use nowait_tests::stores::{Kind, Store};
 
 const IMAGES: usize = 64;
-/// Megabytes of each image; together they are four times the server's limit.
+/// Megabytes of each image. All images together are larger than the server's memory limits.
 const MEGABYTES: usize = 16;
 /// The server's memory limits: for writes that are not durable, and for transfers to and from the
 /// store.
@@ -38,8 +38,8 @@ fn fill(server: &Server, number: usize) -> Running {
     client.arg(server.uri(&name(number))).spawn()
 }
 
-/// Returns the number of images whose writes fill half of their share of the memory for writes,
-/// from the server's status.
+/// Returns, from the server's status, the number of images whose writes take at least half of an
+/// equal share of the memory for writes.
 fn holding(status: &str) -> usize {
     let told =
         Program::new("curl").args(["-sS", "--unix-socket", status, "http://localhost/status"]);
@@ -86,7 +86,7 @@ fn images_of_a_store_that_stands_still_take_no_more_memory_than_said_and_stop_no
         let output = client.wait(PATIENCE);
         succeeded(&output);
     }
-    // A segment that is being put is in memory twice: as written and as stored.
+    // While the server stores a segment, the segment is in memory twice: as written and as stored.
     let bound = 2 * WRITES + 2 * TRANSFERS;
     let taken = peak_bytes(&server) - idle;
     assert!(taken < bound, "{taken} bytes, more than {bound}");

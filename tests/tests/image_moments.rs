@@ -152,12 +152,14 @@ fn a_clone_is_a_disk_of_its_own_and_keeps_what_it_is_of() {
         assert!(refused.stderr.contains("a/clone is a clone of @golden"), "{refused}");
     }
     for gone in [&clone, &golden, &url] {
-        // The server of the last clone was killed.
+        // The last server of `vm` was killed and has not closed the image: without `--now`, `rm`
+        // would wait.
         done(&endpoint, &["rm", gone, "--yes", "--now"]);
     }
 }
 
-/// A snapshot contains every flush that ended before it, also on a store with faults.
+/// A snapshot contains the data of each flush that ended before `nowait image snapshot` began, also
+/// on a store with faults.
 #[test]
 fn a_snapshot_through_a_store_at_its_worst_has_all_that_was_flushed() {
     let Some((store, endpoint)) = made(Kind::Moto) else { return };

@@ -1,5 +1,5 @@
-//! Threads with their own contexts and files write to no cache line of each other, except for the
-//! lines that docs/internals/locks.md names, for each kind of request.
+//! Two threads with their own contexts and files share no cache line that one of them writes,
+//! except for lines that docs/internals/locks.md names for the kind of their requests.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -12,7 +12,8 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_independent");
 const NAMED: &str = include_str!("../../docs/internals/locks.md");
 const HEADING: &str = "## Shared by all contexts";
 
-/// Declares a test per kind of request and backend.
+/// Declares a test for each kind of request, with the backend that nowait chooses and with native
+/// AIO.
 macro_rules! each_kind {
     ($($name:ident: $kind:literal,)+) => {
         $(mod $name {
@@ -42,9 +43,9 @@ each_kind! {
     reads_of_an_eventfd_of_requests_share_nothing: "named-counter-read",
 }
 
-/// Number of traces. Only a line that is shared in each of them counts: a request that meets a busy
-/// device, or a page that the kernel has dropped, takes another path in the library and shares
-/// more.
+/// Most traces of a test, which passes if one of them has no unnamed line. A request that meets a
+/// busy device, or a page that the kernel has dropped, takes another path in the library and shares
+/// more lines.
 const TRACES: usize = 3;
 
 fn check(kind: &str, backend: Backend) {
@@ -60,8 +61,8 @@ fn check(kind: &str, backend: Backend) {
     panic!("{kind}: not in \"{HEADING}\":\n{}", added.join("\n"));
 }
 
-/// Returns the shared lines that docs/internals/locks.md does not name for a kind, without the
-/// program's own, which is at address `own`.
+/// Returns the shared lines that docs/internals/locks.md does not name for a kind. Leaves out the
+/// program's own line, which is at address `own`.
 ///
 /// # Panics
 /// The program's own line is missing from `lines`: then the trace may lack lines of the library,
@@ -90,8 +91,8 @@ fn shared(kind: &str, subject: Subject) -> Option<(Vec<SharedLine>, u64)> {
     Some((lines, own.expect("the address of the program's line")))
 }
 
-/// Returns the sources whose lines requests of a kind may share: `path` in the second cell of a row
-/// that has the kind in its third.
+/// Returns the sources whose lines requests of a kind may share: each `path` in the second cell of
+/// a row that has the kind in its third cell.
 fn sources_named(kind: &str) -> Vec<&'static str> {
     let (_, section) = NAMED.split_once(HEADING).expect("a section");
     let section = section.split("\n## ").next().unwrap_or(section);

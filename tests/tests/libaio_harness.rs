@@ -1,4 +1,4 @@
-//! Every case of libaio's own harness that passes with the system's library passes with nowait's.
+//! Cases of libaio's own harness that pass with the system's library pass with nowait's libraries.
 
 use std::sync::OnceLock;
 
@@ -17,7 +17,8 @@ fn check(subject: Subject) {
         return;
     }
     let reference = reference(built);
-    // The long cases run with one library only: both have the same code behind these calls.
+    // Without `NOWAIT_FULL=1`, long cases run only with libaio.so.1: the preload library has the
+    // same code behind these calls.
     let thorough = subject.library == Library::Libaio || nowait_tests::full();
     let cases = if thorough { built.cases() } else { built.short_cases() };
     let verdicts = built.run(subject, &cases, &[]);

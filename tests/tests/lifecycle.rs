@@ -1,4 +1,4 @@
-//! Contexts behave as with the kernel's own AIO: destroyed, inherited, interrupted.
+//! Contexts that are destroyed, inherited or interrupted behave as with the kernel's own AIO.
 
 #[path = "lifecycle/rings.rs"]
 mod rings;
@@ -14,8 +14,7 @@ const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 const SCARCE: &str = env!("CARGO_BIN_EXE_scarce");
 const SIGNALS: &str = env!("CARGO_BIN_EXE_signals");
 
-/// Declares a test for each claim: `$program` checks it as `$case`, and fails if the claim is
-/// false.
+/// Declares a test for each `$case` of `$program`, which fails if the claim `$name` is false.
 macro_rules! claims {
     ($program:ident: $($name:ident = $case:literal;)+) => {$(
         for_each_subject!($name, |subject: Subject| {
@@ -70,8 +69,8 @@ claims! {
 for_each_subject!(one_that_reads_its_counter_finds_the_events, counter_first, [libaio, preload]);
 for_each_subject!(one_that_reads_its_counter_last_goes_on, counter_last, [libaio, preload]);
 
-/// The preload library sees that the program reads its eventfd, so it lets the kernel signal the
-/// eventfd.
+/// The preload library sees that the program reads its eventfd before it takes events, so it lets
+/// the kernel signal the eventfd.
 fn counter_first(subject: Subject) {
     let by = direct_reads(subject, "eventfd-ring");
     let is_watched = subject.library == Library::Preload && subject.submit == Submit::Auto;
@@ -82,8 +81,8 @@ fn counter_first(subject: Subject) {
     }
 }
 
-/// The program takes events before it reads its eventfd. The engine notices that the read comes too
-/// late, and has its driver signal the eventfd.
+/// The program takes events before it reads its eventfd. The engine notices that the reads come too
+/// late, and lets its driver signal the eventfd.
 fn counter_last(subject: Subject) {
     let by = direct_reads(subject, "eventfd-late");
     if !subject.is_system() && subject.backend != Backend::Threads {
@@ -91,7 +90,7 @@ fn counter_last(subject: Subject) {
     }
 }
 
-/// Runs a case; returns how many direct reads each party has completed.
+/// Runs a case. Returns a function that returns the number of direct reads that a party completed.
 fn direct_reads(subject: Subject, case: &str) -> impl Fn(&str) -> u64 {
     let scratch = Scratch::new(case);
     let output = subject.launch(LIFECYCLE).arg(case).arg(scratch.file("file")).succeed();
@@ -116,8 +115,8 @@ for_each_subject!(limits_of_the_environment_refuse_with_eagain, limits, [libaio,
 for_each_subject!(a_start_that_failed_is_not_for_ever, scarce, [libaio, preload]);
 
 /// Leaves 0 to 7 free descriptors at the start of the library; the kernel's AIO needs none. A ring
-/// that cannot wait on a word of memory needs an eventfd: if only its descriptor is missing,
-/// threads serve the program.
+/// that cannot wait on a word of memory needs an eventfd. If only the descriptor of the eventfd is
+/// missing, threads serve the program.
 fn scarce(subject: Subject) {
     let needs_counter = subject.backend == Backend::Uring && !rings::wait_on_words();
     for left in 0..8 {

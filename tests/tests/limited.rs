@@ -1,6 +1,6 @@
-//! The suites under limits of the process: 1 GiB of addresses (`ulimit -v`), and all memory locked
-//! (mlockall(2)). A quick form of each; any suite, whole: `NOWAIT_TEST_LIMIT=addresses cargo test
-//! -p nowait-tests --test NAME`.
+//! Quick forms of other tests under limits of the process: 1 GiB of addresses (`ulimit -v`), and
+//! all memory locked (mlockall(2)). To run a whole test under a limit:
+//! `NOWAIT_TEST_LIMIT=addresses cargo test -p nowait-tests --test NAME`.
 
 use nowait_tests::contexts;
 use nowait_tests::differences::differences;
@@ -56,15 +56,15 @@ fn answers(subject: Subject) {
 fn posix(subject: Subject) {
     let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
     let mut cases = built.cases("*");
-    // The number of threads depends on the backend (`posix_aio.rs`), not on a limit.
+    // The page `threads` depends on the backend (`posix_aio.rs`), not on a limit.
     cases.retain(|case| case.page != "threads" && (case.glibc || !subject.is_system()));
     for limit in Limit::ALL {
         let holds = |case: &&&Case| match limit {
             // malloc(3) reserves 64 MiB for each worker. Together with 65,536 requests that does
             // not always fit in 1 GiB, and the case sees EAGAIN too early.
             Limit::Addresses => case.name != "eagain_is_too_many_requests",
-            // RLIMIT_MEMLOCK applies while the effective user is not root: a thread started
-            // meanwhile finds no memory for its stack, and its request ends with EAGAIN.
+            // RLIMIT_MEMLOCK applies while the effective user is not root. Then a new thread
+            // gets no memory for its stack, and the request of this thread ends with EAGAIN.
             Limit::Locked => case.page != "setuid",
         };
         let cases: Vec<&Case> = cases.iter().filter(holds).copied().collect();

@@ -1,4 +1,5 @@
-//! The library's use of a process's limits, and its behaviour when they are exhausted.
+//! The memory that the library takes in a process, and its behaviour when memory limits are
+//! exhausted.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ fn compiled(scratch: &Scratch, name: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Returns the KiB of a line of /proc/PID/status or smaps_rollup.
+/// Returns the KiB in the line `name` of /proc/PID/status or smaps_rollup.
 fn kib(status: &str, name: &str) -> u64 {
     let mut lines = status.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let value = lines.next().expect(name);
@@ -68,7 +69,7 @@ for_each_subject!(
     [libaio, preload]
 );
 
-/// KiB of memory that are left: from 0 to more than the start of the engine and all requests need.
+/// KiB of memory that a limit leaves: from 0 to more than the engine's start and all requests need.
 const LEFT_KIB: &[u32] = &[0, 64, 256, 600, 900, 1200, 1500, 1700, 2000, 2500, 3500, 6000];
 
 fn runs_short(subject: Subject, limit: &str) {
@@ -76,8 +77,8 @@ fn runs_short(subject: Subject, limit: &str) {
     let Some(program) = compiled(&scratch, "shortage") else { return };
     let subject = Subject { disturb: None, limit: None, ..subject };
     for when in ["load", "start", "started"] {
-        // exec(3) unlocks memory, so `memlock` has no effect; and with less than 64 KiB the loader
-        // itself fails.
+        // For `load`, the program sets the limit before execve(2). execve(2) unlocks memory, so
+        // `memlock` has no effect; and with less than 64 KiB the loader itself fails.
         let skipped = match (limit, when) {
             ("memlock", "load") => continue,
             (_, "load") => 1,

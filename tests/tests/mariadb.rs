@@ -1,7 +1,7 @@
 //! MariaDB stores its tables through nowait, and finds them again.
 //!
-//! Only by preloading: MariaDB takes `io_submit` from libaio, but calls `io_getevents` through
-//! `syscall()`.
+//! The tests use the preload library only: MariaDB calls `io_submit` of libaio, but calls
+//! `io_getevents` through `syscall()`.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -15,15 +15,16 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
 use nowait_tests::subject::{Backend, Library, Subject};
 
-/// Small, so that a table does not fit into the buffer pool and pages really move.
+/// Small sizes, so that a table does not fit into the buffer pool and the server reads and writes
+/// pages.
 const SMALL: [&str; 3] = [
     "--innodb-buffer-pool-size=8M",
     "--innodb-log-file-size=8M",
     "--innodb-buffer-pool-chunk-size=2M",
 ];
 
-/// Makes 40,000 rows of half a kilobyte, changes a tenth of them, deletes some, and has the server
-/// write all pages to its files.
+/// Makes 40,000 rows of half a kilobyte, changes a tenth of them, deletes a hundredth, and makes
+/// the server write the table's pages to its files.
 const LOAD: &str = "
 CREATE DATABASE nowait; USE nowait;
 CREATE TABLE t (id INT PRIMARY KEY, a CHAR(64), b VARCHAR(512), KEY (a)) ENGINE=InnoDB;
@@ -33,7 +34,8 @@ UPDATE t SET b = REVERSE(b) WHERE id % 10 = 3;
 DELETE FROM t WHERE id % 100 = 7;
 FLUSH TABLES t FOR EXPORT; UNLOCK TABLES;
 ";
-/// One more transaction: its changed pages are still in the buffer pool when the server is killed.
+/// One more transaction. Its changed pages may still be in the buffer pool when the test kills the
+/// server.
 const MORE: &str = "USE nowait;
 INSERT INTO t SELECT seq + (SELECT MAX(id) FROM t), 'x', 'y' FROM seq_1_to_500;";
 const CHECKSUM: &str = "CHECK TABLE nowait.t; CHECKSUM TABLE nowait.t EXTENDED;
@@ -130,7 +132,7 @@ fn assert_uses_native_aio(subject: Subject, output: &Output) {
     subject.assert_served(output);
 }
 
-/// Returns a copy of a new data folder, which is made once.
+/// Returns a copy of a new data folder. `cache::folder` keeps the original.
 fn prepared() -> Option<Scratch> {
     let needed = ["mariadbd", "mariadb", "mariadb-install-db"];
     skip::unless(skip::missing_program(&needed).and_then(|()| skip::missing_root()))?;

@@ -1,8 +1,9 @@
 //! Random overlapping requests take effect in the order of the kernel's AIO, which
 //! `src/bin/order/rule.rs` describes.
 //!
-//! A seed decides everything but the order in which requests complete. `NOWAIT_SEED=17` begins with
-//! that seed; `NOWAIT_REQUESTS` is the number of requests of each run.
+//! A seed decides the file and the requests of a script, and not the order in which requests
+//! complete. `NOWAIT_SEED=17` begins with that seed; `NOWAIT_REQUESTS` is the number of requests of
+//! each run.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_order");
 /// Requests in each submit mode.
 const REQUESTS: u64 = 2_500;
 const REQUESTS_FULL: u64 = 250_000;
-/// Distance between the first seeds of two libraries or submit modes, which therefore run different
+/// Distance between the first seeds of two libraries or submit modes, so that these run different
 /// scripts.
 const SEEDS_APART: u64 = 1 << 32;
 

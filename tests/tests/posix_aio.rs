@@ -1,5 +1,5 @@
-//! POSIX AIO: every testable claim of the standard's pages, with every backend; and unmodified
-//! programs that use it.
+//! POSIX AIO: the cases of the conformance program (`tests/posix`) with each backend, and
+//! unmodified programs that use POSIX AIO.
 
 use nowait_tests::fio::{Job, Mode};
 use nowait_tests::for_each_subject;
@@ -11,7 +11,7 @@ use nowait_tests::subject::{Backend, Library, Subject};
 
 const SECCOMP_RUN: &str = env!("CARGO_BIN_EXE_seccomp-run");
 
-/// Declares a test per page and backend.
+/// Declares a test for each page and backend.
 macro_rules! pages {
     ($($name:ident = $page:literal;)+) => {
         const PAGES: &[&str] = &[$($page),+];
@@ -59,7 +59,8 @@ fn no_page_is_forgotten() {
     assert!(forgotten.is_empty(), "{forgotten:?}");
 }
 
-/// If glibc failed these cases, they would test properties of nowait, not the standard.
+/// glibc must pass the cases that are marked as conforming: a case that glibc fails may test a
+/// property of nowait, not the standard.
 #[test]
 fn glibc_keeps_the_claims_it_is_said_to_keep() {
     let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
@@ -68,8 +69,8 @@ fn glibc_keeps_the_claims_it_is_said_to_keep() {
     built.demand(Subject::SYSTEM, &cases);
 }
 
-/// Programs built with 64-bit offsets, and those built on old distributions, use other symbols for
-/// the same functions.
+/// Programs that were built with 64-bit offsets or on old distributions use other symbols for the
+/// same functions.
 #[test]
 fn the_64_names_and_the_old_versions_are_the_same() {
     let Some(subject) = Subject::chosen(Library::Preload, Backend::Auto) else { return };
@@ -81,8 +82,8 @@ fn the_64_names_and_the_old_versions_are_the_same() {
     }
 }
 
-/// The threads backend needs a thread for each read in flight. io_uring does not, nor does native
-/// AIO for direct reads.
+/// The threads backend needs a thread for each read in flight. io_uring needs few threads, and so
+/// does native AIO for direct reads.
 #[test]
 fn few_threads_serve_many_reads() {
     let Some(built) = skip::unless(Conformance::built(Symbols::Usual)) else { return };
@@ -103,7 +104,7 @@ fn few_threads_serve_many_reads() {
 
 for_each_subject!(fio_verifies, |subject| fio(subject, None), [preload]);
 
-/// Runs fio with buffered, with direct and with durable writes.
+/// Runs fio with buffered requests, with direct requests, and with O_SYNC.
 fn fio(subject: Subject, profile: Option<&str>) {
     let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
     for mode in [Mode::Buffered, Mode::Direct, Mode::Sync] {
@@ -127,7 +128,6 @@ fn stress(subject: Subject, profile: Option<&str>) {
         .arg(scratch.path())
         .succeed();
     assert!(!output.stdout.contains("fail:") && !output.stderr.contains("fail:"), "{output}");
-    // fio's workers exit by _exit, which only the preload library sees.
     subject.assert_served(&output);
 }
 

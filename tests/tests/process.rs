@@ -1,5 +1,5 @@
-//! Children of every kind, stopped processes, plug-ins and threads that end or jump, with requests
-//! in flight.
+//! Forked and cloned children, stopped processes, plug-ins, and threads that end or jump, with
+//! requests in flight.
 //!
 //! The programs are in C: a thread of Rust cannot be cancelled, and a child of vfork must not run
 //! Rust.
@@ -25,7 +25,7 @@ fn compiled(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathBuf> 
     Some(program)
 }
 
-/// Runs a program without the disturber: the program counts its own signals, children and
+/// Runs a program without the disturber, because some programs count their signals, children or
 /// descriptors.
 fn holds(subject: Subject, name: &str, args: &[&str]) {
     let scratch = Scratch::new("process");
@@ -48,7 +48,7 @@ for_each_subject!(
 );
 for_each_subject!(a_child_of_any_kind_has_what_the_kernel_gives_it, offspring, [libaio, preload]);
 
-/// Also checks children that run no handler of fork: those of _Fork, clone and clone3.
+/// Also checks children of _Fork, clone and clone3, which run no handlers of fork.
 fn offspring(subject: Subject) {
     static SYSTEM: [OnceLock<String>; 2] = [const { OnceLock::new() }; 2];
     // libaio.so.1 alone does not see that a process ends by _exit or exec.
@@ -76,7 +76,7 @@ for_each_subject!(
     },
     [libaio, preload]
 );
-// The C library looks up its function in the program, which exports one of that name (-E).
+// `-E` exports the program's own `__register_atfork`, so that libraries call this function.
 for_each_subject!(
     handlers_of_fork_stay_while_the_process_exits,
     |subject: Subject| {
@@ -172,7 +172,8 @@ for_each_subject!(
     [preload]
 );
 
-/// The C library's aio_suspend leaves the thread with the asynchronous cancellation type.
+/// After a jump out of the C library's aio_suspend, the thread has the asynchronous cancellation
+/// type. So the case `aio_suspend` runs only with nowait.
 fn jumps(subject: Subject) {
     holds(subject, "jumps", if subject.is_system() { &[] } else { &["aio_suspend"] });
 }

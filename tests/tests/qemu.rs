@@ -1,5 +1,4 @@
-//! QEMU's native AIO returns the same results, and writes the same image, with nowait as without
-//! it.
+//! QEMU's native AIO returns the same results and writes the same image with nowait and without.
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -1,5 +1,6 @@
-//! `NOWAIT_CACHE=user` and `NOWAIT_SUBMIT=inline` were removed: the page cache behind libaio and
-//! POSIX AIO, and a submit mode. One line says so, and the program continues with the default.
+//! nowait no longer has the values `NOWAIT_CACHE=user` (a page cache behind libaio and POSIX AIO)
+//! and `NOWAIT_SUBMIT=inline` (a submit mode). If one is set, nowait says so in one line and
+//! continues with the default.
 
 use nowait_tests::fio::Job;
 use nowait_tests::for_each_subject;

@@ -15,8 +15,7 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 
 const SIZE: u64 = 64 << 20;
-/// NBD_ESHUTDOWN, the error of a request that the server does not carry out because the server
-/// ends.
+/// NBD_ESHUTDOWN, the error of a request that an ending server does not carry out.
 const SHUTDOWN: u32 = 108;
 const CACHES: [&str; 3] = ["none", "user", "host"];
 
@@ -152,8 +151,8 @@ fn fio_verifies_what_it_wrote() {
     }
 }
 
-/// The shell of libnbd, with a PATH on which only the system's Python is found: another Python does
-/// not have libnbd's module.
+/// Returns libnbd's shell, with a PATH on which it finds only the system's Python: another Python
+/// may lack libnbd's module.
 fn nbdsh() -> Program {
     Program::new("nbdsh").env("PATH", "/usr/bin:/bin")
 }
@@ -390,7 +389,7 @@ impl Raw {
         bytes
     }
 
-    /// Makes a write that fills the block of number `cookie` with that number.
+    /// Makes a write that fills block number `cookie` with that number.
     fn write(cookie: u64) -> Vec<u8> {
         let offset = cookie * BLOCK as u64;
         let mut bytes = Raw::request([0, 0, 0, 1], cookie, offset, BLOCK as u32);
@@ -398,7 +397,7 @@ impl Raw {
         bytes
     }
 
-    /// Receives replies until the server hangs up; returns their errors by cookie.
+    /// Receives replies until the server closes the connection; returns their errors by cookie.
     fn replies(mut self) -> BTreeMap<u64, u32> {
         let mut heard = Vec::new();
         self.0.read_to_end(&mut heard).expect("the end, not a reset");
@@ -413,8 +412,8 @@ impl Raw {
     }
 }
 
-/// When the server gets a signal to end, it is carrying out some requests, and others are still in
-/// the socket; the last is sent only in part.
+/// When the server gets a signal to end, it may be carrying out some requests, and other requests
+/// are still in the socket. The client may have sent only a part of the last one.
 #[test]
 fn every_request_that_was_sent_before_the_end_has_one_reply() {
     for cache in CACHES {
@@ -464,9 +463,9 @@ fn every_request_that_was_sent_before_the_end_has_one_reply() {
     }
 }
 
-/// Many clients request zeroes in an image whose file system has no fast way to zero a range, which
-/// would take minutes. The server ends nevertheless, after writing its cached data of another image
-/// to that image's file.
+/// Several clients request zeroes in an image whose file system has no fast way to zero a range, so
+/// that the requests would take minutes. The server ends nevertheless, after it has written its
+/// cached data of another image to the file of that image.
 #[test]
 fn zeroes_without_end_do_not_keep_the_server_from_its_end_and_other_images_from_their_disk() {
     const BLOCKS: u64 = 100;
@@ -483,7 +482,7 @@ fn zeroes_without_end_do_not_keep_the_server_from_its_end_and_other_images_from_
         .map(|_| {
             let mut client = Raw::connect(&server);
             for cookie in 0..200 {
-                // The whole image, without holes.
+                // Write zeroes to the whole image, and make no holes.
                 let request = Raw::request([0, 2, 0, 6], cookie, 0, 4 * SIZE as u32);
                 client.0.write_all(&request).expect("sent");
             }
@@ -578,7 +577,7 @@ fn who_may_not_have_an_export_does_not_learn_of_it() {
     let Some(()) = skip::unless(skip::missing_program(&["nbdinfo"])) else { return };
     let scratch = Scratch::new("serve");
     let (one, two) = (image(&scratch, "one"), image(&scratch, "two"));
-    // SAFETY: takes nothing, cannot fail.
+    // SAFETY: geteuid takes no arguments and cannot fail.
     let user = unsafe { libc::geteuid() };
     let (mine, others) = (format!("uid:{user}"), format!("two=uid:{}", user + 1));
     let arguments = [text(&one), text(&two), "--allow", &others];
@@ -588,8 +587,8 @@ fn who_may_not_have_an_export_does_not_learn_of_it() {
     let refused = Program::new("nbdinfo").arg(server.uri("two")).run();
     assert!(!refused.status.success(), "{refused}");
     server.stop();
-    // The empty name means the first image; a client that may not use that one does not get the
-    // second.
+    // The empty name means the first image. A client that may not use the first image does not get
+    // the second one instead.
     let first = [text(&two), text(&one), "--allow", &others];
     let Some(server) = Server::start(&scratch, &first) else { return };
     let refused = Program::new("nbdinfo").arg(server.uri("")).run();

@@ -10,7 +10,7 @@ use nowait_tests::skip::{self, Skip};
 
 const SIZE: u64 = 32 << 20;
 
-/// A loop device; detached when dropped.
+/// A loop device, which a drop detaches.
 struct Loop(String);
 
 impl Loop {
@@ -26,8 +26,8 @@ impl Loop {
 
 impl Drop for Loop {
     fn drop(&mut self) {
-        // Not by `Program`, which panics if the command fails: a panic while unwinding would abort
-        // the other tests.
+        // `Program` panics on some errors; a panic while another one unwinds would abort the test
+        // process, so this is a `Command`.
         let _ = std::process::Command::new("losetup").arg("--detach").arg(&self.0).output();
     }
 }
@@ -58,7 +58,7 @@ fn a_block_device_is_an_image_with_and_without_the_page_cache() {
         let size = Program::new("nbdinfo").args(["--size", &uri]).succeed().stdout;
         assert_eq!(size.trim(), SIZE.to_string(), "{cache}");
         Program::new("nbdcopy").args(["--flush"]).arg(&source).arg(&uri).succeed();
-        // A part of a sector, zeroes, and a discard; a device may keep discarded data.
+        // These write a part of a sector and zeroes, and discard. A device may keep discarded data.
         let changes = ["write -P 7 1000 100", "write -z 1M 64k", "discard 2M 1M", "flush"];
         let changes = changes.iter().flat_map(|change| ["-c", change]);
         Program::new("qemu-io").args(["-f", "raw"]).args(changes).arg(&uri).succeed();

@@ -13,8 +13,8 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::server::Server;
 
 const COUNT: usize = 1_000;
-/// Number of clients before the measurement: threads, buffers and the allocator's caches stay once
-/// they exist.
+/// Number of clients before the measurement. They make the server start threads and fill its
+/// buffers and the allocator's caches, which then stay.
 const WARM_UP: usize = 200;
 /// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -51,7 +51,7 @@ struct Doors {
     status: PathBuf,
 }
 
-/// A client: the number selects one of several kinds of misbehaviour, or none.
+/// Connects one client. The number selects one of several kinds of misbehaviour, or none.
 type Visit = fn(&Doors, usize) -> io::Result<()>;
 
 fn connect(socket: &Path) -> io::Result<UnixStream> {
@@ -68,12 +68,14 @@ fn nbd(doors: &Doors, way: usize) -> io::Result<()> {
         [&head[..], &len.to_be_bytes()].concat()
     };
     let said = match way % 8 {
-        // Nothing, half an option, an option that is too long, and bytes that are not NBD.
+        // The client sends nothing, half an option, an option that is too long, or bytes that are
+        // not NBD.
         0 => Vec::new(),
         1 => choose[..9].to_vec(),
         2 => [&choose[..12], &[0, 0, 0, 7], &[0xff; 4]].concat(),
         3 => b"GET / HTTP/1.1\r\n\r\n".repeat(20),
-        // Half a write, a read whose reply is not received, no request, and a proper end.
+        // The client sends a part of a write, a read whose reply it does not receive, bytes that
+        // are no request, or a proper end.
         4 => [&choose[..], &request(1, 1 << 20), &[7; 4096]].concat(),
         5 => [&choose[..], &request(0, 1 << 20)].concat(),
         6 => [&choose[..], &[0xee; 28]].concat(),
@@ -95,10 +97,10 @@ fn vmm(doors: &Doors, way: usize) -> io::Result<()> {
         1 => stream.write_all(&features[..5])?,
         2 => stream.write_all(&table[..40])?,
         3 => stream.write_all(&[0xff; 300])?,
-        // File descriptors with a message that takes none.
+        // The client sends file descriptors with messages that take none.
         4 => send_with_files(&stream, &features, 4)?,
         5 => send_with_files(&stream, &message(21, 0), 2)?,
-        // Memory in two regions, and the same with too few file descriptors.
+        // The client sends a table of two regions of memory, once with too few file descriptors.
         6 => send_with_files(&stream, &table, 2)?,
         _ => send_with_files(&stream, &table, 1)?,
     }
@@ -177,7 +179,7 @@ fn status(doors: &Doors, way: usize) -> io::Result<()> {
 /// Waits until all clients of the server have gone.
 fn settle(doors: &Doors) {
     loop {
-        // VMMs are served one at a time: when this one is served, the earlier ones have gone.
+        // The server serves one VMM at a time: when it answers this one, earlier VMMs have gone.
         let mut last = connect(&doors.vmm).expect("a connection");
         last.write_all(&[1u32, 1, 0].map(u32::to_ne_bytes).concat()).expect("a question");
         last.read_exact(&mut [0; 20]).expect("an answer");
@@ -194,10 +196,10 @@ fn settle(doors: &Doors) {
     }
 }
 
-/// Runs `count` clients; returns the server's resources when they have gone.
+/// Runs `count` clients, waits until they have gone, and returns the server's resources.
 fn visit(server: &Server, doors: &Doors, visit: Visit, count: usize) -> Usage {
     for way in 0..count {
-        // The server may disconnect the client before it has sent everything.
+        // The server may disconnect the client before the client has sent everything.
         let _ = visit(doors, way);
     }
     settle(doors);
@@ -221,7 +223,7 @@ fn a_thousand_clients_of_each_kind_leave_nothing_behind() {
         let start = Instant::now();
         let after = visit(&server, &doors, client, COUNT);
         println!("{kind:>10} {COUNT} in {:.2?}\n  {before:?}\n  {after:?}", start.elapsed());
-        // A thread of the pool may have started meanwhile.
+        // A thread of the pool may have started meanwhile and opened a descriptor.
         assert!(after.descriptors <= before.descriptors + 1, "{kind}: {before:?} {after:?}");
         assert!(after.mappings <= before.mappings + 8, "{kind}: {before:?} {after:?}");
         let grown = after.memory_kib.saturating_sub(before.memory_kib);

@@ -1,6 +1,6 @@
-//! The time in which `nowait serve` ends after a signal in any state, and the next server serves
-//! after the first was killed. The test prints the table: `cargo test … --test serve_ends --
-//! --nocapture`.
+//! The time that `nowait serve` takes to end after a signal, in several states, and the time until
+//! the next server serves after the first was killed. The test prints a table: `cargo test … --test
+//! serve_ends -- --nocapture`.
 
 #[path = "serve_ends/backing.rs"]
 mod backing;
@@ -24,14 +24,14 @@ use nowait_tests::stores::Store;
 
 /// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Time in which a signal ends a server that nothing delays: one second, as docs/serve.md says, and
-/// one for a busy machine.
+/// Time in which a signal must end a server that nothing delays: one second, as docs/serve.md says,
+/// and another second for a busy machine.
 const SOON: Duration = Duration::from_secs(2);
 
-/// A wait in which a server that ends too early would end.
+/// Time for which the test checks that a server does not end too early.
 const A_WHILE: Duration = Duration::from_millis(100);
 
-/// The state of the server when the signal comes.
+/// The state of the server when the signal arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The server opens an image on an NBD server that sends nothing.
@@ -46,9 +46,9 @@ enum State {
     Handshakes,
     /// Clients are connected and have nothing in flight.
     Serving,
-    /// A client waits for a flush.
+    /// A client waits for the reply to a flush.
     Flushing,
-    /// A signal has come before, and a client still waits for a flush.
+    /// The server has got SIGTERM before, and a client still waits for the reply to a flush.
     Ending,
 }
 
@@ -64,7 +64,7 @@ const STATES: [State; 8] = [
 ];
 
 impl State {
-    /// Returns `true` if the server's end waits for a flush in flight.
+    /// Returns `true` if the server must not end before a flush in flight has completed.
     fn waits(self) -> bool {
         matches!(self, State::Flushing | State::Ending)
     }
@@ -84,7 +84,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Prepares the state. `None`: this run does not test nowait.
+    /// Starts a server and brings it into `state`. `None`: this run does not test nowait.
     fn set(scratch: &Scratch, state: State) -> Option<Scene> {
         let (nbd, vmm) = (scratch.file("nbd"), scratch.file("vmm"));
         let manner = match state {
@@ -127,8 +127,7 @@ impl Scene {
                 ready::wait_for_socket(&self.vmm, &mut self.running);
                 let mut client = greeted(&self.nbd);
                 client.write_all(b"\0\0\0\x03IHAVE").expect("sent");
-                // The server serves the VMM's socket already: it answers the request for its
-                // features.
+                // The server answers the request for its features, so it serves the VMM already.
                 let mut machine = UnixStream::connect(&self.vmm).expect("a connection");
                 machine.write_all(&[1u32, 1, 0].map(u32::to_ne_bytes).concat()).expect("sent");
                 machine.read_exact(&mut [0; 20]).expect("an answer");
@@ -213,7 +212,8 @@ fn ends(state: State, signal: i32) -> Option<Outcome> {
     }))
 }
 
-/// Sends SIGHUP to a server in `state`, which must read its files again and not end; then ends it.
+/// Sends SIGHUP to a server in `state`, which must not end because of it; then sends SIGTERM, and
+/// returns the time until the server ends.
 fn hangs_up(state: State) -> Option<Outcome> {
     let scratch = Scratch::new("ends");
     let mut scene = Scene::set(&scratch, state)?;
@@ -229,7 +229,7 @@ fn hangs_up(state: State) -> Option<Outcome> {
     Some(ended(scene, start))
 }
 
-/// Waits for the end of a server that was sent a signal.
+/// Waits for the end of a server after a signal, and returns the time since `start`.
 fn ended(scene: Scene, start: Instant) -> Outcome {
     let output = scene.running.try_wait(PATIENCE)?;
     let took = start.elapsed();
@@ -293,7 +293,7 @@ fn a_signal_ends_a_server_soon_in_every_state() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Each start waits two seconds for the folder's lock.
+/// The server waits up to two seconds for the folder's lock, for each of its three sockets.
 #[test]
 fn a_signal_ends_a_start_whose_sockets_for_vmms_are_in_a_folder_that_another_has_locked() {
     let Some(tool) = tool() else { return };

@@ -23,7 +23,7 @@ fn errno(outcome: std::io::Result<impl Sized>) -> Option<i32> {
     outcome.err().and_then(|error| error.raw_os_error())
 }
 
-/// Returns bytes that depend on their place.
+/// Returns pseudo-random bytes, which depend on `seed`.
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -100,7 +100,7 @@ fn an_ext4_on_the_file_keeps_what_fio_and_cp_put_into_it() {
     }
 }
 
-/// The size of a record in a file on ext4; a record counts once it is durable.
+/// The size of a record in a file on ext4. A record counts when fdatasync(2) has returned.
 const RECORD: usize = 4096;
 const WRITERS: usize = 4;
 
@@ -276,7 +276,7 @@ fn a_server_over_the_image_itself_is_started_again_after_a_kill() {
     let Some(()) = skip::unless(missing_fuse()) else { return };
     let scratch = Scratch::new("fuse");
     let disk = scratch.image("disk.img", SIZE);
-    // Twice: the second server finds the mount of a server that had itself removed one.
+    // Twice: the second server removes the mount of the first, and is then killed, too.
     for _ in 0..2 {
         let Some(()) = show_and_kill(&scratch, &disk, &disk) else { return };
     }
@@ -408,7 +408,7 @@ fn a_file_is_counted_as_other_clients_are() {
     shown.stop();
 }
 
-/// A user without privileges, and the command that runs a program as that user.
+/// The number of a user without privileges.
 const OTHER_USER: &str = "65534";
 
 fn as_other_user(program: &str) -> Program {
@@ -444,8 +444,8 @@ fn a_file_is_for_the_users_that_are_named_and_no_others() {
     shown.stop();
 }
 
-/// A script for a mount namespace of its own, in which all users may open `/dev/fuse`, as udev
-/// permits it.
+/// A script that runs in a new mount namespace. There it lets all users open `/dev/fuse`, as udev
+/// does.
 const WITHOUT_ROOT: &str = r#"
 set -eu
 mknod "$FOLDER/fuse" c 10 229

@@ -1,5 +1,5 @@
-//! `nowait serve` with options for parts of a file, with options by which it ends by itself, and
-//! with clients that disconnect in the middle of a request.
+//! `nowait serve` with options for parts of a file, with `--exit-with-last-client` and
+//! `--pid-file`, and with clients that disconnect in the middle of a request.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -150,8 +150,8 @@ fn request(command: u8, cookie: u64, len: u32) -> Vec<u8> {
     bytes
 }
 
-/// The clients disconnect after half a header, half the data of a write, with replies that they do
-/// not receive, and during a long write of zeroes.
+/// The clients disconnect after a part of a header, after a part of the data of a write, before
+/// they receive their replies, and during long writes of zeroes.
 #[test]
 fn clients_that_go_in_the_middle_leave_nothing_behind() {
     const READ: u8 = 0;

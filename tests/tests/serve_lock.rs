@@ -1,4 +1,4 @@
-//! `nowait serve` and other programs that use the same image: which are refused, and when.
+//! `nowait serve` and other programs that use the same image: which programs are refused, and when.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -22,13 +22,14 @@ fn start(scratch: &Scratch, arguments: &[&str]) -> Option<Server> {
     Some(server)
 }
 
-/// Runs a server that should be refused, and ends it if it is not.
+/// Starts a server and returns its output. If the server opens its image and serves it, ends it
+/// with SIGTERM.
 fn refusal(arguments: &[&str]) -> Option<Output> {
     let scratch = Scratch::new("second");
     let tool = tool()?.env("XDG_RUNTIME_DIR", scratch.path());
     let nbd = format!("unix:{}", scratch.file("nbd").display());
     let running = tool.arg("serve").args(arguments).args(["--nbd", &nbd]).spawn();
-    // Its first line says that it serves, or why it does not.
+    // The first line says that the server serves, or why it does not.
     while !running.stderr().contains('\n') {
         std::thread::yield_now();
     }
@@ -144,7 +145,7 @@ fn qemu_is_refused_where_a_server_is_and_the_other_way_round() {
     for arguments in [&[][..], &[READ_ONLY]] {
         let Some(server) = start(&scratch, &[&[path], arguments].concat()) else { return };
         assert!(!writes() && !resizes(), "{arguments:?}");
-        // QEMU's tools tolerate writers if they only read a raw image.
+        // QEMU's tools that only read a raw image tolerate a writer.
         assert!(reads() && looks(&[]) && looks(&["-U"]), "{arguments:?}");
         server.stop();
     }
@@ -181,7 +182,7 @@ fn a_device_that_is_mounted_or_served_is_refused() {
     let Some(written) = refused(&[]) else { return };
     assert!(written && refused(&[READ_ONLY]) == Some(true), "mounted");
     assert_eq!(refused(&[READ_ONLY, FORCE]), Some(false));
-    // No longer mounted, but still existing.
+    // A loop device that is not mounted at first.
     let scratch = Scratch::new("lock");
     let below = scratch.image("disk.img", SIZE);
     let attach = Program::new("losetup").args(["--find", "--show"]).arg(&below).succeed();

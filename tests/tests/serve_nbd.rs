@@ -1,4 +1,4 @@
-//! `nowait serve` of images on NBD servers of another project.
+//! `nowait serve` of images on QEMU's NBD server.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -26,7 +26,7 @@ impl Backing {
         Backing::start_with(scratch, image, None)
     }
 
-    /// With certificates the server accepts only clients with TLS and a certificate.
+    /// If `pki` is given, the server accepts only clients with TLS and a certificate.
     fn start_with(scratch: &Scratch, image: &Path, pki: Option<&Pki>) -> Backing {
         Backing::start_as(scratch, image, "raw", pki)
     }
@@ -67,7 +67,7 @@ impl Backing {
     }
 }
 
-/// Makes some hundred files in folders.
+/// Makes 400 files in folders.
 fn plant(root: &Path) {
     for number in 0..400usize {
         let folder = root.join(format!("{}/{}", number % 17, number % 5));
@@ -121,8 +121,8 @@ fn fio_does_not_notice_that_the_server_is_killed() {
     fio_goes_on_while_the_server_is_killed(false, &[]);
 }
 
-/// fio reads some data back soon after its write, from the cache; the rest does not fit into the
-/// cache.
+/// fio reads some data back soon after it has written it, from the cache. The cache is smaller than
+/// the file of fio.
 #[test]
 fn fio_does_not_notice_that_the_server_behind_a_cache_is_killed() {
     let cache = ["--cache", "user", "--cache-size", "16M"];
@@ -134,7 +134,8 @@ fn fio_does_not_notice_that_a_server_with_tls_is_killed() {
     fio_goes_on_while_the_server_is_killed(true, &[]);
 }
 
-/// The NBD server behind `nowait serve` is killed and started again in each round.
+/// Kills the NBD server behind `nowait serve` and starts it again, five times, while fio writes and
+/// verifies.
 fn fio_goes_on_while_the_server_is_killed(tls: bool, cache: &[&str]) {
     let needed = skip::missing_program(&["qemu-nbd", "fio", "openssl"])
         .and_then(|()| nowait_tests::fuse::missing_fuse());
@@ -160,7 +161,7 @@ fn fio_goes_on_while_the_server_is_killed(tls: bool, cache: &[&str]) {
         .arg(format!("--filename={}", file.display()));
     let mut fio = fio.spawn();
     for round in 1..=5 {
-        // The image is sparse, so the number of its blocks is that of the written ones.
+        // The image is sparse, so the number of its blocks shows how much has been written.
         while fs::metadata(&disk).expect("the image").blocks() * 512 < round * (8 << 20) {
             assert!(!fio.ended(), "it failed, or writes too little\n{}", fio.stderr());
             std::thread::yield_now();
@@ -178,8 +179,8 @@ fn fio_goes_on_while_the_server_is_killed(tls: bool, cache: &[&str]) {
     backing.stop();
 }
 
-/// Returns the status of the connection to the NBD server, from the image of the only `nowait
-/// serve`.
+/// Returns the status of the connection to the NBD server, from the first image of the only
+/// `nowait serve` in the folder.
 fn connection(scratch: &Scratch) -> serde_json::Value {
     let top = Program::new(nowait_tests::subject::built("bin/nowait"))
         .env("XDG_RUNTIME_DIR", scratch.path())
@@ -256,12 +257,13 @@ fn holes_on_a_server_are_seen_and_copied_as_holes() {
     }
 }
 
-/// Starts `nowait serve NAME`, which must fail at once; returns its message.
+/// Runs `nowait serve NAME`, which must fail with a message of one line; returns the message.
 fn refused(scratch: &Scratch, name: &str) -> String {
     refused_with(scratch, name, &[])
 }
 
-/// Starts `nowait serve NAME` with further options, which must fail at once; returns its message.
+/// Runs `nowait serve NAME` with further options, which must fail with a message of one line;
+/// returns the message.
 fn refused_with(scratch: &Scratch, name: &str, options: &[&str]) -> String {
     let address = format!("unix:{}", scratch.file("never").display());
     let served = Program::new(nowait_tests::subject::built("bin/nowait"))
@@ -273,8 +275,8 @@ fn refused_with(scratch: &Scratch, name: &str, options: &[&str]) -> String {
     served.stderr
 }
 
-/// A cache that outlives the server would be outdated at the next start, and any cache while other
-/// programs write.
+/// Others may change an NBD export between two starts of a server, and then a cache in a folder is
+/// outdated. With `--force-share` others may change it at any time, and then any cache is outdated.
 #[test]
 fn caches_that_are_not_for_nbd_servers_are_refused() {
     if tool().is_none() {

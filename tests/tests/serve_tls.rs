@@ -1,4 +1,4 @@
-//! `nowait serve` with TLS: which clients are accepted, and how.
+//! `nowait serve` with TLS: which clients it accepts.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ fn start(scratch: &Scratch, arguments: &[String]) -> Option<Server> {
     Server::start(scratch, &all)
 }
 
-/// Returns `true` if a client of libnbd is accepted.
+/// Returns `true` if the server accepts libnbd's client nbdinfo.
 fn gets_in(uri: &str) -> bool {
     Program::new("nbdinfo").args(["--size", uri]).run().status.success()
 }
@@ -111,8 +111,8 @@ fn tcp_without_tls_is_served_to_those_who_ask_for_just_that() {
     let port = server.port();
     assert!(gets_in(&format!("nbd://localhost:{port}/")) && gets_in(&server.uri("")));
     server.stop();
-    // `--expose-status` permits other machines only the status port: a TCP port for images still
-    // needs `--tls off`.
+    // `--expose-status` permits other machines only the status port. Without a certificate, a TCP
+    // port for images still needs `--tls off`.
     let Some(tool) = tool() else { return };
     let served = scratch.patterned("served", SIZE);
     let status = ["--status", "tcp:0.0.0.0:0", "--expose-status", "--nbd", "tcp:localhost:0"];
@@ -145,8 +145,8 @@ fn who_is_named_in_a_certificate_has_what_the_rules_give() {
     }
 }
 
-/// Certificates are replaced while a client is connected: by invalid files, and by those of another
-/// authority.
+/// The test replaces certificates while a client is connected: by an invalid file, and by files of
+/// another authority.
 #[test]
 fn certificates_are_read_again_after_a_hang_up_and_sessions_go_on() {
     const SCRIPT: &str = "

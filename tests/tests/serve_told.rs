@@ -17,7 +17,7 @@ const SIZE: u64 = 1 << 20;
 /// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Asks the status socket as curl would.
+/// Requests `/status` from the status socket, and returns the answer.
 fn ask(socket: &Path) -> String {
     answer(question(socket))
 }
@@ -56,7 +56,7 @@ fn the_status_is_told_again_once_there_are_descriptors() {
     let Some(server) = Server::start(&scratch, &[text(&served), "--status", &address]) else {
         return;
     };
-    // The client has received the greeting, so it has all descriptors that it needs.
+    // The server has sent the greeting, so it has all descriptors that this client needs.
     let mut client = UnixStream::connect(server.socket()).expect("a connection");
     client.read_exact(&mut [0; 16]).expect("a greeting");
     let before = limit_descriptors(server.pid(), 3);
@@ -92,7 +92,7 @@ fn a_server_that_top_cannot_see_says_so() {
     let scratch = Scratch::new("told");
     let (served, socket) = (scratch.image("served", SIZE), scratch.file("nbd"));
     let Some(tool) = tool() else { return };
-    // Longer than the path of a socket may be.
+    // With this folder the path of a socket is longer than the kernel permits.
     let long = scratch.folder(&"x".repeat(100));
     let tool = tool.env("XDG_RUNTIME_DIR", &long).args(["serve", text(&served), "--nbd"]);
     let mut server = tool.arg(format!("unix:{}", socket.display())).spawn();

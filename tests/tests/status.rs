@@ -20,8 +20,8 @@ fn process(pid: i32, scratch: &Scratch) -> Option<Value> {
     Some(processes.swap_remove(found))
 }
 
-/// Starts fio by `nowait run`, for longer than the test takes. `None`: the system's library is
-/// tested.
+/// Starts fio by `nowait run`, for longer than the test takes. `None`: this run does not test the
+/// preload library or this backend.
 fn fio(backend: Backend, flags: &[&str], scratch: &Scratch) -> Option<Running> {
     let subject = Subject::chosen(Library::Preload, backend)?;
     if subject.is_system() {
@@ -36,8 +36,8 @@ fn fio(backend: Backend, flags: &[&str], scratch: &Scratch) -> Option<Running> {
     Some(tool.args(["--runtime=600", &folder]).spawn())
 }
 
-/// Calls `found` until it returns something. Each call starts a process, which takes time in which
-/// fio continues.
+/// Calls `found` until it returns something. The callers start a process in each call, so that fio
+/// gets time meanwhile.
 fn wait_for<T>(fio: &mut Running, mut found: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -56,7 +56,8 @@ fn a_running_program_is_listed_with_its_backend_and_the_version_of_its_library()
         let scratch = Scratch::new("status");
         let Some(mut fio) = fio(backend, &[], &scratch) else { continue };
         let pid = fio.pid();
-        // Workers may exist before the first request needs a ring or a native context.
+        // The report may name another backend, or none, before the first request needs a ring or a
+        // native context.
         let is_seen = |process: &Value| match backend {
             Backend::Auto => !process["backend"].is_null(),
             _ => process["backend"] == backend.name(),
@@ -85,7 +86,7 @@ fn figures_of_a_running_program_are_shown_and_grow() {
     assert!(table.contains(&format!("{pid}  fio ")), "{shown}");
     let file = scratch.file(&format!("nowait/run-{pid}.json"));
     assert!(file.exists());
-    // fio ends well at this signal.
+    // fio exits normally after SIGINT.
     // SAFETY: takes numbers; the process is a child that has not been waited for.
     assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
     fio.wait(DEADLINE);

@@ -17,7 +17,7 @@ fn store(kind: Kind) -> Option<Store> {
     skip::unless(Store::start(kind))
 }
 
-/// Returns the tag of an object, as a header of a condition.
+/// Returns the header `If-Match` with the tag of an object.
 fn tag(store: &Store, key: &str) -> String {
     let listed = store
         .request("GET", &format!("?list-type=2&prefix={}", key.replace('/', "%2F")), &[], b"")
@@ -75,8 +75,8 @@ fn versitygw_makes_no_object_of_half_a_request() {
     assert_eq!(store.request("GET", "half", &[], b"").status, 404);
 }
 
-/// Checks for each fault the answer that the client gets, and whether the store has the object
-/// afterwards.
+/// Checks, for each of [`FAULTS`], the response that the client gets, and if the store has the
+/// object afterwards.
 #[test]
 fn a_proxy_does_each_fault_as_it_says() {
     let Some(store) = store(Kind::Moto) else { return };

@@ -1,4 +1,4 @@
-//! The units of `contrib/systemd`, checked by systemd itself.
+//! The files of `contrib/systemd`, checked by systemd's own programs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn contrib(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../contrib/systemd").join(name)
 }
 
-/// Writes the units of an instance named `disk`, whose commands are those of the built tool.
+/// Writes the units of an instance named `disk`, whose commands run the built tool.
 fn units(scratch: &Scratch) {
     for kind in ["service", "socket"] {
         let path = contrib(&format!("nowait-serve@.{kind}"));
@@ -41,7 +41,7 @@ fn the_units_are_understood_and_leave_little_exposed() {
     };
     let (service, socket) = ("./nowait-serve@disk.service", "./nowait-serve@disk.socket");
     let verified = analyze(&["verify", "--man=no", service, socket]);
-    // systemd reports settings that it does not understand, without failing.
+    // systemd-analyze reports settings that it does not understand, and succeeds nevertheless.
     assert!(!verified.stderr.contains("nowait-serve@disk"), "{verified}");
     let threshold = format!("--threshold={EXPOSURE_MAX}");
     analyze(&["security", "--offline=true", "--no-pager", &threshold, service]);

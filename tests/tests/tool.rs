@@ -26,7 +26,7 @@ fn run_serves_a_program_by_each_backend() {
         let report = scratch.file("report.json");
         let tool = tool.args(["run", "--backend", backend.name()]);
         let tool = tool.arg(format!("--report={}", report.display())).args(["--", "fio"]);
-        // The tool sets NOWAIT_REPORT for the program; this program only reads the file.
+        // The tool sets NOWAIT_REPORT for fio; the test only reads the file.
         let mut output = Job::BASIC.arguments(tool, scratch.path()).succeed();
         output.reports = nowait_tests::report::take(&report);
         let subject = Subject::chosen(Library::Preload, backend).expect("chosen before");
@@ -34,7 +34,7 @@ fn run_serves_a_program_by_each_backend() {
     }
 }
 
-/// nowait drops messages that it cannot write; the exit code stays that of the failure.
+/// nowait drops messages that it cannot write, and exits with the usual code of the failure.
 #[test]
 fn a_standard_error_that_is_full_changes_no_exit_code() {
     let Some(_) = tool() else { return };

@@ -1,8 +1,9 @@
 //! A program that installs a seccomp filter on itself and continues to use AIO: `confines-itself
 //! before|after seccomp|prctl all|some FILE`
 //!
-//! The filter ends the process for calls that the program itself does not make. `some` are the
-//! calls that QEMU's `-sandbox` forbids with all options of libvirt; `all` adds io_uring.
+//! The filter makes the kernel kill the process at system calls that the program itself does not
+//! make. `some` are calls that QEMU's `-sandbox` forbids with all options of libvirt; `all` adds
+//! io_uring.
 
 use std::fs::OpenOptions;
 use std::io::Error;
@@ -52,7 +53,8 @@ fn main() {
     }
 }
 
-/// Writes a new file and reads it, buffered and direct, more at a time than one thread carries.
+/// Writes and reads a new file, buffered and then direct. It submits 32 requests in one call, so
+/// that the library uses several threads.
 fn use_both_caches(context: &Context, path: &Path) {
     for flags in [0, libc::O_DIRECT] {
         let mut options = OpenOptions::new();
@@ -73,7 +75,7 @@ fn use_both_caches(context: &Context, path: &Path) {
     }
 }
 
-/// Installs the filter while writes are in flight that make the file grow.
+/// Submits writes that make the file longer, installs the filter, and then reaps the writes.
 fn confine_meanwhile(context: &Context, path: &Path, confine: impl FnOnce()) {
     const WRITES: u64 = 60;
     let mut options = OpenOptions::new();
@@ -85,7 +87,8 @@ fn confine_meanwhile(context: &Context, path: &Path, confine: impl FnOnce()) {
     assert!(written.iter().all(|done| done.res == BLOCK as i64), "writes in flight");
 }
 
-/// Installs the filter on all threads (`seccomp`), or on this thread and those that it will start.
+/// Installs the filter on all threads (`seccomp`), or on this thread and threads that it starts
+/// later (`prctl`).
 fn confine(way: &str, killing: &[c_long]) {
     let step = |code, operand, jt, jf| sock_filter { code, jt, jf, k: operand };
     let answer = (libc::BPF_RET | libc::BPF_K) as u16;
@@ -97,7 +100,7 @@ fn confine(way: &str, killing: &[c_long]) {
     }
     filter.push(step(answer, libc::SECCOMP_RET_ALLOW, 0, 0));
     let program = sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: plain numbers. An unprivileged process must set this before it installs a filter.
+    // An unprivileged process must set this before it installs a filter. SAFETY: plain numbers.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
     let (mode, all) = (libc::SECCOMP_SET_MODE_FILTER, libc::SECCOMP_FILTER_FLAG_TSYNC);
     // SAFETY: the program and the filter that it names are live, and only read during the call.

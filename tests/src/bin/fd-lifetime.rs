@@ -1,6 +1,6 @@
-//! Programs about descriptors and order: requests as seen by a file, a lock and a mount.
+//! Programs about the lifetime of descriptors and open files, and about the order of requests.
 //!
-//! `fd-lifetime CASE ARGS...`; exits 0 if the claim holds, else panics with the reason.
+//! `fd-lifetime CASE ARGS...` exits 0 if the case succeeds, else panics with the reason.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Write};
@@ -35,7 +35,7 @@ fn main() {
     }
 }
 
-/// Like a server that forks its workers and uses AIO only in them.
+/// Forks, and makes a context only in the child, like a server that uses AIO only in its workers.
 fn a_child_makes_a_context() {
     // SAFETY: the child has one thread, makes only calls that the parent could, and leaves by
     // _exit.
@@ -57,7 +57,7 @@ fn open(path: &Path) -> File {
     options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Submits on a descriptor, puts another file in its place, and only then reaps.
+/// Submits requests on a descriptor, gives its number to another file, and only then reaps.
 fn reuse(folder: &Path, way: &str, rounds: usize) {
     let (mine_path, other_path) = (folder.join("mine"), folder.join("other"));
     let other = open(&other_path);
@@ -84,7 +84,7 @@ fn reuse(folder: &Path, way: &str, rounds: usize) {
         let count = requests.len();
         assert_eq!(context.submit(requests), count as i32, "round {round}");
         let replaced = replace(mine.into_raw_fd(), way, &other_path, &other);
-        // From now on the number is the other file's, also while those requests are in flight.
+        // From now on the number names the other file, also while the first requests are in flight.
         // SAFETY: `replace` returned it, and it is open until the end of the round.
         let later = Request::read(unsafe { BorrowedFd::borrow_raw(replaced) }, BLOCK, slot);
         assert_eq!(context.submit_tagged(vec![(count as u64, later)]), 1, "round {round}");
@@ -100,8 +100,8 @@ fn reuse(folder: &Path, way: &str, rounds: usize) {
     check_reused(rounds, &other_path, &mine_path);
 }
 
-/// Checks that the other file is unchanged, and that each slot holds the bytes of the last round
-/// there.
+/// Checks that the other file is unchanged, and that each slot of the first file holds the bytes of
+/// the last round that wrote this slot.
 fn check_reused(rounds: usize, other: &Path, mine: &Path) {
     assert!(std::fs::read(other).unwrap().iter().all(|byte| *byte == b'O'), "touched");
     let bytes = std::fs::read(mine).unwrap();
@@ -112,7 +112,7 @@ fn check_reused(rounds: usize, other: &Path, mine: &Path) {
     }
 }
 
-/// Takes `fd` from its file, and gives the number to the other file.
+/// Closes or replaces `fd` by `way`, and gives its number to the other file. Returns the number.
 fn replace(fd: RawFd, way: &str, other_path: &Path, other: &File) -> RawFd {
     let from = other.as_raw_fd();
     // SAFETY: `fd` is owned by this function; the others are only duplicated onto it.
@@ -120,7 +120,7 @@ fn replace(fd: RawFd, way: &str, other_path: &Path, other: &File) -> RawFd {
         match way {
             "close" => libc::close(fd),
             "close_range" => libc::close_range(fd as u32, fd as u32, 0),
-            // The C library's internal call, which no preload library sees.
+            // The C library closes by an internal call, which no preload library sees.
             "fclose" => libc::fclose(libc::fdopen(fd, c"r+".as_ptr())),
             "dup2" => libc::dup2(from, fd),
             "dup3" => libc::dup3(from, fd, libc::O_CLOEXEC),
@@ -142,8 +142,8 @@ fn drop_pages(file: &File) {
     unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
 }
 
-/// A daemon raises its limit of descriptors after its first context, closes every descriptor that
-/// it finds, and uses their numbers.
+/// Like a daemon, raises the limit of descriptors after the first context, closes all descriptors
+/// from 3 on except its file, and uses their numbers again. The context must still work.
 fn closing_everything_leaves_aio_alone(path: &Path) {
     const LOW: u64 = 256;
     let hard = limit_descriptors(|hard| hard.min(LOW));
@@ -160,7 +160,7 @@ fn closing_everything_leaves_aio_alone(path: &Path) {
     assert_eq!(raised, hard);
     let (kept, first) = (file.as_raw_fd(), 3);
     for fd in (first..hard.min(1 << 16) as RawFd).filter(|fd| *fd != kept) {
-        // SAFETY: nothing else of this program is open but the standard streams and the file.
+        // SAFETY: this program has only the standard streams and the file open.
         unsafe { libc::close(fd) };
     }
     round(&file);
@@ -171,8 +171,8 @@ fn closing_everything_leaves_aio_alone(path: &Path) {
     assert!(mine.iter().all(|file| file.metadata().is_ok()), "io_destroy has closed a file");
 }
 
-/// After the program has closed an eventfd, an event loop gets no event of it, even if requests
-/// that name it are not reaped yet.
+/// After the program has closed an eventfd that its requests named, an epoll set gets no more
+/// events of this eventfd.
 fn a_closed_event_counter_is_gone(path: &Path) {
     open(path).write_all_at(&[b'c'; BLOCK], 0).unwrap();
     let mut options = OpenOptions::new();
@@ -202,7 +202,7 @@ fn a_closed_event_counter_is_gone(path: &Path) {
         assert_eq!(ready(), 1);
     }
     drop(counter);
-    // A thread of the engine may close it; the program waits only a moment for that.
+    // A thread of the engine may close the library's copy of the eventfd a little later.
     let deadline = Instant::now() + Duration::from_secs(5);
     while ready() > 0 {
         assert!(Instant::now() < deadline, "something holds the counter open");
@@ -210,7 +210,7 @@ fn a_closed_event_counter_is_gone(path: &Path) {
     }
 }
 
-/// Sets the soft limit of descriptors as a function of the hard one, which it returns.
+/// Sets the soft limit of descriptors to `soft` of the hard limit; returns the hard limit.
 fn limit_descriptors(soft: impl FnOnce(u64) -> u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a live limit.
@@ -221,7 +221,7 @@ fn limit_descriptors(soft: impl FnOnce(u64) -> u64) -> u64 {
     limit.rlim_max
 }
 
-/// A write lock of this process still exists after requests of every kind.
+/// A write lock of this process survives reads, writes and an fsync of its file, and io_destroy.
 fn posix_lock_survives(path: &Path) {
     let file = open(path);
     file.write_all_at(&vec![1; BLOCK * 64], 0).unwrap();
@@ -247,7 +247,7 @@ fn posix_lock_survives(path: &Path) {
     assert_eq!(probe(path), "0", "closing the file releases the lock");
 }
 
-/// Starts a second process that reports which process holds a lock.
+/// Returns the number of the process that holds a lock on the file, as a second process sees it.
 fn probe(path: &Path) -> String {
     let me = std::env::current_exe().unwrap();
     let output = Command::new(me).arg("probe-lock").arg(path).output().unwrap();
@@ -255,7 +255,7 @@ fn probe(path: &Path) -> String {
     String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
-/// Returns the process that holds a conflicting lock; 0 if none does.
+/// Returns the number of the process that holds a lock on the file; 0 if no other process does.
 fn lock_holder(file: &File) -> i32 {
     let mut lock = whole_file(libc::F_WRLCK);
     // SAFETY: a live flock.
@@ -267,7 +267,8 @@ fn whole_file(kind: i32) -> libc::flock {
     libc::flock { l_type: kind as i16, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 }
 }
 
-/// Once the program has closed its descriptor, the library must not keep the open file alive.
+/// After the program has closed its descriptor, the library must not keep the open file and its
+/// flock(2) alive.
 fn flock_goes_with_the_descriptor(path: &Path) {
     let context = Context::new(8).expect("io_setup");
     let second = open(path);
@@ -298,7 +299,8 @@ fn overlaps_take_effect_in_order(path: &Path) {
         let fd = file.as_fd();
         let mut requests = Vec::new();
         for number in 0..16u8 {
-            // Shifted by less than a page: every write needs an old page, every one overlaps.
+            // Each write begins 100 bytes after the previous one: it overlaps the previous write,
+            // and all but the first write only a part of a page.
             let at = u64::from(number) * 100;
             requests.push(Request::write(fd, &vec![round ^ number; WIDE], at));
             requests.push(Request::read(fd, WIDE, at));
@@ -314,7 +316,7 @@ fn overlaps_take_effect_in_order(path: &Path) {
     }
 }
 
-/// Like a database that writes to a data file and a log.
+/// Writes to two files by turns, like a database with a data file and a log.
 fn two_files_are_written_in_turn(paths: [&Path; 2]) {
     let files = paths.map(open);
     let context = Context::new(32).expect("io_setup");
@@ -325,7 +327,8 @@ fn two_files_are_written_in_turn(paths: [&Path; 2]) {
     }
 }
 
-/// Like a database that reads pages of 16 KiB, and whose descriptor is then another file.
+/// Reads 16 KiB at a time with `O_DIRECT`, like a database, and continues after dup2(2) has given
+/// the descriptor's number to another file.
 fn long_direct_reads(paths: [&Path; 2]) {
     const LONG: usize = 16 << 10;
     const BLOCKS: u64 = 32;
@@ -348,7 +351,7 @@ fn long_direct_reads(paths: [&Path; 2]) {
     read_all(unsafe { BorrowedFd::borrow_raw(replaced) }, b'2');
 }
 
-/// When an fsync has completed, the writes submitted before it are on the device below.
+/// When an fsync has completed, the bytes of the writes submitted before it are on the device.
 fn fsync_covers_earlier_writes(path: &Path, image: &Path) {
     const WIDE: usize = 64 << 10;
     let (file, image) = (open(path), File::open(image).unwrap());
@@ -374,7 +377,8 @@ fn fsync_covers_earlier_writes(path: &Path, image: &Path) {
     }
 }
 
-/// After everything is reaped and closed, the file system can be unmounted at once.
+/// When the program has reaped all requests and closed its file, it can unmount the file system at
+/// once.
 fn umount_is_not_busy(folder: &str, device: &str) {
     let context = Context::new(32).expect("io_setup");
     for round in 0..20 {

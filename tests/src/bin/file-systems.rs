@@ -1,8 +1,8 @@
 //! Programs about requests on file systems that are full, shared, frozen, replaced or made
 //! read-only.
 //!
-//! `file-systems rows FOLDER` prints a line `row: outcome` for each row, which must be the same
-//! under two libraries; the other cases exit 0 if the claim holds, else panic with the reason.
+//! The cases `rows` and `full` print results, which must be the same under two libraries. The other
+//! cases exit 0 if they succeed, else panic with the reason.
 
 use std::ffi::CString;
 use std::fmt::Write;
@@ -39,8 +39,7 @@ fn main() {
     }
 }
 
-/// Returns the modes that files of a folder support: a memory file system does not support direct
-/// I/O on every kernel.
+/// Returns the modes that files of a folder support. Some kernels have no direct I/O on tmpfs.
 fn modes_in(folder: &Path) -> &'static [&'static str] {
     if direct::is_known_in(folder) { &["buffered", "direct"] } else { &["buffered"] }
 }
@@ -99,7 +98,7 @@ fn rows(folder: &Path) {
     }
 }
 
-/// Makes the file of a row. If extents cannot be shared it is a copy.
+/// Makes the file of a row. If the file system cannot share extents, the file of `clone` is a copy.
 fn prepare(file: &File, other: &Path, what: &str) {
     match what {
         "clone" => {
@@ -119,7 +118,8 @@ fn prepare(file: &File, other: &Path, what: &str) {
     }
 }
 
-/// No block is left: a request that needs one fails, one that needs none does not.
+/// Prints the results of writes and syncs when no block is free, on files with and without
+/// allocated blocks.
 fn full(folder: &Path) {
     let names = ["allocated", "hole", "empty"];
     let [allocated, hole, empty] = names.map(|name| folder.join(name));
@@ -144,7 +144,7 @@ fn full(folder: &Path) {
     }
 }
 
-/// Allocates all free blocks.
+/// Allocates all free blocks for one file.
 fn take_all(file: &File) {
     let (mut end, mut part) = (0i64, 64 << 20);
     while part >= BLOCK as i64 {
@@ -156,10 +156,10 @@ fn take_all(file: &File) {
     }
 }
 
-/// A quota is reached: the write that would exceed it fails with that error.
+/// A write that would exceed a quota fails with EDQUOT.
 fn quota(folder: &Path) {
     let modes = ["buffered", "direct"];
-    // Made first, while there is room for their names.
+    // Made before the quota is reached, because the names need room, too.
     let files = modes.map(|mode| open(&folder.join(mode), mode_of(mode)));
     for (mode, file) in modes.into_iter().zip(files) {
         let context = Context::new(8).expect("io_setup");
@@ -178,22 +178,22 @@ fn quota(folder: &Path) {
     }
 }
 
-/// Freezes or thaws a file system, by its folder.
+/// Freezes or thaws the file system of a folder.
 fn control(folder: &File, request: libc::c_ulong) {
     // SAFETY: the call takes no memory.
     let rc = unsafe { libc::ioctl(folder.as_raw_fd(), request, 0) };
     assert_eq!(rc, 0, "{request:#x}: {}", Error::last_os_error());
 }
 
-/// While the file system is frozen writes wait, not the submitter, and reads do not wait. After the
-/// thaw every request has the result that it would have had at its submission. Needs a kernel with
-/// RWF_NOAPPEND: without it, a write may have become an append when it begins.
+/// While the file system is frozen, writes stay in flight, io_submit returns, and a read completes.
+/// O_APPEND, set before the thaw, does not change the submitted writes. A kernel without
+/// RWF_NOAPPEND may append them nevertheless.
 fn frozen(folder: &Path, mode: i32) {
     let context = Context::new(16).expect("io_setup");
     let path = folder.join("file");
     let file = open(&path, mode);
     let fd = file.as_fd();
-    // The first write finds out which flags the file system refuses.
+    // By the first write the library finds out which flags the file system refuses.
     assert_eq!(result(&context, Request::write(fd, &vec![b'-'; FILE_BYTES], 0)), FILE_BYTES as i64);
     assert_eq!(result(&context, Request::fsync(fd)), 0);
     let root = File::open(folder).expect("the folder");
@@ -205,7 +205,7 @@ fn frozen(folder: &Path, mode: i32) {
         let submitted = context.submit(writes.collect());
         let read = Request::read(fd, BLOCK, WIDE as u64);
         let tagged = context.submit_tagged(vec![(100, read)]);
-        // No write ends meanwhile; the read needs none to end.
+        // No write completes while the file system is frozen; the read waits for none of them.
         let first = context.reap(1, 1, Some(Duration::from_secs(30)));
         let early = context.reap(0, 8, Some(Duration::ZERO));
         set_append(&file, true);
@@ -228,7 +228,7 @@ fn frozen(folder: &Path, mode: i32) {
     }
 }
 
-/// Returns `true` if the kernel supports `RWF_NOAPPEND`, by a write with it.
+/// Returns `true` if the kernel supports `RWF_NOAPPEND`: a write with this flag succeeds.
 fn knows_no_append(path: &Path) -> bool {
     let (file, mut byte) = (open(path, 0), b'-');
     let part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
@@ -247,8 +247,8 @@ fn set_append(file: &File, set: bool) {
     assert_eq!(rc, 0);
 }
 
-/// One file system after another is mounted at the same place, used by one context: memory, then a
-/// device.
+/// Mounts a tmpfs and the file system of a device by turns at one place, and makes requests on each
+/// with the same context.
 fn replaced(folder: &Path, device: &str, kind: &str) {
     let context = Context::new(16).expect("io_setup");
     let mut numbers = [0; 2];
@@ -286,8 +286,8 @@ fn mount(source: &str, folder: &Path, kind: &str) {
     assert_eq!(rc, 0, "{}", Error::last_os_error());
 }
 
-/// The file system is made read-only and writable again: files open for reading can be read, and
-/// the library holds no file open for writing that would prevent it.
+/// Makes the file system read-only and writable again. A file that is open for reading can still be
+/// read, and the library has no file open for writing, which would prevent the change.
 fn read_only(folder: &Path) {
     let context = Context::new(16).expect("io_setup");
     let path = folder.join("file");

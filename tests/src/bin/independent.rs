@@ -1,8 +1,9 @@
-//! Two threads that share nothing: each makes requests of one kind, on its own context and file.
+//! Two threads that share only a counter. Each makes requests of one kind, on its own context and
+//! file.
 //!
-//! `independent KIND FOLDER`. Standard input is a socket to a tracer. The program writes the
-//! numbers of its threads to it when both threads have warmed up. Each byte that it reads gives the
-//! next thread its turn. [`Mark`]s enclose the calls that the tracer steps through.
+//! `independent KIND FOLDER`. Standard input is a socket to a tracer. When both threads have warmed
+//! up, the program writes their numbers to the socket. Each byte that it reads from the socket
+//! gives the next thread its turn. [`Mark`]s enclose the calls that the tracer steps through.
 
 use nowait_tests::aio::{self, Event, Iocb};
 use nowait_tests::request::Context;
@@ -21,12 +22,12 @@ use std::{ptr, thread};
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 1024;
 const WARM_UP: u64 = 200;
-/// Requests at the beginning of a turn, before the traced ones.
+/// Requests at the beginning of a turn, before the traced requests.
 const UNTRACED: u64 = 20;
 const TRACED: u64 = 10;
 
-/// Both threads write this counter in each traced part, so a trace without it has failed. The
-/// program prints its address.
+/// Both threads write this counter between marks, so a trace without the counter's cache line is
+/// wrong. The program prints the address of the counter.
 static COUNTER: AloneInItsLine = AloneInItsLine(AtomicU64::new(0));
 
 #[repr(align(64))]
@@ -50,7 +51,8 @@ fn main() {
         turn.send(()).expect("a thread");
         ready.recv().expect("a thread that had its turn");
     }
-    // Both contexts live until now: when one is destroyed, each thread looks its own up again.
+    // Both contexts live until now: an io_destroy would make the other thread look its own context
+    // up again.
     for (thread, _, turn) in threads {
         drop(turn);
         thread.join().expect("a thread that ends");
@@ -59,7 +61,7 @@ fn main() {
 
 fn run(mut user: User, say: &Sender<i32>, turn: &Receiver<()>) {
     (0..WARM_UP).for_each(|round| user.request(round, false));
-    // SAFETY: takes nothing.
+    // SAFETY: gettid takes no arguments.
     say.send(unsafe { libc::gettid() }).expect("main");
     turn.recv().expect("a turn");
     for round in WARM_UP..WARM_UP + UNTRACED + TRACED {
@@ -76,7 +78,7 @@ fn drop_cached(file: &File) {
     assert_eq!(rc, 0, "posix_fadvise");
 }
 
-/// Keeps a file in the page cache until the process ends, whatever else the machine does.
+/// Maps and locks a file, so that it stays in the page cache until the process ends.
 fn keep_cached(file: &File) {
     let (len, flags) = (BLOCK * BLOCKS as usize, libc::MAP_SHARED | libc::MAP_POPULATE);
     // SAFETY: a new mapping, which nothing uses.
@@ -84,8 +86,8 @@ fn keep_cached(file: &File) {
         let fd = file.as_raw_fd();
         let pages = libc::mmap(ptr::null_mut(), len, libc::PROT_READ, flags, fd, 0);
         assert_ne!(pages, libc::MAP_FAILED, "mmap");
-        // Mapped pages stay cached for a while, locked ones permanently; RLIMIT_MEMLOCK may refuse
-        // that.
+        // Mapped pages stay cached for a while, locked pages until the process ends. RLIMIT_MEMLOCK
+        // may forbid the lock.
         let _ = libc::mlock(pages, len);
     }
 }
@@ -126,8 +128,8 @@ impl User {
         Self { kind: kind.to_owned(), context, file, pipe, counter, buffer }
     }
 
-    /// Makes a request, and takes its event; between marks if it is traced. If the kind reads an
-    /// eventfd, the marks enclose only that read.
+    /// Makes a request and takes its event. If `traced`, marks enclose these calls. If the kind
+    /// reads an eventfd, marks enclose only the read of the eventfd.
     fn request(&mut self, round: u64, traced: bool) {
         match self.kind.as_str() {
             "counter-read" => {
@@ -145,7 +147,7 @@ impl User {
         }
     }
 
-    /// Makes a request, and takes its event; between marks if it is traced.
+    /// Makes a request and takes its event. If `traced`, marks enclose these calls.
     fn request_alone(&mut self, round: u64, traced: bool) {
         let mut iocb = Box::new(self.iocb(round));
         let mut event = Event::default();
@@ -168,7 +170,7 @@ impl User {
         assert_eq!((taken, event.res), (1, result), "{} of round {round}", self.kind);
     }
 
-    /// Reads the eventfd; between marks if it is traced.
+    /// Reads the eventfd. If `traced`, marks enclose the read.
     fn read_counter(&self, traced: bool) {
         let mut count = 0u64;
         let (fd, room) = (self.counter.as_raw_fd(), (&raw mut count).cast());

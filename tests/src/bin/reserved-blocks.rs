@@ -1,7 +1,7 @@
-//! A write is charged to the thread that submitted it, whichever thread carries it out.
+//! A write has the credentials of the thread that submitted it, whichever thread carries it out.
 //!
-//! `reserved-blocks FOLDER`: the folder is a file system with blocks reserved for root. A thread
-//! that has dropped its privileges gets ENOSPC where root's own requests still succeed.
+//! `reserved-blocks FOLDER`: the folder is on a file system with blocks reserved for root. When
+//! only these are free, requests of a thread that is not root fail with ENOSPC, and root's succeed.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -29,7 +29,7 @@ fn main() {
                 answer.send(write_whole(context, &file)).expect("the other thread listens");
             }
         });
-        // Made before the blocks run out: a directory may need another block for their names.
+        // Made before the blocks run out: the directory may need another block for the new names.
         let files: Vec<_> = (0..ROUNDS)
             .map(|round| ["user", "root"].map(|who| create(&folder, &format!("{who}-{round}"))))
             .collect();
@@ -45,7 +45,7 @@ fn main() {
     });
 }
 
-/// Lets the other thread use up the blocks that are not reserved.
+/// Lets the other thread use up the blocks that are not reserved for root.
 fn fill(folder: &Path, to_a_caller: &mpsc::Sender<File>, answers: &mpsc::Receiver<i64>) {
     for number in 0.. {
         to_a_caller.send(create(folder, &format!("fill-{number}"))).unwrap();
@@ -56,17 +56,17 @@ fn fill(folder: &Path, to_a_caller: &mpsc::Sender<File>, answers: &mpsc::Receive
     }
 }
 
-/// Root creates all files: the test is only about blocks.
+/// Creates a file with a hole of `WIDE` bytes, as root: the test is only about blocks.
 fn create(folder: &Path, name: &str) -> File {
     let file = File::options().read(true).write(true).create_new(true).open(folder.join(name));
     let file = file.expect("a new file");
-    // A hole with an end: the write below fills it and needs blocks, but no change of the inode.
+    // A write of the hole needs blocks, but no change of the file's length.
     file.set_len(WIDE as u64).expect("a size");
     file
 }
 
-/// Writes everything; a short write ends at the first block that could not be allocated, and the
-/// request for the rest returns the reason.
+/// Writes `WIDE` bytes and returns the result. A short write ends at the first block that the file
+/// system could not allocate; then the result is that of a request for the rest.
 fn write_whole(context: &Context, file: &File) -> i64 {
     let write = |from: i64| {
         let bytes = vec![5; WIDE - from as usize];
@@ -82,8 +82,8 @@ fn write_whole(context: &Context, file: &File) -> i64 {
     }
 }
 
-/// Changes only this thread's credentials, as a server acting for its client does: the C library's
-/// wrapper would change the whole process.
+/// Changes only this thread's user, as a server does that acts for its client. The C library's
+/// wrapper would change all threads of the process.
 fn drop_rights() {
     // SAFETY: plain numbers; the raw call affects this thread alone.
     let rc = unsafe { libc::syscall(libc::SYS_setresuid, OTHER_USER, OTHER_USER, OTHER_USER) };

@@ -1,7 +1,8 @@
 //! A program with too few descriptors for its first use of the library.
 //!
-//! `scarce COUNT FILE`: COUNT descriptors are left. Exits 0 if the library works once there are
-//! more, and if the failed start has left nothing behind, else panics with the reason.
+//! `scarce COUNT FILE` leaves COUNT descriptors free. It exits 0 if the library works once more are
+//! free, and if a failed start has left no threads and descriptors behind (checked if COUNT is
+//! below 2). Else it panics with the reason.
 
 use std::fs::File;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -24,7 +25,7 @@ fn main() {
     }
     drop(kept);
     if left < 2 {
-        // A thread that only probed may still be ending.
+        // A thread by which the library probed the kernel may still be ending.
         wait_until(|| count("task") == threads);
         assert_eq!(count("fd"), descriptors, "what failed has left descriptors");
     }
@@ -33,13 +34,14 @@ fn main() {
     assert!(context.run(writes.collect()).iter().all(|done| done.res == 4096));
 }
 
-/// Returns the number of entries in a folder of this process, without the descriptor that reads it.
+/// Returns the number of entries in a folder of `/proc/self`, without the descriptor that reads the
+/// folder.
 fn count(folder: &str) -> usize {
     let entries = std::fs::read_dir(format!("/proc/self/{folder}")).expect("the process's folder");
     entries.count() - usize::from(folder == "fd")
 }
 
-/// Lowers the limit, and takes all but `left` of the descriptors.
+/// Lowers the limit of descriptors, and takes all but `left` of them.
 fn take_all_but(left: usize) -> (Vec<OwnedFd>, Limit) {
     let limit = Limit::lower(64);
     let mut taken = Vec::new();
@@ -56,7 +58,7 @@ fn take_all_but(left: usize) -> (Vec<OwnedFd>, Limit) {
     (taken, limit)
 }
 
-/// The previous limit of descriptors, which is restored at the end.
+/// The previous limit of descriptors, which a drop restores.
 struct Limit(libc::rlimit);
 
 impl Limit {

@@ -1,8 +1,8 @@
 //! Programs that change their credentials while requests are in flight.
 //!
-//! The C library makes every thread of the process, also those of a library, change its
-//! credentials, and waits for all. `setxid CASE PATH`, as root; exits 0 if the claim holds, else
-//! panics with the reason.
+//! The C library makes every thread of the process change its credentials, also the threads of a
+//! library, and waits for all of them. `setxid CASE PATH` runs as root. It exits 0 if the case
+//! succeeds, else panics with the reason.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -22,7 +22,7 @@ const ROUNDS: usize = 4;
 const ENOSPC: i64 = -(libc::ENOSPC as i64);
 
 fn main() {
-    // End the process after a panic: a thread that waits for another would keep it alive.
+    // Abort after a panic: a thread that waits for another would keep the process alive.
     let says = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |about| {
         says(about);
@@ -49,23 +49,23 @@ fn set_effective_user(user: libc::uid_t) {
     succeeds("seteuid", unsafe { libc::seteuid(user) });
 }
 
-/// Returns the credentials of each thread from /proc: real, effective and saved user and group, and
-/// supplementary groups.
+/// Returns the name and the credentials of each thread from /proc: real, effective and saved user
+/// and group, and supplementary groups. Leaves kernel threads out.
 fn identities() -> Vec<(String, String)> {
     let about = |task: std::fs::DirEntry| {
         let read = |name| std::fs::read_to_string(task.path().join(name)).ok();
         let (name, status) = (read("comm")?, read("status")?);
         let field = |line: &str| match line.split_once(":\t")? {
-            // The fourth number, for file access, may for a moment belong to a request being
-            // carried out.
+            // Leave out the fourth number, for file access: a thread that carries out a request may
+            // have the number of that request for a moment.
             (field @ ("Uid" | "Gid"), all) => {
                 Some(format!("{field} {} ", all.rsplit_once('\t')?.0))
             }
             (field @ "Groups", all) => Some(format!("{field} {}", all.trim())),
             _ => None,
         };
-        // A kernel thread made by io_uring: it acts with the credentials of each request, and the C
-        // library does not know it.
+        // io_uring makes kernel threads in the process. They act with the credentials of their
+        // requests, and the C library does not know them.
         let is_of_kernel = name.starts_with("iou-");
         (!is_of_kernel).then(|| (name, status.lines().filter_map(field).collect()))
     };
@@ -73,8 +73,8 @@ fn identities() -> Vec<(String, String)> {
     tasks.flatten().filter_map(about).collect()
 }
 
-/// Checks that all threads have the expected credentials: at once, except a thread that is ending,
-/// or that carries out a request with the groups of its submission.
+/// Waits until all threads have the expected credentials. A thread may have others for a moment: if
+/// it is ending, or if it carries out a request with the groups of its submission.
 fn all_are(expected: &str) {
     wait_until(|| {
         let all = identities();
@@ -82,7 +82,7 @@ fn all_are(expected: &str) {
     });
 }
 
-/// Changes all credentials, some of them back and forth.
+/// Changes the supplementary groups, and changes the effective user and group forth and back.
 fn change_identity() {
     // SAFETY: plain numbers and a live array; affects every thread of the process.
     unsafe {
@@ -98,8 +98,8 @@ fn change_identity() {
     }
 }
 
-/// Requests of every kind come and go, others wait, and threads wait for them, while an unrelated
-/// thread changes the credentials of the process, at last for good.
+/// One thread submits and reaps requests, another waits for a poll, and a third changes the
+/// credentials of the process, at last for good.
 fn every_thread_changes(folder: &Path) {
     let create = |name: &str, flags: i32| {
         let mut options = OpenOptions::new();
@@ -112,7 +112,7 @@ fn every_thread_changes(folder: &Path) {
     let (silent, writer) = std::io::pipe().unwrap();
     let context = Context::new(64).expect("io_setup");
     let waiting = Context::new(8).expect("io_setup");
-    // A poll, and a read by a blocking call or a ring: neither ends before a write to the pipe.
+    // A poll that does not end before a write to the pipe.
     let waits = vec![Request::poll(silent.as_fd(), libc::POLLIN)];
     assert_eq!(waiting.submit(waits), 1);
     thread::scope(|scope| {
@@ -148,7 +148,7 @@ fn every_thread_changes(folder: &Path) {
     all_are(&format!("Uid {OTHER_USER}\t{OTHER_USER}\t{OTHER_USER}"));
 }
 
-/// Runs writes that make the file longer, reads, direct requests and a sync, to their end.
+/// Submits writes that make the file longer, reads, direct requests and a sync, and reaps them.
 fn work(context: &Context, file: &File, direct: &File, round: usize) {
     let mut requests = Vec::new();
     for block in 0..4 {
@@ -181,7 +181,7 @@ fn work(context: &Context, file: &File, direct: &File, round: usize) {
 /// does not get them when the process regains them.
 fn requests_have_the_rights_of_their_submission(folder: &Path, flags: i32) {
     let context = Context::new(8).expect("io_setup");
-    // Made before the blocks run out: a directory may need another block for their names.
+    // Made before the blocks run out: the directory may need another block for the new names.
     let create = |name: String| create(&folder.join(name), flags);
     let files: Vec<_> = (0..ROUNDS * 3).map(|number| create(format!("file-{number}"))).collect();
     fill(&context, folder);
@@ -204,8 +204,8 @@ fn requests_have_the_rights_of_their_submission(folder: &Path, flags: i32) {
     assert_eq!(write(&context, &files[1]), ENOSPC, "for good");
 }
 
-/// Root creates all files: the test is only about blocks. A hole with an end: the write fills it
-/// and needs blocks, but no change of the inode.
+/// Creates a file with a hole of `WIDE` bytes, as root. A write of the hole needs blocks, but no
+/// change of the file's length.
 fn create(path: &Path, flags: i32) -> File {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).custom_flags(flags);
@@ -214,7 +214,7 @@ fn create(path: &Path, flags: i32) -> File {
     file
 }
 
-/// Uses up the blocks that are not reserved.
+/// Uses up the blocks that are not reserved for root.
 fn fill(context: &Context, folder: &Path) {
     for number in 0.. {
         let file = create(&folder.join(format!("fill-{number}")), 0);
@@ -232,8 +232,8 @@ fn whole_write(file: &File) -> Request {
     Request::write(file.as_fd(), &vec![5; WIDE], 0)
 }
 
-/// Returns the result of a write of everything; ENOSPC also after a part: the write ends at the
-/// first block that could not be allocated.
+/// Writes `WIDE` bytes and returns the result. A short write counts as ENOSPC: it ends at the first
+/// block that the file system could not allocate.
 fn write(context: &Context, file: &File) -> i64 {
     assert_eq!(context.submit(vec![whole_write(file)]), 1);
     result_of(context)

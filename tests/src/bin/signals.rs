@@ -1,6 +1,6 @@
 //! Programs about signals that interrupt a waiter, and about masks that block them.
 //!
-//! `signals CASE [FILE]`; exits 0 if the claim holds, else panics with the reason.
+//! `signals CASE [FILE]` exits 0 if the case succeeds, else panics with the reason.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -93,7 +93,8 @@ fn contains_usr1(set: &libc::sigset_t) -> bool {
     unsafe { libc::sigismember(ptr::from_ref(set), libc::SIGUSR1) == 1 }
 }
 
-/// io_getevents fails with `EINTR`, even with `SA_RESTART`: signal(7) lists no restart for it.
+/// A signal makes io_getevents fail with `EINTR`, even if its handler has `SA_RESTART`: signal(7)
+/// lists io_getevents among the calls that are never restarted.
 fn a_signal_interrupts_a_waiter(flags: i32) {
     install(flags);
     for round in 1..=20 {
@@ -107,14 +108,14 @@ fn a_signal_interrupts_a_waiter(flags: i32) {
     }
 }
 
-/// The caller wants two events, one is there, and a signal arrives: the call returns the one,
-/// without an error.
+/// If the caller waits for two events, one event is there and a signal arrives, io_getevents
+/// returns this event and no error.
 fn a_signal_ends_a_wait_with_what_there_is(path: &Path) {
     install(0);
     let file = File::create(path).unwrap();
     let context = Arc::new(Context::new(8).expect("io_setup"));
     assert_eq!(context.submit(vec![Request::write(file.as_fd(), b"one", 0)]), 1);
-    // If io_submit does not wait, the event arrives a little later.
+    // The event may arrive after io_submit has returned.
     wait_until(|| context.unread() == 1);
     let shared = context.clone();
     let (waiter, thread) =
@@ -123,7 +124,8 @@ fn a_signal_ends_a_wait_with_what_there_is(path: &Path) {
     assert_eq!(waiter.join().unwrap(), Ok(1));
 }
 
-/// `io_pgetevents` is atomic: a signal that is pending before the call interrupts it.
+/// `io_pgetevents` sets its mask and waits atomically: a signal that is pending before the call
+/// interrupts the call.
 fn the_mask_lets_a_pending_signal_in() {
     install(0);
     mask(libc::SIG_BLOCK, Some(&only_usr1()));
@@ -137,8 +139,8 @@ fn the_mask_lets_a_pending_signal_in() {
     assert!(contains_usr1(&mask(libc::SIG_BLOCK, None)), "the thread's own mask is back");
 }
 
-/// A pending signal is delivered when the time limit is zero, and when an event is there, which is
-/// taken as well.
+/// `io_pgetevents` delivers a pending signal also if the caller demands no event, and then fails
+/// with EINTR. It delivers the signal also if an event is there, and then takes the event.
 fn the_mask_lets_signals_in_without_a_wait() {
     install(0);
     mask(libc::SIG_BLOCK, Some(&only_usr1()));
@@ -162,8 +164,8 @@ fn the_mask_lets_signals_in_without_a_wait() {
     assert!(contains_usr1(&mask(libc::SIG_BLOCK, None)), "the thread's own mask is back");
 }
 
-/// libaio looks at the ring before it calls the kernel: if the ring is empty and the time limit is
-/// zero, it makes no system call, and no handler runs.
+/// libaio looks at the ring before it calls the kernel. If the ring is empty and the time limit is
+/// zero, libaio makes no system call, and no handler runs.
 fn a_look_at_nothing_lets_nothing_in() {
     install(0);
     mask(libc::SIG_BLOCK, Some(&only_usr1()));
@@ -184,7 +186,8 @@ fn a_look_at_nothing_lets_nothing_in() {
     assert_eq!(HANDLED.load(Ordering::SeqCst), 1, "the kernel was asked");
 }
 
-/// The system call itself delivers signals and checks its arguments, even if there is no event.
+/// The system call io_pgetevents(2) itself delivers signals and checks its arguments, even if there
+/// is no event.
 fn the_system_call_lets_in_what_the_mask_says() {
     install(0);
     mask(libc::SIG_BLOCK, Some(&only_usr1()));
@@ -211,8 +214,8 @@ fn the_system_call_lets_in_what_the_mask_says() {
     assert_eq!(call(2, 1), -i64::from(libc::EINVAL));
 }
 
-/// With queued signals: a program stores the handler's value in one place, and reads it after each
-/// wait.
+/// If several signals of one number are queued, each wait lets only one of them in. So a program
+/// may store the handler's value in one place, and read it after each wait.
 fn the_mask_lets_in_one_of_a_number() {
     let number = libc::SIGRTMIN();
     install_for(number, 0);
@@ -229,7 +232,7 @@ fn the_mask_lets_in_one_of_a_number() {
     }
 }
 
-/// A signal that the mask blocks waits until the call is over.
+/// A signal that the mask blocks stays pending until the call returns.
 fn the_mask_keeps_a_signal_out() {
     install(0);
     let context = Arc::new(Context::new(8).expect("io_setup"));
@@ -248,8 +251,8 @@ fn the_mask_keeps_a_signal_out() {
     assert_eq!(timeout.map(|done| done.len()), Ok(0));
 }
 
-/// A signal for the process is delivered to one of its own threads, never to a helper of the
-/// library.
+/// The library's own threads block SIGUSR1, so that the kernel delivers it to a thread of the
+/// program.
 fn helpers_do_not_take_signals(path: &Path) {
     install(0);
     let file = File::create(path).unwrap();
@@ -264,7 +267,7 @@ fn helpers_do_not_take_signals(path: &Path) {
         if thread == me {
             continue;
         }
-        // A thread that has ended, or is about to, has no mask any more: the kernel shows zeroes.
+        // The kernel shows zeroes as the mask of a thread that has ended or is about to end.
         let Ok(status) = std::fs::read_to_string(task.path().join("status")) else { continue };
         let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
         if field("State:\t").starts_with(['Z', 'X']) {

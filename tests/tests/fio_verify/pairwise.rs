@@ -1,8 +1,8 @@
-//! A small set of combinations in which every pair of values meets.
+//! A small set of combinations in which each pair of values of two parameters occurs.
 
 use std::collections::BTreeSet;
 
-/// Value `.1` of parameter `.0`, together with value `.3` of parameter `.2`, which comes later.
+/// Value `.1` of parameter `.0`, together with value `.3` of the later parameter `.2`.
 type Pair = (usize, usize, usize, usize);
 
 /// Returns all combinations of indices into parameters with `sizes` values each.
@@ -13,8 +13,8 @@ pub(crate) fn product(sizes: &[usize]) -> Vec<Vec<usize>> {
     })
 }
 
-/// Returns few combinations, such that every pair of values of two parameters occurs in one of
-/// them.
+/// Returns few combinations, such that each pair of values of two parameters occurs in at least one
+/// combination.
 ///
 /// Deterministic: the same sizes give the same rows, so a failure can be repeated.
 pub(crate) fn covering(sizes: &[usize]) -> Vec<Vec<usize>> {
@@ -30,8 +30,8 @@ pub(crate) fn covering(sizes: &[usize]) -> Vec<Vec<usize>> {
     rows
 }
 
-/// Completes a row around `seed`: takes for each other parameter the value that adds most missing
-/// pairs to the row.
+/// Completes a row around `seed`: for each other parameter, takes a value that adds most missing
+/// pairs to the row so far.
 fn row_around(seed: Pair, sizes: &[usize], missing: &BTreeSet<Pair>) -> Vec<usize> {
     let mut row: Vec<Option<usize>> = vec![None; sizes.len()];
     row[seed.0] = Some(seed.1);

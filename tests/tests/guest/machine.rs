@@ -1,8 +1,8 @@
 //! Virtual machines: a Debian kernel, and the host's programs on it.
 //!
-//! No system is installed: `make setup` unpacks a kernel, and the first file system is an archive
-//! of busybox, the tools of the file systems and three scripts (`tests/guest/`). QEMU emulates the
-//! processor, as not every host has virtualization.
+//! No system is installed in a guest. `make setup` unpacks a kernel; the first file system is an
+//! archive of busybox, the tools of the file systems and three scripts (`tests/guest/`). QEMU
+//! emulates the processor, because some hosts have no virtualization.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
@@ -16,11 +16,11 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::skip::{self, Skip};
 use nowait_tests::subject;
 
-/// Time limit for a wait for a line of the guest, and for its end.
+/// Time limit for a wait for the guest's output, and for its end.
 const DEADLINE: Duration = Duration::from_mins(10);
 
-/// The guest's kernel must not take a delay of the emulated processor, which may wait for one of
-/// the host's, for a broken timer or a stall.
+/// Options of the guest's kernel. The emulated processor may wait for a processor of the host; the
+/// kernel must not report such a delay as a broken timer or a stall.
 const QUIET: &str = "console=ttyS0 panic=-1 quiet no_timer_check nowatchdog \
     rcupdate.rcu_cpu_stall_suppress=1";
 
@@ -33,8 +33,8 @@ const ONE_NODE: [&str; 6] = [
     "-object",
     "memory-backend-memfd,id=memory,size=384M,share=on",
 ];
-/// Two NUMA nodes, each with the processor of its number. The kernel uses huge pages if it has at
-/// least 512 MiB.
+/// Two NUMA nodes, each with the processor of its number. The guest has more than 512 MiB, so that
+/// its kernel uses huge pages.
 const TWO_NODES: [&str; 12] = [
     "-m",
     "640",
@@ -50,7 +50,7 @@ const TWO_NODES: [&str; 12] = [
     "node,nodeid=1,cpus=1,memdev=second",
 ];
 
-/// Modules in the order of loading, if they are not built into the kernel.
+/// Modules that the guest needs, in the order of loading. Some may be built into the kernel.
 const MODULES: [&str; 9] = [
     "virtio_ring",
     "virtio",
@@ -131,7 +131,7 @@ fn kernels() -> [PathBuf; 2] {
 /// Copies the modules that exist as files. Other modules must be built into the kernel; only ublk's
 /// may be missing.
 fn copy_modules(from: &Path, to: &Path) -> Result<(), Skip> {
-    // The names of other modules have the same prefix.
+    // `find` may return another file whose name begins with these words.
     let builtin = find(from, "modules.builtin").ok_or_else(|| lacking("no modules"))?;
     let builtin = fs::read_to_string(builtin.with_file_name("modules.builtin"));
     let builtin = builtin.expect("a list of modules");
@@ -158,7 +158,7 @@ fn copy_modules(from: &Path, to: &Path) -> Result<(), Skip> {
     Ok(())
 }
 
-/// Copies programs of the host and the libraries they are linked with.
+/// Copies programs of the host and the libraries that they are linked with.
 fn copy_programs(root: &Path) {
     fs::copy(on_path("busybox"), root.join("bin/busybox")).expect("busybox");
     PROGRAMS.iter().for_each(|name| copy_program(&on_path(name), root));
@@ -198,9 +198,9 @@ fn find(folder: &Path, name: &str) -> Option<PathBuf> {
 /// The interface of a disk.
 #[derive(Debug)]
 pub(crate) enum Disk {
-    /// By QEMU's NBD client: the address of an export, and its name, which is also the disk's.
+    /// By QEMU's NBD client: the address of an export, and the name of the export and the disk.
     Nbd(String, String),
-    /// By vhost-user: the socket.
+    /// By vhost-user: the path of the socket.
     VhostUser(PathBuf),
     /// By QEMU itself: an image file.
     File(PathBuf),
@@ -260,7 +260,7 @@ impl Guest {
     /// Waits until the guest prints `line`.
     ///
     /// # Panics
-    /// The guest ends without it.
+    /// The guest ends before it prints the line, or prints nothing for ten minutes.
     pub(crate) fn wait_for(&mut self, line: &str) {
         while self.next_line().unwrap_or_else(|| panic!("no {line:?} in\n{}", self.said)) != line {}
     }
@@ -275,9 +275,9 @@ impl Guest {
     /// Waits until the guest has ended; returns its lines that begin with "guest: ".
     ///
     /// # Panics
-    /// The task failed.
+    /// The task failed, or QEMU did not succeed.
     pub(crate) fn finish(mut self, task: &str) -> Vec<String> {
-        // A guest whose task has failed may not end: its disk may wait for a server that is gone.
+        // A guest whose task has failed may never end, if its disk waits for a server that is gone.
         let failed = format!("guest: {task}");
         while let Some(line) = self.next_line() {
             assert!(line != failed, "{}", self.said);

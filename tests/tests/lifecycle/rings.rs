@@ -28,7 +28,8 @@ struct Operation {
     reserved_too: u32,
 }
 
-/// Returns `true` if a ring can wait on a word of memory; otherwise an eventfd wakes it.
+/// Returns `true` if a ring can wait on a word of memory. Without this ability the library needs an
+/// eventfd to wake a ring.
 pub(crate) fn wait_on_words() -> bool {
     // `struct io_uring_params`: no flags.
     let mut params = [0u32; 30];

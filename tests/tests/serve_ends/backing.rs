@@ -1,4 +1,5 @@
-//! A small NBD server behind the server under test. The small server can keep the other waiting.
+//! A small NBD server, on which `nowait serve` opens its image. The small server can keep `nowait
+//! serve` waiting.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,18 +9,18 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// The server's behaviour towards clients.
+/// The behaviour of the small server towards its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// Sends nothing.
     Silent,
     /// Sends the greeting, and then its answer slowly, byte by byte.
     Drips,
-    /// Serves zeroes, and answers a flush when the test permits it.
+    /// Serves zeroes, and answers flushes after the test has permitted that.
     Serves,
 }
 
-/// The server; its threads end with the process of the test.
+/// The small server. Its threads end with the process of the test.
 #[derive(Debug)]
 pub(crate) struct Backing {
     socket: PathBuf,
@@ -29,13 +30,13 @@ pub(crate) struct Backing {
 #[derive(Debug)]
 struct State {
     manner: Manner,
-    /// `true` if flushes are answered, and the number of flushes received.
+    /// `true` if the server answers flushes, and the number of flushes that it has received.
     flushes: Mutex<(bool, usize)>,
     changed: Condvar,
     connected: AtomicBool,
 }
 
-/// Time between two bytes: shorter than any time limit of a read.
+/// Time between two bytes, shorter than any time limit of `nowait serve` for one read.
 const DRIP: Duration = Duration::from_millis(200);
 const SIZE: u64 = 1 << 20;
 const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
@@ -59,8 +60,7 @@ impl Backing {
             for stream in listener.incoming().flatten() {
                 let state = shared.clone();
                 state.connected.store(true, Relaxed);
-                // The test checks the behaviour of `nowait serve`, the client of this server:
-                // ignore errors.
+                // Errors are ignored: the test checks `nowait serve`, the client of this server.
                 thread::spawn(move || drop(state.talk(stream)));
             }
         });
@@ -79,7 +79,7 @@ impl Backing {
         }
     }
 
-    /// Waits until the server has received a flush.
+    /// Waits until this server has received a flush.
     pub(crate) fn wait_for_flush(&self) {
         let flushes = self.state.flushes.lock().expect("the state");
         drop(self.state.changed.wait_while(flushes, |(_, count)| *count == 0).expect("the state"));
@@ -159,7 +159,7 @@ fn drip(mut stream: UnixStream) -> io::Result<()> {
     }
 }
 
-/// Refuses every option but the choice of the export.
+/// Answers the client's options until it chooses the export, and refuses all others.
 fn negotiate(stream: &mut UnixStream) -> io::Result<()> {
     const ACK: u32 = 1;
     const INFO: u32 = 3;

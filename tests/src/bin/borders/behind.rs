@@ -1,6 +1,5 @@
-//! A signal that arrives after the library has looked for submitted requests the last time, just
-//! before the process becomes another program: a seccomp filter raises the signal at that
-//! instruction.
+//! A signal that arrives just before execve(2), after the library has looked for submitted requests
+//! for the last time. A seccomp filter raises the signal at the system call.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -13,7 +12,7 @@ use nowait_tests::aio;
 
 use crate::rounds::{BLOCKS, in_child, setup};
 
-/// Too many bytes to be written inside io_submit, or while the process becomes another program.
+/// Too many bytes to be written inside io_submit, or during execve(2).
 const LEN: usize = 32 << 20;
 
 static CONTEXT: AtomicPtr<libc::c_void> = AtomicPtr::new(null_mut());
@@ -21,7 +20,8 @@ static BYTES: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static FD: AtomicI32 = AtomicI32::new(-1);
 static ENVIRONMENT: [usize; 1] = [0];
 
-/// Submits, and repeats execve(2) with an environment: the filter lets that pass.
+/// Submits a write, and makes the program repeat execve(2) with an environment, which the filter
+/// allows.
 extern "C" fn submits(_signal: i32, _info: *mut libc::siginfo_t, context: *mut libc::ucontext_t) {
     let mut write = aio::Iocb {
         opcode: aio::PWRITE,
@@ -49,7 +49,7 @@ extern "C" fn submits(_signal: i32, _info: *mut libc::siginfo_t, context: *mut l
     }
 }
 
-/// Installs a filter that raises SIGSYS for an execve(2) without an environment.
+/// Installs a filter that raises SIGSYS for an execve(2) whose environment is null.
 fn trap_exec() {
     const NUMBER_AT: u32 = 0;
     const THIRD_AT: u32 = 32;

@@ -1,4 +1,4 @@
-//! The end of the process, of a thread, of a context, while threads submit.
+//! The end of the process, of a thread, or of a context while threads submit.
 
 use std::fs::File;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) enum Way {
     Abort,
 }
 
-/// A context's address, for threads.
+/// A context that threads share.
 #[derive(Clone, Copy)]
 struct Shared(ContextPointer);
 // SAFETY: any thread may use a context.
@@ -32,7 +32,8 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// Threads submit, and take events, for ever; some of them on a context that they share.
+/// A process ends while its threads submit and take events, some of them on a context that they
+/// share.
 pub(crate) fn the_process_ends(folder: &Path, rounds: u32, way: Way) {
     let target = Target::new(folder);
     for round in 0..rounds {
@@ -69,13 +70,13 @@ fn submit_for_ever(target: &Target, file: &File, shared: Shared, seed: u32) {
     let mut requests = Requests::new(target, file, own, dice.roll(BLOCKS as u64) as usize);
     loop {
         let done = requests.submit(1 + dice.roll(BATCH as u64) as usize);
-        // When the process ends its contexts no longer work.
+        // While the process ends, its contexts no longer work.
         assert!(done >= 0 || [-libc::EAGAIN, -libc::EINVAL].contains(&done), "io_submit: {done}");
         let _ = reap(own, i64::from(done == -libc::EAGAIN));
     }
 }
 
-/// Ends the process; `call` chooses one of the calls that do so.
+/// Ends the process by `way`; `call` chooses one of its system or library calls.
 fn end_by(way: Way, call: u64, requests: &mut Requests<'_>) {
     // SAFETY: paths and arguments are terminated; the process ends, or becomes another program.
     unsafe {
@@ -93,7 +94,7 @@ fn end_by(way: Way, call: u64, requests: &mut Requests<'_>) {
             (Way::Exec, _) => _ = libc::syscall(libc::SYS_execve, program, argv, none),
             (Way::ExecFails, _) => {
                 assert_eq!(libc::execv(c"/nonexistent".as_ptr(), argv), -1);
-                // The process continues.
+                // After the exec has failed, the process continues.
                 let done = requests.submit(1);
                 assert!(done == 1 || done == -libc::EAGAIN, "io_submit after exec: {done}");
                 libc::_exit(0);
@@ -119,13 +120,12 @@ unsafe extern "C" {
     ) -> i32;
 }
 
-/// Does what the C library does when `main` returns: exit with its value. This program's `main` is
-/// Rust's, whose own end does not wait for threads either.
+/// Calls exit(3), as the C library does when `main` returns. exit(3) does not wait for threads.
 fn returns_from_main() -> ! {
     std::process::exit(0)
 }
 
-/// A thread submits and ends; all its requests complete, and in full.
+/// A thread submits and ends. Then all its requests complete, and none is short.
 pub(crate) fn the_thread_ends(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     let context = Shared(setup(2 * BLOCKS as i32));
@@ -155,7 +155,7 @@ pub(crate) fn the_thread_ends(folder: &Path, rounds: u32) {
     }
 }
 
-/// Threads submit to a context that another thread destroys.
+/// Two threads submit to a context while another thread destroys it.
 pub(crate) fn the_context_ends(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     let what = "threads beside io_destroy";
@@ -207,7 +207,7 @@ fn destroy_beside_threads(target: &Target, round: u32) {
     target.check(&format!("round {round}, {kind:?}"));
 }
 
-/// Submits a poll that never fires, and a read that never ends.
+/// Submits a poll and a read of a pipe that stays empty.
 fn poll(context: ContextPointer, reader: &std::io::PipeReader) -> i32 {
     use std::os::fd::AsRawFd;
     static mut BYTE: u8 = 0;
@@ -235,12 +235,13 @@ static IS_STUCK: AtomicBool = AtomicBool::new(false);
 extern "C" fn stays_at_a_fault(_signal: i32) {
     IS_STUCK.store(true, SeqCst);
     loop {
-        // SAFETY: takes nothing.
+        // SAFETY: pause takes no arguments.
         unsafe { libc::pause() };
     }
 }
 
-/// Submits, and then once more with a list that is no longer mapped: a fault inside the call.
+/// Submits writes, and then calls io_submit with a list that is no longer mapped, which causes a
+/// fault inside the call.
 fn submit_and_fault(target: &Target, file: &File, handler: extern "C" fn(i32)) {
     // SAFETY: a handler of the right type; fresh memory; the fault is intended.
     unsafe {
@@ -251,15 +252,15 @@ fn submit_and_fault(target: &Target, file: &File, handler: extern "C" fn(i32)) {
         let context = setup(BLOCKS as i32);
         let mut requests = Requests::new(target, file, context, 0);
         assert_eq!(requests.submit(BATCH), BATCH as i32);
-        // A list whose first address is invalid: the library checks it, and remembers the page of
-        // the list.
+        // The first iocb of the list is null. The library checks the list, and remembers that its
+        // page is mapped.
         assert_eq!(aio::io_submit(context, 1, list.cast()), -libc::EFAULT);
         libc::munmap(list, 4096);
         aio::io_submit(context, 1, list.cast());
     }
 }
 
-/// A fault inside io_submit, whose handler ends the process.
+/// A fault happens inside io_submit, and its handler ends the process.
 pub(crate) fn a_fault_ends_the_process(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     for round in 0..rounds {

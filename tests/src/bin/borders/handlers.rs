@@ -1,4 +1,4 @@
-//! Signal handlers, at any instruction of the library.
+//! Signal handlers that may interrupt the library at any instruction.
 
 use std::os::fd::AsRawFd;
 use std::path::Path;
@@ -36,7 +36,7 @@ unsafe extern "C" {
     fn setitimer(which: i32, new: *const libc::itimerval, old: *mut libc::itimerval) -> i32;
 }
 
-/// A timer fires at a random instruction of a loop of calls, and its handler calls `_exit`.
+/// A timer fires at a random moment of a loop of calls, and its handler calls `_exit`.
 pub(crate) fn a_handler_ends_the_process(folder: &Path, rounds: u32, posix: bool) {
     let target = Target::new(folder);
     for round in 0..rounds {
@@ -51,7 +51,7 @@ pub(crate) fn a_handler_ends_the_process(folder: &Path, rounds: u32, posix: bool
                 start_timer(delay + 500, 0);
                 return submit_blocks_for_ever(&target, file.as_raw_fd());
             }
-            // In the first round the loop also starts the engine.
+            // In some rounds the timer may fire while `setup` starts the engine.
             if dice.roll(8) == 0 {
                 start_timer(delay, 0);
             }
@@ -79,14 +79,14 @@ fn submit_for_ever(requests: &mut Requests<'_>, mut context: aio::ContextPointer
             (context, in_flight) = (setup(BLOCKS as i32), 0);
             requests.set_context(context);
         }
-        // The handler may also interrupt a holder of malloc's lock.
+        // So the handler may also interrupt this thread while it has malloc's lock.
         for _ in 0..dice.roll(100) {
             drop(std::hint::black_box(Vec::<u8>::with_capacity(1 + dice.roll(9000) as usize)));
         }
     }
 }
 
-/// The blocks of POSIX AIO, which both the loop and the handler use.
+/// The control block of the last aio_write, which the handler uses, too.
 static CONTROL: AtomicPtr<libc::aiocb> = AtomicPtr::new(ptr::null_mut());
 
 fn control_blocks() -> &'static mut [libc::aiocb] {
@@ -102,7 +102,7 @@ fn submit_blocks_for_ever(target: &Target, fd: i32) {
     }
 }
 
-/// Writes all blocks and waits for them; none may fail.
+/// Writes all blocks by POSIX AIO and waits for the writes, which must not fail.
 fn write_all_blocks(target: &Target, fd: i32, blocks: &mut [libc::aiocb]) {
     for (index, block) in blocks.iter_mut().enumerate() {
         // SAFETY: an all-zero block is valid.
@@ -130,15 +130,15 @@ fn write_all_blocks(target: &Target, fd: i32, blocks: &mut [libc::aiocb]) {
 }
 
 static TICKS: AtomicU32 = AtomicU32::new(0);
-/// The file that the handler writes to, and a descriptor that only it uses.
+/// The descriptor that the handler writes to and duplicates.
 static SINK: AtomicI32 = AtomicI32::new(-1);
 static WRONG: AtomicU32 = AtomicU32::new(0);
 
-/// Makes one of the calls that POSIX allows in a handler, in rotation.
+/// Makes calls that POSIX allows in a handler, by turns.
 extern "C" fn makes_calls(_signal: i32) {
     let tick = TICKS.fetch_add(1, SeqCst);
     let (sink, block) = (SINK.load(SeqCst), CONTROL.load(SeqCst));
-    // SAFETY: open descriptors, a block that lives to the end.
+    // SAFETY: an open descriptor, a block that lives to the end of the process.
     let right = unsafe {
         match tick % 6 {
             0 => {
@@ -151,8 +151,8 @@ extern "C" fn makes_calls(_signal: i32) {
             }
             2 => libc::write(sink, [0u8; 16].as_ptr().cast(), 16) == 16,
             3 if !block.is_null() => {
-                // Not inside io_submit of the thread that would complete the request: it must
-                // always end.
+                // The request must complete although this handler may have interrupted a call of
+                // the library, and waits.
                 let list = [block.cast_const()];
                 while libc::aio_error(block) == libc::EINPROGRESS {
                     libc::aio_suspend(list.as_ptr(), 1, ptr::null());
@@ -170,7 +170,7 @@ extern "C" fn makes_calls(_signal: i32) {
     }
 }
 
-/// A fast timer, whose handler makes calls while the program is inside the library.
+/// A fast timer interrupts the program, also inside the library, and its handler makes calls.
 pub(crate) fn a_handler_makes_calls(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     let sink = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
@@ -228,8 +228,8 @@ fn installed() -> libc::sigaction {
     }
 }
 
-/// A program reads back the handlers that it has installed, although the library puts its own in
-/// front of them.
+/// sigaction(2) returns the handlers that the program has installed, although the library puts
+/// handlers of its own in front of them.
 pub(crate) fn handlers_are_the_programs_own() {
     const ALL: i32 = libc::SA_SIGINFO | libc::SA_RESETHAND | libc::SA_NODEFER;
     let (one, other) = (sees_all as *const () as usize, sees_nothing as *const () as usize);

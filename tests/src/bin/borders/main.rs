@@ -1,8 +1,8 @@
 //! Programs that end, or whose threads or contexts end, while requests are in flight.
 //!
-//! `borders CASE FOLDER ROUNDS`: a round is a process, a thread, or one of several in a process,
-//! and records the requests that io_submit has accepted. However the round ends, every byte of them
-//! must be in the file, and nothing may hang. Exits 0 if that holds, else panics with the reason.
+//! `borders CASE FOLDER ROUNDS`: in most cases a round records the writes that io_submit has
+//! accepted. When a process, thread or context has ended, all bytes of these writes must be in the
+//! file, and nothing may hang. Exits 0 if the case succeeds, else panics with the reason.
 
 mod behind;
 mod endings;

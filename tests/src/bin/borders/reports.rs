@@ -1,4 +1,5 @@
-//! The end of a process that reports to a FIFO, which delays it for as long as a test wants.
+//! The end of a process whose report goes to a FIFO. The process cannot end before the test reads
+//! the FIFO.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -27,8 +28,8 @@ extern "C" fn submits(_signal: i32) {
     unsafe { aio::io_submit(CONTEXT.load(SeqCst).cast(), 1, iocbs.as_ptr()) };
 }
 
-/// The handler of a signal that arrives at any time submits; if `both`, another thread ends the
-/// process, too.
+/// Calls `_exit`, in two threads if `both`. Without `both`, the test sends SIGUSR1 meanwhile, whose
+/// handler would submit again.
 pub(crate) fn the_process_ends(folder: &Path, both: bool) {
     let file = File::create(folder.join("file")).unwrap();
     FD.store(file.as_raw_fd(), SeqCst);

@@ -1,4 +1,4 @@
-//! State shared by all cases: a file, the bytes to write, and the accepted requests.
+//! State of a round for most cases: a file, the bytes to write, and the accepted writes.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -50,7 +50,7 @@ impl Dice {
     }
 }
 
-/// Memory that a forked child shares with its parent: records the accepted blocks.
+/// Records the accepted blocks, in memory that a forked child shares with its parent.
 pub(crate) struct Accepted(&'static [AtomicU32; BLOCKS]);
 
 impl Accepted {
@@ -84,7 +84,7 @@ impl Accepted {
     }
 }
 
-/// The file of all rounds, and the memory to write to it.
+/// The file of the rounds, and the bytes that they write to it.
 pub(crate) struct Target {
     path: PathBuf,
     /// `O_DIRECT`, or 0 if the file system does not support it.
@@ -93,7 +93,7 @@ pub(crate) struct Target {
     pub(crate) accepted: Accepted,
 }
 
-// SAFETY: the memory is only read.
+// SAFETY: after `new` the memory is only read.
 unsafe impl Sync for Target {}
 
 impl Target {
@@ -109,7 +109,7 @@ impl Target {
         Self { path: folder.join("file"), direct, memory, accepted: Accepted::new() }
     }
 
-    /// Makes and opens the file for a round of this kind.
+    /// Forgets the accepted blocks, and makes and opens the file for a round of this kind.
     pub(crate) fn begin(&self, kind: Kind) -> File {
         self.accepted.clear();
         let mut options = OpenOptions::new();
@@ -135,7 +135,7 @@ impl Target {
         unsafe { self.memory.add(block * BLOCK) as u64 }
     }
 
-    /// Checks that every accepted block is in the file.
+    /// Checks that each accepted block is in the file.
     pub(crate) fn check(&self, what: &str) {
         let mut bytes = vec![0; BLOCKS * BLOCK];
         let file = File::open(&self.path).unwrap();
@@ -154,14 +154,14 @@ impl Target {
     }
 }
 
-/// The requests of a thread, which allocate no memory when made.
+/// The requests of a thread. To submit them allocates no memory here.
 pub(crate) struct Requests<'a> {
     target: &'a Target,
     fd: i32,
     context: ContextPointer,
     iocbs: [Iocb; BLOCKS],
     next: usize,
-    /// Number of batches so far: every sixteenth ends with an fsync.
+    /// Number of batches so far. Every sixteenth batch ends with an fsync.
     syncs: u64,
 }
 
@@ -180,8 +180,8 @@ impl<'a> Requests<'a> {
         self.context = context;
     }
 
-    /// Submits writes of the next blocks, at times with an fsync, and records the accepted writes;
-    /// returns the result of io_submit.
+    /// Submits writes of the next `count` blocks, every sixteenth time with an fsync. Records the
+    /// accepted writes, and returns the result of io_submit.
     pub(crate) fn submit(&mut self, count: usize) -> i32 {
         let first = self.next;
         let mut pointers = [ptr::null_mut(); BATCH + 1];
@@ -202,7 +202,7 @@ impl<'a> Requests<'a> {
         let mut sync = Iocb { opcode: aio::FSYNC, fd: self.fd, data: u64::MAX, ..Iocb::default() };
         let all = if self.syncs.is_multiple_of(16) { count + 1 } else { count };
         pointers[count] = &raw mut sync;
-        // SAFETY: the call reads the iocbs; their memory lives as long as the process.
+        // SAFETY: the call reads the iocbs; their buffers live as long as the process.
         let done = unsafe { aio::io_submit(self.context, all as i64, pointers.as_ptr()) };
         let writes = usize::try_from(done).unwrap_or(0).min(count);
         (0..writes).for_each(|index| self.target.accepted.note((first + index) % BLOCKS));
@@ -220,8 +220,8 @@ pub(crate) fn setup(depth: i32) -> ContextPointer {
     context
 }
 
-/// Takes events; returns their number, and the number of those of requests that were short or
-/// failed; or the negative errno.
+/// Takes at least `min` events. Returns their number and the number of requests among them that
+/// were short or failed; `Err` holds a negative errno.
 pub(crate) fn reap(context: ContextPointer, min: i64) -> Result<(usize, usize), i32> {
     let mut events = [Event::default(); BLOCKS];
     // SAFETY: room for as many as are asked for.
@@ -235,12 +235,13 @@ pub(crate) fn reap(context: ContextPointer, min: i64) -> Result<(usize, usize), 
     Ok((taken, events[..taken].iter().filter(|event| !whole(event)).count()))
 }
 
-/// Runs `child` in a forked process, which must end by itself; returns its wait status.
+/// Runs `child` in a forked process, and returns its wait status. Panics if it does not end in
+/// time.
 pub(crate) fn in_child(what: &str, child: impl FnOnce()) -> i32 {
     rounds_in_child(what, 1, child)
 }
 
-/// Runs a child that makes more than one round.
+/// Runs `child` like [`in_child`], with a time limit for `rounds` rounds.
 pub(crate) fn rounds_in_child(what: &str, rounds: u32, child: impl FnOnce()) -> i32 {
     let patience_ms = (30_000 + 300 * rounds as i32) * hang::slowness() as i32;
     // SAFETY: this process has one thread.
@@ -257,7 +258,7 @@ pub(crate) fn rounds_in_child(what: &str, rounds: u32, child: impl FnOnce()) -> 
     // SAFETY: one live entry.
     let ended = unsafe { libc::poll(&raw mut poll, 1, patience_ms) };
     if ended != 1 {
-        // SAFETY: takes nothing.
+        // SAFETY: getpgrp takes no arguments.
         let where_it_is = hang::describe(unsafe { libc::getpgrp() });
         // SAFETY: the child of this process, not waited for yet.
         unsafe { libc::kill(pid, libc::SIGKILL) };

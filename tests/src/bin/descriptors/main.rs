@@ -1,8 +1,8 @@
 //! Prints the results of requests on descriptor numbers and open files that change: one line `row:
 //! outcome` for each.
 //!
-//! `descriptors FOLDER buffered|direct`: run under two libraries, the two outputs must be the same.
-//! In each row some requests come first, from which a library may remember state.
+//! `descriptors FOLDER buffered|direct`: a test runs it under two libraries and compares the two
+//! outputs. Most rows begin with requests from which a library may remember state.
 
 mod passing;
 mod rows;
@@ -19,7 +19,7 @@ fn main() {
         "direct" => libc::O_DIRECT,
         other => panic!("unknown mode {other}"),
     };
-    // One context for all rows, which may remember the state of a number from an earlier row.
+    // All rows use one context, so that the library may remember state from an earlier row.
     let context = Context::new(8).expect("io_setup");
     for (name, row) in rows::all() {
         let mut stage = Stage::new(folder.as_ref(), mode, &context);

@@ -1,9 +1,9 @@
-//! Open files sent through a socket (SCM_RIGHTS).
+//! Sends and receives open files through a socket (SCM_RIGHTS).
 
 use std::os::fd::RawFd;
 use std::ptr;
 
-/// Room for one number, aligned like the kernel's control header.
+/// Room for the control message of one file, aligned like the kernel's control header.
 #[repr(C, align(8))]
 struct Control([u8; 24]);
 
@@ -32,7 +32,7 @@ pub(crate) fn send(socket: RawFd, fd: RawFd) {
 pub(crate) fn receive(socket: RawFd) -> RawFd {
     let mut fd = -1;
     with_message(|message| {
-        // SAFETY: as above.
+        // SAFETY: the message has room for one number, and lives during the call.
         unsafe {
             assert_eq!(libc::recvmsg(socket, message, libc::MSG_CMSG_CLOEXEC), 1);
             let header = libc::CMSG_FIRSTHDR(message);

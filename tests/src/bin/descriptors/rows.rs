@@ -1,4 +1,4 @@
-//! The rows: each changes a number or its open file, and makes requests.
+//! The rows. Most change a descriptor number or its open file, and make requests before and after.
 
 use std::ffi::CString;
 use std::io::Error;
@@ -11,8 +11,8 @@ use crate::stage::{BLOCK, LARGE, Stage, borrow};
 
 type Row = (String, Box<dyn Fn(&mut Stage<'_>)>);
 
-/// The ways in which a number gets another file; "raw" is a system call of the program's own, which
-/// no library sees.
+/// The ways in which a number gets another file. "raw" is a system call instruction of the program,
+/// which no preload library sees.
 const WAYS: [&str; 6] = ["close", "raw", "fclose", "close_range", "dup2", "dup3"];
 
 pub(crate) fn all() -> Vec<Row> {
@@ -231,7 +231,7 @@ fn for_dsync(stage: &mut Stage<'_>, way: &str) {
 
 type Open = fn(&mut Stage<'_>) -> RawFd;
 
-/// Descriptors other than regular files.
+/// Replacements for a descriptor that are not regular files.
 const OTHERS: [(&str, Open); 9] = [
     ("nothing", |_| -1),
     ("a folder", |it| it.open_at(&CString::from(c"/"), libc::O_RDONLY | libc::O_DIRECTORY)),
@@ -290,7 +290,8 @@ fn counter(stage: &mut Stage<'_>, open: Open) {
     stage.note("told", read());
 }
 
-/// Makes the number of `fd` refer to the file that `open` opens, by the way `way`.
+/// Closes `fd` by `way`, and gives its number to the file that `open` opens. If `open` returns -1,
+/// the number stays closed.
 fn replace(
     stage: &mut Stage<'_>,
     fd: RawFd,
@@ -311,7 +312,7 @@ fn replace(
         };
         assert!(rc >= 0, "{way}: {}", Error::last_os_error());
         if new >= 0 && !way.starts_with("dup") {
-            // Returns the lowest free number from `fd` on: the one just closed.
+            // F_DUPFD_CLOEXEC returns the lowest free number from `fd` on, which is `fd` itself.
             assert_eq!(libc::fcntl(new, libc::F_DUPFD_CLOEXEC, fd), fd);
         }
     }
@@ -322,7 +323,8 @@ trait OrWritable {
 }
 
 impl OrWritable for *mut libc::FILE {
-    /// Returns the stream, or, if it is null because the file cannot be read, one for writing.
+    /// Returns the stream. If it is null, because the file cannot be read, returns a stream for
+    /// writing.
     fn or_writable(self, fd: RawFd) -> *mut libc::FILE {
         if !self.is_null() {
             return self;
@@ -332,7 +334,7 @@ impl OrWritable for *mut libc::FILE {
     }
 }
 
-/// close(2) by the system call instruction itself.
+/// Calls close(2) by the system call instruction itself.
 #[cfg(target_arch = "x86_64")]
 fn raw_close(fd: RawFd) -> i32 {
     let rc: i64;
@@ -349,7 +351,7 @@ fn raw_close(fd: RawFd) -> i32 {
     rc as i32
 }
 
-/// close(2) by the system call instruction itself.
+/// Calls close(2) by the system call instruction itself.
 #[cfg(target_arch = "aarch64")]
 fn raw_close(fd: RawFd) -> i32 {
     let rc: i64;

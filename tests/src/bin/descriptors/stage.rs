@@ -10,7 +10,7 @@ use std::time::Duration;
 use nowait_tests::request::{Context, Request};
 
 pub(crate) const BLOCK: usize = 4096;
-/// More than a submission copies inline.
+/// Size of a request that is too large to be copied inline in the submission.
 pub(crate) const LARGE: usize = 512 << 10;
 const FILE_BYTES: usize = 64 << 10;
 /// Number of requests before the change, from which the library may remember state.
@@ -19,7 +19,7 @@ const BEFORE: usize = 4;
 /// The state of one row.
 pub(crate) struct Stage<'a> {
     folder: PathBuf,
-    /// `O_DIRECT` or nothing.
+    /// `O_DIRECT` or 0.
     pub(crate) mode: i32,
     context: &'a Context,
     open: Vec<RawFd>,
@@ -36,7 +36,7 @@ impl<'a> Stage<'a> {
         Self { folder: folder.to_owned(), mode, context, open: Vec::new(), outcome: Vec::new() }
     }
 
-    /// Returns the results, and the content of the files.
+    /// Closes the row's descriptors, and returns the results and the content of the files.
     pub(crate) fn outcome(mut self) -> String {
         let files = [self.contents("a"), self.contents("b")];
         self.outcome.extend(files);
@@ -61,21 +61,21 @@ impl<'a> Stage<'a> {
         CString::new(self.folder.join(name).as_os_str().as_bytes()).expect("a path")
     }
 
-    /// Opens a file of the row, in its mode.
+    /// Opens a file of the row with these flags and the mode of the stage.
     pub(crate) fn open(&mut self, name: &str, flags: i32) -> RawFd {
         let path = self.path(name);
         self.open_at(&path, flags | self.mode)
     }
 
-    /// Opens a path with exactly these flags.
+    /// Opens a path with these flags and O_CLOEXEC, without the mode of the stage.
     pub(crate) fn open_at(&mut self, path: &CString, flags: i32) -> RawFd {
         // SAFETY: a live string, and numbers.
         let fd = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) };
         self.keep(fd)
     }
 
-    /// Opens a file without a name; notes it if the file system does not support that: an overlay
-    /// does not on every kernel.
+    /// Opens a file without a name (O_TMPFILE). If the file system does not support this, as an
+    /// overlay on some kernels, notes that and returns `None`.
     pub(crate) fn open_unnamed(&mut self) -> Option<RawFd> {
         let (path, flags) = (self.path("."), libc::O_RDWR | libc::O_TMPFILE | libc::O_CLOEXEC);
         // SAFETY: a live string, and numbers.
@@ -87,14 +87,14 @@ impl<'a> Stage<'a> {
         Some(self.keep(fd))
     }
 
-    /// Keeps a number, to be closed at the end.
+    /// Records a number, which `outcome` closes. Panics if it is negative.
     pub(crate) fn keep(&mut self, fd: RawFd) -> RawFd {
         assert!(fd >= 0, "{}", Error::last_os_error());
         self.open.push(fd);
         fd
     }
 
-    /// Makes requests before the change; ignores their results.
+    /// Reads before the change, and ignores the results.
     pub(crate) fn read_before(&self, fd: RawFd) {
         for _ in 0..BEFORE {
             self.run(Request::read(borrow(fd), BLOCK, 0));
@@ -107,17 +107,17 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Reads, and notes the result and the first byte.
+    /// Reads, and notes the result and the first byte that was read.
     pub(crate) fn read(&mut self, fd: RawFd, len: usize, offset: u64) {
         self.note("read", Request::read(borrow(fd), len, offset));
     }
 
-    /// Writes, and notes the result.
+    /// Writes, and notes the result and the byte.
     pub(crate) fn write(&mut self, fd: RawFd, byte: u8, len: usize, offset: u64) {
         self.note("write", Request::write(borrow(fd), &vec![byte; len], offset));
     }
 
-    /// Runs a request and notes its result.
+    /// Runs a request, and notes its result and the first byte of its buffer.
     pub(crate) fn note(&mut self, what: &str, request: Request) {
         let outcome = self.run(request);
         self.outcome.push(format!("{what} {outcome}"));
@@ -140,7 +140,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Sets or clears flags of the open file.
+    /// Sets and clears flags of the open file.
     pub(crate) fn set_flags(fd: RawFd, set: i32, clear: i32) {
         // SAFETY: numbers only.
         let rc = unsafe {
@@ -151,8 +151,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A number as a request names it, open or not.
+/// Returns a number for a request; the number may be closed.
 pub(crate) fn borrow(fd: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: it only becomes a number in an iocb; the tests close it on purpose.
+    // SAFETY: the result only becomes a number in an iocb; rows close it on purpose.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }

@@ -1,4 +1,4 @@
-//! The calls themselves: bad contexts, bad arrays, full rings, timeouts, cancellation.
+//! Cases about the calls: bad contexts, bad arrays, full rings, timeouts, cancellation.
 
 use std::ffi::c_int;
 use std::fs::File;
@@ -9,7 +9,7 @@ use nowait_tests::aio::{self, ContextPointer, Event, Iocb};
 
 use crate::world::{self, Owned, World, name};
 
-/// Runs every case.
+/// Runs all cases of this module.
 pub(crate) fn print_all(world: &World) {
     setup();
     submit(world);
@@ -24,7 +24,7 @@ fn print(case: &str, result: c_int) {
     println!("{case}: {}", name(result.into()));
 }
 
-/// Mapped memory that is not a context: the library may read it.
+/// Returns mapped memory that is not a context. The library may read this memory.
 fn stranger() -> ContextPointer {
     world::memory(libc::PROT_READ | libc::PROT_WRITE) as ContextPointer
 }
@@ -87,7 +87,8 @@ fn submit(world: &World) {
     println!("submit gave events: {events}");
 }
 
-/// More requests than slots are refused; a completed event that is not reaped keeps its slot.
+/// io_submit refuses more requests than the context has slots. A completed event keeps its slot
+/// until it is reaped.
 fn full(world: &World) {
     let context = Owned::new(1);
     let mut iocbs = vec![world.iocb(aio::PREAD, &world.both); 4000];
@@ -195,7 +196,7 @@ fn destroy() {
     }
 }
 
-/// libaio returns its errors; `errno` belongs to the program.
+/// libaio returns errors and does not change `errno`.
 fn errno_is_left_alone() {
     // SAFETY: this thread's errno; a destroy that fails.
     let left = unsafe {

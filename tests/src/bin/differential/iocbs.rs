@@ -1,4 +1,4 @@
-//! One request for each case: the result of io_submit, and of its event.
+//! Cases of one request each: prints the error of io_submit, or the event of the request.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,7 +9,7 @@ use crate::world::{
     FILE_BYTES, LARGE_BYTES, Owned, World, behind_the_end, inotify, large_memory, memory, name,
 };
 
-/// Runs every case of the table.
+/// Runs all cases of this module.
 pub(crate) fn print_all(world: &World) {
     let cases = ordinary(world)
         .into_iter()
@@ -31,7 +31,7 @@ pub(crate) fn print_all(world: &World) {
 
 type Case = (String, Iocb);
 
-/// Returns the result of one request on a context of its own.
+/// Submits a request on a new context, and returns the outcome as text.
 fn outcome(world: &World, iocb: Iocb) -> String {
     let context = Owned::new(4);
     let mut iocbs = [iocb];
@@ -103,8 +103,8 @@ fn descriptors(world: &World) -> Vec<Case> {
     ])
 }
 
-/// Files other than regular ones: the kernel's AIO refuses them if their driver has only plain
-/// calls.
+/// Requests on devices and other special files. The kernel's AIO refuses reads and writes of a file
+/// whose driver has only plain read and write functions.
 fn devices(world: &World) -> Vec<Case> {
     let mut cases = Vec::new();
     for (name, file) in &world.special {
@@ -117,7 +117,7 @@ fn devices(world: &World) -> Vec<Case> {
             cases.push((format!("{name}: {verb}"), Iocb { bytes, ..world.iocb(opcode, file) }));
         }
         cases.push((format!("{name}: fsync"), World::fsync(file)));
-        // The kernel's log reports POLLERR once it has overwritten the next record to read.
+        // /dev/kmsg reports POLLERR when the kernel has overwritten the next record to read.
         if *name != "/dev/kmsg" {
             let poll = World::poll(file, (libc::POLLIN | libc::POLLOUT) as u64);
             cases.push((format!("{name}: poll"), poll));
@@ -198,7 +198,7 @@ fn fields(world: &World) -> Vec<Case> {
     cases
 }
 
-/// Vectors are never freed: the cases run long after they are made.
+/// The vectors are never freed: a case runs after this function has returned.
 fn vectors(world: &World) -> Vec<Case> {
     let vector = |parts: &[(u64, u64)]| parts.to_vec().leak().as_ptr() as u64;
     let memory = world.memory;
@@ -324,7 +324,7 @@ fn polls(world: &World) -> Vec<Case> {
     ])
 }
 
-/// The last case, whose result shows where the file is cached.
+/// The last case. Its result shows if the file is in a page cache.
 fn last(world: &World) -> Vec<Case> {
     let nowait = Iocb { rw_flags: aio::RWF_NOWAIT, ..world.iocb(aio::PREAD, &world.both) };
     named(vec![("RWF_NOWAIT read after a plain write", nowait)])

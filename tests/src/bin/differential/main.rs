@@ -1,6 +1,6 @@
-//! Prints libaio's result of every wrong or unusual call: one line `case result` for each.
+//! Prints the results of wrong and unusual calls of libaio, one line `case: result` for each.
 //!
-//! `differential FOLDER`: run under two libraries, the two outputs must be the same.
+//! `differential FOLDER`: a test runs it under two libraries and compares the two outputs.
 
 mod calls;
 mod iocbs;

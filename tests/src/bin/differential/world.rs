@@ -1,4 +1,4 @@
-//! The descriptors and memory of the cases, and the format of a result.
+//! The files and memory of the cases, and the text of a result.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -10,17 +10,18 @@ use std::ptr;
 
 use nowait_tests::aio::{self, ContextPointer, Event, Iocb};
 
-/// Bytes of the file of the cases.
+/// Size of the file of the cases.
 pub(crate) const FILE_BYTES: usize = 16384;
 
-/// Open files of every kind, and page-aligned memory.
+/// Open files of several kinds, and page-aligned memory.
 pub(crate) struct World {
     pub(crate) readable: File,
     pub(crate) writable: File,
     pub(crate) both: File,
     pub(crate) direct: File,
     pub(crate) appending: File,
-    /// Another file, for writes at large offsets: after one a cache may refuse the file.
+    /// Another file, for writes at large offsets: after such a write a library may no longer cache
+    /// the file.
     pub(crate) far: File,
     pub(crate) folder: File,
     pub(crate) path_only: File,
@@ -29,7 +30,7 @@ pub(crate) struct World {
     pub(crate) full_reader: File,
     pub(crate) pipe_writer: File,
     pub(crate) null: File,
-    /// Files without bytes of their own, by name.
+    /// Devices and files of /proc, by path.
     pub(crate) special: Vec<(&'static str, File)>,
     pub(crate) memory: u64,
     kept: RefCell<Vec<File>>,
@@ -68,23 +69,23 @@ impl World {
         }
     }
 
-    /// Keeps files open to the end.
+    /// Keeps files open to the end of the program.
     pub(crate) fn keep(&self, files: impl IntoIterator<Item = File>) {
         self.kept.borrow_mut().extend(files);
     }
 
-    /// A request of `opcode` for 4096 bytes at the start of `file`.
+    /// Returns a request of `opcode` for 4096 bytes at the start of `file`.
     pub(crate) fn iocb(&self, opcode: i16, file: &File) -> Iocb {
         let (fd, buffer) = (file.as_raw_fd(), self.memory);
         Iocb { data: 77, opcode, fd, buffer, bytes: 4096, ..Iocb::default() }
     }
 
-    /// An fsync: no buffer, no length.
+    /// Returns an fsync, without a buffer or a length.
     pub(crate) fn fsync(file: &File) -> Iocb {
         Iocb { data: 77, opcode: aio::FSYNC, fd: file.as_raw_fd(), ..Iocb::default() }
     }
 
-    /// A poll.
+    /// Returns a poll for `events`.
     pub(crate) fn poll(file: &File, events: u64) -> Iocb {
         let fd = file.as_raw_fd();
         Iocb { data: 77, opcode: aio::POLL, fd, buffer: events, ..Iocb::default() }
@@ -96,8 +97,8 @@ impl World {
         self.both.write_all_at(&[b'f'; FILE_BYTES], 0).expect("its bytes");
     }
 
-    /// Returns the count of the eventfd. The kernel shows an event before it counts it: waits for
-    /// the count if `is_announced`.
+    /// Reads the eventfd and returns its count; 0 if it has none. If `is_announced`, waits for a
+    /// count, because the kernel writes an event to the ring before it signals the eventfd.
     pub(crate) fn counted(&self, is_announced: bool) -> u64 {
         let (fd, events) = (self.eventfd.as_raw_fd(), libc::POLLIN);
         let mut poll = libc::pollfd { fd, events, revents: 0 };
@@ -109,7 +110,7 @@ impl World {
     }
 }
 
-/// A context destroyed at the end of its scope.
+/// A context that a drop destroys.
 pub(crate) struct Owned(pub(crate) ContextPointer);
 
 impl Owned {
@@ -121,7 +122,7 @@ impl Owned {
         Self(pointer)
     }
 
-    /// Submits iocbs that stay alive until the context is gone.
+    /// Submits all iocbs in one call, and returns the result of io_submit.
     pub(crate) fn submit(&self, iocbs: &mut [Iocb]) -> i32 {
         let pointers: Vec<*mut Iocb> = iocbs.iter_mut().map(ptr::from_mut).collect();
         // SAFETY: live iocbs. Their buffers are the world's memory, which is never freed, or
@@ -141,12 +142,12 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // SAFETY: from io_setup; a second destroy is answered EINVAL.
+        // SAFETY: from io_setup; a second destroy fails with EINVAL.
         unsafe { aio::io_destroy(self.0) };
     }
 }
 
-/// Returns a count, or the name of the errno.
+/// Returns the name of a negative errno, or the number if it is none of `NAMES`.
 pub(crate) fn name(result: i64) -> String {
     const NAMES: [(i32, &str); 14] = [
         (libc::EPERM, "EPERM"),
@@ -181,8 +182,7 @@ fn own_mounts() {
     }
 }
 
-/// Returns devices and files that show the kernel's state, except those that this program may not
-/// open.
+/// Opens devices and files that show the kernel's state; leaves out a file that cannot be opened.
 fn special() -> Vec<(&'static str, File)> {
     own_mounts();
     const PATHS: [(&str, bool); 9] = [
@@ -210,22 +210,22 @@ pub(crate) fn inotify() -> File {
     unsafe { File::from_raw_fd(libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC)) }
 }
 
-/// Bytes of [`large_memory`]: filling them takes longer than a time slice.
+/// Size of [`large_memory`]: to fill it takes longer than a time slice.
 pub(crate) const LARGE_BYTES: usize = 100_000_000;
 
-/// Returns further memory, which is never freed.
+/// Returns `LARGE_BYTES` of new memory, which is never freed.
 pub(crate) fn large_memory() -> u64 {
     map_bytes(LARGE_BYTES, libc::PROT_READ | libc::PROT_WRITE, ANONYMOUS, -1)
 }
 
 const ANONYMOUS: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
 
-/// Returns memory that is never freed.
+/// Returns 64 KiB of new memory, which is never freed.
 pub(crate) fn memory(protection: i32) -> u64 {
     map(protection, ANONYMOUS, -1)
 }
 
-/// Returns a mapping behind the end of its file.
+/// Returns a mapping of an empty file: all its pages are behind the end of the file.
 pub(crate) fn behind_the_end() -> u64 {
     // SAFETY: the name is a string.
     let file = unsafe { libc::memfd_create(c"empty".as_ptr(), libc::MFD_CLOEXEC) };

@@ -1,4 +1,4 @@
-//! Programs that learn of their events by an eventfd, or read the ring themselves.
+//! Programs that wait for their events by an eventfd, or take them out of the ring themselves.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read};
@@ -12,7 +12,7 @@ use nowait_tests::thread_state::wait_until;
 
 use super::{BLOCK, open, read_block, uncached};
 
-/// The eventfd counts each completion once, whenever the event is reaped.
+/// The eventfd counts each completion once, before the program reaps the event.
 pub(crate) fn eventfd_counts_completions(path: &Path) {
     let file = uncached(path, 32);
     // SAFETY: plain numbers; the new descriptor is owned here alone.
@@ -30,13 +30,13 @@ pub(crate) fn eventfd_counts_completions(path: &Path) {
         assert_eq!(ready.map(|it| it.len()), Ok(0));
     }
     assert_eq!(counted, 32);
-    // The events that the eventfd counts can be taken without waiting.
+    // The program can take events that the eventfd has counted without waiting.
     let done = context.reap(32, 32, Some(Duration::ZERO)).unwrap();
     assert_eq!(done.len(), 32);
 }
 
-/// A program that sleeps on its eventfd and fetches events by calls, one for each count; some are
-/// direct requests whose eventfd the kernel may signal.
+/// A program sleeps on its eventfd, and fetches as many events by io_getevents as the eventfd has
+/// counted. Most of its requests are direct, for which the kernel may signal the eventfd.
 pub(crate) fn each_direct_request_is_counted_once(path: &Path) {
     const ROUNDS: usize = 2_000;
     let buffered = uncached(path, 64);
@@ -49,8 +49,8 @@ pub(crate) fn each_direct_request_is_counted_once(path: &Path) {
     for round in 0..ROUNDS {
         let (at, bytes) = ((round * 7 % 64 * BLOCK) as u64, [round as u8; BLOCK]);
         let request = match round % 11 {
-            // The last ones are behind the end: on some file systems the kernel waits to allocate
-            // blocks.
+            // These writes are behind the end of the file. On some file systems the kernel waits
+            // for the allocation of their blocks.
             0 if round < ROUNDS / 2 => {
                 end += 1;
                 Request::write(direct.as_fd(), &bytes, end * BLOCK as u64)
@@ -68,7 +68,7 @@ pub(crate) fn each_direct_request_is_counted_once(path: &Path) {
             counter.read_exact(&mut count).unwrap();
             let count = u64::from_ne_bytes(count) as usize;
             assert!((1..=in_flight).contains(&count), "{count} of {in_flight} are counted");
-            // The events that the eventfd counted can be taken without waiting.
+            // The program can take events that the eventfd has counted without waiting.
             let done = context.reap(count as i64, count, Some(Duration::ZERO)).unwrap();
             assert_eq!(done.len(), count, "round {round}");
             in_flight -= count;
@@ -92,7 +92,7 @@ fn counter_and_direct_file(path: &Path) -> (File, File) {
     (counter, direct)
 }
 
-/// Waits until an eventfd is readable.
+/// Waits until an eventfd is readable; panics after five seconds.
 fn await_counter(counter: &File, round: usize) {
     let fd = std::os::fd::AsRawFd::as_raw_fd(counter);
     let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -106,8 +106,8 @@ fn await_counter(counter: &File, round: usize) {
     }
 }
 
-/// A program that makes a call only if there are events in the ring, and resets its eventfd in a
-/// way that the library does not see.
+/// A program calls io_getevents only if the ring has events, and reads its eventfd by a system call
+/// that the library does not see.
 pub(crate) fn one_that_looks_at_the_ring_first_is_told(path: &Path) {
     let (counter, direct) = counter_and_direct_file(path);
     let context = Context::new(64).expect("io_setup");
@@ -129,8 +129,8 @@ pub(crate) fn one_that_looks_at_the_ring_first_is_told(path: &Path) {
     }
 }
 
-/// A program that reads its eventfd and then takes the events out of the ring itself, as QEMU does:
-/// all the counted events must be there each time.
+/// A program reads its eventfd and then takes the events out of the ring itself, as QEMU does. Each
+/// time the ring must have all events that the eventfd has counted.
 pub(crate) fn one_that_reads_its_counter_finds_the_events(path: &Path) {
     const ROUNDS: usize = 1_000;
     let (mut counter, direct) = counter_and_direct_file(path);
@@ -140,7 +140,7 @@ pub(crate) fn one_that_reads_its_counter_finds_the_events(path: &Path) {
         let bytes = [round as u8; BLOCK];
         let request = |each: usize| {
             let request = match (round + each) % 3 {
-                // Beyond the end, and into what becomes a hole.
+                // Beyond the end of the file, or into a hole.
                 0 if round % 2 == 0 => Request::write(direct.as_fd(), &bytes, hole(round)),
                 0 => Request::write(direct.as_fd(), &bytes, (round % 64 * BLOCK) as u64),
                 _ => read_block(&direct, round % 64),
@@ -171,14 +171,15 @@ pub(crate) fn one_that_reads_its_counter_finds_the_events(path: &Path) {
     assert_eq!((context.unread(), taken), (0, submitted));
 }
 
-/// Returns blocks in turn, distant ones first, so that the others are in holes.
+/// Returns the offset of a block beyond the first 64. Every twelfth round has a distant block, so
+/// that blocks of other rounds lie in a hole.
 fn hole(round: usize) -> u64 {
     let block = if round.is_multiple_of(12) { 10_000 + round } else { 1_000 + round };
     (block * BLOCK) as u64
 }
 
-/// A program that takes the events out of the ring when its eventfd is readable, and reads the
-/// eventfd after that. The engine notices that the reads come late.
+/// A program takes the events out of the ring when its eventfd is readable, and reads the eventfd
+/// after that. The engine notices that the program reads late.
 pub(crate) fn one_that_reads_its_counter_last_goes_on(path: &Path) {
     const ROUNDS: usize = 200;
     let (mut counter, direct) = counter_and_direct_file(path);
@@ -192,8 +193,8 @@ pub(crate) fn one_that_reads_its_counter_last_goes_on(path: &Path) {
     }
 }
 
-/// A program that fetches its events by calls for a while, and then takes them out of the ring
-/// itself: the first event after the change may be late.
+/// A program fetches its events by io_getevents for a while, and then takes them out of the ring
+/// itself. The first events after the change may be late, but must arrive.
 pub(crate) fn events_come_after_the_last_call(path: &Path) {
     let (_, direct) = counter_and_direct_file(path);
     let context = Context::new(64).expect("io_setup");
@@ -208,7 +209,7 @@ pub(crate) fn events_come_after_the_last_call(path: &Path) {
     }
 }
 
-/// `io_destroy` also waits for the counts of the eventfd.
+/// When `io_destroy` returns, the eventfd has counted all requests.
 pub(crate) fn all_is_counted_when_the_context_is_destroyed(path: &Path) {
     let file = uncached(path, 8);
     for round in 0..200 {
@@ -226,8 +227,9 @@ pub(crate) fn all_is_counted_when_the_context_is_destroyed(path: &Path) {
     }
 }
 
-/// A program that takes events out of the ring when its counter is readable, then reads the
-/// counter, and sleeps: the read may bring an event after the look.
+/// A program takes events out of the ring when its eventfd is readable, then reads the eventfd, and
+/// sleeps. If an event arrives only after the look at the ring, the eventfd must become readable
+/// again.
 pub(crate) fn one_that_looks_before_it_reads_is_told_again(path: &Path) {
     let (mut counter, direct) = counter_and_direct_file(path);
     let context = Context::new(64).expect("io_setup");
@@ -243,8 +245,8 @@ pub(crate) fn one_that_looks_before_it_reads_is_told_again(path: &Path) {
     }
 }
 
-/// A program that is told by an edge-triggered epoll set, and only calls if there are events in the
-/// ring.
+/// A program waits for its eventfd in an edge-triggered epoll set, never reads the eventfd, and
+/// calls io_getevents only if the ring has events.
 pub(crate) fn one_that_never_reads_its_counter_is_told(path: &Path) {
     use std::os::fd::{AsRawFd, OwnedFd};
     let (counter, direct) = counter_and_direct_file(path);
@@ -271,7 +273,7 @@ pub(crate) fn one_that_never_reads_its_counter_is_told(path: &Path) {
     }
 }
 
-/// A program that waits for one counter, then for another.
+/// A program waits for one eventfd in some rounds, and for another eventfd in later rounds.
 pub(crate) fn each_of_two_counters_is_signalled(path: &Path) {
     let (mut one, direct) = counter_and_direct_file(path);
     // SAFETY: plain numbers; the new descriptor is owned here alone.
@@ -293,8 +295,8 @@ pub(crate) fn each_of_two_counters_is_signalled(path: &Path) {
     }
 }
 
-/// An iocb that names a regular file as its counter, behind others of a batch: io_submit(2) accepts
-/// those before it, and nothing is written to the file.
+/// The second iocb of a batch names a regular file as its eventfd. io_submit accepts only the first
+/// iocb, and writes nothing to the file.
 pub(crate) fn a_file_that_is_no_counter_is_refused(path: &Path) {
     let (mut counter, direct) = counter_and_direct_file(path);
     let victim = open(&path.with_extension("victim"));
@@ -316,8 +318,8 @@ pub(crate) fn a_file_that_is_no_counter_is_refused(path: &Path) {
     assert_eq!(&left, b"precious data...");
 }
 
-/// A program that has fetched its events by calls for a while, submits a buffered read, and does
-/// not take its event: the read still completes in time, although the engine's driver checks the
+/// A program fetches its events by io_getevents for a while, then submits a buffered read and does
+/// not call io_getevents. The read completes within 700 ms, although the engine's driver checks the
 /// context rarely.
 pub(crate) fn a_deferred_request_ends_the_calm(path: &Path) {
     let buffered = uncached(path, 64);

@@ -1,6 +1,7 @@
 //! Programs about contexts that are destroyed, inherited, interrupted, polled or shared.
 //!
-//! `lifecycle CASE [FILE]`; exits 0 if the claim holds, else panics with the reason.
+//! `lifecycle CASE [FILE]` exits 0 if the case succeeds, else panics with the reason. A test checks
+//! further results of some cases.
 
 mod counters;
 
@@ -76,7 +77,8 @@ fn open(path: &Path) -> File {
     options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Makes a file of `blocks` blocks, each filled with its number, none of them cached.
+/// Makes a file of `blocks` blocks, each filled with its number, and drops them from the kernel's
+/// page cache.
 fn uncached(path: &Path, blocks: usize) -> File {
     use std::os::fd::AsRawFd;
     let file = open(path);
@@ -101,13 +103,13 @@ fn destroy_waits(path: &Path) {
         assert_eq!(context.submit((0..64).map(|block| read_block(&file, block)).collect()), 64);
         assert_eq!(context.destroy(), 0);
         assert_eq!(context.destroy(), EINVAL, "a second io_destroy");
-        // Without io_getevents: the system's library itself would look into the unmapped ring.
+        // No io_getevents here: the system's library would look into the unmapped ring.
         assert_eq!(context.submit(vec![read_block(&file, 0)]), EINVAL, "io_submit afterwards");
     }
 }
 
-/// Run with room for three requests in the process and for two in each context: further requests
-/// are refused before they begin, and there is room again when one has ended.
+/// The test permits three requests in the process and two in each context. io_submit refuses
+/// further requests before they begin; a request that has ended makes room for another.
 fn limits_refuse_with_eagain() {
     const EAGAIN: i32 = -libc::EAGAIN;
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -137,7 +139,7 @@ fn destroy_ends_polls() {
     assert_eq!(context.destroy(), 0);
 }
 
-/// Threads blocked in `io_getevents` return when their context is destroyed.
+/// When a context is destroyed, io_getevents fails with EINVAL in threads that wait for its events.
 fn destroy_wakes_waiters() {
     for _ in 0..20 {
         let context = Arc::new(Context::new(8).expect("io_setup"));
@@ -153,7 +155,7 @@ fn destroy_wakes_waiters() {
     }
 }
 
-/// Requests belong to the process: the thread that submitted them may have ended.
+/// Requests belong to the process, and complete after the end of the thread that submitted them.
 fn requests_outlive_their_thread(path: &Path) {
     let file = uncached(path, 32);
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -171,7 +173,7 @@ fn requests_outlive_their_thread(path: &Path) {
     assert_eq!(readiness(&context), libc::POLLIN);
 }
 
-/// Submits buffered writes and exits at once; the caller checks the file.
+/// Submits buffered writes and exits at once. The test checks the file.
 fn exit_right_after_submit(path: &Path, way: &str) {
     let context = submit_fill(path);
     match way {
@@ -190,7 +192,7 @@ fn exit_right_after_submit(path: &Path, way: &str) {
 
 static IN_HANDLER: OnceLock<Context> = OnceLock::new();
 
-/// Runs after the thread-local memory of the main thread was destroyed.
+/// Runs in exit(3), after the C library has destroyed the thread-local memory of the main thread.
 extern "C" fn reap_in_handler() {
     let context = IN_HANDLER.get().unwrap();
     assert_eq!(context.reap_all(64).len(), 64);
@@ -208,7 +210,7 @@ fn submit_fill(path: &Path) -> Context {
     context
 }
 
-/// The child cannot use the parent's context, and uses its own.
+/// A forked child cannot use the parent's context, and makes one of its own.
 fn fork_leaves_the_context_to_the_parent(path: &Path) {
     let file = uncached(path, 32);
     let context = Context::new(64).expect("io_setup");
@@ -236,7 +238,8 @@ fn fork_leaves_the_context_to_the_parent(path: &Path) {
 
 fn in_child(parents: &Context, file: &File) {
     assert_eq!(parents.submit(vec![read_block(file, 0)]), EINVAL, "io_submit");
-    // libaio looks at the ring first: if it has no events, the call does not reach the kernel.
+    // libaio looks at the ring first. If the ring has no events and the time limit is zero, libaio
+    // makes no system call.
     let looked = parents.reap(0, 4, Some(Duration::ZERO)).map(|it| it.len());
     assert!(matches!(looked, Ok(0) | Err(EINVAL)), "zero timeout: {looked:?}");
     let limit = Some(Duration::from_millis(1));
@@ -250,7 +253,7 @@ fn in_child(parents: &Context, file: &File) {
     assert_eq!(own.destroy(), 0, "the child's own io_destroy");
 }
 
-/// Replaces the program while writes are in flight.
+/// Executes this program again, as the case `executed`, while writes are in flight.
 fn exec_right_after_submit(path: &Path) {
     let context = submit_fill(path);
     let me = std::env::current_exe().unwrap();
@@ -259,7 +262,8 @@ fn exec_right_after_submit(path: &Path) {
     panic!("exec: {error}");
 }
 
-/// The new program finds the data, no descriptors of the old one, and can use AIO.
+/// The executed program finds the data in the file, has no descriptors of the earlier program, and
+/// can use AIO.
 fn executed(path: &Path) {
     let open_files = std::fs::read_dir("/proc/self/fd").unwrap();
     let targets = open_files.filter_map(|it| std::fs::read_link(it.unwrap().path()).ok());
@@ -277,7 +281,7 @@ fn executed(path: &Path) {
     assert_eq!(context.run(vec![read_block(&open(path), 3)])[0].res, BLOCK as i64);
 }
 
-/// Waits for a poll that never fires, with no other request.
+/// A wait for a poll that never fires sleeps fewer than ten times in half a second.
 fn an_idle_wait_is_one_sleep() {
     const LOOKS_MAX: u64 = 10;
     let sleeps = || {
@@ -296,7 +300,7 @@ fn an_idle_wait_is_one_sleep() {
 }
 
 /// A thread leaves its process's descriptor table, waits for events that the engine's threads
-/// deliver, and ends: the files that it alone had open are closed.
+/// deliver, and ends. Then the kernel closes the files that only this thread had open.
 fn a_table_of_descriptors_ends_with_its_thread(path: &Path) {
     const ROUNDS: usize = 10;
     let (mut reader, writer) = std::io::pipe().unwrap();
@@ -325,7 +329,8 @@ fn a_table_of_descriptors_ends_with_its_thread(path: &Path) {
     assert_eq!(reader.read(&mut [0]).unwrap(), 0, "the end of the stream");
 }
 
-/// The result of a poll is the mask of events: at once, later, and on hang-up.
+/// The result of a poll is the mask of ready events: if the pipe is readable already, becomes
+/// readable later, or hangs up.
 fn poll_reports_readiness() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let context = Context::new(8).expect("io_setup");
@@ -345,8 +350,8 @@ fn poll_reports_readiness() {
     assert_eq!(readiness(&context), libc::POLLHUP);
 }
 
-/// Returns the mask of the one completion. The kernel adds bits that were not asked for
-/// (`POLLRDNORM`) if a wake-up, not the first look, found it ready.
+/// Reaps one completion of a poll and returns its mask. Leaves out bits such as `POLLRDNORM`: the
+/// kernel adds them if the file becomes ready after io_submit.
 fn readiness(context: &Context) -> i16 {
     context.reap_all(1)[0].res as i16 & (libc::POLLIN | libc::POLLOUT | libc::POLLHUP)
 }
@@ -364,8 +369,8 @@ fn cancelled_polls_still_complete() {
     assert!(more.is_empty(), "a completion too many");
 }
 
-/// A read that waits for data (the kernel's own would wait inside `io_submit`) is cancelled like a
-/// poll, and takes no bytes that arrive later.
+/// io_cancel ends a read that waits for data from a pipe, and the read takes no bytes that arrive
+/// later. (The kernel's AIO would wait for the data inside `io_submit`.)
 fn cancelled_reads_of_streams_complete_once() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let context = Context::new(8).expect("io_setup");
@@ -383,7 +388,8 @@ fn cancelled_reads_of_streams_complete_once() {
     assert_eq!(context.destroy(), 0, "what waits for ever does not hold it up");
 }
 
-/// Reads end one after another, and all of them when the peer hangs up.
+/// Reads of a pipe complete in the order of submission. When the writer closes the pipe, the rest
+/// completes with 0.
 fn reads_of_a_stream_take_their_turns() {
     let (reader, mut writer) = std::io::pipe().unwrap();
     let context = Context::new(64).expect("io_setup");
@@ -444,7 +450,7 @@ fn many_threads_share_a_context(path: &Path) {
         for _ in 0..3 {
             scope.spawn(|| {
                 while left.load(Ordering::Acquire) > 0 {
-                    // With a time limit, because another reaper may take the last event.
+                    // The wait has a time limit, because another reaper may take the last event.
                     let done = context.reap(1, 16, Some(Duration::from_millis(20))).unwrap();
                     for done in &done {
                         assert_eq!(done.res, BLOCK as i64);
@@ -460,7 +466,7 @@ fn many_threads_share_a_context(path: &Path) {
     assert_eq!(seen.into_inner(), 4 * EACH as u32);
 }
 
-/// Each of several sleeping waiters gets one event; none sleeps for ever.
+/// Four events wake four sleeping waiters, and each waiter gets one event.
 fn every_waiter_is_woken(path: &Path) {
     let file = open(path);
     for _ in 0..20 {

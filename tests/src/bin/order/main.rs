@@ -1,10 +1,11 @@
-//! Random overlapping requests on one file, checked against a model of their order of submission.
+//! Carries out random overlapping requests on one file, and checks their results against a model of
+//! their order.
 //!
 //! | | |
 //! |---|---|
-//! | `order run FOLDER SEED COUNT` | carries out scripts from SEED on, until they have had COUNT requests; fails with the smallest script found that fails |
-//! | `order again FOLDER SEED NUMBERS TIMES` | carries out these requests of a script, TIMES times |
-//! | `order pairs FOLDER SEED SCRIPTS` | scripts of two requests: prints which are not in order, and how often |
+//! | `order run FOLDER SEED COUNT` | carries out the scripts of SEED, SEED + 1, …, until they have had COUNT requests; if one fails, reduces it, prints it and exits 1 |
+//! | `order again FOLDER SEED NUMBERS TIMES` | carries out the requests NUMBERS of a script up to TIMES times, until a run fails |
+//! | `order pairs FOLDER SEED SCRIPTS` | carries out scripts of two requests; prints which kinds of pairs were out of order, and how often |
 
 mod model;
 mod pairs;
@@ -19,7 +20,7 @@ use play::Stage;
 use rule::Rule;
 use script::{REQUESTS_MAX, Script};
 
-/// Most runs of a smaller script, which fails if one of the runs fails.
+/// Most runs of a reduced script, which counts as failing if one of the runs fails.
 const TRIES: usize = 40;
 
 fn main() {
@@ -48,7 +49,8 @@ fn number(text: &str) -> u64 {
     text.parse().expect("a number")
 }
 
-/// The script that is running; printed if a request has no event.
+/// The seed of the script that is running. A drop prints it during a panic, such as for a request
+/// without an event.
 struct Running(u64);
 
 impl Drop for Running {
@@ -79,7 +81,8 @@ fn run(stage: &Stage, rule: Rule, (first, count): (u64, u64)) {
     println!("{requests} requests in {} scripts, rule {rule:?}", seed - first);
 }
 
-/// Leaves out requests as long as the rest still fails.
+/// Leaves out requests as long as the rest of the script still fails; returns the rest and its
+/// failure.
 fn shrink(stage: &Stage, rule: Rule, failed: (Script, String)) -> (Script, String) {
     let (mut script, mut why) = failed;
     let mut len = script.requests.len() / 2;

@@ -1,11 +1,11 @@
-//! The possible results of a script in its file and its reads: for each byte, the values of the
-//! writes that no other write is known to have covered.
+//! The possible results of a script: for each byte of its file and of its reads, the values of all
+//! writes that no later write has certainly overwritten.
 
 use crate::play::{self, Outcome, Played};
 use crate::rule::Rule;
 use crate::script::{Kind, PAGE, Request, Script};
 
-/// Values that a byte may have.
+/// Element `v` is `true` if a byte may have the value `v`.
 type Values = [bool; 256];
 
 pub(crate) struct Model<'a> {
@@ -15,10 +15,10 @@ pub(crate) struct Model<'a> {
     ranges: Vec<(u64, u64)>,
     /// The length of the file after each request.
     sizes: Vec<u64>,
-    /// `before[i][j]`: request `i` takes effect before `j`.
+    /// `before[i][j]`: request `i` takes effect before request `j`.
     before: Vec<Vec<bool>>,
-    /// `partly[i]`: buffered writes that may overwrite bytes of the direct write `i` in their
-    /// pages.
+    /// `partly[i]`: buffered writes that may overwrite bytes of the direct write `i` outside their
+    /// own ranges, in pages that both write.
     partly: Vec<Vec<usize>>,
     /// Requests that may fail with EIO.
     may_fail: Vec<bool>,
@@ -32,7 +32,7 @@ struct Order<'a> {
     ranges: &'a [(u64, u64)],
     /// Direct writes to which the exceptions for allocating writes apply.
     excepted: Vec<bool>,
-    /// Direct requests that io_submit delays.
+    /// Direct requests that io_submit may delay.
     kept_back: Vec<bool>,
     threads: usize,
 }
@@ -63,14 +63,16 @@ impl Order<'_> {
         self.has_ended(i, j) || self.is_submitted(i, j) && !has_no_order
     }
 
-    /// Returns `true` if the buffered write `j` may overwrite bytes of `i` besides its own.
+    /// Returns `true` if `i` is a direct write and `j` a buffered one, and their order permits `j`
+    /// to overwrite bytes of `i` outside its own range. Does not check if both write the same page.
     fn takes_out(&self, i: usize, j: usize) -> bool {
         let has_no_order = !self.is_before(i, j) && !self.is_before(j, i);
         let misses = self.excepted[i] && self.is_submitted(i, j) && !self.has_ended(i, j);
         self.writes(i, true) && self.writes(j, false) && (has_no_order || misses)
     }
 
-    /// Returns `true` if the buffered write `j` shares a page with the direct write `i` in flight.
+    /// Returns `true` if the buffered write `j` shares a page with the direct write `i` and may
+    /// have been carried out while `i` was in flight.
     fn collides(&self, i: usize, j: usize) -> bool {
         let (one, other) = (pages(self.ranges[i]), pages(self.ranges[j]));
         let is_beside = self.has_ended(i, j) || self.is_submitted(j, i);
@@ -115,7 +117,7 @@ impl<'a> Model<'a> {
         Self { script, played, ranges, sizes, before, partly, may_fail }
     }
 
-    /// Checks the outcomes; returns the first that is not possible.
+    /// Checks the outcomes; `Err` describes the first that is not possible.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (index, request) in self.script.requests.iter().enumerate() {
             self.check_request(index, request, &self.played.outcomes[index])?;
@@ -149,7 +151,7 @@ impl<'a> Model<'a> {
             return Ok(());
         }
         let (read, rest) = outcome.bytes.split_at(expected as usize);
-        // The kernel itself fills up the buffers of direct reads.
+        // A direct read may change bytes of its buffer behind those that it returns.
         if !it.direct && rest.iter().any(|byte| *byte != play::UNTOUCHED) {
             return Err(format!("bytes behind the end in the buffer of\n{it}"));
         }
@@ -173,7 +175,7 @@ impl<'a> Model<'a> {
         for cut in cuts.windows(2) {
             let values = self.values(reader, cut[0]);
             let part = &bytes[(cut[0] - at) as usize..(cut[1] - at) as usize];
-            // Most pages have one value: check one byte for all.
+            // If all bytes of a part are equal, the check of one byte suffices.
             let looked_at = if part[1..] == part[..part.len() - 1] { &part[..1] } else { part };
             if let Some(wrong) = looked_at.iter().position(|byte| !values[usize::from(*byte)]) {
                 let at = cut[0] + wrong as u64;
@@ -187,12 +189,13 @@ impl<'a> Model<'a> {
         Ok(())
     }
 
-    /// Returns the possible values at an offset, for a read or at the end.
+    /// Returns the possible values of a byte, in the read `reader` or at the end of the script.
     fn values(&self, reader: Option<usize>, at: u64) -> Values {
         let writes = (0..self.ranges.len())
             .filter(|i| self.script.requests[*i].writes() && contains(self.ranges[*i], at));
         let writes: Vec<usize> = writes.collect();
-        // A write that certainly takes effect before the reader.
+        // The write certainly takes effect before the reader, and no buffered write beside it may
+        // overwrite its byte.
         let is_sure = |i: &usize| {
             reader.is_none_or(|it| self.before[*i][it]) && !self.may_be_taken_out(*i, at)
         };
@@ -207,7 +210,8 @@ impl<'a> Model<'a> {
         values
     }
 
-    /// Returns `true` if a buffered write beside `at` may overwrite a direct write there.
+    /// Returns `true` if a buffered write of other bytes of the page may overwrite the byte at `at`
+    /// of the direct write `write`.
     fn may_be_taken_out(&self, write: usize, at: u64) -> bool {
         self.partly[write].iter().any(|it| {
             let (from, to) = self.ranges[*it];

@@ -1,5 +1,4 @@
-//! Two requests at a time: finds the kinds of pairs that do not take effect in the order of
-//! submission.
+//! Finds the kinds of pairs of requests that do not always take effect in the order of submission.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,8 +8,8 @@ use crate::play::Stage;
 use crate::rule::Rule;
 use crate::script::{PAGE, Request, Script};
 
-/// Carries out scripts of two requests and prints a line for each kind of pair that was out of
-/// order, as `rule.rs` describes them.
+/// Carries out scripts of two requests. Prints a line for each kind of pair that took effect out of
+/// order at least once.
 pub(crate) fn print(stage: &Stage, seeds: Range<u64>) {
     let mut table: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
     for seed in seeds {

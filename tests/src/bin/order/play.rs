@@ -14,18 +14,18 @@ use crate::script::{
     Blocks, CONTEXTS, Cached, Kind, PAGE, PAGES, REQUESTS_MAX, Request, Script, THREADS_MAX,
 };
 
-/// The byte that fills the file before the first request, except for holes.
+/// The byte of written blocks before the first request.
 pub(crate) const OLD: u8 = 0xff;
 /// The byte that fills the buffers of reads.
 pub(crate) const UNTOUCHED: u8 = 0xfe;
 
-/// The outcome of one request; times are ticks of one clock.
+/// The outcome of one request. Its times are ticks of the script's clock.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Outcome {
     pub(crate) res: i64,
     /// The whole buffer of a read.
     pub(crate) bytes: Vec<u8>,
-    /// The ticks at which its io_submit began and returned, and its event was taken.
+    /// The times at which its io_submit began and returned, and its event was taken.
     pub(crate) begun: u64,
     pub(crate) returned: u64,
     pub(crate) taken: u64,
@@ -36,22 +36,23 @@ pub(crate) struct Played {
     /// In the order of the script's requests.
     pub(crate) outcomes: Vec<Outcome>,
     pub(crate) size: u64,
-    /// The file as the page cache has it, and as the device has it.
+    /// The content of the file at the end, read through the page cache and directly.
     pub(crate) views: [(&'static str, Vec<u8>); 2],
 }
 
-/// The open files that all scripts of a run share.
+/// The file, its descriptors and the contexts, which all scripts of a run share.
 pub(crate) struct Stage {
     path: PathBuf,
     buffered: File,
     direct: File,
-    /// Opened with O_APPEND, the buffered one first.
+    /// The file opened with O_APPEND, first buffered, then with O_DIRECT.
     appending: [File; 2],
     /// The contexts of each thread.
     contexts: Vec<[Context; CONTEXTS as usize]>,
 }
 
-/// The batch of one io_submit: the context's index, whether to wait before, and the requests.
+/// The batch of one io_submit: the index of the context, `true` if the thread first takes all
+/// events, and the requests with their indexes.
 type Batch<'a> = (usize, bool, Vec<(usize, &'a Request)>);
 
 impl Stage {
@@ -73,8 +74,8 @@ impl Stage {
         Self { path, buffered, direct, appending, contexts }
     }
 
-    /// Makes the file as the script describes it. Written blocks come from direct writes, so that
-    /// they are on the device, and not cached, without a sync.
+    /// Makes the file as the script describes it. Direct writes make the written blocks, so that
+    /// these are on the device without a sync, and not cached.
     fn set(&self, script: &Script) {
         self.forget_errors();
         self.buffered.set_len(0).expect("ftruncate");
@@ -113,11 +114,11 @@ impl Stage {
         });
     }
 
-    /// Clears an error of an earlier script, so that the next sync does not report it.
+    /// Clears an error of an earlier script, so that the next sync does not report this error.
     fn forget_errors(&self) {
         for file in [&self.buffered, &self.direct] {
             let (fd, what) = (file.as_raw_fd(), libc::SYNC_FILE_RANGE_WAIT_BEFORE);
-            // SAFETY: numbers only. The call is made to consume the error.
+            // SAFETY: numbers only. This call returns the error and so clears it.
             let _ = unsafe { libc::sync_file_range(fd, 0, 1, what) };
         }
     }
@@ -147,8 +148,8 @@ impl Stage {
         let room = size.next_multiple_of(PAGE) as usize;
         let mut device = request::Request::read(self.direct.as_fd(), room, 0);
         let count = self.direct.read_at(device.bytes_mut(), 0).or_else(|_| {
-            // The sync may fail because of blocks that are only reserved, as `rule.rs` says of
-            // reads.
+            // The read fails at blocks that a buffered write has only reserved (see `rule.rs`). The
+            // sync allocates them; it may fail for the same reason.
             let _ = self.direct.sync_all();
             self.direct.read_at(device.bytes_mut(), 0)
         });
@@ -203,7 +204,7 @@ impl Stage {
             Kind::Sync => return request::Request::fsync(fd),
             Kind::Read => request::Request::read(fd, len, wanted.at).filled(UNTOUCHED),
             Kind::Write => request::Request::write(fd, &vec![wanted.value(); len], wanted.at),
-            // Every other append goes to the file that is open with O_APPEND.
+            // An append with an even number goes to the file that is open with O_APPEND.
             Kind::Append if wanted.number.is_multiple_of(2) => {
                 let fd = self.appending[usize::from(wanted.direct)].as_fd();
                 request::Request::write(fd, &vec![wanted.value(); len], 0)
@@ -222,10 +223,10 @@ impl Drop for Stage {
     }
 }
 
-/// Returns the byte at an offset before the first request.
+/// Returns the byte that the file has at an offset before a script's first request.
 pub(crate) fn before(script: &Script, at: u64) -> u8 {
     let page = script.pages.get((at / PAGE) as usize);
-    // The setup writes whole blocks.
+    // `Stage::set` writes whole pages only.
     let end = script.size / PAGE * PAGE;
     match page {
         Some(page) if page.blocks == Blocks::Written && at < end => OLD,
@@ -246,7 +247,7 @@ fn each_run<'a>(
     }
 }
 
-/// Returns the batches of a thread: the context, whether it waits before, and the requests.
+/// Returns the batches of a thread, in order.
 fn batches(script: &Script, thread: usize) -> Vec<Batch<'_>> {
     let mut batches: Vec<Batch<'_>> = vec![];
     let own = script.requests.iter().enumerate().filter(|(_, it)| it.thread == thread);

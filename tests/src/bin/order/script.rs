@@ -1,18 +1,18 @@
-//! The script of one run: how the file is made, and the requests in their order.
+//! The script of one run: the state of the file before, and the requests in their order.
 
 use std::fmt;
 
 use crate::rule::Rule;
 
-/// A page of the page cache, and a block of the file systems.
+/// Size of a page of the page cache, and of a block of the file systems.
 pub(crate) const PAGE: u64 = 4096;
-/// Offsets and lengths of direct requests are multiples of this.
+/// Offsets and lengths of direct requests are multiples of this size.
 pub(crate) const SECTOR: u64 = 512;
-/// Most pages of a script's file; requests reach a little further.
+/// Most pages of a script's file before the requests. Requests may reach beyond them.
 pub(crate) const PAGES: u64 = 96;
 /// Bytes of the longest request.
 const LEN_MAX: u64 = 64 * PAGE;
-/// Most requests of a script: each writes its own value.
+/// Most requests of a script. Each request that writes has a byte value of its own.
 pub(crate) const REQUESTS_MAX: u64 = 32;
 pub(crate) const THREADS_MAX: u64 = 3;
 pub(crate) const CONTEXTS: u64 = 2;
@@ -34,12 +34,12 @@ impl Random {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % end
     }
 
-    /// Returns `true` in `percent` of 100 cases.
+    /// Returns `true` with a probability of `percent` percent.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// Returns an index, each as often as its weight says.
+    /// Returns a random index, with a probability in proportion to its weight.
     fn weighted(&mut self, weights: &[u64]) -> usize {
         let mut left = self.below(weights.iter().sum());
         let index = weights.iter().position(|weight| match left.checked_sub(*weight) {
@@ -53,16 +53,16 @@ impl Random {
     }
 }
 
-/// The blocks below a page.
+/// The state of the block below a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocks {
     Hole,
-    /// Allocated by fallocate(2), never written.
+    /// fallocate(2) has allocated the block, and nothing has written it.
     Unwritten,
     Written,
 }
 
-/// A page in the page cache.
+/// The state of a page in the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cached {
     No,
@@ -70,7 +70,7 @@ pub(crate) enum Cached {
     Dirty,
 }
 
-/// The state of pages before the first request.
+/// The state of a page before the first request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) blocks: Blocks,
@@ -88,22 +88,22 @@ pub(crate) enum Kind {
 /// One request.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    /// The request's number in the script, which stays when others are left out.
+    /// The request's number in the script. It stays the same when other requests are left out.
     pub(crate) number: usize,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
-    /// The offset where the request begins; an append begins at the end.
+    /// The offset where a read or write begins; an append begins at the end of the file instead.
     pub(crate) at: u64,
     pub(crate) len: u64,
-    /// Bytes of each part of its vector; 0: no vector.
+    /// Bytes of a part of the request's vector; 0: no vector. The last part may be shorter.
     pub(crate) part: u64,
     pub(crate) thread: usize,
-    /// The index of the context of its thread.
+    /// The index of one of its thread's contexts.
     pub(crate) context: usize,
-    /// The thread first takes all events of earlier requests.
+    /// The thread first takes all events of its earlier requests.
     pub(crate) waits: bool,
-    /// Submitted in one io_submit with the thread's request before it, if that has the same
-    /// context.
+    /// The thread submits this request and its request before in one io_submit, if both have the
+    /// same context and this one does not wait.
     pub(crate) joined: bool,
 }
 
@@ -112,7 +112,7 @@ impl Request {
         matches!(self.kind, Kind::Write | Kind::Append)
     }
 
-    /// Returns the byte that the request writes, again and again.
+    /// Returns the byte with which the request fills its range.
     pub(crate) fn value(&self) -> u8 {
         self.number as u8 + 1
     }
@@ -127,7 +127,7 @@ pub(crate) struct Script {
     pub(crate) requests: Vec<Request>,
 }
 
-/// The kinds of requests of one script, with their frequencies.
+/// The frequencies from which the requests of a script are drawn.
 struct Style {
     kinds: [u64; 4],
     direct: u64,
@@ -140,7 +140,7 @@ struct Style {
 }
 
 impl Style {
-    /// Draws the frequencies of a script's actions; some are 0.
+    /// Draws the frequencies; some may be 0.
     fn draw(random: &mut Random) -> Self {
         let mut often = |usual: u64| [0, usual, usual, 3 * usual][random.below(4) as usize];
         let kinds = [3 + often(6), 3 + often(8), often(2), often(1)];
@@ -159,7 +159,7 @@ impl Style {
 }
 
 impl Script {
-    /// Draws the script of this seed, with at most `requests_max` requests.
+    /// Draws the script of this seed, with 2 to `requests_max` requests.
     pub(crate) fn draw(seed: u64, requests_max: u64, rule: Rule) -> Self {
         let mut random = Random::new(seed);
         let pages = draw_pages(&mut random);
@@ -176,13 +176,13 @@ impl Script {
         script
     }
 
-    /// Returns the script's seed and the numbers of its requests, as `order again` takes them.
+    /// Returns the script's seed and the numbers of its requests, as arguments of `order again`.
     pub(crate) fn line(&self) -> String {
         let numbers: Vec<_> = self.requests.iter().map(|it| it.number.to_string()).collect();
         format!("{} {}", self.seed, numbers.join(","))
     }
 
-    /// Returns the bytes that each request reads or writes, and the length of the file after it.
+    /// Returns the ranges of bytes of the requests, and the lengths of the file after each request.
     pub(crate) fn reach(&self) -> (Vec<(u64, u64)>, Vec<u64>) {
         let mut size = self.size;
         let reach = |it: &Request| {
@@ -203,8 +203,8 @@ impl Script {
             || pages.any(|page| self.pages[page as usize].blocks != Blocks::Written)
     }
 
-    /// Makes requests that depend on the end of the file wait for direct writes that move it late,
-    /// so that their expected result is known.
+    /// Makes requests that depend on the end of the file wait for earlier direct writes on xfs,
+    /// which make the file longer only at their events. So the results of the requests are known.
     fn settle(&mut self, rule: Rule) {
         if !rule.lengthens_late() {
             return;
@@ -225,8 +225,8 @@ impl Script {
         }
     }
 
-    /// With several threads, only the first changes or sees the end of the file: the lengths of the
-    /// others' requests are known in every order of the threads.
+    /// Draws a request. If a script has several threads, only requests of the first thread may
+    /// change or reach the end of the file, so that the length of each result is known.
     fn draw_request(
         &self,
         random: &mut Random,
@@ -290,7 +290,7 @@ impl Script {
         (at, len.next_multiple_of(quantum))
     }
 
-    /// Returns the script with only these requests. `None`: a direct append would begin within a
+    /// Returns the script with only these requests; `None` if a direct append would begin within a
     /// sector.
     pub(crate) fn only(&self, numbers: &[usize], rule: Rule) -> Option<Self> {
         let requests = self.requests.iter().filter(|it| numbers.contains(&it.number)).cloned();
@@ -314,7 +314,7 @@ fn draw_pages(random: &mut Random) -> Vec<Page> {
     while (pages.len() as u64) < PAGES {
         let blocks = blocks[random.below(kinds) as usize];
         let cached = cached[random.below(states) as usize];
-        // Often one single page of a long run makes a difference.
+        // Single pages between long runs often make a difference.
         let run = if random.chance(30) { 1 } else { 1 + random.below(most) };
         pages.extend((0..run).map(|_| Page { blocks, cached }));
     }
