@@ -20,8 +20,8 @@
  *
  * THREADS. Several threads may use an engine or a file at once. A queue or a loan is for one thread
  * at a time, and may move to another; a call on a queue that another thread is using returns -EBUSY
- * and does nothing. Do not destroy a queue that another thread is using. A signal handler must not
- * call any function here.
+ * and does nothing. Do not destroy a queue that another thread is using. Signal handlers must not
+ * call these functions.
  *
  * LIFETIME. Every handle keeps alive what it needs: a program may destroy an engine before its
  * files and queues, and close a file before its requests have ended. The engine's threads end with
@@ -80,10 +80,9 @@ const char *nowait_version_text(void);
  *   read of 100 bytes at 7 of data: Invalid argument (os error 22) (EINVAL): direct I/O on this
  *   file needs the offset to be a multiple of 512 bytes, not 0x7
  *
- * A call that succeeds does not change the text, except nowait_reap(): the text is then about the
- * last failed completion that nowait_reap() returned, if there was one. Never NULL; empty before
- * the first failure. The library owns the text, which is valid until this thread calls the library
- * again.
+ * nowait_reap() sets the text for the last failed completion that it returns, if there is one; no
+ * other call that succeeds changes it. Never NULL; empty before the first failure. The library
+ * owns the text, which is valid until this thread calls the library again.
  */
 const char *nowait_error_text(void);
 
@@ -112,8 +111,7 @@ enum {
 
 /** The thread that makes the first attempt at a request. */
 enum {
-	/** The thread in nowait_submit() as long as its attempts are short, otherwise the engine's
-	 * threads. */
+	/** The thread in nowait_submit() while attempts are short, else the engine's threads. */
 	NOWAIT_SUBMIT_AUTO = 0,
 	/** The engine's threads: nowait_submit() only passes the batch to them. (1 was removed.) */
 	NOWAIT_SUBMIT_OFFLOAD = 2
@@ -145,8 +143,7 @@ typedef struct nowait_options {
 	 * rounded up to 2 MiB. The engine allocates the memory as it uses it. */
 	uint64_t cache_bytes;
 	/** Most requests in flight at a time in all queues; 524,288 by default. Requests that end
-	 * in nowait_submit() do not count. A request above the limit does not start: it ends with
-	 * -EAGAIN. */
+	 * in nowait_submit() do not count. A request above the limit ends with -EAGAIN. */
 	uint64_t max_requests;
 	/** Most bytes that the requests in flight read or write; no limit by default. A request
 	 * larger than the limit starts only when no other request uses bytes. */
@@ -213,9 +210,8 @@ enum {
  * Opens the file at `path` for `engine` in a mode NOWAIT_CACHE_*.
  *
  * `flags` are flags of open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT (and `permissions`, to
- * which the umask applies), O_EXCL, O_TRUNC, O_DSYNC (every write is durable before it ends),
- * O_SYNC, O_NOFOLLOW, O_NOATIME, O_NOCTTY. O_CLOEXEC is always on. O_CREAT and O_TRUNC need write
- * access.
+ * which the umask applies), O_EXCL, O_TRUNC, O_DSYNC (every write is durable when it ends), O_SYNC,
+ * O_NOFOLLOW, O_NOATIME, O_NOCTTY. O_CLOEXEC is always on. O_CREAT and O_TRUNC need write access.
  *
  * Blocks as open(2) does. Errors: those of open(2). -EINVAL: another flag (use NOWAIT_CACHE_DIRECT
  * in place of O_DIRECT; there is no O_APPEND, since requests name offsets); a file that cannot be
@@ -239,9 +235,8 @@ int nowait_file_close(nowait_file *file);
 int nowait_file_fd(const nowait_file *file);
 
 /**
- * Stores two numbers for direct requests on the file. The address of a buffer must be a multiple of
- * `memory`; offset and length must be multiples of `offset`. Both are 1 for files in other modes.
- * Either pointer may be NULL.
+ * Stores two numbers for direct requests: the address of a buffer must be a multiple of `memory`,
+ * offset and length of `offset`. Both are 1 in other modes. Either pointer may be NULL.
  */
 void nowait_file_alignment(const nowait_file *file, size_t *memory, size_t *offset);
 
@@ -360,13 +355,11 @@ typedef struct nowait_loan nowait_loan;
 
 /**
  * Lends the bytes at `offset`, up to `length` and the end of the file, if the file is in mode
- * NOWAIT_CACHE_USER and all these bytes are in the page cache. Does not wait for data, and starts
- * no read.
+ * NOWAIT_CACHE_USER and all these bytes are in the page cache. Starts no read.
  *
  * Writes to these pages wait until the program returns the loan: do not wait for such a write
- * before. Lend little, and not for long: the memory cannot be used for anything else. Errors:
- * -EAGAIN: not cached, or being changed; read them. -EBADF: not open for reading. -EINVAL: no such
- * offset.
+ * before. Lend little, and not for long: the cache cannot reuse the memory. Errors: -EAGAIN:
+ * not cached, or being changed; read them. -EBADF: not open for reading. -EINVAL: no such offset.
  */
 int nowait_lend(nowait_file *file, uint64_t offset, size_t length, nowait_loan **loan);
 
@@ -379,8 +372,7 @@ typedef struct nowait_range {
 /**
  * Lends `count` ranges as nowait_lend() lends one: stores a loan for each at `loans`, or NULL where
  * nowait_lend() would return -EAGAIN. Faster than one nowait_lend() for each range, because the
- * processor fetches the next ranges from memory meanwhile. Does not wait for data, and starts no
- * read.
+ * processor fetches the next ranges from memory meanwhile. Starts no read.
  *
  * Returns the number of ranges lent. Errors, after which all loans are NULL: -EBADF: not open for
  * reading. -EINVAL: an offset that no file can have.
@@ -441,11 +433,10 @@ enum {
 };
 
 /**
- * In nowait_request.flags: the next request of the same call, for example a sync, begins when this
- * request, for example its write, has succeeded. If this request fails, is short, or is cancelled,
- * the next request ends with -ECANCELED, and so do the requests linked to that one. If the queue
- * has too little room for a chain, none of its requests begins. A transfer of a stream cannot begin
- * after another request.
+ * In nowait_request.flags: the next request of the same call begins when this one has succeeded,
+ * for example a sync after its write. If this request fails, is short, or is cancelled, the next
+ * one and the requests linked to it end with -ECANCELED. If the queue has too little room for a
+ * chain, none of its requests begins. A transfer of a stream cannot begin after another one.
  */
 #define NOWAIT_LINK 1u
 
@@ -471,9 +462,8 @@ typedef struct nowait_request {
 	uint32_t reserved_events;
 	/** A value for the program, which the completion returns. */
 	uint64_t user_data;
-	/** 0, or a time limit: the library cancels the request if it has not ended so many
-	 * nanoseconds after nowait_submit(). The request then ends with -ETIMEDOUT, if
-	 * nowait_cancel() could stop it. */
+	/** 0, or nanoseconds after nowait_submit(): the library then cancels the request, which ends
+	 * with -ETIMEDOUT if nowait_cancel() could stop it. */
 	uint64_t timeout_ns;
 	uint64_t reserved[2];
 } nowait_request;
@@ -482,9 +472,8 @@ typedef struct nowait_request {
 typedef struct nowait_completion {
 	/** The user_data of the request. */
 	uint64_t user_data;
-	/** For a transfer the number of bytes, which may be below `length` as in nowait_read() and
-	 * nowait_write(); for a poll the events that are ready; for a sync 0; or a negative error
-	 * number. */
+	/** The bytes transferred, perhaps fewer than `length` as in nowait_read() and nowait_write();
+	 * for a poll the events that are ready; for a sync 0; or a negative error number. */
 	int64_t result;
 	uint64_t reserved[2];
 } nowait_completion;
@@ -575,8 +564,7 @@ int64_t nowait_queue_report(nowait_queue *queue, char *text, size_t size);
 
 /* ---- Filling in requests ------------------------------------------------------------------ */
 
-/** Sets the operation, the file and user_data, and all other fields to 0. The other functions
- * nowait_prep_*() call this function. */
+/** Sets the operation, the file and user_data, and all other fields to 0. */
 static inline void nowait_prep(nowait_request *request, uint16_t op, nowait_file *file,
 			       uint64_t user_data)
 {
@@ -619,8 +607,7 @@ static inline void nowait_prep_readv(nowait_request *request, nowait_file *file,
 	request->offset = offset;
 }
 
-/** A write of `count` buffers, one after another, at `offset`. The buffers and `iov` are lent as
- * for nowait_prep_readv(). */
+/** A write of `count` buffers in turn, at `offset`; all are lent as for nowait_prep_readv(). */
 static inline void nowait_prep_writev(nowait_request *request, nowait_file *file,
 				      const struct iovec *iov, size_t count, uint64_t offset,
 				      uint64_t user_data)
@@ -644,8 +631,8 @@ static inline void nowait_prep_datasync(nowait_request *request, nowait_file *fi
 	nowait_prep(request, NOWAIT_OP_DATASYNC, file, user_data);
 }
 
-/** A sync of `length` bytes at `offset`, or with `length` 0 of everything from `offset` on. It
- * covers the writes to these bytes submitted before. */
+/** A sync of `length` bytes at `offset`, or with `length` 0 of everything from `offset` on.
+ * Covers the writes to these bytes submitted before. */
 static inline void nowait_prep_sync_range(nowait_request *request, nowait_file *file,
 					  uint64_t offset, uint64_t length, uint64_t user_data)
 {
@@ -695,8 +682,7 @@ static inline void nowait_prep_readv_stream(nowait_request *request, int fd,
 	request->length = count;
 }
 
-/** A write of `count` buffers, one after another, to the pipe, socket or terminal `fd`. The buffers
- * and `iov` are lent as for nowait_prep_readv(). */
+/** A write of `count` buffers in turn, to a stream; all are lent as for nowait_prep_readv(). */
 static inline void nowait_prep_writev_stream(nowait_request *request, int fd,
 					     const struct iovec *iov, size_t count,
 					     uint64_t user_data)

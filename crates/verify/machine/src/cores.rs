@@ -1,7 +1,7 @@
 //! A machine with a processor for each thread, on which the times of all threads pass in parallel.
 //!
 //! In a run without processors, threads share memory at no cost: one thread runs at a time, and
-//! time stands still meanwhile. From [`begin`] on each thread has a clock of its own. The thread
+//! only calls and waits take time. From [`begin`] on each thread has a clock of its own. The thread
 //! whose clock is the earliest runs, so what threads do to each other happens in the order of their
 //! clocks. A thread's clock advances by its system calls, its waits and its atomic operations; an
 //! atomic operation takes longer if the thread must get the line of memory from another processor.

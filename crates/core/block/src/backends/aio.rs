@@ -42,8 +42,7 @@ const EVENTS: usize = 8;
 /// Direct I/O, syncs and polls are mostly asynchronous; other bios may block in `commit`, unless
 /// [`Kaio::without_waiting`] was called. Bios of streams fail with `EINVAL`, because native AIO has
 /// no position -1. `cancel` can end polls, and bios that are not committed. Dropping the backend
-/// waits for the bios in flight. Unlike those of a ring, completions never interrupt the thread
-/// that commits.
+/// waits for the bios in flight. Completions never interrupt the thread that commits.
 pub struct Kaio {
     // Declared, and so dropped, before `blocks`: the context's drop waits for the requests in
     // flight, which use the memory of the blocks.
@@ -248,8 +247,7 @@ impl Kaio {
         }
     }
 
-    /// Takes events, and waits for one if `min` is 1. Returns the number of events taken, the
-    /// alarm's included.
+    /// Takes events, and waits for one if `min` is 1. Returns their number with the alarm's.
     fn events(
         &self,
         done: &mut Vec<Completion>,
@@ -320,9 +318,8 @@ impl Kaio {
     /// Takes the requests that the kernel refused or ended short before io_submit returned. `keys`
     /// are the requests that this thread has just submitted.
     fn refused(&self, keys: &[u64], before: Before) -> Refused {
-        // Another thread may have taken an event of these requests and not processed it yet. This
-        // thread waits for that thread up to `MOMENTS` times, `MOMENT_NS` each. After `VAIN_MAX`
-        // commits that have waited in vain it does not wait.
+        // Another thread may have taken an event of these requests and not processed it yet. After
+        // `VAIN_MAX` commits that have waited for it in vain, this thread does not wait.
         const MOMENTS: usize = 50;
         const MOMENT_NS: u64 = 20_000;
         const VAIN_MAX: u32 = 3;
@@ -605,8 +602,7 @@ impl BlockBackend for Kaio {
             if self.context.tail() != before.tail {
                 return Ok(self.refused(&[key], before));
             }
-            // The kernel has added no event since the submission began. If another thread has
-            // processed this bio's event by now, the book has the result.
+            // No new event: if another thread has processed this bio's, the book has the result.
             let mut book = self.book.lock();
             let mut refused = Refused::default();
             if let Some(request) = book.requests.get_mut(key) {

@@ -1,6 +1,6 @@
 //! Native AIO. As in Linux, io_submit waits for the locks of inodes, and for the blocks of a direct
-//! write into a hole. Of the transfers, only direct ones without an exclusive lock continue after
-//! io_submit has returned.
+//! write into a hole. Only direct transfers without an exclusive lock continue after io_submit has
+//! returned.
 
 use super::{
     Answer,
