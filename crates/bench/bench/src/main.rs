@@ -17,7 +17,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Measure an unmodified fio with and without nowait, interleaved.
+    /// Measure programs, servers and page caches with and without nowait, by turns.
     #[command(subcommand, after_help = SHORT, after_long_help = EXAMPLES)]
     Bench(Box<Bench>),
     /// Describe the command for completions, as JSON.

@@ -41,7 +41,7 @@ pub(crate) enum Command {
     /// List the services that are enabled, and the processes that nowait serves.
     #[command(after_help = enable::STATUS_EXAMPLES)]
     Status(StatusArgs),
-    /// Measure an unmodified fio with and without nowait, interleaved.
+    /// Measure programs, servers and page caches with and without nowait, by turns.
     Bench,
     /// Serve images as block devices, by NBD, FUSE, vhost-user and ublk, without double caching.
     Serve,

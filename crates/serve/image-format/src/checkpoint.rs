@@ -157,7 +157,7 @@ pub fn assemble(parts: &[Part], position: u64, geometry: Geometry) -> Result<Map
             return Err(Damage("an extent beyond its segment, or two extents with the same data"));
         }
         if segment.is_some_and(|it| it.dead_since > 0 && it.live == 0) {
-            return Err(Damage("a dead segment with live blocks"));
+            return Err(Damage("a segment is marked dead, but has live blocks"));
         }
         map.write(block, extent);
         next_block = block + u64::from(extent.blocks);

@@ -161,7 +161,7 @@ impl Header {
             || blocks > geometry.segment_blocks_max()
             || object_bytes != u64::from(len) + data_bytes
         {
-            return Err(Damage("the data do not match the records"));
+            return Err(Damage("its length does not fit its records"));
         }
         let content = match resume {
             0 => Content::Changes(records),
