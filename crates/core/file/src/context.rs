@@ -1,6 +1,6 @@
 //! A context: its slots, events, hints, and own queue if it has one.
 
-mod calm;
+mod checks;
 mod counted;
 mod looks;
 mod make;
@@ -13,12 +13,13 @@ use crate::{
     engine::section::Section,
     hints::Hints,
     hold,
-    limits::Throttle,
+    limits::ContextThrottle,
     request::{FileOperation, in_flight::InFlight},
 };
-use calm::Calm;
+use checks::Checks;
 use looks::Looks;
-use nowait_retry::{IoContext, Request, watch::Watch};
+pub(crate) use make::Submitters;
+use nowait_retry::{IoContext, Request};
 use nowait_sys::{
     Errno, Fd, eventfd, fd,
     file::{self, O_DIRECT},
@@ -38,16 +39,11 @@ pub struct Context {
     pub(crate) own: OwnQueue,
     pub(crate) hints: Hints,
     pub(crate) mode: SubmitMode,
-    /// `true`: the program keeps a descriptor open until its requests have ended.
-    pub(crate) files_stay_open: bool,
+    pub(crate) submitters: Submitters,
     pub(crate) in_flight: InFlight,
     pub(crate) deferred: DeferredRequests,
-    throttle: Throttle,
-    /// The number of slots whose requests the engine does not count; 0: the engine counts the
-    /// requests.
-    exempt_slots: usize,
-    pub(crate) watch: Watch,
-    calm: Calm,
+    throttle: ContextThrottle,
+    pub(crate) checks: Checks,
     pub(crate) looks: Looks,
 }
 
@@ -220,13 +216,13 @@ impl Context {
 
     /// Makes the driver check the context at each tick.
     pub(crate) fn watch_closely(&self) {
-        if self.calm.end() {
+        if self.checks.end() {
             self.engine.threads.driver.hasten();
         }
     }
 
     pub(crate) fn is_calm(&self) -> bool {
-        self.calm.is_long()
+        self.checks.is_long()
     }
 
     /// Makes the driver check each tick, and wakes a polling thread, which may wait for several
@@ -244,19 +240,12 @@ impl Context {
     /// # Errors
     /// `EAGAIN`: the limit of this context or of the engine is reached.
     pub(crate) fn admit(&self, bytes: u64) -> Result<(), Errno> {
-        self.throttle.enter(bytes)?;
-        if self.exempt_slots > 0 {
-            return Ok(());
-        }
-        self.engine.throttle.enter(bytes).inspect_err(|_| self.throttle.leave(1, bytes))
+        self.throttle.enter(&self.engine.throttle, bytes)
     }
 
     /// Counts requests that have ended, before their events are visible.
     pub(crate) fn dismiss(&self, requests: usize, bytes: u64) {
-        self.throttle.leave(requests, bytes);
-        if self.exempt_slots == 0 {
-            self.engine.throttle.leave(requests, bytes);
-        }
+        self.throttle.leave(&self.engine.throttle, requests, bytes);
     }
 
     /// Returns how many requests are in flight, without those that end inside submit.
@@ -348,7 +337,7 @@ impl Context {
                 // The waiting caller holds events back until there are more than will come.
                 self.io.hurry_poller();
                 idle_ticks = 0;
-            } else if idle_ticks > IDLE_TICKS && self.watch.ends(is_idle) {
+            } else if idle_ticks > IDLE_TICKS && self.checks.watch.ends(is_idle) {
                 return None;
             }
         } else if hurries {
@@ -368,7 +357,7 @@ impl Context {
         let is_first = before.waits.is_none();
         let is_late = brought || hurries || !is_first && before.deferred != deferred;
         let is_served = is_idle() || before.waits != Some(waits) || self.io.has_poller();
-        self.calm.tick(is_served && !is_late && self.is_by_calls());
+        self.checks.tick(is_served && !is_late && self.is_by_calls());
         // The program may have looked during this tick, and have seen only some of the events.
         let is_unread = self.leaves_unread(brought || before.is_unread);
         Some(LastTick { waits: Some(waits), idle_ticks, is_unread, deferred })
@@ -397,7 +386,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.engine.throttle.end_exemption(self.exempt_slots);
+        self.throttle.end(&self.engine.throttle);
         let own = self.own.queue.take();
         if own.is_some() {
             self.engine.queues.own_queue_dropped();

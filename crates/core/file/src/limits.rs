@@ -79,6 +79,54 @@ impl Throttle {
     }
 }
 
+/// The requests of one context, counted against its own limits and the engine's.
+#[derive(Debug)]
+pub(crate) struct ContextThrottle {
+    own: Throttle,
+    /// The number of slots whose requests the engine does not count; 0: the engine counts them.
+    exempt_slots: usize,
+}
+
+impl ContextThrottle {
+    /// Makes the throttle of a context with `slots` slots; 0: it has no fixed number of slots.
+    pub(crate) fn new(limits: Limits, engine: &Throttle, slots: usize) -> ContextThrottle {
+        let is_exempt = slots > 0 && engine.exempt(slots);
+        ContextThrottle {
+            own: Throttle::new(limits),
+            exempt_slots: if is_exempt { slots } else { 0 },
+        }
+    }
+
+    /// Counts a request of `bytes`.
+    ///
+    /// # Errors
+    /// `EAGAIN`: the limit of this context or of the engine is reached.
+    pub(crate) fn enter(&self, engine: &Throttle, bytes: u64) -> Result<(), Errno> {
+        self.own.enter(bytes)?;
+        if self.exempt_slots > 0 {
+            return Ok(());
+        }
+        engine.enter(bytes).inspect_err(|_| self.own.leave(1, bytes))
+    }
+
+    /// Counts requests that have ended, before their events are visible.
+    pub(crate) fn leave(&self, engine: &Throttle, requests: usize, bytes: u64) {
+        self.own.leave(requests, bytes);
+        if self.exempt_slots == 0 {
+            engine.leave(requests, bytes);
+        }
+    }
+
+    pub(crate) fn requests(&self) -> usize {
+        self.own.requests()
+    }
+
+    /// Ends the exemption: the context is dropped.
+    pub(crate) fn end(&self, engine: &Throttle) {
+        engine.end_exemption(self.exempt_slots);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -86,13 +86,20 @@ pub struct Submission<'a> {
     uncommitted: Uncommitted,
     /// Links of the request that is being started.
     links: Option<Box<Links>>,
-    /// The number of commands on user files that were completed at once, not yet in the statistics.
-    inline: u64,
-    /// The numbers of reads of user files that found all bytes cached, and that did not; not yet in
-    /// the statistics.
-    user_reads: (u64, u64),
+    user_counts: UserCounts,
     /// The submitter's credentials, read when a request first needed them.
     credentials: Option<Arc<Credentials>>,
+}
+
+/// Commands on user files that are not yet in the statistics.
+#[derive(Clone, Copy, Default)]
+struct UserCounts {
+    /// Commands that were completed at once.
+    completed: u64,
+    /// Reads that found all bytes cached.
+    hits: u64,
+    /// Reads that did not.
+    misses: u64,
 }
 
 impl<'a> Submission<'a> {
@@ -114,8 +121,7 @@ impl<'a> Submission<'a> {
             counter_everywhere: EventCounter::default(),
             uncommitted: Uncommitted::default(),
             links: None,
-            inline: 0,
-            user_reads: (0, 0),
+            user_counts: UserCounts::default(),
             credentials: None,
         }
     }
@@ -175,14 +181,13 @@ impl<'a> Submission<'a> {
     pub fn finish(mut self) {
         self.hand_over();
         let stats = self.context.io().stats();
-        if self.inline > 0 {
-            stats.add(|c| &c.iterations, self.inline);
-            stats.add(|c| &c.completed_inline, self.inline);
+        let UserCounts { completed, hits, misses } = self.user_counts;
+        if completed > 0 {
+            stats.add(|c| &c.iterations, completed);
+            stats.add(|c| &c.completed_inline, completed);
         }
-        let (cached, missed) = self.user_reads;
-        if let (true, Some(cache)) = (cached + missed > 0, self.context.engine().user_files.cache())
-        {
-            cache.count_reads(cached, missed);
+        if let (true, Some(cache)) = (hits + misses > 0, self.context.engine().user_files.cache()) {
+            cache.count_reads(hits, misses);
         }
     }
 

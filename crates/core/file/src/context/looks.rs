@@ -105,7 +105,7 @@ impl Context {
 
     /// Asks the driver to reap the context's own queue while no caller does.
     fn have_watched(self: &Arc<Self>) {
-        if self.watch.started() {
+        if self.checks.watch.started() {
             self.engine.threads.driver.watch(Arc::downgrade(self));
         }
     }

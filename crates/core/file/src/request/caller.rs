@@ -82,7 +82,7 @@ impl KernelBody {
         let fd = it.command.fd;
         let in_use = self.deferred.and_then(|count| closes.begin_use(fd, count));
         let is_here = in_use.is_some()
-            && self.carrier.recognize(fd, it.command, context.files_stay_open).is_ok();
+            && self.carrier.recognize(fd, it.command, context.submitters.keep_files_open()).is_ok();
         if !is_here || self.acts_for_another(it) {
             return Moved::NotHere;
         }

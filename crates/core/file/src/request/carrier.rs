@@ -108,7 +108,7 @@ impl Carrier {
     /// does. Returns `false` if the application has closed or reused the number meanwhile, or may
     /// have, or if there was no room: then the request ends with its result so far.
     pub(super) fn hold_late(&mut self, command: &mut Command, context: &Context) -> bool {
-        let (engine, stays) = (context.engine(), context.files_stay_open);
+        let (engine, stays) = (context.engine(), context.submitters.keep_files_open());
         let held = if engine.holds.is_elsewhere() {
             // The thread that reaped the completion is one of the engine's, and its descriptor
             // table has other numbers.

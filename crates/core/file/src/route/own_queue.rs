@@ -608,10 +608,10 @@ mod tests {
         let context = Context::new(&engine, 0, 1).unwrap();
         let pump = OwnPump::new(Arc::new(Null::new(1)), &context);
         pump.collected.lock().completions = completions(1, 1 << 20);
-        assert!(!context.watch.is_on());
+        assert!(!context.checks.watch.is_on());
         pump.run();
         assert_eq!(context.own.unrun.load(Relaxed), 99);
-        assert!(context.watch.is_on(), "no thread comes for the rest");
+        assert!(context.checks.watch.is_on(), "no thread comes for the rest");
         engine.shutdown();
     }
 }

@@ -126,11 +126,11 @@ impl Submission<'_> {
         let (offset, len) = (command.offset as u64, user.len());
         let done = file.cached().read_cached(offset, &mut user);
         if done == len || offset + done as u64 >= file.cached().size() {
-            self.inline += 1;
-            self.user_reads.0 += 1;
+            self.user_counts.completed += 1;
+            self.user_counts.hits += 1;
             return Ok(Start::Break(done as u32));
         }
-        self.user_reads.1 += 1;
+        self.user_counts.misses += 1;
         match command.wants_nowait() {
             true if done > 0 => Ok(Start::Break(done as u32)),
             true => Err(Errno::AGAIN),
@@ -153,7 +153,7 @@ impl Submission<'_> {
         if begun.bytes < len {
             return Start::Continue(UserOperation::rest_of_write(file, offset, begun, user));
         }
-        self.inline += 1;
+        self.user_counts.completed += 1;
         Start::Break(begun.bytes as u32)
     }
 

@@ -9,6 +9,7 @@ use super::{
 use crate::{
     Command, Kind, Opened, SubmitMode, UserFile,
     cached::kernel_writes::KernelWrite,
+    context::Submitters,
     hints::Device,
     order::{FileState, Reach},
     request::{Body, direct::BLOCK, event::EventTarget, kernel::KernelBody},
@@ -135,7 +136,8 @@ impl<'a> Submission<'a> {
         let mut facts = self.facts(command, &target);
         loop {
             match plan(&facts) {
-                Plan::Look(Fact::Flags) => return None,
+                // The request's file is looked up only to start it.
+                Plan::Look(Fact::Flags | Fact::File) => return None,
                 Plan::Look(fact) => {
                     self.look(fact, command, &target, &mut descriptor, &mut facts).ok()?;
                 }
@@ -185,6 +187,7 @@ impl<'a> Submission<'a> {
             offloads: context.mode == SubmitMode::Offload,
             answers_as_aio: context.answers_as_aio(),
             has_callers: context.defers(target),
+            is_served: context.submitters == Submitters::Served,
             counts_by_kernel: self.kernel_counter.is_some(),
             is_alone: context.io().outstanding() == 1,
             has_budget: self.inline_left > 0,

@@ -147,6 +147,16 @@ fn reads_that_have_to_wait() {
         ("a miss, a ring of its own", own(Queue::Ring), by(Route::Own)),
         ("a miss, a full one", own(Queue::None), by(Route::Driver)),
         (
+            "a miss, a ring that another thread reaps",
+            loaded(own(Queue::Ring), |it| it.is_served = true),
+            by(Route::Driver),
+        ),
+        (
+            "the same, nothing else in flight",
+            loaded(own(Queue::Ring), |it| (it.is_served, it.is_alone) = (true, true)),
+            by(Route::Own),
+        ),
+        (
             "no attempt is possible",
             Facts { own: Some(Queue::None), ..missed(Unsupported) },
             request(Route::Driver, false, false, Unsupported),

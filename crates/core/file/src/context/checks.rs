@@ -1,16 +1,20 @@
-//! Contexts whose callers fetch events by themselves, so that the driver checks them rarely.
+//! How often the driver checks a context: at each of its ticks, or rarely while the context is calm,
+//! because its callers fetch events by themselves.
 //!
 //! A check takes 15 µs of a processor, which is much for a program with a few requests a second. If
 //! the callers stop coming, their requests wait for the driver once, for at most two of its checks.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
+use nowait_retry::watch::Watch;
 
 /// The number of ticks in a row, one second, without a request that waited for the driver, after
 /// which a context is calm.
 const TICKS: u32 = 200;
 
 #[derive(Default)]
-pub(super) struct Calm {
+pub(crate) struct Checks {
+    /// The driver checks the context while this is on.
+    pub(crate) watch: Watch,
     /// The number of ticks since a request has waited for the driver. Written by the driver only.
     ticks: AtomicU32,
     /// `true`: the driver checks the context rarely, or will from its next tick on. A thread that
@@ -18,7 +22,7 @@ pub(super) struct Calm {
     is_on: AtomicBool,
 }
 
-impl Calm {
+impl Checks {
     /// Counts a tick at which no request had waited for the driver (`is_calm`); otherwise begins
     /// again at 0. Called by the driver only.
     pub(super) fn tick(&self, is_calm: bool) {
@@ -48,25 +52,25 @@ mod tests {
 
     #[test]
     fn it_begins_a_tick_before_it_is_used() {
-        let calm = Calm::default();
-        (0..TICKS).for_each(|_| calm.tick(true));
-        assert!(!calm.is_long() && calm.is_on.load(SeqCst));
-        calm.tick(true);
-        assert!(calm.is_long());
-        calm.tick(false);
-        assert!(!calm.is_long() && !calm.end());
+        let checks = Checks::default();
+        (0..TICKS).for_each(|_| checks.tick(true));
+        assert!(!checks.is_long() && checks.is_on.load(SeqCst));
+        checks.tick(true);
+        assert!(checks.is_long());
+        checks.tick(false);
+        assert!(!checks.is_long() && !checks.end());
     }
 
     #[test]
     fn a_thread_ends_it_at_any_time() {
         for before in [TICKS, TICKS + 1, TICKS + 9] {
-            let calm = Calm::default();
-            (0..before).for_each(|_| calm.tick(true));
-            assert!(calm.end() && !calm.end() && !calm.is_long());
-            calm.tick(true);
-            assert!(!calm.is_long() && calm.ticks.load(Relaxed) <= TICKS);
-            (0..=TICKS).for_each(|_| calm.tick(true));
-            assert!(calm.is_long());
+            let checks = Checks::default();
+            (0..before).for_each(|_| checks.tick(true));
+            assert!(checks.end() && !checks.end() && !checks.is_long());
+            checks.tick(true);
+            assert!(!checks.is_long() && checks.ticks.load(Relaxed) <= TICKS);
+            (0..=TICKS).for_each(|_| checks.tick(true));
+            assert!(checks.is_long());
         }
     }
 }
