@@ -1,5 +1,5 @@
-//! How often the driver checks a context: at each of its ticks, or rarely while the context is calm,
-//! because its callers fetch events by themselves.
+//! How often the driver checks a context: at each of its ticks, or rarely while the context is
+//! calm, because its callers fetch events by themselves.
 //!
 //! A check takes 15 µs of a processor, which is much for a program with a few requests a second. If
 //! the callers stop coming, their requests wait for the driver once, for at most two of its checks.

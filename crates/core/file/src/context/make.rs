@@ -49,10 +49,10 @@ impl Context {
         Context::with_own_queue(engine, (id, nr), Submitters::Program)
     }
 
-    /// Makes a context for submitters that keep the descriptor of each transfer open until its event
-    /// has come, and for another thread, which takes the events ([`Context::serve`]). If the kernel
-    /// ends such a request short or gives it up, the request goes on without a check of its file:
-    /// the number still names the same file.
+    /// Makes a context for submitters that keep the descriptor of each transfer open until its
+    /// event has come, and for another thread, which takes the events ([`Context::serve`]). If the
+    /// kernel ends such a request short or gives it up, the request goes on without a check of its
+    /// file: the number still names the same file.
     ///
     /// # Errors
     /// The errors of [`Context::new`].
