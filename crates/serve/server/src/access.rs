@@ -19,7 +19,6 @@ pub struct Rule {
     who: Who,
 }
 
-/// The clients that a rule admits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Who {
     /// A user ID of this machine: of a client at a Unix socket, or of a program that opens a FUSE
@@ -27,7 +26,6 @@ enum Who {
     User(u32),
     /// Clients whose address begins with the same bits as this address; the number says how many.
     Net(IpAddr, u32),
-    /// A client with a certificate for this name.
     Certificate(ServerName<'static>),
 }
 
@@ -80,8 +78,7 @@ pub struct Peer {
     pub user: Option<u32>,
     /// The address, if the client came by TCP.
     pub address: Option<IpAddr>,
-    /// The client's certificate, which an authority of `--tls-client-ca` has signed; `None`: the
-    /// client has shown none yet.
+    /// The client's certificate, which an authority of `--tls-client-ca` has signed.
     pub certificate: Option<CertificateDer<'static>>,
 }
 

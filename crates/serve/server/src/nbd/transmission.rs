@@ -63,7 +63,6 @@ struct Active {
     reserved: usize,
 }
 
-/// The kind of the next input bytes.
 #[derive(Debug)]
 enum Receive {
     Header,
@@ -85,7 +84,6 @@ enum Receive {
     },
 }
 
-/// One client of one image.
 #[derive(Debug)]
 pub(crate) struct Transmission<F> {
     owner: u64,
@@ -268,7 +266,7 @@ impl<F> Transmission<F> {
         Ok(at)
     }
 
-    /// Takes a chunk for the next data of a write; returns `false` if there is no memory now.
+    /// Returns `false` if the client may take no memory for the next data now.
     fn next_chunk<M: Medium<File = F>>(&mut self, medium: &mut M) -> bool {
         let Receive::Data { left, offset, .. } = self.receive else { return true };
         let mut len = left.min(PIECE_BYTES);
@@ -464,8 +462,7 @@ impl<F> Transmission<F> {
         medium.run(&self.image, task, tag);
     }
 
-    /// Asks the medium for extents. With `short`, asks for at most [`EXTENTS_FEW`], because there
-    /// is no memory for more.
+    /// With `short`, asks for at most [`EXTENTS_FEW`], because there is no memory for more.
     fn ask_for_extents<M: Medium<File = F>>(
         &mut self,
         slot: u32,
@@ -503,7 +500,6 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Handles the end of a part of a request at the medium. Replies after the last part.
     pub(crate) fn end<M: Medium<File = F>>(
         &mut self,
         ended: RequestEnd,

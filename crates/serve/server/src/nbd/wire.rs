@@ -46,7 +46,6 @@ pub(crate) struct Header {
     pub(crate) command: u16,
     pub(crate) cookie: u64,
     pub(crate) offset: u64,
-    /// The length in bytes.
     pub(crate) len: u64,
 }
 
@@ -55,7 +54,6 @@ pub(crate) struct Header {
 pub(crate) struct BadMagic;
 
 impl Header {
-    /// Returns the length of a header in bytes.
     pub(crate) const fn size(extended: bool) -> usize {
         if extended { 32 } else { 28 }
     }

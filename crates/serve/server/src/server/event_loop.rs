@@ -41,9 +41,6 @@ const READY_MAX: usize = 256;
 impl EventLoop {
     /// Makes an event loop that the descriptor `bell` wakes. The transfers of its queue use about
     /// `memory_bytes` at most.
-    ///
-    /// # Errors
-    /// No descriptors or memory left.
     pub(crate) fn new(
         shared: &Shared,
         bell: i32,
@@ -58,9 +55,6 @@ impl EventLoop {
     /// Replaces the disk: the new disk does not report requests to the old disk. Waits for the
     /// requests in the old disk's queue, so that these no longer use lent memory. Blocking tasks of
     /// the old disk continue.
-    ///
-    /// # Errors
-    /// No descriptors or memory left.
     pub(crate) fn renew(&mut self, shared: &Shared) -> Result<(), ServeError> {
         self.ready.clear();
         let next = watched_disk(shared, &self.epoll, self.memory_bytes)?;

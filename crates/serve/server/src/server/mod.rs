@@ -4,9 +4,8 @@
 //!  main thread ── accept ──▶ Server ── inbox ──▶ Worker ─┬─ Client: Socket + Session
 //!    (listeners, signals)                    a thread each   └─ Disk: one queue of nowait
 //! ```
-//! Each worker thread has one queue of nowait and serves its own clients. Worker threads share no
-//! clients and no queues. Worker threads share the images, with their files, counters and locks,
-//! and the threads for blocking tasks.
+//! Each worker thread has one queue of nowait and its own clients. Worker threads share the images,
+//! with their files, counters and locks, and the threads for blocking tasks.
 
 mod client;
 mod event_loop;
@@ -288,9 +287,6 @@ impl Server {
 
     /// Gives the queues of a block device to the serving threads: each queue to a different thread,
     /// if there are enough threads. Waits until all queues are served, or one has failed.
-    ///
-    /// # Errors
-    /// A serving thread cannot open its queue, or has ended.
     pub(crate) fn attach(&self, drive: &ublk::Drive) -> Result<(), ServeError> {
         self.shared.files.lock().push((drive.image().clone(), drive.path().to_owned()));
         let (setups, answers): (Vec<_>, Vec<_>) = drive.setups().into_iter().unzip();
@@ -325,9 +321,6 @@ impl Server {
 
     /// Waits for the requests in flight, until `ends_ns` by the clock of [`now_ns`] at the latest.
     /// Closes all connections, and waits for the end of the serving threads.
-    ///
-    /// # Errors
-    /// A serving thread has failed.
     pub(crate) fn drain(self, ends_ns: u64) -> Result<(), ServeError> {
         self.shared.ends();
         for (inbox, _) in &self.threads {

@@ -9,7 +9,6 @@ use rustls::{
     server::ParsedCertificate,
 };
 
-/// A certificate that is not valid now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Invalid {
     /// The certificate expired this long ago.

@@ -360,7 +360,7 @@ const OURS: u64 = 0x6e77 << 48;
 const OURS_MASK: u64 = 0xffff << 48;
 
 /// Returns the mark of devices of this image. A server takes over a device only if the device has
-/// the mark of its image.
+/// the mark of the server's image.
 fn mark_of(image: &Image) -> Result<u64, ServeError> {
     let path = image.file().path();
     let mut bytes = image.place(0).to_ne_bytes().to_vec();
@@ -434,7 +434,7 @@ fn left_behind(
     Ok(Some(info))
 }
 
-/// Takes over a device whose server was killed. Waits for the end of that server.
+/// Waits for the end of the killed server, for [`LEAVING_NS`] at most.
 fn take_over(
     control: &mut Control,
     info: DeviceInfo,
