@@ -175,7 +175,7 @@ pub struct Server {
 
 /// How long the server waits for requests in flight when it ends.
 pub(crate) const DRAIN_NS: u64 = 30_000_000_000;
-/// The most threads for blocking tasks; each image but the first adds one.
+/// The most threads for blocking tasks of a server with one image. Each further image adds one.
 const TASKS_MAX: usize = 8;
 
 /// The pause after accepting a client has failed, for example for lack of descriptors or memory.

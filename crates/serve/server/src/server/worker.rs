@@ -38,7 +38,7 @@ pub(crate) struct Worker {
     clients: Slab<Client>,
     files: RequestTable,
     queues: ublk::Queues,
-    /// Clients with events in this round.
+    /// Clients to settle in this round.
     touched: Vec<u64>,
     /// Clients to read in the next round, because other clients have their turn first.
     unread: Vec<u64>,
