@@ -16,7 +16,6 @@ const FILE_BYTES: usize = 64 << 10;
 /// Number of requests before the change, from which the library may remember state.
 const BEFORE: usize = 4;
 
-/// The state of one row.
 pub(crate) struct Stage<'a> {
     folder: PathBuf,
     /// `O_DIRECT` or 0.
@@ -27,7 +26,6 @@ pub(crate) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Makes the files `a` and `b`, each filled with its letter.
     pub(crate) fn new(folder: &Path, mode: i32, context: &'a Context) -> Self {
         for letter in ["a", "b"] {
             let bytes = letter.repeat(FILE_BYTES);
@@ -36,7 +34,6 @@ impl<'a> Stage<'a> {
         Self { folder: folder.to_owned(), mode, context, open: Vec::new(), outcome: Vec::new() }
     }
 
-    /// Closes the row's descriptors, and returns the results and the content of the files.
     pub(crate) fn outcome(mut self) -> String {
         let files = [self.contents("a"), self.contents("b")];
         self.outcome.extend(files);
@@ -48,7 +45,6 @@ impl<'a> Stage<'a> {
         self.outcome.join(", ")
     }
 
-    /// Returns the content of a file as runs of equal bytes.
     fn contents(&self, name: &str) -> String {
         let bytes = std::fs::read(self.folder.join(name)).expect("a file of the row");
         let runs = bytes.chunk_by(|one, other| one == other);
@@ -61,7 +57,6 @@ impl<'a> Stage<'a> {
         CString::new(self.folder.join(name).as_os_str().as_bytes()).expect("a path")
     }
 
-    /// Opens a file of the row with these flags and the mode of the stage.
     pub(crate) fn open(&mut self, name: &str, flags: i32) -> RawFd {
         let path = self.path(name);
         self.open_at(&path, flags | self.mode)
@@ -94,7 +89,6 @@ impl<'a> Stage<'a> {
         fd
     }
 
-    /// Reads before the change, and ignores the results.
     pub(crate) fn read_before(&self, fd: RawFd) {
         for _ in 0..BEFORE {
             self.run(Request::read(borrow(fd), BLOCK, 0));
@@ -107,12 +101,10 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Reads, and notes the result and the first byte that was read.
     pub(crate) fn read(&mut self, fd: RawFd, len: usize, offset: u64) {
         self.note("read", Request::read(borrow(fd), len, offset));
     }
 
-    /// Writes, and notes the result and the byte.
     pub(crate) fn write(&mut self, fd: RawFd, byte: u8, len: usize, offset: u64) {
         self.note("write", Request::write(borrow(fd), &vec![byte; len], offset));
     }
@@ -140,7 +132,6 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Sets and clears flags of the open file.
     pub(crate) fn set_flags(fd: RawFd, set: i32, clear: i32) {
         // SAFETY: numbers only.
         let rc = unsafe {

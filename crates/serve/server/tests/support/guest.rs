@@ -222,7 +222,6 @@ impl Device {
         }
     }
 
-    /// Lets all requests in flight end. Checks that no request and no memory of the pool is left.
     pub(crate) fn end_checked(mut self) {
         self.ring.stop();
         self.medium.holds = false;
