@@ -126,7 +126,6 @@ impl Conformance {
 }
 
 impl Case {
-    /// Reads a line of `--list`.
     fn parse(line: &str) -> Self {
         let mut words = line.split(' ').map(str::to_owned);
         let mut next = || words.next().unwrap_or_else(|| panic!("not a case: {line}"));

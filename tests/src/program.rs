@@ -140,7 +140,6 @@ impl Program {
         Running { child, line, stdout, stderr, report: self.report, started: Instant::now() }
     }
 
-    /// Returns the environment and the command as text, for messages.
     fn line(&self) -> String {
         let mut line = String::new();
         for (name, value) in self.command.get_envs() {
@@ -257,7 +256,6 @@ fn text_of(file: &File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns the end of a text, where a failure usually is.
 fn tail(text: &str) -> &str {
     let start = text.len().saturating_sub(6000);
     let start = (start..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);

@@ -32,7 +32,6 @@ pub fn wait_for_socket(socket: &Path, server: &mut Running) {
     }
 }
 
-/// Returns an inotify descriptor that is readable when something appears in `folder`.
 fn watch(folder: &Path) -> File {
     // SAFETY: a new descriptor, owned here alone.
     let watch = unsafe { File::from_raw_fd(libc::inotify_init1(libc::IN_CLOEXEC)) };

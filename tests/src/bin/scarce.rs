@@ -41,7 +41,6 @@ fn count(folder: &str) -> usize {
     entries.count() - usize::from(folder == "fd")
 }
 
-/// Lowers the limit of descriptors, and takes all but `left` of them.
 fn take_all_but(left: usize) -> (Vec<OwnedFd>, Limit) {
     let limit = Limit::lower(64);
     let mut taken = Vec::new();

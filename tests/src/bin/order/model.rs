@@ -24,7 +24,6 @@ pub(crate) struct Model<'a> {
     may_fail: Vec<bool>,
 }
 
-/// The times at which requests began and ended, and the order that the rule demands.
 struct Order<'a> {
     rule: Rule,
     script: &'a Script,

@@ -26,7 +26,6 @@ impl Random {
         Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Returns a number from 0 to `end - 1`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -34,12 +33,10 @@ impl Random {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % end
     }
 
-    /// Returns `true` with a probability of `percent` percent.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// Returns a random index, with a probability in proportion to its weight.
     fn weighted(&mut self, weights: &[u64]) -> usize {
         let mut left = self.below(weights.iter().sum());
         let index = weights.iter().position(|weight| match left.checked_sub(*weight) {
@@ -53,7 +50,6 @@ impl Random {
     }
 }
 
-/// The state of the block below a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocks {
     Hole,
@@ -62,7 +58,6 @@ pub(crate) enum Blocks {
     Written,
 }
 
-/// The state of a page in the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cached {
     No,
@@ -70,7 +65,6 @@ pub(crate) enum Cached {
     Dirty,
 }
 
-/// The state of a page before the first request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) blocks: Blocks,
@@ -85,7 +79,6 @@ pub(crate) enum Kind {
     Sync,
 }
 
-/// One request.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
     /// The request's number in the script. It stays the same when other requests are left out.
@@ -118,7 +111,6 @@ impl Request {
     }
 }
 
-/// A file, and the requests on it.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
     pub(crate) seed: u64,
