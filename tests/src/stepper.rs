@@ -139,7 +139,6 @@ mod x86_64 {
             self.lines
         }
 
-        /// Returns `true` if the thread has just executed a mark at `address`.
         fn is_mark(&mut self, address: u64, stepping: bool) -> bool {
             // The last byte of another instruction may look like a mark. While the tracer steps, it
             // knows the instruction at `address`.
@@ -168,7 +167,6 @@ mod x86_64 {
             registers
         }
 
-        /// Records the cache lines that the next instruction accesses, and a call or return.
         fn note(&mut self, registers: &Registers) {
             let (memory, at) = (&self.memory, registers.rip);
             let place = place(at, &self.calls);

@@ -249,13 +249,11 @@ fn dist() -> PathBuf {
     path.canonicalize().unwrap_or(path)
 }
 
-/// Returns the library to which this run is restricted, if any.
 fn only_library() -> Option<Library> {
     let name = std::env::var("NOWAIT_TEST_SUBJECT").ok()?;
     Some(Library::named(&name).unwrap_or_else(|| panic!("unknown NOWAIT_TEST_SUBJECT {name}")))
 }
 
-/// Returns a new path for a report file.
 fn report_file() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

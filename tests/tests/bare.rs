@@ -12,7 +12,6 @@ use nowait_tests::skip::{self, Skip};
 
 const DEADLINE: Duration = Duration::from_mins(4);
 
-/// Checks that `out` contains the figures and pages of all parts, and no other file.
 fn assert_whole(out: &Path, output: &Output) {
     let mut found: Vec<String> = fs::read_dir(out)
         .expect("a folder")
@@ -22,7 +21,6 @@ fn assert_whole(out: &Path, output: &Output) {
     assert_eq!(found, bare::files(), "{output}");
 }
 
-/// Returns the subjects that have figures in a part.
 fn subjects(out: &Path, part: &str) -> Vec<String> {
     let json = fs::read_to_string(out.join(format!("{part}.json"))).expect("figures");
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");

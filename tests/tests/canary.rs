@@ -14,7 +14,6 @@ const ORDER: &str = env!("CARGO_BIN_EXE_order");
 const RESERVED_BLOCKS: &str = env!("CARGO_BIN_EXE_reserved-blocks");
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 
-/// The compiled library with the mistakes.
 struct Canary {
     library: PathBuf,
     scratch: Scratch,

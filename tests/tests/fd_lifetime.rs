@@ -50,7 +50,6 @@ fn flock(subject: Subject) {
     in_every_mode(subject.disturb(None), "flock");
 }
 
-/// Runs a case on a file of its own, in each submit mode.
 fn in_every_mode(subject: Subject, case: &str) {
     for &submit in modes(subject) {
         let scratch = Scratch::new(case);
@@ -60,7 +59,6 @@ fn in_every_mode(subject: Subject, case: &str) {
     }
 }
 
-/// Runs two cases on a tmpfs, in each submit mode.
 fn in_memory(subject: Subject) {
     for &submit in modes(subject) {
         let Some(mount) = skip::unless(Mount::new(Kind::Tmpfs)) else { return };

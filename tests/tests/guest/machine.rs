@@ -66,7 +66,6 @@ const UBLK: &str = "ublk_drv";
 const PROGRAMS: [&str; 4] = ["mkfs.ext4", "e2fsck", "mkfs.xfs", "xfs_repair"];
 const SCRIPTS: [&str; 3] = ["init", "task.sh", "ublk.sh"];
 
-/// The parts that every guest needs: a kernel, and an archive of files.
 #[derive(Debug)]
 pub(crate) struct Parts {
     kernel: PathBuf,
@@ -80,7 +79,6 @@ impl Parts {
         Parts::of(scratch, &kernel.ok_or_else(|| lacking("no kernel"))?, &[])
     }
 
-    /// Collects the parts, and `program` with them.
     pub(crate) fn with(scratch: &Scratch, program: &Path) -> Result<Parts, Skip> {
         let kernel = kernels().into_iter().find(|folder| folder.exists());
         Parts::of(scratch, &kernel.ok_or_else(|| lacking("no kernel"))?, &[program])
@@ -158,7 +156,6 @@ fn copy_modules(from: &Path, to: &Path) -> Result<(), Skip> {
     Ok(())
 }
 
-/// Copies programs of the host and the libraries that they are linked with.
 fn copy_programs(root: &Path) {
     fs::copy(on_path("busybox"), root.join("bin/busybox")).expect("busybox");
     PROGRAMS.iter().for_each(|name| copy_program(&on_path(name), root));
@@ -181,7 +178,6 @@ fn copy_program(program: &Path, root: &Path) {
     }
 }
 
-/// Finds a file below `folder` whose name begins with `name`.
 fn find(folder: &Path, name: &str) -> Option<PathBuf> {
     let mut found = None;
     for entry in fs::read_dir(folder).ok()?.flatten() {
@@ -195,7 +191,6 @@ fn find(folder: &Path, name: &str) -> Option<PathBuf> {
     found
 }
 
-/// The interface of a disk.
 #[derive(Debug)]
 pub(crate) enum Disk {
     /// By QEMU's NBD client: the address of an export, and the name of the export and the disk.
@@ -206,7 +201,6 @@ pub(crate) enum Disk {
     File(PathBuf),
 }
 
-/// A running guest.
 #[derive(Debug)]
 pub(crate) struct Guest {
     running: Running,
@@ -220,7 +214,6 @@ impl Guest {
         Guest::on(&ONE_NODE, parts, scratch, task, disks)
     }
 
-    /// Starts a guest with two NUMA nodes.
     pub(crate) fn with_two_nodes(
         parts: &Parts,
         scratch: &Scratch,
@@ -257,10 +250,6 @@ impl Guest {
         Guest { running, console: BufReader::new(console), said: String::new() }
     }
 
-    /// Waits until the guest prints `line`.
-    ///
-    /// # Panics
-    /// The guest ends before it prints the line, or prints nothing for ten minutes.
     pub(crate) fn wait_for(&mut self, line: &str) {
         while self.next_line().unwrap_or_else(|| panic!("no {line:?} in\n{}", self.said)) != line {}
     }
@@ -272,10 +261,7 @@ impl Guest {
         (count > 0).then(|| line.trim_end().to_owned())
     }
 
-    /// Waits until the guest has ended; returns its lines that begin with "guest: ".
-    ///
-    /// # Panics
-    /// The task failed, or QEMU did not succeed.
+    /// Returns the guest's lines that begin with "guest: ".
     pub(crate) fn finish(mut self, task: &str) -> Vec<String> {
         // A guest whose task has failed may never end, if its disk waits for a server that is gone.
         let failed = format!("guest: {task}");
