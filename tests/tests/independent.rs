@@ -12,8 +12,6 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_independent");
 const NAMED: &str = include_str!("../../docs/internals/locks.md");
 const HEADING: &str = "## Shared by all contexts";
 
-/// Declares a test for each kind of request, with the backend that nowait chooses and with native
-/// AIO.
 macro_rules! each_kind {
     ($($name:ident: $kind:literal,)+) => {
         $(mod $name {

@@ -9,7 +9,6 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
 use nowait_tests::subject::{Backend, Library, Subject};
 
-/// Compiles a program of `tests/memory` against the system's libaio.
 fn compiled(scratch: &Scratch, name: &str) -> Option<PathBuf> {
     skip::unless(skip::missing_program(&["cc"]))?;
     let program = scratch.file(name);

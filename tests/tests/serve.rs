@@ -389,7 +389,6 @@ impl Raw {
         bytes
     }
 
-    /// Makes a write that fills block number `cookie` with that number.
     fn write(cookie: u64) -> Vec<u8> {
         let offset = cookie * BLOCK as u64;
         let mut bytes = Raw::request([0, 0, 0, 1], cookie, offset, BLOCK as u32);

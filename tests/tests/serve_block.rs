@@ -10,7 +10,6 @@ use nowait_tests::skip::{self, Skip};
 
 const SIZE: u64 = 32 << 20;
 
-/// A loop device, which a drop detaches.
 struct Loop(String);
 
 impl Loop {

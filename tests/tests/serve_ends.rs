@@ -22,7 +22,6 @@ use nowait_tests::server::tool;
 use nowait_tests::skip;
 use nowait_tests::stores::Store;
 
-/// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Time in which a signal must end a server that nothing delays: one second, as docs/serve.md says,
 /// and another second for a busy machine.
@@ -31,7 +30,6 @@ const SOON: Duration = Duration::from_secs(2);
 /// Time for which the test checks that a server does not end too early.
 const A_WHILE: Duration = Duration::from_millis(100);
 
-/// The state of the server when the signal arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The server opens an image on an NBD server that sends nothing.
@@ -70,7 +68,6 @@ impl State {
     }
 }
 
-/// A server in one of the states.
 struct Scene {
     running: Running,
     nbd: PathBuf,
@@ -111,7 +108,6 @@ impl Scene {
         Some(scene)
     }
 
-    /// Waits until the state is reached.
     fn reach(&mut self, state: State) {
         ready::wait_for_socket(&self.nbd, &mut self.running);
         match state {
@@ -163,7 +159,6 @@ fn serve(scratch: &Scratch, arguments: &[String], nbd: &Path, vmm: &Path) -> Opt
     Some(tool.arg("--vhost-user").arg(vmm).spawn())
 }
 
-/// Returns a client that has received the greeting.
 fn greeted(socket: &Path) -> UnixStream {
     let mut stream = UnixStream::connect(socket).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a limit against hanging");
@@ -187,10 +182,8 @@ fn request(command: u8, len: u32) -> Vec<u8> {
     bytes
 }
 
-/// The result of a case: the time that it took, or the failure.
 type Outcome = Result<Duration, String>;
 
-/// Ends a server in `state` by `signal`. `None`: this run does not test nowait.
 fn ends(state: State, signal: i32) -> Option<Outcome> {
     let scratch = Scratch::new("ends");
     let mut scene = Scene::set(&scratch, state)?;
@@ -229,7 +222,6 @@ fn hangs_up(state: State) -> Option<Outcome> {
     Some(ended(scene, start))
 }
 
-/// Waits for the end of a server after a signal, and returns the time since `start`.
 fn ended(scene: Scene, start: Instant) -> Outcome {
     let output = scene.running.try_wait(PATIENCE)?;
     let took = start.elapsed();

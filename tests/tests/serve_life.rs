@@ -13,7 +13,6 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 
 const SIZE: u64 = 32 << 20;
-/// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn writes(server: &Server, export: &str) -> bool {

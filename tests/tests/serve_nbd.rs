@@ -15,7 +15,6 @@ use nowait_tests::skip;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// QEMU's server of an image.
 struct Backing {
     process: Running,
     socket: PathBuf,
@@ -45,12 +44,10 @@ impl Backing {
         Backing { process, socket }
     }
 
-    /// Returns the name of the image for the command line of `nowait serve`.
     fn name(&self) -> String {
         format!("nbd+unix:///vm?socket={}", self.socket.display())
     }
 
-    /// Returns the name of the image for TLS with the certificates of a folder.
     fn name_by_tls(&self, folder: &Path) -> String {
         let socket = self.socket.display();
         format!("nbds+unix:///vm?socket={socket}&tls-certificates={}", folder.display())
@@ -67,7 +64,6 @@ impl Backing {
     }
 }
 
-/// Makes 400 files in folders.
 fn plant(root: &Path) {
     for number in 0..400usize {
         let folder = root.join(format!("{}/{}", number % 17, number % 5));
@@ -262,8 +258,6 @@ fn refused(scratch: &Scratch, name: &str) -> String {
     refused_with(scratch, name, &[])
 }
 
-/// Runs `nowait serve NAME` with further options, which must fail with a message of one line;
-/// returns the message.
 fn refused_with(scratch: &Scratch, name: &str, options: &[&str]) -> String {
     let address = format!("unix:{}", scratch.file("never").display());
     let served = Program::new(nowait_tests::subject::built("bin/nowait"))

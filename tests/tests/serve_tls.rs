@@ -23,7 +23,6 @@ fn start(scratch: &Scratch, arguments: &[String]) -> Option<Server> {
     Server::start(scratch, &all)
 }
 
-/// Returns `true` if the server accepts libnbd's client nbdinfo.
 fn gets_in(uri: &str) -> bool {
     Program::new("nbdinfo").args(["--size", uri]).run().status.success()
 }

@@ -9,7 +9,6 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// The behaviour of the small server towards its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// Sends nothing.
@@ -20,7 +19,7 @@ pub(crate) enum Manner {
     Serves,
 }
 
-/// The small server. Its threads end with the process of the test.
+/// Its threads end with the process of the test.
 #[derive(Debug)]
 pub(crate) struct Backing {
     socket: PathBuf,
@@ -50,7 +49,6 @@ const DISCONNECT: u16 = 2;
 const FLUSH: u16 = 3;
 
 impl Backing {
-    /// Listens at `socket`.
     pub(crate) fn start(socket: PathBuf, manner: Manner) -> Self {
         let listener = UnixListener::bind(&socket).expect("a socket");
         let (flushes, changed) = (Mutex::new((false, 0)), Condvar::new());
@@ -67,19 +65,16 @@ impl Backing {
         Self { socket, state }
     }
 
-    /// Returns the name of this server's image for the command line of `nowait serve`.
     pub(crate) fn image(&self) -> String {
         image_at(&self.socket)
     }
 
-    /// Waits until a client has connected.
     pub(crate) fn wait_for_client(&self) {
         while !self.state.connected.load(Relaxed) {
             thread::yield_now();
         }
     }
 
-    /// Waits until this server has received a flush.
     pub(crate) fn wait_for_flush(&self) {
         let flushes = self.state.flushes.lock().expect("the state");
         drop(self.state.changed.wait_while(flushes, |(_, count)| *count == 0).expect("the state"));
