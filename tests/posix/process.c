@@ -25,7 +25,6 @@ static void start_writes(int fd)
 	}
 }
 
-/* Checks that each block of the file has its number as its first and last byte. */
 static void check_file(const char *name)
 {
 	int fd = open(path(name), O_RDONLY);
