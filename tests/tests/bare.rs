@@ -33,8 +33,6 @@ fn subjects(out: &Path, part: &str) -> Vec<String> {
     names
 }
 
-/// A root file system with busybox, `/proc`, `/dev/null`, the archive, and a folder that all users
-/// may write.
 struct Root {
     scratch: Scratch,
 }
@@ -59,8 +57,6 @@ impl Root {
         Ok(Root { scratch })
     }
 
-    /// Runs a script by busybox in this root, as `user`, under the seccomp filter that the options
-    /// `filter` of seccomp-run describe.
     fn run(&self, user: &str, filter: &[&str], script: &str) -> Output {
         const ENTER: &str = "mount -t proc proc \"$1/proc\" && \
             mount --bind /dev/null \"$1/dev/null\" && \
@@ -91,7 +87,6 @@ fn it_measures_in_a_root_with_nothing_but_busybox_and_without_rights() {
     assert_eq!(subjects(&out("root"), "cached"), ["nowait", "psync", "system"]);
     let growth = subjects(&out("root"), "growth");
     assert!(growth.contains(&"libaio".to_owned()) && growth.len() > 1, "{growth:?}");
-    // A user without privileges, under a filter that denies io_uring.
     let output = root.run(
         "65534:65534",
         &["--profile", "docker"],

@@ -119,7 +119,6 @@ fn reports_once(subject: Subject, case: &str) {
 }
 
 struct End {
-    /// Threads in the open of the FIFO, which will write the report.
     opens: usize,
     /// Threads that wait in futex(2) until the report is written, on a word that is 1 until then.
     waits: usize,

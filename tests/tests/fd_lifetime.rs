@@ -139,8 +139,6 @@ fn the_file_of_long_direct_reads_is_looked_at_again_only_after_a_close() {
     assert_eq!(calls.matches("F_GETFL").count(), 4, "two for each file, of 32 reads\n{calls}");
 }
 
-/// Runs a case on two files under strace, and returns its calls of fcntl(2). `None`: strace is not
-/// installed, or this run excludes the preload library.
 fn fcntls_of(case: &str) -> Option<String> {
     let subject = Subject::chosen(Library::Preload, Backend::Auto)?;
     skip::unless(skip::missing_program(&["strace"]))?;

@@ -45,7 +45,6 @@ impl Watched {
         succeeded(&output);
     }
 
-    /// Reads all blocks; returns the numbers of cache hits and misses.
     fn read(&self) -> (u64, u64) {
         let before = self.asked();
         verified(&self.server.uri("vm"), BLOCKS);

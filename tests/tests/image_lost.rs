@@ -11,7 +11,6 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 use nowait_tests::stored::{pattern, qemu_io};
 
-/// Number of blocks that the test writes, each with a flush of its own.
 const BLOCKS: usize = 60;
 
 /// The block whose segment is lost.

@@ -29,7 +29,6 @@ fn peak_bytes(server: &Server) -> u64 {
     kib * 1024
 }
 
-/// Starts a client that writes a whole image, by requests that are in flight together.
 fn fill(server: &Server, number: usize) -> Running {
     let write = |at: usize| format!("aio_write -P {} {at}M 1M", pattern(number));
     let commands = (0..MEGABYTES).map(write).chain(["aio_flush".to_owned(), "flush".to_owned()]);

@@ -76,8 +76,6 @@ fn unnamed(kind: &str, lines: &[SharedLine], own: u64) -> Vec<String> {
     others.map(ToString::to_string).collect()
 }
 
-/// Runs the program; returns the shared lines, and the address of the line that the program itself
-/// shares.
 fn shared(kind: &str, subject: Subject) -> Option<(Vec<SharedLine>, u64)> {
     // A disturber would be a third thread.
     let subject = Subject { disturb: None, limit: None, ..subject };

@@ -18,7 +18,6 @@ fn compiled(scratch: &Scratch, name: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Returns the KiB in the line `name` of /proc/PID/status or smaps_rollup.
 fn kib(status: &str, name: &str) -> u64 {
     let mut lines = status.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let value = lines.next().expect(name);

@@ -42,9 +42,7 @@ enum State {
     OpeningRefused,
     /// An NBD client has stopped in the middle of an option, a VMM in the middle of a header.
     Handshakes,
-    /// Clients are connected and have nothing in flight.
     Serving,
-    /// A client waits for the reply to a flush.
     Flushing,
     /// The server has got SIGTERM before, and a client still waits for the reply to a flush.
     Ending,
@@ -166,7 +164,6 @@ fn greeted(socket: &Path) -> UnixStream {
     stream
 }
 
-/// Returns a client that has chosen the first export by NBD_OPT_EXPORT_NAME.
 fn chosen(socket: &Path) -> UnixStream {
     let mut stream = greeted(socket);
     stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").expect("heard");
@@ -231,7 +228,6 @@ fn ended(scene: Scene, start: Instant) -> Outcome {
     }
 }
 
-/// Kills a server in `state`, starts a second one, and waits until the second one serves.
 fn is_there_again(state: State) -> Option<Outcome> {
     let scratch = Scratch::new("ends");
     let scene = Scene::set(&scratch, state)?;
@@ -345,7 +341,6 @@ fn start_all(scratch: &Scratch, wrong: &[&str]) -> Option<Running> {
     Some(tool.args(wrong).spawn())
 }
 
-/// Returns the files of [`MADE`], and those in the servers' common folder, that still exist.
 fn left(scratch: &Scratch) -> Vec<String> {
     let own = fs::read_dir(scratch.file("nowait")).into_iter().flatten();
     let own = own.map(|entry| entry.expect("an entry").path().display().to_string());

@@ -46,7 +46,6 @@ fn allocate(file: &File, mode: i32, offset: i64, len: i64) -> std::io::Result<()
     if done < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Makes `count` files of 0 to 48 KiB in folders of folders.
 fn plant(root: &Path, count: usize) {
     for number in 0..count {
         let folder = root.join(format!("{}/{}", number % 17, number % 5));

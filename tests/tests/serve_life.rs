@@ -131,7 +131,6 @@ fn a_pid_file_replaces_and_removes_nothing_that_is_not_one() {
     assert!(Path::new("/dev/null").exists());
 }
 
-/// Returns a client that has chosen the first export by NBD_OPT_EXPORT_NAME.
 fn chosen(server: &Server) -> UnixStream {
     let mut stream = UnixStream::connect(server.socket()).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a limit against hanging");

@@ -175,8 +175,6 @@ fn fio_goes_on_while_the_server_is_killed(tls: bool, cache: &[&str]) {
     backing.stop();
 }
 
-/// Returns the status of the connection to the NBD server, from the first image of the only
-/// `nowait serve` in the folder.
 fn connection(scratch: &Scratch) -> serde_json::Value {
     let top = Program::new(nowait_tests::subject::built("bin/nowait"))
         .env("XDG_RUNTIME_DIR", scratch.path())
@@ -215,7 +213,6 @@ fn a_copy_goes_through_two_servers_and_the_status_names_the_far_one() {
     backing.stop();
 }
 
-/// Returns qemu-img's map: ranges with data, and ranges that read as zeroes.
 fn map(uri: &str) -> Vec<[serde_json::Value; 4]> {
     let said = Program::new("qemu-img").args(["map", "--output=json", "-f", "raw", uri]).succeed();
     let extents: Vec<serde_json::Value> = serde_json::from_str(&said.stdout).expect("JSON");
@@ -253,7 +250,6 @@ fn holes_on_a_server_are_seen_and_copied_as_holes() {
     }
 }
 
-/// Runs `nowait serve NAME`, which must fail with a message of one line; returns the message.
 fn refused(scratch: &Scratch, name: &str) -> String {
     refused_with(scratch, name, &[])
 }

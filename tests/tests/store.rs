@@ -73,8 +73,6 @@ fn versitygw_makes_no_object_of_half_a_request() {
     assert_eq!(store.request("GET", "half", &[], b"").status, 404);
 }
 
-/// Checks, for each of [`FAULTS`], the response that the client gets, and if the store has the
-/// object afterwards.
 #[test]
 fn a_proxy_does_each_fault_as_it_says() {
     let Some(store) = store(Kind::Moto) else { return };

@@ -16,7 +16,6 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::skip::{self, Skip};
 use nowait_tests::subject;
 
-/// Time limit for a wait for the guest's output, and for its end.
 const DEADLINE: Duration = Duration::from_mins(10);
 
 /// Options of the guest's kernel. The emulated processor may wait for a processor of the host; the
@@ -73,7 +72,6 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Collects the parts in `scratch`; returns a skip if this machine lacks one.
     pub(crate) fn collect(scratch: &Scratch) -> Result<Parts, Skip> {
         let kernel = kernels().into_iter().find(|folder| folder.exists());
         Parts::of(scratch, &kernel.ok_or_else(|| lacking("no kernel"))?, &[])
@@ -84,7 +82,6 @@ impl Parts {
         Parts::of(scratch, &kernel.ok_or_else(|| lacking("no kernel"))?, &[program])
     }
 
-    /// Collects the parts with a kernel that has ublk, and with nowait itself.
     pub(crate) fn with_ublk(scratch: &Scratch) -> Result<Parts, Skip> {
         let has_ublk = |folder: &PathBuf| find(&folder.join("lib/modules"), UBLK).is_some();
         let kernel = kernels().into_iter().find(has_ublk);
@@ -195,9 +192,7 @@ fn find(folder: &Path, name: &str) -> Option<PathBuf> {
 pub(crate) enum Disk {
     /// By QEMU's NBD client: the address of an export, and the name of the export and the disk.
     Nbd(String, String),
-    /// By vhost-user: the path of the socket.
     VhostUser(PathBuf),
-    /// By QEMU itself: an image file.
     File(PathBuf),
 }
 

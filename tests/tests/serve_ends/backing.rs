@@ -11,7 +11,6 @@ use std::time::Duration;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Sends nothing.
     Silent,
     /// Sends the greeting, and then its answer slowly, byte by byte.
     Drips,
@@ -80,7 +79,6 @@ impl Backing {
         drop(self.state.changed.wait_while(flushes, |(_, count)| *count == 0).expect("the state"));
     }
 
-    /// Answers flushes from now on, also those that wait.
     pub(crate) fn permit_flushes(&self) {
         self.state.flushes.lock().expect("the state").0 = true;
         self.state.changed.notify_all();
@@ -108,7 +106,6 @@ impl State {
         Ok(())
     }
 
-    /// Answers one request; returns `false` if the client disconnects by it.
     fn serve(&self, stream: &mut UnixStream) -> io::Result<bool> {
         let mut request = [0; 28];
         stream.read_exact(&mut request)?;
@@ -154,7 +151,6 @@ fn drip(mut stream: UnixStream) -> io::Result<()> {
     }
 }
 
-/// Answers the client's options until it chooses the export, and refuses all others.
 fn negotiate(stream: &mut UnixStream) -> io::Result<()> {
     const ACK: u32 = 1;
     const INFO: u32 = 3;

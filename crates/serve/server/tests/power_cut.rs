@@ -139,7 +139,6 @@ impl Run {
         }
     }
 
-    /// Sends bytes on a random connection.
     fn say(&mut self, bytes: &[u8]) {
         let which = self.prng.below(CONNECTIONS as u64) as usize;
         self.connections[which].session.receive(0, bytes, &mut self.disk, 0);

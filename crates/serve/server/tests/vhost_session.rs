@@ -142,7 +142,6 @@ impl Vmm {
         Vmm::with(connect(host), Guest::over(shared_memory(), 64), 0)
     }
 
-    /// Starts queue 1 of a guest, from index `base` of the available ring on.
     fn with(mut frontend: Frontend, guest: Guest, base: u16) -> Vmm {
         let regions = regions(&guest.memory);
         frontend.set_mem_table(&regions).unwrap();

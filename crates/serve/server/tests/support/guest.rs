@@ -34,7 +34,6 @@ pub(crate) struct Guest {
     pub(crate) memory: Arc<GuestMemoryMmap>,
     pub(crate) size: u16,
     pub(crate) available: u16,
-    /// The number of used entries that the driver has seen.
     pub(crate) seen: u16,
     next_descriptor: u16,
     next_buffer: u64,

@@ -22,9 +22,7 @@ pub(crate) struct Memory {
     pub(crate) bytes: Vec<u8>,
     pub(crate) pool: Pool,
     pub(crate) ended: VecDeque<RequestEnd>,
-    /// Fail every request with this error.
     pub(crate) failure: Option<Errno>,
-    /// Panic in the next request.
     pub(crate) panics: bool,
     pub(crate) flushes: usize,
     pub(crate) durable_writes: usize,
