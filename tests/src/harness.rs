@@ -195,8 +195,6 @@ fn fetch(cache: &Path) -> Result<(), Skip> {
     apt(&["-q", "-y", "source", "libaio"])
 }
 
-/// Writes the distribution's apt entries to `parts`, changed to source packages instead of
-/// binaries.
 fn write_sources(parts: &Path) -> Result<(), Skip> {
     let mut written = 0;
     let folder = Path::new("/etc/apt/sources.list.d");

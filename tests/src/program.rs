@@ -176,9 +176,6 @@ impl Running {
     }
 
     /// Waits for the program's end.
-    ///
-    /// # Panics
-    /// The program does not end in time.
     pub fn wait(self, deadline: Duration) -> Output {
         self.try_wait(deadline).unwrap_or_else(|hang| panic!("{hang}"))
     }
@@ -228,7 +225,6 @@ impl std::fmt::Display for Output {
     }
 }
 
-/// Waits on a pidfd until the process ends; returns `false` if it does not end in time.
 fn ends_within(pid: i32, deadline: Duration) -> bool {
     // SAFETY: plain numbers; the child is not waited for yet, so the number is its own.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };

@@ -97,9 +97,6 @@ mod x86_64 {
 
     impl Traced {
         /// Begins to trace a thread of a child process. The thread continues to run.
-        ///
-        /// # Errors
-        /// A skip: the system refuses ptrace(2), or access to the memory of the process.
         pub fn seize(process: i32, thread: i32) -> Result<Self, Skip> {
             request(libc::PTRACE_SEIZE, thread, 0)
                 .map_err(|error| Skip(format!("ptrace is refused: {error}")))?;
@@ -111,9 +108,6 @@ mod x86_64 {
 
         /// Runs the thread up to its mark `Done`, detaches from it, and returns the lines that it
         /// touched between the marks `Begin` and `End`.
-        ///
-        /// # Panics
-        /// The thread ends before its mark `Done`.
         pub fn record(mut self) -> Lines {
             let mut signal = self.wait();
             let mut stepping = false;

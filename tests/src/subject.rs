@@ -198,9 +198,6 @@ impl Subject {
 
     /// Demands that the program wrote a report: then it has loaded nowait's library. Demands
     /// nothing for the system's library.
-    ///
-    /// # Panics
-    /// The program wrote no report.
     pub fn assert_loaded(self, output: &Output) {
         let loaded = self.is_system() || !output.reports.is_empty();
         assert!(loaded, "no report by {self}: was the library loaded?\n{output}");
@@ -234,9 +231,6 @@ impl std::fmt::Display for Subject {
 }
 
 /// Returns the built file `name` of `dist`.
-///
-/// # Panics
-/// The file does not exist.
 pub fn built(name: &str) -> PathBuf {
     let path = dist().join(name);
     assert!(path.exists(), "{} is missing: run `make dist` first", path.display());

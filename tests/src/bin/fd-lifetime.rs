@@ -57,7 +57,6 @@ fn open(path: &Path) -> File {
     options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Submits requests on a descriptor, gives its number to another file, and only then reaps.
 fn reuse(folder: &Path, way: &str, rounds: usize) {
     let (mine_path, other_path) = (folder.join("mine"), folder.join("other"));
     let other = open(&other_path);

@@ -116,8 +116,6 @@ fn prepare(file: &File, other: &Path, what: &str) {
     }
 }
 
-/// Prints the results of writes and syncs when no block is free, on files with and without
-/// allocated blocks.
 fn full(folder: &Path) {
     let names = ["allocated", "hole", "empty"];
     let [allocated, hole, empty] = names.map(|name| folder.join(name));

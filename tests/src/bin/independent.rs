@@ -182,7 +182,6 @@ impl User {
         assert!(read == 8 && count > 0, "a read of the eventfd: {read}, {count}");
     }
 
-    /// Prepares the request of a round, and the page cache or pipe for it.
     fn iocb(&mut self, round: u64) -> Iocb {
         let offset = (round * 7 % BLOCKS * BLOCK as u64) as i64;
         let fd = self.file.as_raw_fd();

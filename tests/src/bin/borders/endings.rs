@@ -201,7 +201,6 @@ fn destroy_beside_threads(target: &Target, round: u32) {
     target.check(&format!("round {round}, {kind:?}"));
 }
 
-/// Submits a poll and a read of a pipe that stays empty.
 fn poll(context: ContextPointer, reader: &std::io::PipeReader) -> i32 {
     use std::os::fd::AsRawFd;
     static mut BYTE: u8 = 0;
@@ -266,7 +265,6 @@ pub(crate) fn a_fault_ends_the_process(folder: &Path, rounds: u32) {
     }
 }
 
-/// A thread stays inside io_submit for ever; the process ends nevertheless.
 pub(crate) fn a_thread_stays_inside(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     for round in 0..rounds {

@@ -128,11 +128,9 @@ fn write_all_blocks(target: &Target, fd: i32, blocks: &mut [libc::aiocb]) {
 }
 
 static TICKS: AtomicU32 = AtomicU32::new(0);
-/// The descriptor that the handler writes to and duplicates.
 static SINK: AtomicI32 = AtomicI32::new(-1);
 static WRONG: AtomicU32 = AtomicU32::new(0);
 
-/// Makes calls that POSIX allows in a handler, by turns.
 extern "C" fn makes_calls(_signal: i32) {
     let tick = TICKS.fetch_add(1, SeqCst);
     let (sink, block) = (SINK.load(SeqCst), CONTROL.load(SeqCst));

@@ -12,7 +12,6 @@ use nowait_tests::{direct, hang};
 
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const BLOCKS: usize = 64;
-/// Most requests of one io_submit.
 pub(crate) const BATCH: usize = 8;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,7 +233,6 @@ pub(crate) fn in_child(what: &str, child: impl FnOnce()) -> i32 {
     rounds_in_child(what, 1, child)
 }
 
-/// Runs `child` like [`in_child`], with a time limit for `rounds` rounds.
 pub(crate) fn rounds_in_child(what: &str, rounds: u32, child: impl FnOnce()) -> i32 {
     let patience_ms = (30_000 + 300 * rounds as i32) * hang::slowness() as i32;
     // SAFETY: this process has one thread.

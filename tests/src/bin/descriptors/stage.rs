@@ -18,7 +18,6 @@ const BEFORE: usize = 4;
 
 pub(crate) struct Stage<'a> {
     folder: PathBuf,
-    /// `O_DIRECT` or 0.
     pub(crate) mode: i32,
     context: &'a Context,
     open: Vec<RawFd>,
@@ -62,7 +61,6 @@ impl<'a> Stage<'a> {
         self.open_at(&path, flags | self.mode)
     }
 
-    /// Opens a path with these flags and O_CLOEXEC, without the mode of the stage.
     pub(crate) fn open_at(&mut self, path: &CString, flags: i32) -> RawFd {
         // SAFETY: a live string, and numbers.
         let fd = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) };
@@ -109,7 +107,6 @@ impl<'a> Stage<'a> {
         self.note("write", Request::write(borrow(fd), &vec![byte; len], offset));
     }
 
-    /// Runs a request, and notes its result and the first byte of its buffer.
     pub(crate) fn note(&mut self, what: &str, request: Request) {
         let outcome = self.run(request);
         self.outcome.push(format!("{what} {outcome}"));

@@ -137,7 +137,6 @@ impl Drop for Owned {
     }
 }
 
-/// Returns the name of a negative errno, or the number if it is none of `NAMES`.
 pub(crate) fn name(result: i64) -> String {
     const NAMES: [(i32, &str); 14] = [
         (libc::EPERM, "EPERM"),
@@ -172,7 +171,6 @@ fn own_mounts() {
     }
 }
 
-/// Opens devices and files that show the kernel's state; leaves out a file that cannot be opened.
 fn special() -> Vec<(&'static str, File)> {
     own_mounts();
     const PATHS: [(&str, bool); 9] = [

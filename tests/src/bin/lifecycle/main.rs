@@ -250,7 +250,6 @@ fn in_child(parents: &Context, file: &File) {
     assert_eq!(own.destroy(), 0, "the child's own io_destroy");
 }
 
-/// Executes this program again, as the case `executed`, while writes are in flight.
 fn exec_right_after_submit(path: &Path) {
     let context = submit_fill(path);
     let me = std::env::current_exe().unwrap();

@@ -132,7 +132,6 @@ struct Style {
 }
 
 impl Style {
-    /// Draws the frequencies; some may be 0.
     fn draw(random: &mut Random) -> Self {
         let mut often = |usual: u64| [0, usual, usual, 3 * usual][random.below(4) as usize];
         let kinds = [3 + often(6), 3 + often(8), often(2), often(1)];
@@ -261,7 +260,6 @@ impl Script {
         Request { number, kind, direct, at, len, part, thread, context, waits, joined }
     }
 
-    /// Draws an offset and a length, mostly near an earlier request or near the end of the file.
     fn draw_place(&self, random: &mut Random, end: u64, quantum: u64) -> (u64, u64) {
         let len = match random.below(10) {
             0..3 => 1 + random.below(200),
