@@ -63,7 +63,7 @@ fn width(address: IpAddr) -> u32 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Returns an address as a number of 128 bits. An IPv4 address takes the highest 32 bits.
+/// An IPv4 address takes the highest 32 bits.
 fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
@@ -150,8 +150,7 @@ impl Access {
         rules.peek().is_none() || rules.any(|rule| rule.who.is(peer))
     }
 
-    /// Returns the images that `peer` may use. The NBD handshake answers as if no other images
-    /// existed.
+    /// Returns the images that `peer` may use.
     pub fn of<F>(&self, images: &Arc<[Arc<Image<F>>]>, peer: &Peer) -> Exports<F> {
         let all = Exports::all(images);
         if self.is_open() { all } else { all.filter(|image| self.admits(image.name(), peer)) }

@@ -81,8 +81,6 @@ impl PidFile {
     }
 }
 
-/// Gives the file `new` the name `path`, if the existing file may be replaced; returns the kind of
-/// the existing file.
 fn place(new: &Path, path: &Path) -> io::Result<Found> {
     loop {
         let found = look(path, is_alive)?;

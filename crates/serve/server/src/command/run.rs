@@ -93,7 +93,6 @@ fn config(args: &ServeArgs) -> Result<Config, ServeError> {
     })
 }
 
-/// Returns an eventfd that becomes readable when an image has lost its last client.
 fn last_client(server: &Server) -> Result<Arc<EventFd>, ServeError> {
     let bell = Arc::new(EventFd::new().map_err(ServeError::descriptors)?);
     for image in server.view().images() {
@@ -330,7 +329,6 @@ struct Main {
     started: Instant,
     status_listeners: StatusListeners,
     cache: Option<Arc<StoreCache>>,
-    /// Dropped at the end, which removes the file.
     pid_file: Option<PidFile>,
 }
 

@@ -43,7 +43,6 @@ impl MountPoint {
         Ok(MountPoint { path, made: None })
     }
 
-    /// Makes the file below the mount, unless it exists.
     pub(super) fn make(&mut self) -> Result<(), ServeError> {
         if let Some((kind, _)) = mounted_on(&self.path).pop() {
             return Err(is_mounted(&self.path, &kind));
@@ -140,7 +139,6 @@ fn unescaped(field: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Makes the file to mount on, unless it exists; returns its name if this call has made it.
 fn prepare(path: &Path) -> Result<Option<OwnName>, ServeError> {
     let failed = |error: io::Error| ServeError::io(path.display(), &error);
     match fs::metadata(path) {

@@ -95,7 +95,6 @@ const HEADER_BYTES: usize = 16;
 const PADDING_BYTES: usize = 124;
 
 impl Handshake {
-    /// Makes a handshake, and adds the greeting to `out`.
     pub(crate) fn new(security: Security, out: &mut Vec<u8>) -> Handshake {
         out.extend(wire::GREETING.to_be_bytes());
         out.extend(wire::OPTION.to_be_bytes());

@@ -172,7 +172,6 @@ impl<F> Transmission<F> {
         self.in_flight() == 0 && !self.is_arriving() && !whole
     }
 
-    /// Returns `true` if the client may take `len` bytes of memory more.
     fn fits(&self, len: usize, pool: &mut Pool) -> bool {
         let holds = self.held_bytes > 0;
         let room = pool.has_room(self.image.number(), len) || (!holds && len <= SMALL_BYTES);
@@ -191,7 +190,6 @@ impl<F> Transmission<F> {
             if *left + chunk.as_ref().map_or(0, |(chunk, _)| chunk.data().len()) >= 32 << 10)
     }
 
-    /// Returns the memory for the next bytes, if these bytes are the data of a write.
     pub(crate) fn receive_buffer(&mut self) -> Option<&mut [u8]> {
         match &mut self.receive {
             Receive::Data { chunk: Some((chunk, filled)), .. } => {

@@ -233,7 +233,6 @@ impl Client {
         unseen && !self.unread && self.session.read_budget() > 0
     }
 
-    /// Returns `true` if the next round must read this client, without waiting for events before.
     pub(crate) fn is_unread(&self) -> bool {
         self.unread
     }

@@ -15,7 +15,6 @@ use std::os::fd::AsRawFd;
 pub(crate) struct EventLoop {
     pub(crate) disk: Disk,
     pub(crate) epoll: Epoll,
-    /// The events of the last sleep.
     pub(crate) ready: Vec<Ready>,
     memory_bytes: usize,
 }
@@ -39,8 +38,7 @@ pub(crate) const DISK: u64 = 1 << 63 | 1;
 const READY_MAX: usize = 256;
 
 impl EventLoop {
-    /// Makes an event loop that the descriptor `bell` wakes. The transfers of its queue use about
-    /// `memory_bytes` at most.
+    /// The transfers of the loop's queue use about `memory_bytes` at most.
     pub(crate) fn new(
         shared: &Shared,
         bell: i32,
@@ -64,9 +62,6 @@ impl EventLoop {
     }
 
     /// Waits until an event or the deadline. Does not wait if a request has ended already.
-    ///
-    /// # Errors
-    /// The process is a forked child.
     pub(crate) fn sleep(&mut self, deadline: Deadline) -> Result<(), ServeError> {
         let EventLoop { disk, epoll, ready, .. } = self;
         ready.clear();

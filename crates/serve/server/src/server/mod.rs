@@ -134,9 +134,7 @@ impl View {
         &self.0.clients
     }
 
-    /// Makes the writes to all writable images durable. Syncs each image on a thread of its own, so
-    /// that no image waits for the disk of another; if such a thread cannot be started, the
-    /// caller's thread syncs that image. Blocks until all syncs have ended.
+    /// Makes the writes to all writable images durable. Blocks until all syncs have ended.
     ///
     /// # Errors
     /// At least one image could not be made durable.
@@ -265,8 +263,7 @@ impl Server {
         *self.shared.tls.write() = Some(tls);
     }
 
-    /// Returns a FUSE front for `file`. The front passes reads, writes and other requests for the
-    /// image to the serving threads.
+    /// Returns a FUSE front that passes requests for the image of `file` to the serving threads.
     pub fn front(&self, file: ImageFile<AnySource>) -> Front {
         let inboxes: Vec<_> = self.threads.iter().map(|(inbox, _)| inbox.clone()).collect();
         let ask = move |file, request| {

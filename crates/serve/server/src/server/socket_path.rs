@@ -56,7 +56,6 @@ fn lock(folder: &Path, patience: Duration) -> Option<File> {
     }
 }
 
-/// Returns `true` if `path` is a socket on which no process listens.
 fn is_left(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket());
     // A blocking connect would wait for a listener whose queue is full.

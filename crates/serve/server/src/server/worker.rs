@@ -54,7 +54,6 @@ pub(crate) struct Worker {
 /// The description of work for one client: a panic there disconnects only that client.
 const SERVING: &str = "as it served a client";
 const SCRATCH_BYTES: usize = 64 << 10;
-/// The interval between checks for clients without progress.
 const SWEEP_NS: u64 = 500_000_000;
 /// The most time that a client may make no progress while the server ends.
 const DRAIN_STALL_NS: u64 = 5_000_000_000;

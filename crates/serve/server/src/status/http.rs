@@ -3,7 +3,6 @@
 use super::metrics;
 use nowait_status::Status;
 
-/// The longest request, in bytes.
 const QUESTION_BYTES_MAX: usize = 8192;
 
 /// Returns `true` if a request is complete, or is too long to be valid.

@@ -66,7 +66,6 @@ pub enum RemoveOutcome {
 }
 
 const SECTOR_BYTES: u64 = 512;
-/// The most bytes of a request.
 const BUFFER_BYTES: u32 = 512 << 10;
 /// The number of requests of a queue: as many as the memory allows, within these limits.
 const DEPTHS: core::ops::RangeInclusive<usize> = 8..=128;
@@ -241,9 +240,9 @@ impl Drive {
         outcome
     }
 
-    /// Writes the kernel's cache back, because the kernel does not do so when it stops a disk that
-    /// can outlive its server. Returns [`RemoveOutcome::InUse`] if the disk is mounted, or a
-    /// program has claimed it otherwise.
+    /// The kernel does not write its cache back when it stops a disk that can outlive its server.
+    /// Returns [`RemoveOutcome::InUse`] if the disk is mounted, or a program has claimed it
+    /// otherwise.
     fn write_back(&self) -> RemoveOutcome {
         if let Ok(disk) = ublk::open_disk(self.info.id, false)
             && let Err(errno) = ublk::write_back(disk.as_fd())

@@ -115,7 +115,6 @@ enum ServingEnd {
 }
 
 impl ServingEnd {
-    /// Returns `true` if the VMM itself has closed the connection.
     fn has_gone(&self) -> bool {
         matches!(self, ServingEnd::Protocol(Error::Disconnected | Error::SocketBroken(_)))
     }

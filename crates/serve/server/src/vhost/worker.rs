@@ -42,7 +42,6 @@ pub(crate) struct RingHandle {
     key: u64,
 }
 
-/// The values with which a stopped ring can be started again.
 #[derive(Debug)]
 pub(crate) struct StoppedRing {
     pub(super) next_available: u16,
