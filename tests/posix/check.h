@@ -47,8 +47,8 @@ void add_case(const char *page, const char *name, enum who who, void (*run)(void
 	}                                                                                      \
 	static void case_##page##_##name(void)
 
-/* These macros evaluate each argument once. If a claim is false, they show `errno`, because most
- * claims are about calls. */
+/* These macros evaluate each argument once. If a claim is false, the macro shows `errno`, because
+ * most claims are about calls. */
 #define CHECK(claim)                                                                           \
 	do {                                                                                   \
 		if (!(claim))                                                                  \

@@ -1,5 +1,5 @@
-//! Many images on a store in one server. The server limits their memory together. While the store
-//! does not answer, the server still serves an image that is a file.
+//! Many images on a store in one server. The server limits the memory of all images together. While
+//! the store does not answer, the server still serves an image that is a file.
 
 use std::fs;
 
