@@ -1,4 +1,4 @@
-//! A library with plausible mistakes must fail tests. This proves that these tests find the
+//! A library with plausible mistakes must fail tests. The failures prove that the tests find the
 //! mistakes.
 
 use std::path::{Path, PathBuf};

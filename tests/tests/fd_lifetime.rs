@@ -44,8 +44,8 @@ fn event_counter(subject: Subject) {
     in_every_mode(subject.disturb(None), "event-counter");
 }
 
-/// Runs without the disturber, whose forked children keep the open file, and with it the lock,
-/// until they end; even a program without any AIO would not get the lock then.
+/// Runs without the disturber, whose forked children keep the open file and its lock until they
+/// end.
 fn flock(subject: Subject) {
     in_every_mode(subject.disturb(None), "flock");
 }
@@ -90,8 +90,8 @@ fn fsync(subject: Subject) {
     }
 }
 
-/// Runs without the disturber, whose forked children keep the file open until they end. Then even a
-/// program without any AIO could not unmount the file system.
+/// Runs without the disturber, whose forked children keep the file open until they end. While these
+/// children live, even a program without any AIO could not unmount the file system.
 fn umount(subject: Subject) {
     let subject = subject.disturb(None);
     let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };

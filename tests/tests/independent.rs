@@ -41,9 +41,9 @@ each_kind! {
     reads_of_an_eventfd_of_requests_share_nothing: "named-counter-read",
 }
 
-/// Most traces of a test, which passes if one of them has no unnamed line. A request that meets a
-/// busy device, or a page that the kernel has dropped, takes another path in the library and shares
-/// more lines.
+/// The most traces of a test. The test passes if one trace has no unnamed line. A request that
+/// meets a busy device, or a page that the kernel has dropped, takes another path in the library
+/// and shares more lines.
 const TRACES: usize = 3;
 
 fn check(kind: &str, backend: Backend) {

@@ -64,8 +64,8 @@ fn identities() -> Vec<(String, String)> {
             (field @ "Groups", all) => Some(format!("{field} {}", all.trim())),
             _ => None,
         };
-        // io_uring makes kernel threads in the process. They act with the credentials of their
-        // requests, and the C library does not know them.
+        // io_uring makes kernel threads in the process. These threads act with the credentials of
+        // their requests, and the C library does not know the threads.
         let is_of_kernel = name.starts_with("iou-");
         (!is_of_kernel).then(|| (name, status.lines().filter_map(field).collect()))
     };

@@ -8,11 +8,11 @@ use crate::rule::Rule;
 pub(crate) const PAGE: u64 = 4096;
 /// Offsets and lengths of direct requests are multiples of this size.
 pub(crate) const SECTOR: u64 = 512;
-/// Most pages of a script's file before the requests. Requests may reach beyond them.
+/// The most pages that a script's file has before the requests. Requests may reach beyond them.
 pub(crate) const PAGES: u64 = 96;
 /// Bytes of the longest request.
 const LEN_MAX: u64 = 64 * PAGE;
-/// Most requests of a script. Each request that writes has a byte value of its own.
+/// The most requests of a script. Each request that writes has a byte value of its own.
 pub(crate) const REQUESTS_MAX: u64 = 32;
 pub(crate) const THREADS_MAX: u64 = 3;
 pub(crate) const CONTEXTS: u64 = 2;
@@ -81,7 +81,7 @@ pub(crate) enum Kind {
 
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    /// The request's number in the script. It stays the same when other requests are left out.
+    /// The request's number in the script, which stays the same when other requests are left out.
     pub(crate) number: usize,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,

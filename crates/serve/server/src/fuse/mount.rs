@@ -23,8 +23,8 @@ pub struct Mount {
 pub enum UnmountOutcome {
     /// No program had the file open.
     Clean,
-    /// The unmount failed, normally because a program has the file open. The requests of such a
-    /// program fail after the serving threads have ended.
+    /// The unmount failed, normally because a program has the file open. The program's requests
+    /// fail after the serving threads have ended.
     InUse,
 }
 

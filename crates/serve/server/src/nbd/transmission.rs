@@ -109,7 +109,7 @@ pub(crate) struct Transmission<F> {
 /// The most extents in one reply.
 const EXTENTS_MAX: usize = 4096;
 /// The most extents in a reply if there is no memory for more. A client that holds no memory always
-/// gets memory for these.
+/// gets memory for so many.
 const EXTENTS_FEW: usize = 64;
 const _: () = assert!(reply::extents_bytes(EXTENTS_FEW) <= SMALL_BYTES);
 

@@ -97,8 +97,8 @@ impl Listener {
     }
 
     /// Removes the name of a Unix socket that this server has made, unless the name belongs to
-    /// another socket by now. Then no new client can connect. Has no effect on TCP sockets and on
-    /// sockets that systemd has passed.
+    /// another socket by now. After the removal no new client can connect. Has no effect on TCP
+    /// sockets and on sockets that systemd has passed.
     pub fn unlink(&self) {
         self.name.iter().for_each(OwnName::remove);
     }
