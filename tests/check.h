@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The text of the last failure, from the library under test. */
 #ifndef LAST_ERROR
 #define LAST_ERROR strerror(errno)
 #endif

@@ -17,8 +17,6 @@
 
 static char memory[COUNT][BLOCK];
 
-/* Reads the file at `path`, whose blocks hold their numbers, and destroys each handle as early as
- * possible. */
 static void give_up_early(const char *path, int cache)
 {
 	nowait_engine *engine;

@@ -16,7 +16,6 @@
 #define BLOCK 4096u
 #define BLOCKS 4u
 
-/* Aligned for direct I/O. */
 static _Alignas(4096) char memory[BLOCK];
 
 static char first_of(nowait_file *file, unsigned block)

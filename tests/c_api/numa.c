@@ -28,7 +28,6 @@
 #define PART (4u << 20)
 #define MAPS_MAX (256u << 10)
 
-/* Numbers of pages that have memory, and of pages that lie on the node of their thread. */
 struct pages {
 	unsigned all, own;
 };
@@ -65,7 +64,7 @@ static void move_to(int node)
 	CHECK(sched_setaffinity(0, sizeof(processors), &processors) == 0);
 }
 
-/* Reads the list of the process's mappings, without allocating memory. */
+/* The buffer is not from malloc: an allocation would change the list. */
 static void read_maps(char *text)
 {
 	int fd = open("/proc/self/maps", O_RDONLY);
@@ -80,7 +79,6 @@ static void read_maps(char *text)
 	text[length] = 0;
 }
 
-/* Counts pages in writable mappings that are not in the list `before`. */
 static void count_mapped(const char *before, struct user *user)
 {
 	static char text[MAPS_MAX];
@@ -139,7 +137,6 @@ static void *use(void *argument)
 	return NULL;
 }
 
-/* Counts the cached pages of the part of a file that begins at `begin`. */
 static struct pages cached(nowait_file *file, uint64_t begin, int node)
 {
 	struct iovec pieces[CHUNK / PAGE + 1];

@@ -1,6 +1,5 @@
-/* setuid(2) and similar calls wait until each thread of the process, also each thread of an engine,
- * has made the same call. Requests of the engine continue.
- */
+/* setuid(2) and similar calls wait until each thread of the process, also each thread of an
+ * engine, has made the same call. Requests of the engine continue. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* C++ has it */
 #endif

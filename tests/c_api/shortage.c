@@ -11,7 +11,6 @@
 #define LAST_ERROR nowait_error_text()
 #include "../check.h"
 
-/* Sets the soft limit of a resource; returns the previous soft limit. */
 static rlim_t set_limit(int resource, rlim_t count)
 {
 	struct rlimit limit;

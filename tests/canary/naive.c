@@ -1,11 +1,8 @@
-/*
- * A libaio with deliberate mistakes, which the tests must notice.
- *
- * It carries out requests only when a thread reaps, in reverse order. Then a request uses the file
- * that its descriptor number means by now, through a duplicate that the library closes again. It
- * has the credentials of the thread that made the context. An fsync does nothing. A plausible
- * library could make each of these mistakes.
- */
+/* A libaio with deliberate mistakes, which the tests must notice. The library carries out requests
+ * only when a thread reaps, in reverse order. A request uses the file that its descriptor number
+ * means at that time, through a duplicate that the library closes again. A request has the
+ * credentials of the thread that made the context. An fsync does nothing. A plausible library
+ * could make each of these mistakes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <libaio.h>

@@ -38,7 +38,6 @@ static unsigned long state;
 /* About half of the signals have a handler without SA_RESTART. */
 static bool interrupts;
 
-/* xorshift64. */
 static unsigned long random_below(unsigned long bound)
 {
 	state ^= state << 13;
@@ -170,7 +169,8 @@ static int begin_with(int argc, char **argv, char **environment)
 }
 
 /* Starts the thread right before the program's main function, so that constructors run without it.
- * (A constructor of QEMU registers handlers of fork(2) before it makes the locks of these.) */
+ * (A constructor of QEMU registers handlers of fork(2) before it makes the locks that the handlers
+ * take.) */
 int __libc_start_main(entry *main, int argc, char **argv, void (*init)(void), void (*fini)(void),
 		      void (*end)(void), void *stack)
 {
@@ -180,8 +180,6 @@ int __libc_start_main(entry *main, int argc, char **argv, void (*init)(void), vo
 	program = main;
 	return next(begin_with, argc, argv, init, fini, end, stack);
 }
-
-/* --- calls that are made again ------------------------------------------------------------ */
 
 static long now_ns(void)
 {

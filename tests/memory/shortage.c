@@ -34,11 +34,8 @@ static int buffered, direct, ends[2];
 
 static bool is_shortage(int err) { return err == -EAGAIN || err == -ENOMEM; }
 
-/* --- limits ------------------------------------------------------------------------------- */
-
 static int resource;
 
-/* Returns the process's use of the limited resource, in bytes. */
 static rlim_t in_use(void)
 {
 	char text[256];
@@ -65,8 +62,6 @@ static void set_limit(rlim_t soft)
 static void leave(long kib) { set_limit(in_use() + (rlim_t)kib * 1024); }
 
 static void lift(void) { set_limit(RLIM_INFINITY); }
-
-/* --- libaio ------------------------------------------------------------------------------- */
 
 static void prepare(int index, int kind)
 {
@@ -96,8 +91,7 @@ static bool has_ended_well(const struct io_event *event, int kind)
 	return kind == 7 ? res & POLLOUT : res == BLOCK;
 }
 
-/* Submits a batch of one kind. Each accepted request must end once, with success or, if `is_short`,
- * with EAGAIN or ENOMEM. Returns the number of accepted requests. */
+/* Each accepted request must end once, with success or, if `is_short`, with EAGAIN or ENOMEM. */
 static int run_batch(io_context_t context, int kind, bool is_short)
 {
 	struct iocb *list[BATCH];
@@ -147,8 +141,6 @@ static int run_kinds(io_context_t context, bool is_short)
 	return accepted;
 }
 
-/* --- POSIX AIO ---------------------------------------------------------------------------- */
-
 static struct aiocb requests[BATCH];
 
 static void await(struct aiocb *request, bool is_short)
@@ -187,8 +179,6 @@ static void run_posix(bool is_short)
 	for (int index = 0; index < BATCH; index++)
 		await(list[index], is_short);
 }
-
-/* --- the shortage ------------------------------------------------------------------------- */
 
 static io_context_t started(bool is_short)
 {

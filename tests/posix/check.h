@@ -47,8 +47,8 @@ void add_case(const char *page, const char *name, enum who who, void (*run)(void
 	}                                                                                      \
 	static void case_##page##_##name(void)
 
-/* These macros evaluate each argument once. If a claim is false, they show `errno`, because most
- * claims are about calls. */
+/* These macros evaluate each argument once. If a claim is false, the macro shows `errno`, because
+ * most claims are about calls. */
 #define CHECK(claim)                                                                           \
 	do {                                                                                   \
 		if (!(claim))                                                                  \
@@ -70,28 +70,23 @@ _Noreturn void fail(const char *file, int line, const char *claim);
 _Noreturn void differ(const char *file, int line, const char *what, long seen, long expected);
 _Noreturn void skip(const char *why);
 
-/* Returns a path in the case's folder. */
 const char *path(const char *name);
 /* Makes a file of `len` bytes, each the number of its 4 KiB block, and opens it for reading and
  * writing with `flags`. Returns the descriptor. */
 int new_file(const char *name, size_t len, int flags);
-/* Returns a control block for a transfer, without a notification. */
 struct aiocb transfer(int fd, void *buffer, size_t len, off_t offset);
-/* Set the notification of a control block: a signal, or a call of a function in a thread. */
 void by_signal(struct aiocb *block, int signo, int value);
 void by_thread(struct aiocb *block, void (*function)(union sigval), void *value);
-/* Wait for the end of a request. The first returns its error; the second demands success and
- * returns its value. */
+/* The first function returns the request's error; the second demands success and returns its
+ * value. */
 int error_at_end(struct aiocb *block);
 ssize_t value_at_end(struct aiocb *block);
 /* Checks that a request fails with this error, in the call or later: the standard permits both. */
 void refused(int called, struct aiocb *block, int error);
-/* Blocks a signal in this thread and in the threads that it makes. */
 void block_signal(int signo);
 /* Waits at most half a minute for a blocked signal, and takes it. */
 siginfo_t take_signal(int signo);
 bool is_pending(int signo);
-/* Installs a handler that counts, without SA_RESTART. */
 void count_signals(int signo);
 extern volatile sig_atomic_t signals_seen;
 pthread_t thread_of(void *(*run)(void *), void *argument);

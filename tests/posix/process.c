@@ -25,7 +25,6 @@ static void start_writes(int fd)
 	}
 }
 
-/* Checks that each block of the file has its number as its first and last byte. */
 static void check_file(const char *name)
 {
 	int fd = open(path(name), O_RDONLY);
@@ -42,7 +41,7 @@ static void check_file(const char *name)
 
 static pid_t by_clone(void) { return (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0); }
 
-/* Only fork runs handlers of pthread_atfork(3). */
+/* Here only `fork` runs handlers of pthread_atfork(3). */
 static pid_t (*const forks[])(void) = { fork, _Fork, by_clone };
 
 static int run_child_of(pid_t (*make)(void), void (*child)(void))

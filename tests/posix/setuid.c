@@ -71,7 +71,7 @@ static void notice(union sigval value)
 	noticed = 1;
 }
 
-/* The C library makes the threads for notifications. They are idle between notifications. */
+/* The C library makes the threads for notifications. The threads are idle between notifications. */
 CASE(setuid, returns_in_a_notification_and_while_threads_stand_by, CONFORMING)
 {
 	char byte = 'x';

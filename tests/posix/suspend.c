@@ -5,7 +5,6 @@
 
 #define BLOCK 4096
 
-/* Returns a read that ends when the case writes a byte to `ends[1]`. */
 static struct aiocb waiting_read(int ends[2])
 {
 	static char byte;

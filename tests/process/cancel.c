@@ -146,7 +146,6 @@ static void *make_calls(void *unused)
 	return unused;
 }
 
-/* Submits a write of the file, and waits for its end. */
 static void write_by_request(void)
 {
 	struct iocb request = { .opcode = 1, .fildes = fd, .bytes = BLOCK }, *list[] = { &request };

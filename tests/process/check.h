@@ -48,7 +48,6 @@ extern int io_getevents(void *ctx, long min, long nr, struct event *events, void
 extern int io_pgetevents(void *ctx, long min, long nr, struct event *events, void *timeout,
 			 sigset_t *mask);
 
-/* Writes of MANY blocks, and a poll of an empty pipe. */
 struct work {
 	void *ctx;
 	int fd, ends[2];
@@ -90,8 +89,7 @@ static inline void check_file(int fd, char byte)
 	}
 }
 
-/* Takes one event. Repeats io_getevents after EINTR, with which it fails when the process was
- * stopped. */
+/* io_getevents fails with EINTR when the process was stopped. */
 static inline void take_event(void *ctx, struct event *event)
 {
 	int got;

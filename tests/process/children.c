@@ -17,7 +17,6 @@ static void wait_for(pid_t child, int code)
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == code);
 }
 
-/* The child cannot use the parent's context, and can use a context of its own. */
 static void use_its_own(void)
 {
 	struct work own;
@@ -105,7 +104,6 @@ static void fork_twice(void)
 	close(ends[0]);
 }
 
-/* Makes a child that becomes a daemon, before it uses a context or with requests in flight. */
 static void be_a_daemon(int has_context)
 {
 	int ends[2], fd;

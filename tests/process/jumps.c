@@ -106,7 +106,6 @@ static void signal_a_waiter(void *(*run)(void *), long type)
 	until_asleep(getpid(), &waiter);
 	CHECK(pthread_kill(thread, SIGUSR1) == 0);
 	CHECK(pthread_join(thread, NULL) == 0);
-	/* Other threads continue to use the context. */
 	CHECK(io_submit(ctx, 1, list) == 1);
 	CHECK(write(ends[1], "x", 1) == 1);
 	take_event(ctx, &event);

@@ -19,9 +19,6 @@ static void *empty, *unread;
 static struct iocb read_of_page;
 static char page[BLOCK];
 
-/* --- ways to make a child ----------------------------------------------------------------- */
-
-/* Runs the body in the child. */
 static pid_t run(pid_t child, body *runs)
 {
 	if (child == 0)
@@ -106,8 +103,6 @@ static const struct kind {
 	{ "vfork", by_vfork, true },
 	{ "clone with CLONE_VM and CLONE_FILES", with_descriptors, true },
 };
-
-/* --- actions of a child ------------------------------------------------------------------- */
 
 static int events_of(void *ctx, long min, long ns)
 {
@@ -199,7 +194,6 @@ static void *new_context(bool has_event)
 	volatile unsigned *ring;
 
 	CHECK(io_setup(4, &ctx) == 0);
-	/* The head and the tail of the ring. */
 	ring = ctx;
 	CHECK(!has_event || io_submit(ctx, 1, list) == 1);
 	while (has_event && ring[2] == ring[3])
@@ -224,8 +218,6 @@ static void check(const struct kind *kind, const struct act *act)
 		check_and_remove(other, 'l');
 	end_work(&work);
 }
-
-/* --- while other threads are in calls ----------------------------------------------------- */
 
 static bool is_over;
 

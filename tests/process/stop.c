@@ -128,7 +128,6 @@ static void stop_often(const char *path)
 		while (*waiter == 0 || !is_asleep(child, *waiter))
 			CHECK(runs(child));
 		stop_and_continue(child);
-		/* Wait until the process has continued. */
 		while (path && shared->rounds == before)
 			CHECK(runs(child));
 	}

@@ -25,7 +25,6 @@ static void *wait_for_ever(void *unused)
 	return unused;
 }
 
-/* Blocks the signal except during the wait. */
 static void *wait_masked(void *unused)
 {
 	struct event event;

@@ -44,7 +44,6 @@ static int sleeps(pid_t thread)
 	return state && state[2] == 'S';
 }
 
-/* Submits requests of one kind; returns the number of their events. */
 static int submit(int kind, struct iocb *requests)
 {
 	struct iocb *list[MANY];
@@ -77,8 +76,8 @@ static int submit(int kind, struct iocb *requests)
 	return count;
 }
 
-/* The work of `complete`. While the main thread sleeps, `complete` lets its requests complete; then
- * it wakes the main thread. */
+/* While the main thread sleeps, `complete` lets its requests complete; then it wakes the main
+ * thread. */
 struct task {
 	int kind, wait, events;
 };
@@ -106,7 +105,6 @@ static void *complete(void *argument)
 
 		CHECK(io_setup(1, &other) == 0 && io_destroy(other) == 0);
 	}
-	/* Wake the main thread only when it sleeps in its wait. */
 	while (!sleeps(sleeper))
 		sched_yield();
 	switch (task->wait) {

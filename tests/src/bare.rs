@@ -11,9 +11,6 @@ pub fn source(name: &str) -> PathBuf {
 }
 
 /// Fills `folder` with the content of the archive.
-///
-/// # Errors
-/// A skip: this machine lacks a tool.
 pub fn stage(folder: &Path) -> Result<(), Skip> {
     skip::missing_program(&["patchelf", "fio", "dpkg-query"])?;
     let bench = subject::built("bin/nowait-bench");

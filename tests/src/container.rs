@@ -43,10 +43,7 @@ impl Container {
         subject.launch(self.seccomp_run).args(["--profile", self.profile, "--", program])
     }
 
-    /// Demands that fio reads back what it has written.
-    ///
-    /// # Panics
-    /// fio fails, or another backend than [`Container::left`] served it.
+    /// Demands that fio reads back what it has written, and that [`Container::left`] served it.
     pub fn hold_fio(self, subject: Subject) {
         let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
         let scratch = Scratch::new("fio");
@@ -57,10 +54,7 @@ impl Container {
         }
     }
 
-    /// Demands that qemu-io reads back what it has written.
-    ///
-    /// # Panics
-    /// qemu-io fails, or another backend than [`Container::left`] served it.
+    /// Demands that qemu-io reads back what it has written, and that [`Container::left`] served it.
     pub fn hold_qemu_io(self, subject: Subject) {
         let Some(()) = skip::unless(skip::missing_program(&["qemu-io"])) else { return };
         let scratch = Scratch::new("qemu-io");
@@ -73,9 +67,6 @@ impl Container {
     }
 
     /// Demands that the short cases of libaio's own tests pass.
-    ///
-    /// # Panics
-    /// A case fails.
     pub fn hold_harness(self, subject: Subject) {
         let Some(built) = skip::unless(Harness::ready()) else { return };
         let wrapper = [self.seccomp_run, "--profile", self.profile, "--"];

@@ -20,9 +20,6 @@ pub const SEED: &str = "NOWAIT_TEST_DISTURB";
 pub const RESTARTS: &str = "NOWAIT_TEST_DISTURB_RESTARTS";
 
 /// Returns the seed for the disturber of this run; `None` if the variable is not set.
-///
-/// # Panics
-/// The variable is not a number.
 pub fn seed() -> Option<u64> {
     let seed = std::env::var(SEED).ok()?;
     Some(seed.parse().unwrap_or_else(|_| panic!("{SEED}={seed}: a number expected")))

@@ -12,8 +12,9 @@ use crate::scratch::Scratch;
 use crate::server::Server;
 use crate::skip::{self, Skip};
 
-/// Time limit of a server, longer than any test should take. At its end a thread kills the server.
-/// This wakes processes that wait for the server in the kernel, where no signal reaches them.
+/// Time limit of a server, longer than any test should take. When the time is over, a thread kills
+/// the server. The kill wakes processes that wait for the server in the kernel, where no signal
+/// reaches them.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// Returns a skip if this process cannot open `/dev/fuse`.

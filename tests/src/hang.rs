@@ -24,7 +24,6 @@ pub fn describe(group: i32) -> String {
     text
 }
 
-/// Returns the processes of a group, from `/proc/PID/stat`.
 fn members(group: i32) -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries

@@ -195,8 +195,6 @@ fn fetch(cache: &Path) -> Result<(), Skip> {
     apt(&["-q", "-y", "source", "libaio"])
 }
 
-/// Writes the distribution's apt entries to `parts`, changed to source packages instead of
-/// binaries.
 fn write_sources(parts: &Path) -> Result<(), Skip> {
     let mut written = 0;
     let folder = Path::new("/etc/apt/sources.list.d");
@@ -219,7 +217,6 @@ fn write_sources(parts: &Path) -> Result<(), Skip> {
     if written > 0 { Ok(()) } else { Err(Skip("apt has no distribution sources".to_owned())) }
 }
 
-/// Returns the harness folder of the version that was fetched.
 fn sources(cache: &Path) -> Result<PathBuf, Skip> {
     let folder = cache.join("src");
     let found = names_in(&folder, "").into_iter().map(|name| folder.join(name).join("harness"));
@@ -243,7 +240,6 @@ fn compile(harness: &Path) {
     }
 }
 
-/// Returns the names in a folder that have this suffix; leaves the suffix out.
 fn names_in(folder: &Path, ending: &str) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let name =

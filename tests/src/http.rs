@@ -147,7 +147,6 @@ fn take(from: &mut impl BufRead, len: u64, body: &mut Vec<u8>) -> io::Result<()>
     if read as u64 == len { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// Returns a line without its end; `None` at the end of the stream.
 fn line(from: &mut impl BufRead) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     if from.read_until(b'\n', &mut line)? == 0 {

@@ -35,9 +35,6 @@ impl Limit {
     }
 
     /// Returns the limit that `NOWAIT_TEST_LIMIT` names; `None` if the variable is not set.
-    ///
-    /// # Panics
-    /// The variable names no limit.
     pub fn of_this_run() -> Option<Self> {
         let name = std::env::var(VARIABLE).ok()?;
         let limit = Self::ALL.into_iter().find(|it| it.name() == name);

@@ -31,7 +31,8 @@ pub enum Kind {
 pub struct Mount {
     point: PathBuf,
     image: Option<PathBuf>,
-    // Removes its folder after `Mount::drop` has unmounted what is mounted in the folder.
+    // `Mount::drop` unmounts the file systems in this folder. The drop of this field then removes
+    // it.
     _scratch: Scratch,
 }
 

@@ -10,7 +10,6 @@ use crate::scratch::Scratch;
 use crate::skip::{self, Skip};
 use crate::subject::Subject;
 
-/// Exit status of a case that cannot run on this machine.
 const SKIPPED: i32 = 77;
 
 /// The built program.
@@ -77,9 +76,6 @@ impl Conformance {
     }
 
     /// Returns the cases of a page, or all cases if `page` is `*`.
-    ///
-    /// # Panics
-    /// There is no such page.
     pub fn cases(&self, page: &str) -> Vec<&Case> {
         let wanted = |case: &&Case| page == "*" || case.page == page;
         let cases: Vec<&Case> = self.cases.iter().filter(wanted).collect();
@@ -114,9 +110,6 @@ impl Conformance {
     }
 
     /// Runs cases, and demands that none fails.
-    ///
-    /// # Panics
-    /// A case fails; the message lists all failures.
     pub fn demand(&self, subject: Subject, cases: &[&Case]) {
         let failed: Vec<String> =
             cases.iter().filter_map(|case| self.run(subject, case).err()).collect();
@@ -126,7 +119,6 @@ impl Conformance {
 }
 
 impl Case {
-    /// Reads a line of `--list`.
     fn parse(line: &str) -> Self {
         let mut words = line.split(' ').map(str::to_owned);
         let mut next = || words.next().unwrap_or_else(|| panic!("not a case: {line}"));

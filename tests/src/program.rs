@@ -140,7 +140,6 @@ impl Program {
         Running { child, line, stdout, stderr, report: self.report, started: Instant::now() }
     }
 
-    /// Returns the environment and the command as text, for messages.
     fn line(&self) -> String {
         let mut line = String::new();
         for (name, value) in self.command.get_envs() {
@@ -177,9 +176,6 @@ impl Running {
     }
 
     /// Waits for the program's end.
-    ///
-    /// # Panics
-    /// The program does not end in time.
     pub fn wait(self, deadline: Duration) -> Output {
         self.try_wait(deadline).unwrap_or_else(|hang| panic!("{hang}"))
     }
@@ -229,7 +225,6 @@ impl std::fmt::Display for Output {
     }
 }
 
-/// Waits on a pidfd until the process ends; returns `false` if it does not end in time.
 fn ends_within(pid: i32, deadline: Duration) -> bool {
     // SAFETY: plain numbers; the child is not waited for yet, so the number is its own.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -257,7 +252,6 @@ fn text_of(file: &File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Returns the end of a text, where a failure usually is.
 fn tail(text: &str) -> &str {
     let start = text.len().saturating_sub(6000);
     let start = (start..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);

@@ -14,9 +14,6 @@ use crate::program::Running;
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// Returns once `socket` accepts a connection.
-///
-/// # Panics
-/// The server ended, or does not listen within a minute.
 pub fn wait_for_socket(socket: &Path, server: &mut Running) {
     let mut watch = watch(socket.parent().expect("a socket lies in a folder"));
     let start = Instant::now();
@@ -32,7 +29,6 @@ pub fn wait_for_socket(socket: &Path, server: &mut Running) {
     }
 }
 
-/// Returns an inotify descriptor that is readable when something appears in `folder`.
 fn watch(folder: &Path) -> File {
     // SAFETY: a new descriptor, owned here alone.
     let watch = unsafe { File::from_raw_fd(libc::inotify_init1(libc::IN_CLOEXEC)) };

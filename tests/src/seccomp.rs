@@ -106,8 +106,8 @@ pub fn install(denials: &[Denial]) -> io::Result<()> {
 }
 
 /// Compiles the filter, which allows calls of another architecture. Each denied call has a
-/// comparison of its number and a return; between them it has a comparison of its second argument
-/// if the denial names one.
+/// comparison of its number and a return. If the denial names a second argument, a comparison of
+/// that argument lies between the two.
 fn compile(denials: &[Denial]) -> Vec<sock_filter> {
     let load = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     let equal = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;

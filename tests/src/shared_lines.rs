@@ -15,7 +15,6 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Time limit of a trace.
 const DEADLINE: Duration = Duration::from_mins(3);
 /// Prefix, in the paths of the debug information, of the project's own sources.
 const PROJECT: &str = "/crates/";
@@ -42,12 +41,6 @@ type Owner = (String, String);
 
 /// Runs the program `independent`, steps through its two threads, one after the other, and returns
 /// the lines that they share.
-///
-/// # Errors
-/// The system refuses ptrace(2).
-///
-/// # Panics
-/// The program fails, or takes too long.
 pub fn of(program: Program) -> Result<(Vec<SharedLine>, Output), Skip> {
     let (mut ours, theirs) = UnixStream::pair().expect("a pair of sockets");
     let running = program.stdin(File::from(OwnedFd::from(theirs))).spawn();
@@ -115,7 +108,6 @@ fn owner(functions: Vec<Function>) -> Option<Owner> {
     ours.into_iter().find(|(source, _)| source != LOCKS)
 }
 
-/// Returns the path of a source below the folder of its crate.
 fn source(file: &str) -> Option<String> {
     let (_, path) = file.split_once(PROJECT).filter(|_| !file.starts_with(COMPILER))?;
     path.split_once('/').map(|(_, path)| path.to_owned())

@@ -97,9 +97,6 @@ mod x86_64 {
 
     impl Traced {
         /// Begins to trace a thread of a child process. The thread continues to run.
-        ///
-        /// # Errors
-        /// A skip: the system refuses ptrace(2), or access to the memory of the process.
         pub fn seize(process: i32, thread: i32) -> Result<Self, Skip> {
             request(libc::PTRACE_SEIZE, thread, 0)
                 .map_err(|error| Skip(format!("ptrace is refused: {error}")))?;
@@ -111,9 +108,6 @@ mod x86_64 {
 
         /// Runs the thread up to its mark `Done`, detaches from it, and returns the lines that it
         /// touched between the marks `Begin` and `End`.
-        ///
-        /// # Panics
-        /// The thread ends before its mark `Done`.
         pub fn record(mut self) -> Lines {
             let mut signal = self.wait();
             let mut stepping = false;
@@ -139,7 +133,6 @@ mod x86_64 {
             self.lines
         }
 
-        /// Returns `true` if the thread has just executed a mark at `address`.
         fn is_mark(&mut self, address: u64, stepping: bool) -> bool {
             // The last byte of another instruction may look like a mark. While the tracer steps, it
             // knows the instruction at `address`.
@@ -168,7 +161,6 @@ mod x86_64 {
             registers
         }
 
-        /// Records the cache lines that the next instruction accesses, and a call or return.
         fn note(&mut self, registers: &Registers) {
             let (memory, at) = (&self.memory, registers.rip);
             let place = place(at, &self.calls);

@@ -195,7 +195,6 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Counts a request and draws its fault and its delay.
     fn judge(&self, request: &Message) -> (Option<Fault>, Duration) {
         let mut state = self.state();
         let (chance, which, share) = (state.draw(), state.draw(), state.draw());
@@ -236,7 +235,7 @@ impl Shared {
 }
 
 impl State {
-    /// Returns the next number (splitmix64).
+    /// splitmix64.
     fn draw(&mut self) -> u64 {
         self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.seed;
@@ -264,7 +263,6 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Answers the requests of a connection, until the client, a fault or an error ends it.
 fn serve(client: &TcpStream, shared: &Shared) -> io::Result<()> {
     let outcome = answer_all(client, shared);
     let _ = client.shutdown(Shutdown::Both);
@@ -321,7 +319,6 @@ fn passed(request: &Message, store: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Returns the request for the store, on a connection of its own.
 fn to_store(request: &Message) -> Message {
     let mut request = request.clone();
     request.set("Connection", "close");

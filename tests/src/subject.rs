@@ -198,9 +198,6 @@ impl Subject {
 
     /// Demands that the program wrote a report: then it has loaded nowait's library. Demands
     /// nothing for the system's library.
-    ///
-    /// # Panics
-    /// The program wrote no report.
     pub fn assert_loaded(self, output: &Output) {
         let loaded = self.is_system() || !output.reports.is_empty();
         assert!(loaded, "no report by {self}: was the library loaded?\n{output}");
@@ -234,9 +231,6 @@ impl std::fmt::Display for Subject {
 }
 
 /// Returns the built file `name` of `dist`.
-///
-/// # Panics
-/// The file does not exist.
 pub fn built(name: &str) -> PathBuf {
     let path = dist().join(name);
     assert!(path.exists(), "{} is missing: run `make dist` first", path.display());
@@ -249,13 +243,11 @@ fn dist() -> PathBuf {
     path.canonicalize().unwrap_or(path)
 }
 
-/// Returns the library to which this run is restricted, if any.
 fn only_library() -> Option<Library> {
     let name = std::env::var("NOWAIT_TEST_SUBJECT").ok()?;
     Some(Library::named(&name).unwrap_or_else(|| panic!("unknown NOWAIT_TEST_SUBJECT {name}")))
 }
 
-/// Returns a new path for a report file.
 fn report_file() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -30,9 +30,6 @@ struct Mapped {
 
 impl Symbols {
     /// Reads the mappings of a process.
-    ///
-    /// # Panics
-    /// The process does not exist.
     pub fn of(process: i32) -> Self {
         let maps = fs::read_to_string(format!("/proc/{process}/maps")).expect("a process");
         let mut bases: HashMap<String, u64> = HashMap::new();

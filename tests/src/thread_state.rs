@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Time limit for a condition.
 const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Starts a thread that runs `block`, and waits until this thread sleeps in the kernel or has

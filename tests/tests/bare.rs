@@ -12,7 +12,6 @@ use nowait_tests::skip::{self, Skip};
 
 const DEADLINE: Duration = Duration::from_mins(4);
 
-/// Checks that `out` contains the figures and pages of all parts, and no other file.
 fn assert_whole(out: &Path, output: &Output) {
     let mut found: Vec<String> = fs::read_dir(out)
         .expect("a folder")
@@ -22,7 +21,6 @@ fn assert_whole(out: &Path, output: &Output) {
     assert_eq!(found, bare::files(), "{output}");
 }
 
-/// Returns the subjects that have figures in a part.
 fn subjects(out: &Path, part: &str) -> Vec<String> {
     let json = fs::read_to_string(out.join(format!("{part}.json"))).expect("figures");
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
@@ -35,8 +33,6 @@ fn subjects(out: &Path, part: &str) -> Vec<String> {
     names
 }
 
-/// A root file system with busybox, `/proc`, `/dev/null`, the archive, and a folder that all users
-/// may write.
 struct Root {
     scratch: Scratch,
 }
@@ -61,8 +57,6 @@ impl Root {
         Ok(Root { scratch })
     }
 
-    /// Runs a script by busybox in this root, as `user`, under the seccomp filter that the options
-    /// `filter` of seccomp-run describe.
     fn run(&self, user: &str, filter: &[&str], script: &str) -> Output {
         const ENTER: &str = "mount -t proc proc \"$1/proc\" && \
             mount --bind /dev/null \"$1/dev/null\" && \
@@ -93,7 +87,6 @@ fn it_measures_in_a_root_with_nothing_but_busybox_and_without_rights() {
     assert_eq!(subjects(&out("root"), "cached"), ["nowait", "psync", "system"]);
     let growth = subjects(&out("root"), "growth");
     assert!(growth.contains(&"libaio".to_owned()) && growth.len() > 1, "{growth:?}");
-    // A user without privileges, under a filter that denies io_uring.
     let output = root.run(
         "65534:65534",
         &["--profile", "docker"],

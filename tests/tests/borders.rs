@@ -21,7 +21,6 @@ use nowait_tests::thread_state::wait_until;
 
 const BORDERS: &str = env!("CARGO_BIN_EXE_borders");
 
-/// Runs a case with a few rounds, or the number from the environment.
 fn hold_rounds(subject: Subject, case: &str, folder: &Path, few: u32) {
     let asked = std::env::var("NOWAIT_ROUNDS").ok().map(|it| it.parse().expect("NOWAIT_ROUNDS"));
     let rounds: u32 = asked.unwrap_or(if nowait_tests::full() { 10_000 } else { few });
@@ -31,7 +30,6 @@ fn hold_rounds(subject: Subject, case: &str, folder: &Path, few: u32) {
     program.deadline(deadline).succeed();
 }
 
-/// Declares a test for each case, in a folder of its own.
 macro_rules! cases {
     ($([$($library:ident),+] $name:ident = $case:literal, $few:literal rounds;)+) => {$(
         for_each_subject!($name, |subject: Subject| {
@@ -82,8 +80,7 @@ for_each_subject!(
     [preload]
 );
 
-/// Checks that a process whose end begins again, by a signal or in a second thread, writes one
-/// report. The report goes to a FIFO: the process cannot end before the test opens the FIFO.
+/// The report goes to a FIFO: the process cannot end before the test opens the FIFO.
 fn reports_once(subject: Subject, case: &str) {
     if subject.is_system() {
         return;
@@ -121,9 +118,7 @@ fn reports_once(subject: Subject, case: &str) {
     assert!(reports.ends_with("}\n"), "{reports}");
 }
 
-/// Numbers of threads of an ending program in two states.
 struct End {
-    /// Threads in the open of the FIFO, which will write the report.
     opens: usize,
     /// Threads that wait in futex(2) until the report is written, on a word that is 1 until then.
     waits: usize,
@@ -151,7 +146,6 @@ fn runs(subject: Subject, case: &str) {
     subject.launch(BORDERS).arg(case).arg(scratch.path()).arg("2").succeed();
 }
 
-/// Declares the tests of the end of a thread on each file system.
 macro_rules! file_systems {
     ($($name:ident = $mount:expr;)+) => {$(
         for_each_subject!($name, |subject: Subject| {

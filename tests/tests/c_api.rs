@@ -12,7 +12,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// One way to compile and link a program.
 #[derive(Clone, Copy)]
 struct Build {
     compiler: &'static str,
@@ -25,7 +24,6 @@ const C: Build =
     Build { compiler: "cc", standard: "-std=c11", is_static: false, address_sanitizer: false };
 const CPP: Build = Build { compiler: "c++", standard: "-std=c++17", ..C };
 
-/// The ways in which [`each_build`] builds a program.
 const BUILDS: &[Build] = &[
     C,
     Build { is_static: true, ..C },
@@ -36,7 +34,6 @@ const BUILDS: &[Build] = &[
 ];
 
 impl Build {
-    /// Compiles a source of the workspace; returns the program, ready to run.
     fn program(self, scratch: &Scratch, source: &str) -> Program {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(source);
         let path = scratch.file("program");
@@ -86,7 +83,6 @@ fn libraries() -> PathBuf {
     built("lib/libnowait.so").parent().unwrap().to_owned()
 }
 
-/// Builds a program in each way of [`BUILDS`], and calls `claim` with each build.
 fn each_build(source: &str, claim: impl Fn(&Scratch, &dyn Fn() -> Program)) {
     let needed = ["cc", "c++", "pkg-config"];
     let Some(()) = skip::unless(skip::missing_program(&needed)) else { return };
@@ -96,7 +92,6 @@ fn each_build(source: &str, claim: impl Fn(&Scratch, &dyn Fn() -> Program)) {
     }
 }
 
-/// Makes a file whose 4 KiB blocks hold their numbers, and some further bytes.
 fn numbered(scratch: &Scratch, blocks: u32) -> (PathBuf, Vec<u8>) {
     let path = scratch.file("numbered");
     let mut bytes: Vec<u8> = (0..blocks).flat_map(|n| [n as u8; 4096]).collect();
@@ -276,7 +271,6 @@ fn the_library_may_go_and_come_with_requests_in_flight() {
     }
 }
 
-/// Returns the functions of the version script, each of which the header must declare.
 fn declared() -> BTreeSet<String> {
     let header = fs::read_to_string(built("include/nowait.h")).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/api/capi/nowait.map");

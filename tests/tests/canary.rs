@@ -1,4 +1,4 @@
-//! A library with plausible mistakes must fail tests. This proves that these tests find the
+//! A library with plausible mistakes must fail tests. The failures prove that the tests find the
 //! mistakes.
 
 use std::path::{Path, PathBuf};
@@ -14,7 +14,6 @@ const ORDER: &str = env!("CARGO_BIN_EXE_order");
 const RESERVED_BLOCKS: &str = env!("CARGO_BIN_EXE_reserved-blocks");
 const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 
-/// The compiled library with the mistakes.
 struct Canary {
     library: PathBuf,
     scratch: Scratch,

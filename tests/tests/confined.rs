@@ -31,7 +31,6 @@ fn what_a_filter_allows_is_used() {
     confine(Library::Libaio, ["before", "seccomp", "some"], Backend::Kaio);
 }
 
-/// The program installs the filter on all threads, also those of the engine.
 #[test]
 fn a_filter_may_come_while_contexts_are_in_use() {
     confine(Library::Preload, ["after", "seccomp", "some"], Backend::Auto);
@@ -45,7 +44,6 @@ fn confine(library: Library, args: [&str; 3], left: Backend) {
     Subject { backend: left, ..subject }.assert_served(&output);
 }
 
-/// QEMU installs its filter on all threads before it opens its images.
 #[test]
 fn a_virtual_machine_of_libvirt_writes_and_reads_its_image() {
     const QEMU: &str = "qemu-system-x86_64";

@@ -101,7 +101,6 @@ fn harness(container: Container) {
     }
 }
 
-/// Runs fio with `engine` and the system's libraries, to show that the filter works.
 fn engine_under(container: Container, engine: &str) -> Output {
     let scratch = Scratch::new("engine");
     container

@@ -45,7 +45,6 @@ fn compare(subject: Subject) {
     }
 }
 
-/// Returns the results of the system's library, computed once for each kind and mode.
 fn reference(kind: Kind, mode: &str) -> &'static str {
     static REFERENCES: [OnceLock<String>; 4] = [const { OnceLock::new() }; 4];
     let index = usize::from(kind == Kind::Tmpfs) * 2 + usize::from(mode == "direct");

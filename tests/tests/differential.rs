@@ -44,7 +44,6 @@ fn check(subject: Subject) {
     }
 }
 
-/// Returns the results of the system's library, computed once.
 fn reference() -> &'static str {
     static REFERENCE: OnceLock<String> = OnceLock::new();
     REFERENCE.get_or_init(|| table(Subject::SYSTEM))

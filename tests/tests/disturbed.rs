@@ -26,8 +26,6 @@ for_each_subject!(contexts_live_and_die_as_ever_disturbed, lifecycle, [libaio, p
 for_each_subject!(answers_are_the_same_disturbed, answers, [libaio, preload]);
 for_each_subject!(posix_aio_conforms_disturbed, posix, [preload]);
 
-/// Returns the subject with the disturber, whose seed comes from the environment or else from the
-/// backend.
 fn disturbed(subject: Subject) -> Subject {
     subject.disturb(disturber::seed().or(Some(subject.backend as u64 + 1)))
 }
@@ -42,8 +40,6 @@ fn programs_without_io_uring_and_native_aio_are_right_disturbed() {
     filtered(Container::bare(SECCOMP_RUN));
 }
 
-/// Runs programs with the disturber in a container. The library chooses its backend; the seed comes
-/// from the backend that works there.
 fn filtered(container: Container) {
     for library in [Library::Libaio, Library::Preload] {
         let Some(subject) = container.subject(library) else { continue };

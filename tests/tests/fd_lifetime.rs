@@ -44,13 +44,12 @@ fn event_counter(subject: Subject) {
     in_every_mode(subject.disturb(None), "event-counter");
 }
 
-/// Runs without the disturber, whose forked children keep the open file, and with it the lock,
-/// until they end; even a program without any AIO would not get the lock then.
+/// Runs without the disturber, whose forked children keep the open file and its lock until they
+/// end.
 fn flock(subject: Subject) {
     in_every_mode(subject.disturb(None), "flock");
 }
 
-/// Runs a case on a file of its own, in each submit mode.
 fn in_every_mode(subject: Subject, case: &str) {
     for &submit in modes(subject) {
         let scratch = Scratch::new(case);
@@ -60,7 +59,6 @@ fn in_every_mode(subject: Subject, case: &str) {
     }
 }
 
-/// Runs two cases on a tmpfs, in each submit mode.
 fn in_memory(subject: Subject) {
     for &submit in modes(subject) {
         let Some(mount) = skip::unless(Mount::new(Kind::Tmpfs)) else { return };
@@ -92,8 +90,8 @@ fn fsync(subject: Subject) {
     }
 }
 
-/// Runs without the disturber, whose forked children keep the file open until they end. Then even a
-/// program without any AIO could not unmount the file system.
+/// Runs without the disturber, whose forked children keep the file open until they end. While these
+/// children live, even a program without any AIO could not unmount the file system.
 fn umount(subject: Subject) {
     let subject = subject.disturb(None);
     let Some(mount) = skip::unless(Mount::new(Kind::Ext4)) else { return };
@@ -141,8 +139,6 @@ fn the_file_of_long_direct_reads_is_looked_at_again_only_after_a_close() {
     assert_eq!(calls.matches("F_GETFL").count(), 4, "two for each file, of 32 reads\n{calls}");
 }
 
-/// Runs a case on two files under strace, and returns its calls of fcntl(2). `None`: strace is not
-/// installed, or this run excludes the preload library.
 fn fcntls_of(case: &str) -> Option<String> {
     let subject = Subject::chosen(Library::Preload, Backend::Auto)?;
     skip::unless(skip::missing_program(&["strace"]))?;

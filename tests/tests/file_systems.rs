@@ -37,8 +37,6 @@ fn overlay(subject: Subject) {
     compare(subject, Mount::overlay());
 }
 
-/// Compares results with those of the system's library: on shared extents and holes, and while
-/// descriptor numbers change.
 fn compare(subject: Subject, mount: Result<Mount, Skip>) {
     let Some(mount) = skip::unless(mount) else { return };
     let rows =

@@ -67,7 +67,6 @@ fn verify_on(kind: Kind) {
     }
 }
 
-/// Returns the combinations for this file system.
 fn combinations_on(kind: Kind) -> Vec<(Subject, Job)> {
     let backends = Backend::selected();
     let what = [

@@ -18,7 +18,6 @@ use nowait_tests::{skip, stored, subject};
 /// Size of a disk, large enough for the smallest XFS.
 const SIZE: u64 = 320 << 20;
 
-/// Makes an empty image, and returns it as an argument of `nowait serve`.
 fn image(scratch: &Scratch, name: &str) -> String {
     text(&scratch.image(name, SIZE)).to_owned()
 }
@@ -50,7 +49,6 @@ fn serve(scratch: &Scratch, images: &[String]) -> Option<(Server, Vec<Disk>)> {
     Some((server, disks))
 }
 
-/// Checks that `nowait top` shows each disk, and more than 1 MiB of writes to it.
 fn top_counts(scratch: &Scratch, names: &[&str]) {
     let top = || tool().expect("asked before").env("XDG_RUNTIME_DIR", scratch.path()).arg("top");
     let json = top().arg("--json").succeed().stdout;
@@ -211,7 +209,6 @@ fn a_guest_without_packages_and_network_measures_itself() {
     files.for_each(|line| assert!(told.contains(&line), "{line}: {told:?}"));
 }
 
-/// Compiles a program with the C API.
 fn compiled(scratch: &Scratch, name: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("c_api/{name}.c"));
     let (program, library) = (scratch.file(name), subject::built("lib/libnowait.so.0"));

@@ -23,7 +23,6 @@ use nowait_tests::stores::{self, Store};
 
 const BLOCKS: usize = 64;
 
-/// A server whose counters the test can read.
 struct Watched {
     server: Server,
     status: std::path::PathBuf,
@@ -46,7 +45,6 @@ impl Watched {
         succeeded(&output);
     }
 
-    /// Reads all blocks; returns the numbers of cache hits and misses.
     fn read(&self) -> (u64, u64) {
         let before = self.asked();
         verified(&self.server.uri("vm"), BLOCKS);
@@ -142,7 +140,6 @@ fn the_next_server_finds_what_is_in_the_folder() {
         first.write();
         assert_eq!(first.read().1, 0, "{mode}: it was written here");
         first.server.stop();
-        // Another server with the same options.
         let second = start(&written);
         assert_eq!(second.read().1, 0, "{mode}: it is in the folder");
         second.server.stop();
@@ -234,7 +231,6 @@ fn a_full_disk_is_said_and_ends_nothing() {
     server.server.stop();
 }
 
-/// Runs commands of qemu-io, which must succeed.
 fn carried_out(server: &Server, export: &str, commands: &[&str]) {
     let commands: Vec<String> = commands.iter().map(|it| (*it).to_owned()).collect();
     let output = qemu_io_with(&["-t", "writeback"], &server.uri(export), &commands);
@@ -285,7 +281,6 @@ fn a_disk_that_stands_still_is_left_alone() {
     }
 }
 
-/// When the disk has answered again, the server uses it again.
 #[test]
 fn a_disk_that_goes_on_has_the_cache_again() {
     let Some((_store, endpoint)) = made(stores::Kind::Moto) else { return };

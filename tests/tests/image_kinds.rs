@@ -11,7 +11,6 @@ fn commands(words: &[&str]) -> Vec<String> {
     words.iter().map(|it| (*it).to_owned()).collect()
 }
 
-/// Runs a command that must fail with this reason in one line.
 fn refused(endpoint: &str, words: &[&str], why: &str) {
     let output = image(endpoint, words);
     let is_said = output.stderr.lines().count() == 1 && output.stderr.contains(why);

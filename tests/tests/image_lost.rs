@@ -11,13 +11,11 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 use nowait_tests::stored::{pattern, qemu_io};
 
-/// Number of blocks that the test writes, each with a flush of its own.
 const BLOCKS: usize = 60;
 
 /// The block whose segment is lost.
 const LOST: usize = 20;
 
-/// A folder with an image, and the image's name.
 struct Store {
     scratch: Scratch,
     url: String,
@@ -50,7 +48,6 @@ impl Store {
         server
     }
 
-    /// Writes blocks, each followed by a flush.
     fn fill(server: &Server) {
         let commands = (0..BLOCKS).flat_map(|at| {
             [format!("write -P {} {}k 4k", pattern(at), at * 4), "flush".to_owned()]
@@ -59,7 +56,6 @@ impl Store {
         assert!(output.status.success(), "{output}");
     }
 
-    /// Returns the segments, in the order of the log.
     fn segments(&self) -> Vec<PathBuf> {
         let log = fs::read_dir(self.scratch.path().join("vm/log")).expect("a log");
         let mut paths: Vec<_> = log.map(|entry| entry.expect("an entry").path()).collect();

@@ -1,5 +1,5 @@
-//! Many images on a store in one server. The server limits their memory together. While the store
-//! does not answer, the server still serves an image that is a file.
+//! Many images on a store in one server. The server limits the memory of all images together. While
+//! the store does not answer, the server still serves an image that is a file.
 
 use std::fs;
 
@@ -29,7 +29,6 @@ fn peak_bytes(server: &Server) -> u64 {
     kib * 1024
 }
 
-/// Starts a client that writes a whole image, by requests that are in flight together.
 fn fill(server: &Server, number: usize) -> Running {
     let write = |at: usize| format!("aio_write -P {} {at}M 1M", pattern(number));
     let commands = (0..MEGABYTES).map(write).chain(["aio_flush".to_owned(), "flush".to_owned()]);

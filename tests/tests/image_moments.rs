@@ -9,7 +9,6 @@ use nowait_tests::store_proxy::{Behaviour, FAULTS, StoreProxy};
 use nowait_tests::stored::{done, image, made, qemu_io, qemu_io_with, serve, serve_of, succeeded};
 use nowait_tests::stores::{Kind, Store};
 
-/// Writes the first mebibyte with one pattern, and flushes.
 fn write(uri: &str, pattern: usize) {
     succeeded(&qemu_io(uri, &[format!("write -P {pattern} 0 1M"), "flush".to_owned()]));
 }

@@ -12,8 +12,6 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_independent");
 const NAMED: &str = include_str!("../../docs/internals/locks.md");
 const HEADING: &str = "## Shared by all contexts";
 
-/// Declares a test for each kind of request, with the backend that nowait chooses and with native
-/// AIO.
 macro_rules! each_kind {
     ($($name:ident: $kind:literal,)+) => {
         $(mod $name {
@@ -43,9 +41,9 @@ each_kind! {
     reads_of_an_eventfd_of_requests_share_nothing: "named-counter-read",
 }
 
-/// Most traces of a test, which passes if one of them has no unnamed line. A request that meets a
-/// busy device, or a page that the kernel has dropped, takes another path in the library and shares
-/// more lines.
+/// The most traces of a test. The test passes if one trace has no unnamed line. A request that
+/// meets a busy device, or a page that the kernel has dropped, takes another path in the library
+/// and shares more lines.
 const TRACES: usize = 3;
 
 fn check(kind: &str, backend: Backend) {
@@ -78,8 +76,6 @@ fn unnamed(kind: &str, lines: &[SharedLine], own: u64) -> Vec<String> {
     others.map(ToString::to_string).collect()
 }
 
-/// Runs the program; returns the shared lines, and the address of the line that the program itself
-/// shares.
 fn shared(kind: &str, subject: Subject) -> Option<(Vec<SharedLine>, u64)> {
     // A disturber would be a third thread.
     let subject = Subject { disturb: None, limit: None, ..subject };

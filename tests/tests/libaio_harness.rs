@@ -27,7 +27,6 @@ fn check(subject: Subject) {
     assert!(!broken, "\n{}", harness::table(subject, &verdicts));
 }
 
-/// Returns the results of the system's library, computed once.
 fn reference(built: &'static Harness) -> &'static [Verdict] {
     static REFERENCE: OnceLock<Vec<Verdict>> = OnceLock::new();
     REFERENCE.get_or_init(|| built.run(Subject::SYSTEM, &built.cases(), &[]))

@@ -14,7 +14,6 @@ const LIFECYCLE: &str = env!("CARGO_BIN_EXE_lifecycle");
 const SCARCE: &str = env!("CARGO_BIN_EXE_scarce");
 const SIGNALS: &str = env!("CARGO_BIN_EXE_signals");
 
-/// Declares a test for each `$case` of `$program`, which fails if the claim `$name` is false.
 macro_rules! claims {
     ($program:ident: $($name:ident = $case:literal;)+) => {$(
         for_each_subject!($name, |subject: Subject| {
@@ -165,7 +164,6 @@ fn leaves_the_file_filled(subject: Subject, ways: &[&str]) {
     }
 }
 
-/// Checks 64 writes of 64 KiB, each filled with its number.
 fn assert_filled(bytes: &[u8], way: &str, output: &Output) {
     let expected = |at: usize| (at >> 16) as u8;
     let wrong = (0..64 << 16).find(|at| bytes.get(*at) != Some(&expected(*at)));

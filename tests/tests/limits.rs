@@ -9,7 +9,6 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
 use nowait_tests::subject::{Backend, Library, Subject};
 
-/// Compiles a program of `tests/memory` against the system's libaio.
 fn compiled(scratch: &Scratch, name: &str) -> Option<PathBuf> {
     skip::unless(skip::missing_program(&["cc"]))?;
     let program = scratch.file(name);
@@ -19,7 +18,6 @@ fn compiled(scratch: &Scratch, name: &str) -> Option<PathBuf> {
     Some(program)
 }
 
-/// Returns the KiB in the line `name` of /proc/PID/status or smaps_rollup.
 fn kib(status: &str, name: &str) -> u64 {
     let mut lines = status.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let value = lines.next().expect(name);

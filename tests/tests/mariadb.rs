@@ -81,7 +81,6 @@ fn killed(subject: Subject) {
     assert_uses_native_aio(subject, &server.stop());
 }
 
-/// A running server with all its files in one folder.
 struct Server {
     running: Running,
     socket: PathBuf,
@@ -105,7 +104,6 @@ impl Server {
         Self { running, socket }
     }
 
-    /// Runs SQL as root, and returns the client's output.
     fn query(&mut self, sql: &str) -> String {
         let client = Program::new("mariadb").args(["--no-defaults", "--user=root", "--batch"]);
         let client = client.arg(format!("--socket={}", self.socket.display()));
@@ -117,7 +115,6 @@ impl Server {
         output.stdout
     }
 
-    /// Shuts the server down cleanly.
     fn stop(self) -> Output {
         // SAFETY: plain numbers: our child, not waited for.
         unsafe { libc::kill(self.running.pid(), libc::SIGTERM) };

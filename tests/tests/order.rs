@@ -13,7 +13,6 @@ use nowait_tests::subject::{Library, Subject, Submit};
 use nowait_tests::{for_each_subject, full};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_order");
-/// Requests in each submit mode.
 const REQUESTS: u64 = 2_500;
 const REQUESTS_FULL: u64 = 250_000;
 /// Distance between the first seeds of two libraries or submit modes, so that these run different

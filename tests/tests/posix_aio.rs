@@ -11,7 +11,6 @@ use nowait_tests::subject::{Backend, Library, Subject};
 
 const SECCOMP_RUN: &str = env!("CARGO_BIN_EXE_seccomp-run");
 
-/// Declares a test for each page and backend.
 macro_rules! pages {
     ($($name:ident = $page:literal;)+) => {
         const PAGES: &[&str] = &[$($page),+];
@@ -100,11 +99,8 @@ fn few_threads_serve_many_reads() {
     }
 }
 
-// --- programs -----------------------------------------------------------------------------------
-
 for_each_subject!(fio_verifies, |subject| fio(subject, None), [preload]);
 
-/// Runs fio with buffered requests, with direct requests, and with O_SYNC.
 fn fio(subject: Subject, profile: Option<&str>) {
     let Some(()) = skip::unless(skip::missing_program(&["fio"])) else { return };
     for mode in [Mode::Buffered, Mode::Direct, Mode::Sync] {

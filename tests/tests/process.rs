@@ -14,7 +14,6 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::skip;
 use nowait_tests::subject::{Library, Subject, built};
 
-/// Compiles a program of `tests/process` against the system's libaio.
 fn compiled(scratch: &Scratch, name: &str, options: &[&str]) -> Option<PathBuf> {
     skip::unless(skip::missing_program(&["cc"]))?;
     let program = scratch.file(&format!("{name}{}", options.concat()));

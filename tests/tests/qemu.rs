@@ -27,7 +27,6 @@ fn patterns(subject: Subject) {
     assert!(&bytes == expected_bytes, "the images differ");
 }
 
-/// Returns qemu-io's output under the system's library, and the image that it writes.
 fn reference() -> &'static (String, Vec<u8>) {
     static REFERENCE: OnceLock<(String, Vec<u8>)> = OnceLock::new();
     REFERENCE.get_or_init(|| run(Subject::SYSTEM))

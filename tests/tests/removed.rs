@@ -32,7 +32,6 @@ fn by_posix_aio(subject: Subject) {
     });
 }
 
-/// Runs the program with each value of a variable, and compares the lines on its standard error.
 fn check(subject: Subject, program: impl Fn(&Scratch) -> Program) {
     for (name, value, expected) in [
         ("NOWAIT_CACHE", "user", Some(CACHE)),

@@ -19,7 +19,6 @@ const SIZE: u64 = 64 << 20;
 const SHUTDOWN: u32 = 108;
 const CACHES: [&str; 3] = ["none", "user", "host"];
 
-/// Makes a file with data in every third mebibyte, and holes elsewhere.
 fn image(scratch: &Scratch, name: &str) -> PathBuf {
     let path = scratch.file(name);
     let file = File::create(&path).expect("an image");
@@ -363,7 +362,6 @@ struct Raw(UnixStream);
 const BLOCK: usize = 4096;
 
 impl Raw {
-    /// Connects, and chooses the first export by NBD_OPT_EXPORT_NAME.
     fn connect(server: &Server) -> Raw {
         Raw::connect_to(server, "")
     }
@@ -389,7 +387,6 @@ impl Raw {
         bytes
     }
 
-    /// Makes a write that fills block number `cookie` with that number.
     fn write(cookie: u64) -> Vec<u8> {
         let offset = cookie * BLOCK as u64;
         let mut bytes = Raw::request([0, 0, 0, 1], cookie, offset, BLOCK as u32);
@@ -397,7 +394,6 @@ impl Raw {
         bytes
     }
 
-    /// Receives replies until the server closes the connection; returns their errors by cookie.
     fn replies(mut self) -> BTreeMap<u64, u32> {
         let mut heard = Vec::new();
         self.0.read_to_end(&mut heard).expect("the end, not a reset");

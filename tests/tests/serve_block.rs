@@ -10,7 +10,6 @@ use nowait_tests::skip::{self, Skip};
 
 const SIZE: u64 = 32 << 20;
 
-/// A loop device, which a drop detaches.
 struct Loop(String);
 
 impl Loop {
@@ -58,7 +57,8 @@ fn a_block_device_is_an_image_with_and_without_the_page_cache() {
         let size = Program::new("nbdinfo").args(["--size", &uri]).succeed().stdout;
         assert_eq!(size.trim(), SIZE.to_string(), "{cache}");
         Program::new("nbdcopy").args(["--flush"]).arg(&source).arg(&uri).succeed();
-        // These write a part of a sector and zeroes, and discard. A device may keep discarded data.
+        // The commands write a part of a sector and zeroes, and discard. A device may keep
+        // discarded data.
         let changes = ["write -P 7 1000 100", "write -z 1M 64k", "discard 2M 1M", "flush"];
         let changes = changes.iter().flat_map(|change| ["-c", change]);
         Program::new("qemu-io").args(["-f", "raw"]).args(changes).arg(&uri).succeed();

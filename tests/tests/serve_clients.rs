@@ -16,12 +16,10 @@ const COUNT: usize = 1_000;
 /// Number of clients before the measurement. They make the server start threads and fill its
 /// buffers and the allocator's caches, which then stay.
 const WARM_UP: usize = 200;
-/// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Memory that a thousand clients may leave behind: less than a page each.
 const MEMORY_KIB_MAX: usize = 3 << 10;
 
-/// The resources of a process.
 #[derive(Debug, Clone, Copy)]
 struct Usage {
     descriptors: usize,
@@ -44,7 +42,6 @@ impl Usage {
     }
 }
 
-/// The sockets for clients.
 struct Doors {
     nbd: PathBuf,
     vmm: PathBuf,
@@ -113,7 +110,6 @@ fn vmm(doors: &Doors, way: usize) -> io::Result<()> {
 
 const REGION_BYTES: u64 = 1 << 20;
 
-/// Makes SET_MEM_TABLE with `regions` regions.
 fn memory_table(regions: u32) -> Vec<u8> {
     let mut body = [regions, 0].map(u32::to_ne_bytes).concat();
     for region in 0..u64::from(regions) {
@@ -123,7 +119,6 @@ fn memory_table(regions: u32) -> Vec<u8> {
     [[5u32, 1, body.len() as u32].map(u32::to_ne_bytes).concat(), body].concat()
 }
 
-/// Sends a message with `count` file descriptors, each of a file in memory.
 fn send_with_files(stream: &UnixStream, bytes: &[u8], count: usize) -> io::Result<()> {
     const MOST: usize = 8;
     #[repr(C)]
@@ -176,7 +171,6 @@ fn status(doors: &Doors, way: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until all clients of the server have gone.
 fn settle(doors: &Doors) {
     loop {
         // The server serves one VMM at a time: when it answers this one, earlier VMMs have gone.
@@ -196,7 +190,6 @@ fn settle(doors: &Doors) {
     }
 }
 
-/// Runs `count` clients, waits until they have gone, and returns the server's resources.
 fn visit(server: &Server, doors: &Doors, visit: Visit, count: usize) -> Usage {
     for way in 0..count {
         // The server may disconnect the client before the client has sent everything.

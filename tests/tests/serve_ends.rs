@@ -22,7 +22,6 @@ use nowait_tests::server::tool;
 use nowait_tests::skip;
 use nowait_tests::stores::Store;
 
-/// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Time in which a signal must end a server that nothing delays: one second, as docs/serve.md says,
 /// and another second for a busy machine.
@@ -31,7 +30,6 @@ const SOON: Duration = Duration::from_secs(2);
 /// Time for which the test checks that a server does not end too early.
 const A_WHILE: Duration = Duration::from_millis(100);
 
-/// The state of the server when the signal arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// The server opens an image on an NBD server that sends nothing.
@@ -44,9 +42,7 @@ enum State {
     OpeningRefused,
     /// An NBD client has stopped in the middle of an option, a VMM in the middle of a header.
     Handshakes,
-    /// Clients are connected and have nothing in flight.
     Serving,
-    /// A client waits for the reply to a flush.
     Flushing,
     /// The server has got SIGTERM before, and a client still waits for the reply to a flush.
     Ending,
@@ -70,7 +66,6 @@ impl State {
     }
 }
 
-/// A server in one of the states.
 struct Scene {
     running: Running,
     nbd: PathBuf,
@@ -111,7 +106,6 @@ impl Scene {
         Some(scene)
     }
 
-    /// Waits until the state is reached.
     fn reach(&mut self, state: State) {
         ready::wait_for_socket(&self.nbd, &mut self.running);
         match state {
@@ -163,7 +157,6 @@ fn serve(scratch: &Scratch, arguments: &[String], nbd: &Path, vmm: &Path) -> Opt
     Some(tool.arg("--vhost-user").arg(vmm).spawn())
 }
 
-/// Returns a client that has received the greeting.
 fn greeted(socket: &Path) -> UnixStream {
     let mut stream = UnixStream::connect(socket).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a limit against hanging");
@@ -171,7 +164,6 @@ fn greeted(socket: &Path) -> UnixStream {
     stream
 }
 
-/// Returns a client that has chosen the first export by NBD_OPT_EXPORT_NAME.
 fn chosen(socket: &Path) -> UnixStream {
     let mut stream = greeted(socket);
     stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").expect("heard");
@@ -187,10 +179,8 @@ fn request(command: u8, len: u32) -> Vec<u8> {
     bytes
 }
 
-/// The result of a case: the time that it took, or the failure.
 type Outcome = Result<Duration, String>;
 
-/// Ends a server in `state` by `signal`. `None`: this run does not test nowait.
 fn ends(state: State, signal: i32) -> Option<Outcome> {
     let scratch = Scratch::new("ends");
     let mut scene = Scene::set(&scratch, state)?;
@@ -229,7 +219,6 @@ fn hangs_up(state: State) -> Option<Outcome> {
     Some(ended(scene, start))
 }
 
-/// Waits for the end of a server after a signal, and returns the time since `start`.
 fn ended(scene: Scene, start: Instant) -> Outcome {
     let output = scene.running.try_wait(PATIENCE)?;
     let took = start.elapsed();
@@ -239,7 +228,6 @@ fn ended(scene: Scene, start: Instant) -> Outcome {
     }
 }
 
-/// Kills a server in `state`, starts a second one, and waits until the second one serves.
 fn is_there_again(state: State) -> Option<Outcome> {
     let scratch = Scratch::new("ends");
     let scene = Scene::set(&scratch, state)?;
@@ -353,7 +341,6 @@ fn start_all(scratch: &Scratch, wrong: &[&str]) -> Option<Running> {
     Some(tool.args(wrong).spawn())
 }
 
-/// Returns the files of [`MADE`], and those in the servers' common folder, that still exist.
 fn left(scratch: &Scratch) -> Vec<String> {
     let own = fs::read_dir(scratch.file("nowait")).into_iter().flatten();
     let own = own.map(|entry| entry.expect("an entry").path().display().to_string());

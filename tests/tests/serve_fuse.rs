@@ -23,7 +23,6 @@ fn errno(outcome: std::io::Result<impl Sized>) -> Option<i32> {
     outcome.err().and_then(|error| error.raw_os_error())
 }
 
-/// Returns pseudo-random bytes, which depend on `seed`.
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -47,7 +46,6 @@ fn allocate(file: &File, mode: i32, offset: i64, len: i64) -> std::io::Result<()
     if done < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Makes `count` files of 0 to 48 KiB in folders of folders.
 fn plant(root: &Path, count: usize) {
     for number in 0..count {
         let folder = root.join(format!("{}/{}", number % 17, number % 5));
@@ -260,7 +258,6 @@ fn the_file_is_gone_after_the_end_and_one_that_was_there_is_as_before() {
     assert_eq!(&fs::read(&disk).expect("the image")[4096..][..7], b"through");
 }
 
-/// Starts a server that shows the image as `file`, writes to the file, and kills the server.
 fn show_and_kill(scratch: &Scratch, disk: &Path, file: &Path) -> Option<()> {
     let mut shown = Shown::start(scratch, file, &[text(disk)])?;
     let open = OpenOptions::new().write(true).open(file).expect("the file");

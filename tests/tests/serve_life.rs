@@ -13,7 +13,6 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::skip;
 
 const SIZE: u64 = 32 << 20;
-/// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn writes(server: &Server, export: &str) -> bool {
@@ -132,7 +131,6 @@ fn a_pid_file_replaces_and_removes_nothing_that_is_not_one() {
     assert!(Path::new("/dev/null").exists());
 }
 
-/// Returns a client that has chosen the first export by NBD_OPT_EXPORT_NAME.
 fn chosen(server: &Server) -> UnixStream {
     let mut stream = UnixStream::connect(server.socket()).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a limit against hanging");

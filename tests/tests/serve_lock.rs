@@ -15,7 +15,6 @@ const SIZE: u64 = 16 << 20;
 const READ_ONLY: &str = "--read-only";
 const FORCE: &str = "--force-share";
 
-/// Starts a server, and waits until it has opened its image.
 fn start(scratch: &Scratch, arguments: &[&str]) -> Option<Server> {
     let mut server = Server::start(scratch, arguments)?;
     server.wait_until_it_says("serving");

@@ -15,7 +15,6 @@ use nowait_tests::skip;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// QEMU's server of an image.
 struct Backing {
     process: Running,
     socket: PathBuf,
@@ -45,12 +44,10 @@ impl Backing {
         Backing { process, socket }
     }
 
-    /// Returns the name of the image for the command line of `nowait serve`.
     fn name(&self) -> String {
         format!("nbd+unix:///vm?socket={}", self.socket.display())
     }
 
-    /// Returns the name of the image for TLS with the certificates of a folder.
     fn name_by_tls(&self, folder: &Path) -> String {
         let socket = self.socket.display();
         format!("nbds+unix:///vm?socket={socket}&tls-certificates={}", folder.display())
@@ -67,7 +64,6 @@ impl Backing {
     }
 }
 
-/// Makes 400 files in folders.
 fn plant(root: &Path) {
     for number in 0..400usize {
         let folder = root.join(format!("{}/{}", number % 17, number % 5));
@@ -179,8 +175,6 @@ fn fio_goes_on_while_the_server_is_killed(tls: bool, cache: &[&str]) {
     backing.stop();
 }
 
-/// Returns the status of the connection to the NBD server, from the first image of the only
-/// `nowait serve` in the folder.
 fn connection(scratch: &Scratch) -> serde_json::Value {
     let top = Program::new(nowait_tests::subject::built("bin/nowait"))
         .env("XDG_RUNTIME_DIR", scratch.path())
@@ -219,7 +213,6 @@ fn a_copy_goes_through_two_servers_and_the_status_names_the_far_one() {
     backing.stop();
 }
 
-/// Returns qemu-img's map: ranges with data, and ranges that read as zeroes.
 fn map(uri: &str) -> Vec<[serde_json::Value; 4]> {
     let said = Program::new("qemu-img").args(["map", "--output=json", "-f", "raw", uri]).succeed();
     let extents: Vec<serde_json::Value> = serde_json::from_str(&said.stdout).expect("JSON");
@@ -257,13 +250,10 @@ fn holes_on_a_server_are_seen_and_copied_as_holes() {
     }
 }
 
-/// Runs `nowait serve NAME`, which must fail with a message of one line; returns the message.
 fn refused(scratch: &Scratch, name: &str) -> String {
     refused_with(scratch, name, &[])
 }
 
-/// Runs `nowait serve NAME` with further options, which must fail with a message of one line;
-/// returns the message.
 fn refused_with(scratch: &Scratch, name: &str, options: &[&str]) -> String {
     let address = format!("unix:{}", scratch.file("never").display());
     let served = Program::new(nowait_tests::subject::built("bin/nowait"))

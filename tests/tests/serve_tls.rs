@@ -13,7 +13,7 @@ use nowait_tests::skip;
 
 const SIZE: u64 = 4 << 20;
 
-/// Starts a server on a Unix socket and TCP, which also shows its status to other machines.
+/// Starts a server that listens on a Unix socket and TCP, and shows its status to other machines.
 fn start(scratch: &Scratch, arguments: &[String]) -> Option<Server> {
     let served = scratch.patterned("served", SIZE);
     let fixed = [text(&served), "--nbd", "tcp:localhost:0"];
@@ -23,7 +23,6 @@ fn start(scratch: &Scratch, arguments: &[String]) -> Option<Server> {
     Server::start(scratch, &all)
 }
 
-/// Returns `true` if the server accepts libnbd's client nbdinfo.
 fn gets_in(uri: &str) -> bool {
     Program::new("nbdinfo").args(["--size", uri]).run().status.success()
 }

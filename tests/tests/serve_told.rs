@@ -14,10 +14,8 @@ use nowait_tests::server::{Server, tool};
 use nowait_tests::subject;
 
 const SIZE: u64 = 1 << 20;
-/// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Requests `/status` from the status socket, and returns the answer.
 fn ask(socket: &Path) -> String {
     answer(question(socket))
 }
@@ -35,7 +33,6 @@ fn answer(mut stream: UnixStream) -> String {
     answer
 }
 
-/// Sets a process's limit of descriptors; returns the previous one.
 fn limit_descriptors(pid: i32, soft: u64) -> u64 {
     let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a live structure that is filled.

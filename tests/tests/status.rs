@@ -8,7 +8,6 @@ use nowait_tests::skip;
 use nowait_tests::subject::{self, Backend, Library, Subject};
 use serde_json::Value;
 
-/// Time limit for a program to begin its requests.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 fn process(pid: i32, scratch: &Scratch) -> Option<Value> {

@@ -9,7 +9,6 @@ use nowait_tests::store_proxy::{Behaviour, FAULTS, Fault, StoreProxy};
 use nowait_tests::stores::{Kind, Store};
 
 const NONE_THERE: &str = "If-None-Match: *";
-/// Time limit for a wait of the test.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 fn store(kind: Kind) -> Option<Store> {
@@ -17,7 +16,6 @@ fn store(kind: Kind) -> Option<Store> {
     skip::unless(Store::start(kind))
 }
 
-/// Returns the header `If-Match` with the tag of an object.
 fn tag(store: &Store, key: &str) -> String {
     let listed = store
         .request("GET", &format!("?list-type=2&prefix={}", key.replace('/', "%2F")), &[], b"")
@@ -75,8 +73,6 @@ fn versitygw_makes_no_object_of_half_a_request() {
     assert_eq!(store.request("GET", "half", &[], b"").status, 404);
 }
 
-/// Checks, for each of [`FAULTS`], the response that the client gets, and if the store has the
-/// object afterwards.
 #[test]
 fn a_proxy_does_each_fault_as_it_says() {
     let Some(store) = store(Kind::Moto) else { return };

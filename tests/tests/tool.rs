@@ -8,7 +8,6 @@ use nowait_tests::subject::{self, Backend, Library, Subject};
 
 const SECCOMP_RUN: &str = env!("CARGO_BIN_EXE_seccomp-run");
 
-/// Returns the built tool; `None`: this run does not test nowait.
 fn tool() -> Option<Program> {
     if Subject::chosen(Library::Preload, Backend::Auto)?.is_system() {
         skip::note("the system has no such tool");

@@ -53,8 +53,7 @@ fn main() {
     }
 }
 
-/// Writes and reads a new file, buffered and then direct. It submits 32 requests in one call, so
-/// that the library uses several threads.
+/// Submits 32 requests in one call, so that the library uses several threads.
 fn use_both_caches(context: &Context, path: &Path) {
     for flags in [0, libc::O_DIRECT] {
         let mut options = OpenOptions::new();
@@ -75,7 +74,6 @@ fn use_both_caches(context: &Context, path: &Path) {
     }
 }
 
-/// Submits writes that make the file longer, installs the filter, and then reaps the writes.
 fn confine_meanwhile(context: &Context, path: &Path, confine: impl FnOnce()) {
     const WRITES: u64 = 60;
     let mut options = OpenOptions::new();

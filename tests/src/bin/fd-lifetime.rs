@@ -57,7 +57,6 @@ fn open(path: &Path) -> File {
     options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Submits requests on a descriptor, gives its number to another file, and only then reaps.
 fn reuse(folder: &Path, way: &str, rounds: usize) {
     let (mine_path, other_path) = (folder.join("mine"), folder.join("other"));
     let other = open(&other_path);
@@ -112,7 +111,6 @@ fn check_reused(rounds: usize, other: &Path, mine: &Path) {
     }
 }
 
-/// Closes or replaces `fd` by `way`, and gives its number to the other file. Returns the number.
 fn replace(fd: RawFd, way: &str, other_path: &Path, other: &File) -> RawFd {
     let from = other.as_raw_fd();
     // SAFETY: `fd` is owned by this function; the others are only duplicated onto it.
@@ -210,7 +208,6 @@ fn a_closed_event_counter_is_gone(path: &Path) {
     }
 }
 
-/// Sets the soft limit of descriptors to `soft` of the hard limit; returns the hard limit.
 fn limit_descriptors(soft: impl FnOnce(u64) -> u64) -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a live limit.
@@ -247,7 +244,6 @@ fn posix_lock_survives(path: &Path) {
     assert_eq!(probe(path), "0", "closing the file releases the lock");
 }
 
-/// Returns the number of the process that holds a lock on the file, as a second process sees it.
 fn probe(path: &Path) -> String {
     let me = std::env::current_exe().unwrap();
     let output = Command::new(me).arg("probe-lock").arg(path).output().unwrap();
@@ -288,7 +284,6 @@ fn flock_goes_with_the_descriptor(path: &Path) {
     }
 }
 
-/// The last of overlapping writes wins, and a read sees the writes submitted before it.
 fn overlaps_take_effect_in_order(path: &Path) {
     const WIDE: usize = 64 << 10;
     let file = open(path);

@@ -58,7 +58,6 @@ fn open(path: &Path, mode: i32) -> File {
     options.open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Returns the content of a file as runs of equal bytes.
 fn contents(path: &Path) -> String {
     let bytes = std::fs::read(path).expect("a file of the row");
     let runs = bytes.chunk_by(|one, other| one == other);
@@ -70,7 +69,6 @@ fn result(context: &Context, request: Request) -> i64 {
     context.run(vec![request])[0].res
 }
 
-/// Prints the rows: shared extents, holes, and writes beyond the end.
 fn rows(folder: &Path) {
     for mode in ["buffered", "direct"] {
         for what in ["clone", "hole", "extend", "unwritten"] {
@@ -98,7 +96,7 @@ fn rows(folder: &Path) {
     }
 }
 
-/// Makes the file of a row. If the file system cannot share extents, the file of `clone` is a copy.
+/// If the file system cannot share extents, the file of `clone` is a copy.
 fn prepare(file: &File, other: &Path, what: &str) {
     match what {
         "clone" => {
@@ -118,8 +116,6 @@ fn prepare(file: &File, other: &Path, what: &str) {
     }
 }
 
-/// Prints the results of writes and syncs when no block is free, on files with and without
-/// allocated blocks.
 fn full(folder: &Path) {
     let names = ["allocated", "hole", "empty"];
     let [allocated, hole, empty] = names.map(|name| folder.join(name));
@@ -144,7 +140,6 @@ fn full(folder: &Path) {
     }
 }
 
-/// Allocates all free blocks for one file.
 fn take_all(file: &File) {
     let (mut end, mut part) = (0i64, 64 << 20);
     while part >= BLOCK as i64 {
@@ -156,7 +151,6 @@ fn take_all(file: &File) {
     }
 }
 
-/// A write that would exceed a quota fails with EDQUOT.
 fn quota(folder: &Path) {
     let modes = ["buffered", "direct"];
     // Made before the quota is reached, because the names need room, too.
@@ -178,7 +172,6 @@ fn quota(folder: &Path) {
     }
 }
 
-/// Freezes or thaws the file system of a folder.
 fn control(folder: &File, request: libc::c_ulong) {
     // SAFETY: the call takes no memory.
     let rc = unsafe { libc::ioctl(folder.as_raw_fd(), request, 0) };
@@ -228,7 +221,6 @@ fn frozen(folder: &Path, mode: i32) {
     }
 }
 
-/// Returns `true` if the kernel supports `RWF_NOAPPEND`: a write with this flag succeeds.
 fn knows_no_append(path: &Path) -> bool {
     let (file, mut byte) = (open(path, 0), b'-');
     let part = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };

@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::{ptr, thread};
 
-/// The bytes of a request, and of a block of the file.
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 1024;
 const WARM_UP: u64 = 200;
@@ -92,7 +91,6 @@ fn keep_cached(file: &File) {
     }
 }
 
-/// A thread's own context, file and buffer.
 struct User {
     kind: String,
     context: Context,
@@ -147,7 +145,6 @@ impl User {
         }
     }
 
-    /// Makes a request and takes its event. If `traced`, marks enclose these calls.
     fn request_alone(&mut self, round: u64, traced: bool) {
         let mut iocb = Box::new(self.iocb(round));
         let mut event = Event::default();
@@ -170,7 +167,6 @@ impl User {
         assert_eq!((taken, event.res), (1, result), "{} of round {round}", self.kind);
     }
 
-    /// Reads the eventfd. If `traced`, marks enclose the read.
     fn read_counter(&self, traced: bool) {
         let mut count = 0u64;
         let (fd, room) = (self.counter.as_raw_fd(), (&raw mut count).cast());
@@ -186,7 +182,6 @@ impl User {
         assert!(read == 8 && count > 0, "a read of the eventfd: {read}, {count}");
     }
 
-    /// Prepares the request of a round, and the page cache or pipe for it.
     fn iocb(&mut self, round: u64) -> Iocb {
         let offset = (round * 7 % BLOCKS * BLOCK as u64) as i64;
         let fd = self.file.as_raw_fd();

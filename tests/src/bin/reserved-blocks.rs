@@ -45,7 +45,6 @@ fn main() {
     });
 }
 
-/// Lets the other thread use up the blocks that are not reserved for root.
 fn fill(folder: &Path, to_a_caller: &mpsc::Sender<File>, answers: &mpsc::Receiver<i64>) {
     for number in 0.. {
         to_a_caller.send(create(folder, &format!("fill-{number}"))).unwrap();
@@ -56,7 +55,6 @@ fn fill(folder: &Path, to_a_caller: &mpsc::Sender<File>, answers: &mpsc::Receive
     }
 }
 
-/// Creates a file with a hole of `WIDE` bytes, as root: the test is only about blocks.
 fn create(folder: &Path, name: &str) -> File {
     let file = File::options().read(true).write(true).create_new(true).open(folder.join(name));
     let file = file.expect("a new file");

@@ -1,8 +1,8 @@
 //! A program with too few descriptors for its first use of the library.
 //!
-//! `scarce COUNT FILE` leaves COUNT descriptors free. It exits 0 if the library works once more are
-//! free, and if a failed start has left no threads and descriptors behind (checked if COUNT is
-//! below 2). Else it panics with the reason.
+//! `scarce COUNT FILE` leaves COUNT descriptors free. The program exits 0 if the library works when
+//! more descriptors are free. If COUNT is below 2, a failed start must also have left no threads
+//! and descriptors behind. Otherwise the program panics with the reason.
 
 use std::fs::File;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
@@ -41,7 +41,6 @@ fn count(folder: &str) -> usize {
     entries.count() - usize::from(folder == "fd")
 }
 
-/// Lowers the limit of descriptors, and takes all but `left` of them.
 fn take_all_but(left: usize) -> (Vec<OwnedFd>, Limit) {
     let limit = Limit::lower(64);
     let mut taken = Vec::new();

@@ -15,7 +15,6 @@ fn main() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Installs the filter and executes the program; returns only if that fails.
 fn run() -> Result<std::convert::Infallible, String> {
     let mut args = std::env::args_os().skip(1);
     let mut denials = Vec::new();

@@ -64,8 +64,8 @@ fn identities() -> Vec<(String, String)> {
             (field @ "Groups", all) => Some(format!("{field} {}", all.trim())),
             _ => None,
         };
-        // io_uring makes kernel threads in the process. They act with the credentials of their
-        // requests, and the C library does not know them.
+        // io_uring makes kernel threads in the process. These threads act with the credentials of
+        // their requests, and the C library does not know the threads.
         let is_of_kernel = name.starts_with("iou-");
         (!is_of_kernel).then(|| (name, status.lines().filter_map(field).collect()))
     };
@@ -82,7 +82,6 @@ fn all_are(expected: &str) {
     });
 }
 
-/// Changes the supplementary groups, and changes the effective user and group forth and back.
 fn change_identity() {
     // SAFETY: plain numbers and a live array; affects every thread of the process.
     unsafe {
@@ -148,7 +147,6 @@ fn every_thread_changes(folder: &Path) {
     all_are(&format!("Uid {OTHER_USER}\t{OTHER_USER}\t{OTHER_USER}"));
 }
 
-/// Submits writes that make the file longer, reads, direct requests and a sync, and reaps them.
 fn work(context: &Context, file: &File, direct: &File, round: usize) {
     let mut requests = Vec::new();
     for block in 0..4 {
@@ -214,7 +212,6 @@ fn create(path: &Path, flags: i32) -> File {
     file
 }
 
-/// Uses up the blocks that are not reserved for root.
 fn fill(context: &Context, folder: &Path) {
     for number in 0.. {
         let file = create(&folder.join(format!("fill-{number}")), 0);

@@ -79,7 +79,6 @@ fn empty_set() -> libc::sigset_t {
     }
 }
 
-/// Changes this thread's mask, and returns the old one.
 fn mask(how: i32, set: Option<&libc::sigset_t>) -> libc::sigset_t {
     let mut old = empty_set();
     let set = set.map_or(ptr::null(), ptr::from_ref);
@@ -232,7 +231,6 @@ fn the_mask_lets_in_one_of_a_number() {
     }
 }
 
-/// A signal that the mask blocks stays pending until the call returns.
 fn the_mask_keeps_a_signal_out() {
     install(0);
     let context = Arc::new(Context::new(8).expect("io_setup"));

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 /// Value `.1` of parameter `.0`, together with value `.3` of the later parameter `.2`.
 type Pair = (usize, usize, usize, usize);
 
-/// Returns all combinations of indices into parameters with `sizes` values each.
 pub(crate) fn product(sizes: &[usize]) -> Vec<Vec<usize>> {
     sizes.iter().fold(vec![Vec::new()], |rows, size| {
         let extended = |row: &Vec<usize>, value| row.iter().copied().chain([value]).collect();
@@ -13,9 +12,6 @@ pub(crate) fn product(sizes: &[usize]) -> Vec<Vec<usize>> {
     })
 }
 
-/// Returns few combinations, such that each pair of values of two parameters occurs in at least one
-/// combination.
-///
 /// Deterministic: the same sizes give the same rows, so a failure can be repeated.
 pub(crate) fn covering(sizes: &[usize]) -> Vec<Vec<usize>> {
     let mut missing: BTreeSet<Pair> = product_of_pairs(sizes);

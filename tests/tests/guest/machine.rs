@@ -16,7 +16,6 @@ use nowait_tests::scratch::Scratch;
 use nowait_tests::skip::{self, Skip};
 use nowait_tests::subject;
 
-/// Time limit for a wait for the guest's output, and for its end.
 const DEADLINE: Duration = Duration::from_mins(10);
 
 /// Options of the guest's kernel. The emulated processor may wait for a processor of the host; the
@@ -66,7 +65,6 @@ const UBLK: &str = "ublk_drv";
 const PROGRAMS: [&str; 4] = ["mkfs.ext4", "e2fsck", "mkfs.xfs", "xfs_repair"];
 const SCRIPTS: [&str; 3] = ["init", "task.sh", "ublk.sh"];
 
-/// The parts that every guest needs: a kernel, and an archive of files.
 #[derive(Debug)]
 pub(crate) struct Parts {
     kernel: PathBuf,
@@ -74,19 +72,16 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// Collects the parts in `scratch`; returns a skip if this machine lacks one.
     pub(crate) fn collect(scratch: &Scratch) -> Result<Parts, Skip> {
         let kernel = kernels().into_iter().find(|folder| folder.exists());
         Parts::of(scratch, &kernel.ok_or_else(|| lacking("no kernel"))?, &[])
     }
 
-    /// Collects the parts, and `program` with them.
     pub(crate) fn with(scratch: &Scratch, program: &Path) -> Result<Parts, Skip> {
         let kernel = kernels().into_iter().find(|folder| folder.exists());
         Parts::of(scratch, &kernel.ok_or_else(|| lacking("no kernel"))?, &[program])
     }
 
-    /// Collects the parts with a kernel that has ublk, and with nowait itself.
     pub(crate) fn with_ublk(scratch: &Scratch) -> Result<Parts, Skip> {
         let has_ublk = |folder: &PathBuf| find(&folder.join("lib/modules"), UBLK).is_some();
         let kernel = kernels().into_iter().find(has_ublk);
@@ -158,7 +153,6 @@ fn copy_modules(from: &Path, to: &Path) -> Result<(), Skip> {
     Ok(())
 }
 
-/// Copies programs of the host and the libraries that they are linked with.
 fn copy_programs(root: &Path) {
     fs::copy(on_path("busybox"), root.join("bin/busybox")).expect("busybox");
     PROGRAMS.iter().for_each(|name| copy_program(&on_path(name), root));
@@ -181,7 +175,6 @@ fn copy_program(program: &Path, root: &Path) {
     }
 }
 
-/// Finds a file below `folder` whose name begins with `name`.
 fn find(folder: &Path, name: &str) -> Option<PathBuf> {
     let mut found = None;
     for entry in fs::read_dir(folder).ok()?.flatten() {
@@ -195,18 +188,14 @@ fn find(folder: &Path, name: &str) -> Option<PathBuf> {
     found
 }
 
-/// The interface of a disk.
 #[derive(Debug)]
 pub(crate) enum Disk {
     /// By QEMU's NBD client: the address of an export, and the name of the export and the disk.
     Nbd(String, String),
-    /// By vhost-user: the path of the socket.
     VhostUser(PathBuf),
-    /// By QEMU itself: an image file.
     File(PathBuf),
 }
 
-/// A running guest.
 #[derive(Debug)]
 pub(crate) struct Guest {
     running: Running,
@@ -220,7 +209,6 @@ impl Guest {
         Guest::on(&ONE_NODE, parts, scratch, task, disks)
     }
 
-    /// Starts a guest with two NUMA nodes.
     pub(crate) fn with_two_nodes(
         parts: &Parts,
         scratch: &Scratch,
@@ -257,10 +245,6 @@ impl Guest {
         Guest { running, console: BufReader::new(console), said: String::new() }
     }
 
-    /// Waits until the guest prints `line`.
-    ///
-    /// # Panics
-    /// The guest ends before it prints the line, or prints nothing for ten minutes.
     pub(crate) fn wait_for(&mut self, line: &str) {
         while self.next_line().unwrap_or_else(|| panic!("no {line:?} in\n{}", self.said)) != line {}
     }
@@ -272,10 +256,7 @@ impl Guest {
         (count > 0).then(|| line.trim_end().to_owned())
     }
 
-    /// Waits until the guest has ended; returns its lines that begin with "guest: ".
-    ///
-    /// # Panics
-    /// The task failed, or QEMU did not succeed.
+    /// Returns the guest's lines that begin with "guest: ".
     pub(crate) fn finish(mut self, task: &str) -> Vec<String> {
         // A guest whose task has failed may never end, if its disk waits for a server that is gone.
         let failed = format!("guest: {task}");

@@ -9,10 +9,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-/// The behaviour of the small server towards its client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Sends nothing.
     Silent,
     /// Sends the greeting, and then its answer slowly, byte by byte.
     Drips,
@@ -20,7 +18,7 @@ pub(crate) enum Manner {
     Serves,
 }
 
-/// The small server. Its threads end with the process of the test.
+/// Its threads end with the process of the test.
 #[derive(Debug)]
 pub(crate) struct Backing {
     socket: PathBuf,
@@ -50,7 +48,6 @@ const DISCONNECT: u16 = 2;
 const FLUSH: u16 = 3;
 
 impl Backing {
-    /// Listens at `socket`.
     pub(crate) fn start(socket: PathBuf, manner: Manner) -> Self {
         let listener = UnixListener::bind(&socket).expect("a socket");
         let (flushes, changed) = (Mutex::new((false, 0)), Condvar::new());
@@ -67,25 +64,21 @@ impl Backing {
         Self { socket, state }
     }
 
-    /// Returns the name of this server's image for the command line of `nowait serve`.
     pub(crate) fn image(&self) -> String {
         image_at(&self.socket)
     }
 
-    /// Waits until a client has connected.
     pub(crate) fn wait_for_client(&self) {
         while !self.state.connected.load(Relaxed) {
             thread::yield_now();
         }
     }
 
-    /// Waits until this server has received a flush.
     pub(crate) fn wait_for_flush(&self) {
         let flushes = self.state.flushes.lock().expect("the state");
         drop(self.state.changed.wait_while(flushes, |(_, count)| *count == 0).expect("the state"));
     }
 
-    /// Answers flushes from now on, also those that wait.
     pub(crate) fn permit_flushes(&self) {
         self.state.flushes.lock().expect("the state").0 = true;
         self.state.changed.notify_all();
@@ -113,7 +106,6 @@ impl State {
         Ok(())
     }
 
-    /// Answers one request; returns `false` if the client disconnects by it.
     fn serve(&self, stream: &mut UnixStream) -> io::Result<bool> {
         let mut request = [0; 28];
         stream.read_exact(&mut request)?;
@@ -159,7 +151,6 @@ fn drip(mut stream: UnixStream) -> io::Result<()> {
     }
 }
 
-/// Answers the client's options until it chooses the export, and refuses all others.
 fn negotiate(stream: &mut UnixStream) -> io::Result<()> {
     const ACK: u32 = 1;
     const INFO: u32 = 3;

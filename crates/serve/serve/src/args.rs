@@ -7,7 +7,6 @@ use std::path::PathBuf;
 
 pub(crate) use image::{ImageArgs, ImageCommand, KeyFile, TransferArgs};
 
-/// The commands of this program. Help shows them as commands of `nowait`.
 #[derive(Debug, Parser)]
 #[command(name = "nowait", version, propagate_version = true, about = ABOUT)]
 pub(crate) struct Cli {

@@ -92,7 +92,6 @@ fn create(url: &StoreUrl, options: &StoreOptions, size: u64, block_size: u32) ->
     print(format!("{url}: {}{encrypted}\n", shown(size)).as_bytes())
 }
 
-/// The description of an image, as JSON.
 #[derive(Serialize)]
 struct Info {
     url: String,
@@ -284,7 +283,6 @@ fn told(checked: &Checked) -> String {
     text
 }
 
-/// An image or a folder, as JSON.
 #[derive(Serialize)]
 struct Listed {
     name: String,
@@ -405,7 +403,6 @@ fn remove(url: &StoreUrl, options: &StoreOptions, yes: bool, now: bool) -> Resul
     print(format!("{url}: removed{objects}\n").as_bytes())
 }
 
-/// Returns a size with a unit, for people.
 pub(crate) fn shown(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut size = format!("{bytes} bytes");

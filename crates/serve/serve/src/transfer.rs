@@ -12,7 +12,6 @@ use std::time::Duration;
 
 const TEMPLATE: &str = "{msg} [{bar:30}] {bytes} of {total_bytes}, {bytes_per_sec}, {eta}";
 
-/// Imports into a new image, or resumes an import.
 pub(crate) fn import_into(transfer: &Transfer, block_bytes: u32) -> Result<ExitCode> {
     let copied =
         with_bar("import", |engine, progress| import(engine, transfer, block_bytes, progress))?;

@@ -11,7 +11,6 @@ use tempfile::TempDir;
 
 const SECRET: &[u8] = b"a secret";
 
-/// A folder for the store, for keys and for other files.
 struct Place(TempDir);
 
 impl Place {
@@ -35,19 +34,16 @@ impl Place {
     }
 }
 
-/// Runs `nowait image`; returns its output.
 fn image(words: &[&str]) -> String {
     let (code, out, err) = outcome(nowait_serve(&["image"]).args(words));
     assert_eq!((code, err.as_str()), (0, ""), "{words:?}");
     out
 }
 
-/// Runs a command that is refused with one line; returns the line.
 fn refused(words: &[&str]) -> String {
     refused_with(words, &[])
 }
 
-/// Like [`refused`], with environment variables.
 fn refused_with(words: &[&str], variables: &[(&str, &str)]) -> String {
     let mut program = nowait_serve(words);
     let (code, out, err) = outcome(program.env("NO_COLOR", "1").envs(variables.iter().copied()));

@@ -6,7 +6,6 @@ use support::{nowait_serve, outcome};
 
 const RED: &str = "\x1b[31mred\r\nnowait: all is well";
 
-/// Returns `true` if `text` is one line without other control characters.
 fn is_shown(text: &str) -> bool {
     text.lines().count() == 1 && !text.trim_end_matches('\n').contains(char::is_control)
 }

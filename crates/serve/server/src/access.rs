@@ -19,7 +19,6 @@ pub struct Rule {
     who: Who,
 }
 
-/// The clients that a rule admits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Who {
     /// A user ID of this machine: of a client at a Unix socket, or of a program that opens a FUSE
@@ -27,7 +26,6 @@ enum Who {
     User(u32),
     /// Clients whose address begins with the same bits as this address; the number says how many.
     Net(IpAddr, u32),
-    /// A client with a certificate for this name.
     Certificate(ServerName<'static>),
 }
 
@@ -65,7 +63,7 @@ fn width(address: IpAddr) -> u32 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
-/// Returns an address as a number of 128 bits. An IPv4 address takes the highest 32 bits.
+/// An IPv4 address takes the highest 32 bits.
 fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
@@ -80,8 +78,7 @@ pub struct Peer {
     pub user: Option<u32>,
     /// The address, if the client came by TCP.
     pub address: Option<IpAddr>,
-    /// The client's certificate, which an authority of `--tls-client-ca` has signed; `None`: the
-    /// client has shown none yet.
+    /// The client's certificate, which an authority of `--tls-client-ca` has signed.
     pub certificate: Option<CertificateDer<'static>>,
 }
 
@@ -153,8 +150,7 @@ impl Access {
         rules.peek().is_none() || rules.any(|rule| rule.who.is(peer))
     }
 
-    /// Returns the images that `peer` may use. The NBD handshake answers as if no other images
-    /// existed.
+    /// Returns the images that `peer` may use.
     pub fn of<F>(&self, images: &Arc<[Arc<Image<F>>]>, peer: &Peer) -> Exports<F> {
         let all = Exports::all(images);
         if self.is_open() { all } else { all.filter(|image| self.admits(image.name(), peer)) }

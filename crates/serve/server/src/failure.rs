@@ -4,7 +4,6 @@ mod tests;
 
 use nowait_sys::mutex::Mutex;
 
-/// A place where a test can inject a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
     /// A serving thread reads from a client.
@@ -30,8 +29,7 @@ pub(crate) enum At {
 /// The panics to inject, each once: the place and the image.
 static WANTED: Mutex<Vec<(At, String)>> = Mutex::new(Vec::new());
 
-/// Panics if a test has asked for a panic at this place for this image. Each such request of a test
-/// causes one panic.
+/// Panics once for each call of [`want`] with this place and this image.
 pub(crate) fn inject(at: At, image: &str) {
     let mut wanted = WANTED.lock();
     let found = wanted.iter().position(|(there, whose)| *there == at && whose == image);
@@ -40,7 +38,6 @@ pub(crate) fn inject(at: At, image: &str) {
     assert!(found.is_none(), "injected");
 }
 
-/// Asks for one panic at a place, for an image.
 fn want(at: At, image: &str) {
     WANTED.lock().push((at, image.to_owned()));
 }

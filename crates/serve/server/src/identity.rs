@@ -7,14 +7,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The name of a file that this server has made.
 #[derive(Debug)]
 pub(crate) struct OwnName {
     path: PathBuf,
     file: (u64, u64),
 }
 
-/// Returns the device and inode of the file at `path`, without following a link.
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
     let metadata = fs::symlink_metadata(path)?;
     Ok((metadata.dev(), metadata.ino()))
@@ -22,9 +20,6 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 
 impl OwnName {
     /// Records the device and inode of the file at `path`, which the caller has just made.
-    ///
-    /// # Errors
-    /// The errors of lstat(2).
     pub(crate) fn new(path: &Path) -> io::Result<OwnName> {
         Ok(OwnName { path: path.to_owned(), file: identity(path)? })
     }

@@ -16,7 +16,6 @@ use support::{Memory, STATUS, contexts, exports, go, option, request};
 use virtio_bindings::virtio_blk::{VIRTIO_BLK_T_IN, VIRTIO_BLK_T_WRITE_ZEROES};
 use vm_memory::{Bytes, GuestAddress};
 
-/// The system's allocator, with counters.
 struct Counting {
     bytes: AtomicUsize,
     bytes_max: AtomicUsize,
@@ -41,7 +40,6 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Returns the most bytes that were allocated during `work`, beyond those before.
 fn most(work: impl FnOnce()) -> usize {
     let before = COUNTING.bytes.load(Relaxed);
     COUNTING.bytes_max.store(before, Relaxed);
@@ -137,7 +135,6 @@ fn segments_and_ranges_count_toward_the_memory_for_all() {
         };
         part(0, header, 16, NEXT);
         let count = if zeroes {
-            // 32 ranges of one sector each.
             let range = [&0u64.to_le_bytes()[..], &1u32.to_le_bytes(), &[0; 4]].concat();
             guest.memory.write_slice(&range.repeat(32), GuestAddress(data)).unwrap();
             part(1, data, 512, NEXT);

@@ -42,7 +42,6 @@ mod opcode {
     pub(super) const LSEEK: u32 = 46;
 }
 
-/// The kernel's side of a FUSE connection.
 struct Kernel {
     device: UnixDatagram,
     server: Option<Server>,
@@ -57,7 +56,6 @@ fn words(values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_ne_bytes()).collect()
 }
 
-/// Returns two numbers of 32 bits as one of 64.
 fn pair(first: u32, second: u32) -> u64 {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&first.to_ne_bytes());
@@ -110,7 +108,6 @@ impl Kernel {
         assert_eq!(self.device.send(&bytes).unwrap(), bytes.len());
     }
 
-    /// Returns the data of the next answer, or its error.
     fn answer(&mut self) -> Result<Vec<u8>, i32> {
         let mut bytes = vec![0; DATA_BYTES_MAX + 16];
         let len = self.device.recv(&mut bytes).unwrap();
@@ -145,8 +142,6 @@ impl Kernel {
         self.ask(opcode::FALLOCATE, &words(&[0, offset, len, pair(mode, 0)]))
     }
 
-    /// Ends the session, as an unmount does, and the server. Checks that no request is in flight
-    /// and that the file is not open.
     fn end(mut self) {
         assert_eq!(self.ask(opcode::DESTROY, &[]), Ok(vec![]));
         self.session.take().unwrap().join().unwrap();

@@ -15,7 +15,6 @@ use support::{Client, contexts, go, option, request};
 
 const LIMITS: Limits = Limits { requests: 16, bytes: 1 << 20 };
 
-/// Sends `bytes` in pieces, and checks the bounds after each piece.
 fn talk(prng: &mut Prng, client: &mut Client, bytes: &[u8]) {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -78,7 +77,6 @@ fn requests(prng: &mut Prng) -> Vec<u8> {
     said
 }
 
-/// Flips up to three bits.
 fn spoil(prng: &mut Prng, bytes: &mut [u8]) {
     for _ in 0..prng.index(4) {
         let at = prng.index(bytes.len());

@@ -54,7 +54,6 @@ const CONNECTIONS: usize = 2;
 /// Less than the image, so that pages are also written back to make room.
 const CACHE_BYTES: u64 = 2 << 20;
 
-/// One connection, and the bytes received on it.
 struct Connection {
     session: Session<AnySource>,
     heard: Vec<u8>,
@@ -84,7 +83,6 @@ impl Connection {
     }
 }
 
-/// Clients with random requests, and the replies.
 struct Run {
     connections: Vec<Connection>,
     disk: Disk,
@@ -141,7 +139,6 @@ impl Run {
         }
     }
 
-    /// Sends bytes on one of the connections.
     fn say(&mut self, bytes: &[u8]) {
         let which = self.prng.below(CONNECTIONS as u64) as usize;
         self.connections[which].session.receive(0, bytes, &mut self.disk, 0);
@@ -194,7 +191,6 @@ impl Run {
         bytes
     }
 
-    /// Waits for the device, and passes the replies to the oracle.
     fn turn(&mut self) {
         self.disk.start();
         if !self.disk.is_idle() {

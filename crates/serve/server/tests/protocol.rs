@@ -457,7 +457,7 @@ fn a_client_whose_data_finds_no_memory_waits_for_the_server() {
     client.end_checked();
 }
 
-/// Here the memory is held by replies that the client does not take.
+/// Replies that the client does not take hold the memory.
 #[test]
 fn a_client_that_takes_no_replies_does_not_wait_for_the_server() {
     let mut client = Client::on("disk", false, Limits { requests: 64, bytes: 256 << 10 });

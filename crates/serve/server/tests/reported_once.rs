@@ -35,7 +35,6 @@ use tempfile::TempDir;
 const HANG_NS: u64 = 60_000_000_000;
 const LOST: Result<(), Errno> = Err(Errno::IO);
 
-/// A model of the kernel's page cache of one file.
 #[derive(Default)]
 struct PageCache {
     /// The kernel could not write data, and no call has reported that.
@@ -106,14 +105,12 @@ impl Rig {
         self.disk.start();
     }
 
-    /// Waits until `count` calls have begun in the model.
     fn wait_for_calls(&self, count: u32) {
         while self.kernel.inside.load(SeqCst) < count {
             thread::yield_now();
         }
     }
 
-    /// Waits for the ends of `count` requests; returns their slots and results, by slot.
     fn ends(&mut self, count: usize) -> Vec<(u32, Result<(), Errno>)> {
         let (mut ready, limit) = (Vec::with_capacity(4), Deadline::after_ns(HANG_NS));
         let mut ends = Vec::new();

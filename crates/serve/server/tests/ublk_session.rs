@@ -76,7 +76,6 @@ impl Bench {
         self.session.request(request, &mut self.memory, &mut self.queue, 0);
     }
 
-    /// Delivers the ends, and returns the results.
     fn results(&mut self) -> Vec<(u16, i32)> {
         while let Some(ended) = self.memory.pop() {
             self.session.end(ended, &mut self.memory, &mut self.queue, 1);

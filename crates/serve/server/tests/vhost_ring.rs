@@ -32,7 +32,6 @@ fn pattern(len: usize, seed: usize) -> Vec<u8> {
 fn written_data_is_read_with_and_without_a_copy() {
     for borrows in [true, false] {
         let mut device = Device::new(64, FEATURES, borrows);
-        // One request is longer than a chunk, and the others are short.
         for (sector, len) in [(0, 600 << 10), (3, 512), (5000, 64 << 10)] {
             let data = pattern(len, sector as usize);
             let wrote = device.guest.give(OUT, sector, &data);
@@ -201,7 +200,6 @@ fn malformed_requests_are_answered_and_the_next_one_is_served() {
 fn loops_and_oversized_requests_are_answered() {
     let mut device = Device::new(16, FEATURES, true);
     let status = device.guest.buffer(1);
-    // Two descriptors that form an endless loop.
     device.guest.describe(0, status, 1, WRITE | NEXT, 1);
     device.guest.describe(1, status, 1, WRITE | NEXT, 0);
     device.guest.publish(0);

@@ -49,7 +49,6 @@ const QUEUES: u16 = 2;
 const OK: u8 = VIRTIO_BLK_S_OK as u8;
 const IOERR: u8 = VIRTIO_BLK_S_IOERR as u8;
 
-/// A server with a vhost-user device of one image.
 struct Host {
     server: Server,
     front: Front,
@@ -64,12 +63,10 @@ impl Host {
         Host::for_users(&[])
     }
 
-    /// Serves the image with `rules` of `--allow`.
     fn for_users(rules: &[Rule]) -> Host {
         Host::in_folder(tempfile::tempdir().unwrap(), SIZE, rules)
     }
 
-    /// Serves an image of `bytes` bytes in a new folder in `parent`.
     fn on(parent: &str, bytes: u64) -> Host {
         Host::in_folder(tempfile::tempdir_in(parent).unwrap(), bytes, &[])
     }
@@ -99,7 +96,6 @@ impl Host {
     }
 }
 
-/// A VMM with a guest whose driver uses one queue.
 struct Vmm {
     frontend: Frontend,
     guest: Guest,
@@ -109,7 +105,6 @@ struct Vmm {
     called: Vec<Ready>,
 }
 
-/// Returns memory that can be shared with another process.
 fn shared_memory() -> Arc<GuestMemoryMmap> {
     let file = nowait_sys::inspect::memory_file(&[]).unwrap();
     // SAFETY: the descriptor was just made, and ownership moves to the file.
@@ -147,7 +142,6 @@ impl Vmm {
         Vmm::with(connect(host), Guest::over(shared_memory(), 64), 0)
     }
 
-    /// Starts queue 1 of a guest, from index `base` of the available ring on.
     fn with(mut frontend: Frontend, guest: Guest, base: u16) -> Vmm {
         let regions = regions(&guest.memory);
         frontend.set_mem_table(&regions).unwrap();
@@ -316,7 +310,6 @@ fn vmms_that_violate_the_protocol_are_disconnected_and_the_next_is_served() {
     host.stop();
 }
 
-/// Connects, and sends a part of a message.
 fn begin(host: &Host, part: &[u8]) -> UnixStream {
     let mut stream = UnixStream::connect(&host.socket).unwrap();
     stream.write_all(part).unwrap();

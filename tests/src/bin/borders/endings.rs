@@ -11,7 +11,6 @@ use crate::rounds::{
     BATCH, BLOCKS, Dice, Kind, Requests, Target, in_child, reap, rounds_in_child, setup,
 };
 
-/// The ways in which a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Exit,
@@ -24,7 +23,6 @@ pub(crate) enum Way {
     Abort,
 }
 
-/// A context that threads share.
 #[derive(Clone, Copy)]
 struct Shared(ContextPointer);
 // SAFETY: any thread may use a context.
@@ -32,8 +30,6 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// A process ends while its threads submit and take events, some of them on a context that they
-/// share.
 pub(crate) fn the_process_ends(folder: &Path, rounds: u32, way: Way) {
     let target = Target::new(folder);
     for round in 0..rounds {
@@ -76,7 +72,7 @@ fn submit_for_ever(target: &Target, file: &File, shared: Shared, seed: u32) {
     }
 }
 
-/// Ends the process by `way`; `call` chooses one of its system or library calls.
+/// `call` chooses a system or library call of `way`.
 fn end_by(way: Way, call: u64, requests: &mut Requests<'_>) {
     // SAFETY: paths and arguments are terminated; the process ends, or becomes another program.
     unsafe {
@@ -94,7 +90,6 @@ fn end_by(way: Way, call: u64, requests: &mut Requests<'_>) {
             (Way::Exec, _) => _ = libc::syscall(libc::SYS_execve, program, argv, none),
             (Way::ExecFails, _) => {
                 assert_eq!(libc::execv(c"/nonexistent".as_ptr(), argv), -1);
-                // After the exec has failed, the process continues.
                 let done = requests.submit(1);
                 assert!(done == 1 || done == -libc::EAGAIN, "io_submit after exec: {done}");
                 libc::_exit(0);
@@ -155,7 +150,6 @@ pub(crate) fn the_thread_ends(folder: &Path, rounds: u32) {
     }
 }
 
-/// Two threads submit to a context while another thread destroys it.
 pub(crate) fn the_context_ends(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     let what = "threads beside io_destroy";
@@ -207,7 +201,6 @@ fn destroy_beside_threads(target: &Target, round: u32) {
     target.check(&format!("round {round}, {kind:?}"));
 }
 
-/// Submits a poll and a read of a pipe that stays empty.
 fn poll(context: ContextPointer, reader: &std::io::PipeReader) -> i32 {
     use std::os::fd::AsRawFd;
     static mut BYTE: u8 = 0;
@@ -260,7 +253,6 @@ fn submit_and_fault(target: &Target, file: &File, handler: extern "C" fn(i32)) {
     }
 }
 
-/// A fault happens inside io_submit, and its handler ends the process.
 pub(crate) fn a_fault_ends_the_process(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     for round in 0..rounds {
@@ -273,7 +265,6 @@ pub(crate) fn a_fault_ends_the_process(folder: &Path, rounds: u32) {
     }
 }
 
-/// A thread stays inside io_submit for ever; the process ends nevertheless.
 pub(crate) fn a_thread_stays_inside(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     for round in 0..rounds {

@@ -36,7 +36,6 @@ unsafe extern "C" {
     fn setitimer(which: i32, new: *const libc::itimerval, old: *mut libc::itimerval) -> i32;
 }
 
-/// A timer fires at a random moment of a loop of calls, and its handler calls `_exit`.
 pub(crate) fn a_handler_ends_the_process(folder: &Path, rounds: u32, posix: bool) {
     let target = Target::new(folder);
     for round in 0..rounds {
@@ -102,7 +101,6 @@ fn submit_blocks_for_ever(target: &Target, fd: i32) {
     }
 }
 
-/// Writes all blocks by POSIX AIO and waits for the writes, which must not fail.
 fn write_all_blocks(target: &Target, fd: i32, blocks: &mut [libc::aiocb]) {
     for (index, block) in blocks.iter_mut().enumerate() {
         // SAFETY: an all-zero block is valid.
@@ -130,11 +128,9 @@ fn write_all_blocks(target: &Target, fd: i32, blocks: &mut [libc::aiocb]) {
 }
 
 static TICKS: AtomicU32 = AtomicU32::new(0);
-/// The descriptor that the handler writes to and duplicates.
 static SINK: AtomicI32 = AtomicI32::new(-1);
 static WRONG: AtomicU32 = AtomicU32::new(0);
 
-/// Makes calls that POSIX allows in a handler, by turns.
 extern "C" fn makes_calls(_signal: i32) {
     let tick = TICKS.fetch_add(1, SeqCst);
     let (sink, block) = (SINK.load(SeqCst), CONTROL.load(SeqCst));
@@ -170,7 +166,6 @@ extern "C" fn makes_calls(_signal: i32) {
     }
 }
 
-/// A fast timer interrupts the program, also inside the library, and its handler makes calls.
 pub(crate) fn a_handler_makes_calls(folder: &Path, rounds: u32) {
     let target = Target::new(folder);
     let sink = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();

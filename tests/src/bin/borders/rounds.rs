@@ -12,10 +12,8 @@ use nowait_tests::{direct, hang};
 
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const BLOCKS: usize = 64;
-/// Most requests of one io_submit.
 pub(crate) const BATCH: usize = 8;
 
-/// The way in which a round writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Buffered,
@@ -33,7 +31,6 @@ impl Kind {
     }
 }
 
-/// A generator of random numbers.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -41,7 +38,6 @@ impl Dice {
         Self(0x9e37_79b9_7f4a_7c15 ^ u64::from(round + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9))
     }
 
-    /// Returns a random number below `end`.
     pub(crate) fn roll(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -84,7 +80,6 @@ impl Accepted {
     }
 }
 
-/// The file of the rounds, and the bytes that they write to it.
 pub(crate) struct Target {
     path: PathBuf,
     /// `O_DIRECT`, or 0 if the file system does not support it.
@@ -109,7 +104,6 @@ impl Target {
         Self { path: folder.join("file"), direct, memory, accepted: Accepted::new() }
     }
 
-    /// Forgets the accepted blocks, and makes and opens the file for a round of this kind.
     pub(crate) fn begin(&self, kind: Kind) -> File {
         self.accepted.clear();
         let mut options = OpenOptions::new();
@@ -135,7 +129,6 @@ impl Target {
         unsafe { self.memory.add(block * BLOCK) as u64 }
     }
 
-    /// Checks that each accepted block is in the file.
     pub(crate) fn check(&self, what: &str) {
         let mut bytes = vec![0; BLOCKS * BLOCK];
         let file = File::open(&self.path).unwrap();
@@ -154,7 +147,7 @@ impl Target {
     }
 }
 
-/// The requests of a thread. To submit them allocates no memory here.
+/// The requests of a thread. [`Requests::submit`] allocates no memory.
 pub(crate) struct Requests<'a> {
     target: &'a Target,
     fd: i32,
@@ -211,7 +204,6 @@ impl<'a> Requests<'a> {
     }
 }
 
-/// Makes a context; panics if that fails.
 pub(crate) fn setup(depth: i32) -> ContextPointer {
     let mut context = ptr::null_mut();
     // SAFETY: a live null pointer, filled by the call.
@@ -241,7 +233,6 @@ pub(crate) fn in_child(what: &str, child: impl FnOnce()) -> i32 {
     rounds_in_child(what, 1, child)
 }
 
-/// Runs `child` like [`in_child`], with a time limit for `rounds` rounds.
 pub(crate) fn rounds_in_child(what: &str, rounds: u32, child: impl FnOnce()) -> i32 {
     let patience_ms = (30_000 + 300 * rounds as i32) * hang::slowness() as i32;
     // SAFETY: this process has one thread.

@@ -7,10 +7,6 @@ use std::ptr;
 #[repr(C, align(8))]
 struct Control([u8; 24]);
 
-/// Sends an open file through a socket.
-///
-/// # Panics
-/// The file cannot be sent.
 pub(crate) fn send(socket: RawFd, fd: RawFd) {
     with_message(|message| {
         // SAFETY: the message has room for one number, and lives during the call.
@@ -25,10 +21,6 @@ pub(crate) fn send(socket: RawFd, fd: RawFd) {
     });
 }
 
-/// Receives an open file; returns its number in this process.
-///
-/// # Panics
-/// No file has arrived.
 pub(crate) fn receive(socket: RawFd) -> RawFd {
     let mut fd = -1;
     with_message(|message| {

@@ -50,8 +50,6 @@ fn row(name: &str, run: impl Fn(&mut Stage<'_>) + 'static) -> Row {
     (name.to_owned(), Box::new(run))
 }
 
-// --- flags of the open file ------------------------------------------------------------------
-
 fn sets_append(stage: &mut Stage<'_>) {
     let fd = stage.open("a", libc::O_RDWR);
     stage.write_before(fd);
@@ -100,8 +98,6 @@ fn clears_nonblock(stage: &mut Stage<'_>) {
     fill(writer, 4);
     stage.read(reader, 4, 0);
 }
-
-// --- the same open file, and the same inode, by other numbers ----------------------------------
 
 fn duplicated(stage: &mut Stage<'_>, command: i32) {
     let fd = stage.open("a", libc::O_RDWR);
@@ -176,8 +172,6 @@ fn seal(fd: RawFd, seals: i32) {
     // SAFETY: numbers only.
     assert_eq!(unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) }, 0);
 }
-
-// --- descriptor numbers that are used again for other files ------------------------------------
 
 fn another_mode(stage: &mut Stage<'_>, way: &str) {
     let fd = stage.open("a", libc::O_RDONLY);
@@ -351,7 +345,6 @@ fn raw_close(fd: RawFd) -> i32 {
     rc as i32
 }
 
-/// Calls close(2) by the system call instruction itself.
 #[cfg(target_arch = "aarch64")]
 fn raw_close(fd: RawFd) -> i32 {
     let rc: i64;
@@ -365,8 +358,6 @@ fn raw_close(fd: RawFd) -> i32 {
     }
     rc as i32
 }
-
-// --- sockets -----------------------------------------------------------------------------------
 
 fn socket_pair(stage: &mut Stage<'_>) -> [RawFd; 2] {
     let mut ends = [0; 2];

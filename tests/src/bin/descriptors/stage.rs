@@ -16,10 +16,8 @@ const FILE_BYTES: usize = 64 << 10;
 /// Number of requests before the change, from which the library may remember state.
 const BEFORE: usize = 4;
 
-/// The state of one row.
 pub(crate) struct Stage<'a> {
     folder: PathBuf,
-    /// `O_DIRECT` or 0.
     pub(crate) mode: i32,
     context: &'a Context,
     open: Vec<RawFd>,
@@ -27,7 +25,6 @@ pub(crate) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Makes the files `a` and `b`, each filled with its letter.
     pub(crate) fn new(folder: &Path, mode: i32, context: &'a Context) -> Self {
         for letter in ["a", "b"] {
             let bytes = letter.repeat(FILE_BYTES);
@@ -36,7 +33,6 @@ impl<'a> Stage<'a> {
         Self { folder: folder.to_owned(), mode, context, open: Vec::new(), outcome: Vec::new() }
     }
 
-    /// Closes the row's descriptors, and returns the results and the content of the files.
     pub(crate) fn outcome(mut self) -> String {
         let files = [self.contents("a"), self.contents("b")];
         self.outcome.extend(files);
@@ -48,7 +44,6 @@ impl<'a> Stage<'a> {
         self.outcome.join(", ")
     }
 
-    /// Returns the content of a file as runs of equal bytes.
     fn contents(&self, name: &str) -> String {
         let bytes = std::fs::read(self.folder.join(name)).expect("a file of the row");
         let runs = bytes.chunk_by(|one, other| one == other);
@@ -61,13 +56,11 @@ impl<'a> Stage<'a> {
         CString::new(self.folder.join(name).as_os_str().as_bytes()).expect("a path")
     }
 
-    /// Opens a file of the row with these flags and the mode of the stage.
     pub(crate) fn open(&mut self, name: &str, flags: i32) -> RawFd {
         let path = self.path(name);
         self.open_at(&path, flags | self.mode)
     }
 
-    /// Opens a path with these flags and O_CLOEXEC, without the mode of the stage.
     pub(crate) fn open_at(&mut self, path: &CString, flags: i32) -> RawFd {
         // SAFETY: a live string, and numbers.
         let fd = unsafe { libc::open(path.as_ptr(), flags | libc::O_CLOEXEC, 0o600) };
@@ -94,7 +87,6 @@ impl<'a> Stage<'a> {
         fd
     }
 
-    /// Reads before the change, and ignores the results.
     pub(crate) fn read_before(&self, fd: RawFd) {
         for _ in 0..BEFORE {
             self.run(Request::read(borrow(fd), BLOCK, 0));
@@ -107,17 +99,14 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Reads, and notes the result and the first byte that was read.
     pub(crate) fn read(&mut self, fd: RawFd, len: usize, offset: u64) {
         self.note("read", Request::read(borrow(fd), len, offset));
     }
 
-    /// Writes, and notes the result and the byte.
     pub(crate) fn write(&mut self, fd: RawFd, byte: u8, len: usize, offset: u64) {
         self.note("write", Request::write(borrow(fd), &vec![byte; len], offset));
     }
 
-    /// Runs a request, and notes its result and the first byte of its buffer.
     pub(crate) fn note(&mut self, what: &str, request: Request) {
         let outcome = self.run(request);
         self.outcome.push(format!("{what} {outcome}"));
@@ -140,7 +129,6 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Sets and clears flags of the open file.
     pub(crate) fn set_flags(fd: RawFd, set: i32, clear: i32) {
         // SAFETY: numbers only.
         let rc = unsafe {

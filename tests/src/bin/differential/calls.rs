@@ -9,7 +9,6 @@ use nowait_tests::aio::{self, ContextPointer, Event, Iocb};
 
 use crate::world::{self, Owned, World, name};
 
-/// Runs all cases of this module.
 pub(crate) fn print_all(world: &World) {
     setup();
     submit(world);

@@ -9,7 +9,6 @@ use crate::world::{
     FILE_BYTES, LARGE_BYTES, Owned, World, behind_the_end, inotify, large_memory, memory, name,
 };
 
-/// Runs all cases of this module.
 pub(crate) fn print_all(world: &World) {
     let cases = ordinary(world)
         .into_iter()
@@ -31,7 +30,6 @@ pub(crate) fn print_all(world: &World) {
 
 type Case = (String, Iocb);
 
-/// Submits a request on a new context, and returns the outcome as text.
 fn outcome(world: &World, iocb: Iocb) -> String {
     let context = Owned::new(4);
     let mut iocbs = [iocb];

@@ -10,10 +10,8 @@ use std::ptr;
 
 use nowait_tests::aio::{self, ContextPointer, Event, Iocb};
 
-/// Size of the file of the cases.
 pub(crate) const FILE_BYTES: usize = 16384;
 
-/// Open files of several kinds, and page-aligned memory.
 pub(crate) struct World {
     pub(crate) readable: File,
     pub(crate) writable: File,
@@ -30,7 +28,6 @@ pub(crate) struct World {
     pub(crate) full_reader: File,
     pub(crate) pipe_writer: File,
     pub(crate) null: File,
-    /// Devices and files of /proc, by path.
     pub(crate) special: Vec<(&'static str, File)>,
     pub(crate) memory: u64,
     kept: RefCell<Vec<File>>,
@@ -69,29 +66,24 @@ impl World {
         }
     }
 
-    /// Keeps files open to the end of the program.
     pub(crate) fn keep(&self, files: impl IntoIterator<Item = File>) {
         self.kept.borrow_mut().extend(files);
     }
 
-    /// Returns a request of `opcode` for 4096 bytes at the start of `file`.
     pub(crate) fn iocb(&self, opcode: i16, file: &File) -> Iocb {
         let (fd, buffer) = (file.as_raw_fd(), self.memory);
         Iocb { data: 77, opcode, fd, buffer, bytes: 4096, ..Iocb::default() }
     }
 
-    /// Returns an fsync, without a buffer or a length.
     pub(crate) fn fsync(file: &File) -> Iocb {
         Iocb { data: 77, opcode: aio::FSYNC, fd: file.as_raw_fd(), ..Iocb::default() }
     }
 
-    /// Returns a poll for `events`.
     pub(crate) fn poll(file: &File, events: u64) -> Iocb {
         let fd = file.as_raw_fd();
         Iocb { data: 77, opcode: aio::POLL, fd, buffer: events, ..Iocb::default() }
     }
 
-    /// Restores the size and the bytes of the file `both`.
     pub(crate) fn reset(&self) {
         self.both.set_len(FILE_BYTES as u64).expect("its size");
         self.both.write_all_at(&[b'f'; FILE_BYTES], 0).expect("its bytes");
@@ -110,7 +102,6 @@ impl World {
     }
 }
 
-/// A context that a drop destroys.
 pub(crate) struct Owned(pub(crate) ContextPointer);
 
 impl Owned {
@@ -122,7 +113,6 @@ impl Owned {
         Self(pointer)
     }
 
-    /// Submits all iocbs in one call, and returns the result of io_submit.
     pub(crate) fn submit(&self, iocbs: &mut [Iocb]) -> i32 {
         let pointers: Vec<*mut Iocb> = iocbs.iter_mut().map(ptr::from_mut).collect();
         // SAFETY: live iocbs. Their buffers are the world's memory, which is never freed, or
@@ -147,7 +137,6 @@ impl Drop for Owned {
     }
 }
 
-/// Returns the name of a negative errno, or the number if it is none of `NAMES`.
 pub(crate) fn name(result: i64) -> String {
     const NAMES: [(i32, &str); 14] = [
         (libc::EPERM, "EPERM"),
@@ -182,7 +171,6 @@ fn own_mounts() {
     }
 }
 
-/// Opens devices and files that show the kernel's state; leaves out a file that cannot be opened.
 fn special() -> Vec<(&'static str, File)> {
     own_mounts();
     const PATHS: [(&str, bool); 9] = [
@@ -204,7 +192,6 @@ fn special() -> Vec<(&'static str, File)> {
     PATHS.into_iter().filter_map(open).collect()
 }
 
-/// Returns an inotify file without events.
 pub(crate) fn inotify() -> File {
     // SAFETY: a new descriptor, owned here alone.
     unsafe { File::from_raw_fd(libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC)) }

@@ -68,7 +68,6 @@ pub(crate) fn each_direct_request_is_counted_once(path: &Path) {
             counter.read_exact(&mut count).unwrap();
             let count = u64::from_ne_bytes(count) as usize;
             assert!((1..=in_flight).contains(&count), "{count} of {in_flight} are counted");
-            // The program can take events that the eventfd has counted without waiting.
             let done = context.reap(count as i64, count, Some(Duration::ZERO)).unwrap();
             assert_eq!(done.len(), count, "round {round}");
             in_flight -= count;
@@ -82,7 +81,6 @@ pub(crate) fn each_direct_request_is_counted_once(path: &Path) {
     assert!(events >= ROUNDS - 5);
 }
 
-/// Makes an eventfd, and a file of 64 blocks for direct I/O.
 fn counter_and_direct_file(path: &Path) -> (File, File) {
     drop(uncached(path, 64));
     let mut options = OpenOptions::new();
@@ -273,7 +271,6 @@ pub(crate) fn one_that_never_reads_its_counter_is_told(path: &Path) {
     }
 }
 
-/// A program waits for one eventfd in some rounds, and for another eventfd in later rounds.
 pub(crate) fn each_of_two_counters_is_signalled(path: &Path) {
     let (mut one, direct) = counter_and_direct_file(path);
     // SAFETY: plain numbers; the new descriptor is owned here alone.

@@ -131,7 +131,6 @@ fn limits_refuse_with_eagain() {
     assert_eq!((one.destroy(), other.destroy()), (0, 0));
 }
 
-/// A poll that never fires does not delay `io_destroy`.
 fn destroy_ends_polls() {
     let (reader, _writer) = std::io::pipe().unwrap();
     let context = Context::new(8).expect("io_setup");
@@ -155,7 +154,6 @@ fn destroy_wakes_waiters() {
     }
 }
 
-/// Requests belong to the process, and complete after the end of the thread that submitted them.
 fn requests_outlive_their_thread(path: &Path) {
     let file = uncached(path, 32);
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -173,7 +171,7 @@ fn requests_outlive_their_thread(path: &Path) {
     assert_eq!(readiness(&context), libc::POLLIN);
 }
 
-/// Submits buffered writes and exits at once. The test checks the file.
+/// The test checks the file.
 fn exit_right_after_submit(path: &Path, way: &str) {
     let context = submit_fill(path);
     match way {
@@ -210,7 +208,6 @@ fn submit_fill(path: &Path) -> Context {
     context
 }
 
-/// A forked child cannot use the parent's context, and makes one of its own.
 fn fork_leaves_the_context_to_the_parent(path: &Path) {
     let file = uncached(path, 32);
     let context = Context::new(64).expect("io_setup");
@@ -253,7 +250,6 @@ fn in_child(parents: &Context, file: &File) {
     assert_eq!(own.destroy(), 0, "the child's own io_destroy");
 }
 
-/// Executes this program again, as the case `executed`, while writes are in flight.
 fn exec_right_after_submit(path: &Path) {
     let context = submit_fill(path);
     let me = std::env::current_exe().unwrap();
@@ -281,7 +277,6 @@ fn executed(path: &Path) {
     assert_eq!(context.run(vec![read_block(&open(path), 3)])[0].res, BLOCK as i64);
 }
 
-/// A wait for a poll that never fires sleeps fewer than ten times in half a second.
 fn an_idle_wait_is_one_sleep() {
     const LOOKS_MAX: u64 = 10;
     let sleeps = || {
@@ -405,7 +400,6 @@ fn reads_of_a_stream_take_their_turns() {
     assert!(context.reap_all(10).iter().all(|done| done.res == 0), "the end of the stream");
 }
 
-/// A poll of an empty pipe stays in flight while other requests come and go.
 fn an_empty_pipe_does_not_delay_others() {
     let (silent, _kept) = std::io::pipe().unwrap();
     let (reader, mut writer) = std::io::pipe().unwrap();
@@ -466,7 +460,6 @@ fn many_threads_share_a_context(path: &Path) {
     assert_eq!(seen.into_inner(), 4 * EACH as u32);
 }
 
-/// Four events wake four sleeping waiters, and each waiter gets one event.
 fn every_waiter_is_woken(path: &Path) {
     let file = open(path);
     for _ in 0..20 {

@@ -20,7 +20,7 @@ use play::Stage;
 use rule::Rule;
 use script::{REQUESTS_MAX, Script};
 
-/// Most runs of a reduced script, which counts as failing if one of the runs fails.
+/// How often at most a reduced script runs. The script counts as failing if one run fails.
 const TRIES: usize = 40;
 
 fn main() {

@@ -24,7 +24,6 @@ pub(crate) struct Model<'a> {
     may_fail: Vec<bool>,
 }
 
-/// The times at which requests began and ended, and the order that the rule demands.
 struct Order<'a> {
     rule: Rule,
     script: &'a Script,
@@ -117,7 +116,6 @@ impl<'a> Model<'a> {
         Self { script, played, ranges, sizes, before, partly, may_fail }
     }
 
-    /// Checks the outcomes; `Err` describes the first that is not possible.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (index, request) in self.script.requests.iter().enumerate() {
             self.check_request(index, request, &self.played.outcomes[index])?;
@@ -158,7 +156,6 @@ impl<'a> Model<'a> {
         self.check_bytes(Some(index), at, read).map_err(|why| format!("{why} in\n{it}"))
     }
 
-    /// Checks the bytes of a read, or of the whole file.
     fn check_bytes(&self, reader: Option<usize>, at: u64, bytes: &[u8]) -> Result<(), String> {
         let end = at + bytes.len() as u64;
         let mut cuts = vec![at, end];

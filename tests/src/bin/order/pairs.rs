@@ -8,8 +8,6 @@ use crate::play::Stage;
 use crate::rule::Rule;
 use crate::script::{PAGE, Request, Script};
 
-/// Carries out scripts of two requests. Prints a line for each kind of pair that took effect out of
-/// order at least once.
 pub(crate) fn print(stage: &Stage, seeds: Range<u64>) {
     let mut table: BTreeMap<String, (u64, u64, u64)> = BTreeMap::new();
     for seed in seeds {

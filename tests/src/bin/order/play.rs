@@ -31,7 +31,6 @@ pub(crate) struct Outcome {
     pub(crate) taken: u64,
 }
 
-/// The outcome of a script.
 pub(crate) struct Played {
     /// In the order of the script's requests.
     pub(crate) outcomes: Vec<Outcome>,
@@ -47,7 +46,6 @@ pub(crate) struct Stage {
     direct: File,
     /// The file opened with O_APPEND, first buffered, then with O_DIRECT.
     appending: [File; 2],
-    /// The contexts of each thread.
     contexts: Vec<[Context; CONTEXTS as usize]>,
 }
 
@@ -123,7 +121,6 @@ impl Stage {
         }
     }
 
-    /// Runs a script.
     pub(crate) fn play(&self, script: &Script) -> Played {
         self.set(script);
         let clock = AtomicU64::new(1);
@@ -158,7 +155,6 @@ impl Stage {
         Played { outcomes, size, views }
     }
 
-    /// Runs the requests of one thread, in their order.
     fn act(&self, script: &Script, thread: usize, clock: &AtomicU64) -> Vec<(usize, Outcome)> {
         let tick = || clock.fetch_add(1, Ordering::SeqCst);
         let contexts = &self.contexts[thread];
@@ -247,7 +243,6 @@ fn each_run<'a>(
     }
 }
 
-/// Returns the batches of a thread, in order.
 fn batches(script: &Script, thread: usize) -> Vec<Batch<'_>> {
     let mut batches: Vec<Batch<'_>> = vec![];
     let own = script.requests.iter().enumerate().filter(|(_, it)| it.thread == thread);

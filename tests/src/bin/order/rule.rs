@@ -37,19 +37,15 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The exceptions of a file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     /// No exceptions.
     Strict,
-    /// The exceptions of ext4.
     Ext4,
-    /// The exceptions of xfs.
     Xfs,
 }
 
 impl Rule {
-    /// Returns the rule of the folder's file system.
     pub(crate) fn of(folder: &Path) -> Self {
         const XFS: i64 = 0x5846_5342;
         let path = CString::new(folder.as_os_str().as_bytes()).expect("a path");

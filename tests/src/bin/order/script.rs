@@ -8,11 +8,11 @@ use crate::rule::Rule;
 pub(crate) const PAGE: u64 = 4096;
 /// Offsets and lengths of direct requests are multiples of this size.
 pub(crate) const SECTOR: u64 = 512;
-/// Most pages of a script's file before the requests. Requests may reach beyond them.
+/// The most pages that a script's file has before the requests. Requests may reach beyond them.
 pub(crate) const PAGES: u64 = 96;
 /// Bytes of the longest request.
 const LEN_MAX: u64 = 64 * PAGE;
-/// Most requests of a script. Each request that writes has a byte value of its own.
+/// The most requests of a script. Each request that writes has a byte value of its own.
 pub(crate) const REQUESTS_MAX: u64 = 32;
 pub(crate) const THREADS_MAX: u64 = 3;
 pub(crate) const CONTEXTS: u64 = 2;
@@ -26,7 +26,6 @@ impl Random {
         Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Returns a number from 0 to `end - 1`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -34,12 +33,10 @@ impl Random {
         (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16) % end
     }
 
-    /// Returns `true` with a probability of `percent` percent.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// Returns a random index, with a probability in proportion to its weight.
     fn weighted(&mut self, weights: &[u64]) -> usize {
         let mut left = self.below(weights.iter().sum());
         let index = weights.iter().position(|weight| match left.checked_sub(*weight) {
@@ -53,7 +50,6 @@ impl Random {
     }
 }
 
-/// The state of the block below a page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Blocks {
     Hole,
@@ -62,7 +58,6 @@ pub(crate) enum Blocks {
     Written,
 }
 
-/// The state of a page in the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cached {
     No,
@@ -70,7 +65,6 @@ pub(crate) enum Cached {
     Dirty,
 }
 
-/// The state of a page before the first request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Page {
     pub(crate) blocks: Blocks,
@@ -85,10 +79,9 @@ pub(crate) enum Kind {
     Sync,
 }
 
-/// One request.
 #[derive(Debug, Clone)]
 pub(crate) struct Request {
-    /// The request's number in the script. It stays the same when other requests are left out.
+    /// The request's number in the script, which stays the same when other requests are left out.
     pub(crate) number: usize,
     pub(crate) kind: Kind,
     pub(crate) direct: bool,
@@ -118,7 +111,6 @@ impl Request {
     }
 }
 
-/// A file, and the requests on it.
 #[derive(Debug, Clone)]
 pub(crate) struct Script {
     pub(crate) seed: u64,
@@ -140,7 +132,6 @@ struct Style {
 }
 
 impl Style {
-    /// Draws the frequencies; some may be 0.
     fn draw(random: &mut Random) -> Self {
         let mut often = |usual: u64| [0, usual, usual, 3 * usual][random.below(4) as usize];
         let kinds = [3 + often(6), 3 + often(8), often(2), often(1)];
@@ -269,7 +260,6 @@ impl Script {
         Request { number, kind, direct, at, len, part, thread, context, waits, joined }
     }
 
-    /// Draws an offset and a length, mostly near an earlier request or near the end of the file.
     fn draw_place(&self, random: &mut Random, end: u64, quantum: u64) -> (u64, u64) {
         let len = match random.below(10) {
             0..3 => 1 + random.below(200),

@@ -185,7 +185,6 @@ pub(crate) enum ImageCommand {
     },
 }
 
-/// The image to show, and the format.
 #[derive(Args, Debug)]
 pub(crate) struct ImageArgs {
     /// The address of the image.
@@ -197,7 +196,6 @@ pub(crate) struct ImageArgs {
     pub(crate) store: Store,
 }
 
-/// The parameters of a copy.
 #[derive(Args, Debug)]
 pub(crate) struct TransferArgs {
     /// The address of the image; for an export, @NAME behind it selects a snapshot.
@@ -216,10 +214,6 @@ pub(crate) struct TransferArgs {
 }
 
 impl TransferArgs {
-    /// Returns the parameters for the copy.
-    ///
-    /// # Errors
-    /// The key cannot be read.
     pub(crate) fn wanted(&self) -> io::Result<Transfer> {
         Ok(Transfer {
             url: self.url.clone(),
@@ -230,7 +224,6 @@ impl TransferArgs {
     }
 }
 
-/// The key of an encrypted image.
 #[derive(Args, Debug)]
 pub(crate) struct KeyFile {
     /// The key of an encrypted image; a new image becomes encrypted. A file with 32 bytes, or 64
@@ -251,7 +244,6 @@ impl KeyFile {
     }
 }
 
-/// The options for reaching a store.
 #[derive(Args, Debug)]
 pub(crate) struct Store {
     /// The address of the store, if it is not the usual one: http://HOST:PORT; for Azure with the
@@ -265,7 +257,6 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Returns the options for the store.
     pub(crate) fn options(&self) -> StoreOptions {
         StoreOptions {
             endpoint: self.endpoint.clone(),

@@ -4,7 +4,6 @@ use crate::{ServeError, server::Listener};
 use nowait_sys::fd;
 use std::{env, process};
 
-/// The number of the first descriptor that systemd passes.
 const FIRST: i32 = 3;
 
 /// Takes over the listening sockets that systemd has passed to this process, if there are any. The

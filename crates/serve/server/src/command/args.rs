@@ -193,7 +193,6 @@ pub struct NamedImage {
     own: OwnOptions,
 }
 
-/// Options of one image only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct OwnOptions {
     read_only: bool,
@@ -208,7 +207,6 @@ struct OwnOptions {
 pub struct ShownFile {
     /// The name of the image; `None`: the first.
     pub(crate) export: Option<String>,
-    /// The path of the file.
     pub(crate) path: PathBuf,
 }
 
@@ -217,7 +215,7 @@ pub struct ShownFile {
 pub struct WantedDrive {
     /// The name of the image; `None`: the first.
     pub(crate) export: Option<String>,
-    /// The number of the device; `None`: any.
+    /// `None`: any number.
     pub(crate) id: Option<u32>,
 }
 
@@ -363,7 +361,6 @@ impl FromStr for ShownFile {
 }
 
 impl ShownFile {
-    /// Parses an argument of the command line, in which a path need not be UTF-8.
     fn read(text: &OsStr) -> Result<ShownFile, String> {
         let (export, path) = named_path(text)?;
         let path = PathBuf::from(path);
@@ -414,7 +411,6 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| "a number of bytes, with K, M, G or T if wanted, such as 256M".to_owned())
 }
 
-/// Parses an amount of memory of at least 64 MiB.
 fn memory(text: &str) -> Result<u64, String> {
     const LEAST: u64 = 64 << 20;
     let bytes = bytes(text)?;
@@ -474,7 +470,6 @@ mod tests {
         let path = PathBuf::from("/a/b,c.img");
         assert_eq!(all, NamedImage { name: "vm".to_owned(), path, own });
         assert_eq!(image("/a,read-only").unwrap().name, "a");
-        // A word that is not an option belongs to the path.
         assert_eq!(image("/a,readonly").unwrap().path, PathBuf::from("/a,readonly"));
         assert!(image("/a,offset=x").is_err() && image("/a,length=").is_err());
         assert!(image("/a,key-file=").is_err());

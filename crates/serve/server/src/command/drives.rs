@@ -11,10 +11,6 @@ use nowait_sys::ublk;
 use nowait_terminal::say;
 use std::sync::Arc;
 
-/// Makes a block device for each `--ublk` of `args`.
-///
-/// # Errors
-/// There is no such image, or access to it is restricted; a device cannot be made.
 pub(super) fn make(
     server: &Server,
     args: &ServeArgs,
@@ -71,7 +67,6 @@ pub(super) fn prepare(args: &ServeArgs) {
     }
 }
 
-/// Removes all devices that are still up; reports those that are in use.
 pub(super) fn remove(server: &Server, drives: &mut [Drive]) {
     for drive in drives.iter_mut().filter(|drive| drive.is_up()) {
         if drive.remove() == RemoveOutcome::InUse {

@@ -21,10 +21,6 @@ pub(super) fn clear(args: &ServeArgs) -> Result<Vec<MountPoint>, ServeError> {
     args.fuse.iter().map(|file| MountPoint::clear(&file.path)).collect()
 }
 
-/// Mounts a file for each `--fuse` of `args`, at the place in `points`.
-///
-/// # Errors
-/// There is no such image; a file cannot be mounted.
 pub(super) fn show(
     server: &Server,
     args: &ServeArgs,
@@ -59,7 +55,6 @@ fn show_one(server: &Server, image: &Arc<Image>, point: MountPoint) -> Result<Mo
     Ok(mount)
 }
 
-/// Unmounts all files; reports those that are still in use.
 pub(super) fn hide(mounts: &mut [Mount]) {
     for mount in mounts {
         if mount.unmount() == UnmountOutcome::InUse {

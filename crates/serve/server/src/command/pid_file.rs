@@ -13,29 +13,22 @@ use std::{
     process,
 };
 
-/// A file with the number of this process. Dropping this value removes the file, if it is still the
-/// file that this process has made.
+/// Dropping this value removes the file, if it is still the file that this process has made.
 #[derive(Debug)]
 pub(super) struct PidFile(OwnName);
 
-/// The most bytes of a file that the server takes for a file with a process number.
 const NUMBER_BYTES_MAX: u64 = 32;
 
-/// The kind of the existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
     /// An empty file, or a file with the number of a process that has ended.
     Stale,
-    /// A file with the number of a running process.
     Running(u32),
     Strange,
 }
 
 /// Examines the file at `path`, without following a link.
-///
-/// # Errors
-/// The errors of lstat(2) and read(2).
 fn look(path: &Path, is_alive: impl Fn(u32) -> bool) -> io::Result<Found> {
     let metadata = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
@@ -66,16 +59,13 @@ fn number_text() -> String {
 impl PidFile {
     /// Writes a file under another name, and then gives this file the name `path`. So a reader that
     /// finds the file reads the whole number.
-    ///
-    /// # Errors
-    /// The file cannot be written, or an existing file must not be replaced.
     pub(super) fn new(path: &Path) -> Result<PidFile, ServeError> {
         let option = format!("--pid-file {}", path.display());
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}", process::id()));
         let new = path.with_file_name(name);
         let placed = fs::write(&new, number_text()).and_then(|()| place(&new, path));
-        // The file has the name `path` by now, or another file keeps that name.
+        // hard_link(2) gives the file a second name, and an error leaves it without a use.
         let _ = fs::remove_file(&new);
         let failed = |error| ServeError::io(&option, &error);
         match placed.map_err(failed)? {
@@ -91,11 +81,6 @@ impl PidFile {
     }
 }
 
-/// Gives the file `new` the name `path`, if the existing file may be replaced; returns the kind of
-/// the existing file.
-///
-/// # Errors
-/// The errors of link(2) and rename(2).
 fn place(new: &Path, path: &Path) -> io::Result<Found> {
     loop {
         let found = look(path, is_alive)?;
@@ -169,7 +154,6 @@ mod tests {
         assert!(other.ends_with(&format!("process {} uses this file", process::id())), "{other}");
         drop(made);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        // Another file has the name when the server ends.
         let made = PidFile::new(&path).unwrap();
         fs::remove_file(&path).unwrap();
         fs::write(&path, "another").unwrap();

@@ -64,7 +64,6 @@ pub fn serve(args: &ServeArgs) -> Result<(), ServeError> {
     main.end()
 }
 
-/// Begins to serve virtual machines at `sockets`, if there are any.
 fn vhost(
     args: &ServeArgs,
     sockets: Vec<(Socket, Listener)>,
@@ -94,7 +93,6 @@ fn config(args: &ServeArgs) -> Result<Config, ServeError> {
     })
 }
 
-/// Returns an eventfd that becomes readable when an image has lost its last client.
 fn last_client(server: &Server) -> Result<Arc<EventFd>, ServeError> {
     let bell = Arc::new(EventFd::new().map_err(ServeError::descriptors)?);
     for image in server.view().images() {
@@ -159,11 +157,9 @@ fn has_any(args: &ServeArgs, is_meant: fn(&Path) -> bool) -> bool {
     args.images().iter().any(|image| is_meant(&image.path))
 }
 
-/// The settings, cache and images that are opened before the server starts.
 type Opened = (Config, Option<Arc<StoreCache>>, Vec<Arc<Image>>);
 
-/// Opens the images and their cache, and reads the settings. Blocks as long as files, servers and
-/// stores take.
+/// Blocks as long as files, servers and stores take.
 fn open(nowait: &Nowait, args: &ServeArgs) -> Result<Opened, ServeError> {
     let cache = store_cache(args)?;
     let images = open_images(nowait, args, cache.as_ref())?;
@@ -239,8 +235,6 @@ fn listen_for_machines(
     args.vhost_user.iter().map(bind).collect()
 }
 
-/// Listens for status requests. Refuses an address that other machines can reach, unless
-/// `--expose-status` is given.
 fn listen_for_status(
     address: &Address,
     args: &ServeArgs,
@@ -257,8 +251,7 @@ fn listen_for_status(
     Ok(listener)
 }
 
-/// Determines the security of a listener's clients. A loopback address counts like any other TCP
-/// address.
+/// A loopback address counts like any other TCP address.
 fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), ServeError> {
     let refuse = |reason: String| Err(ServeError::new(reason));
     let security = match (args.tls, args.tls_cert.is_some()) {
@@ -283,7 +276,6 @@ fn secure(listener: Listener, args: &ServeArgs) -> Result<(Listener, Security), 
 /// images on stores do not count as served.
 struct Unserved(Option<View>);
 
-/// The time limit for closing images that were never served.
 const CLOSE_NS: u64 = 500_000_000;
 
 impl Drop for Unserved {
@@ -294,7 +286,6 @@ impl Drop for Unserved {
     }
 }
 
-/// Waits for a task that a disk may delay, for `limit_ns` at most.
 fn wait(task: Task<()>, limit_ns: u64) -> Result<(), ServeError> {
     let deadline = Deadline::after_ns(limit_ns);
     task.wait(|| deadline.has_passed()).unwrap_or_else(|| {
@@ -338,7 +329,6 @@ struct Main {
     started: Instant,
     status_listeners: StatusListeners,
     cache: Option<Arc<StoreCache>>,
-    /// Dropped at the end, which removes the file.
     pid_file: Option<PidFile>,
 }
 
@@ -427,7 +417,6 @@ impl Main {
         }
     }
 
-    /// Starts a thread for each listener that answers status requests; returns the listeners.
     fn answer_status(
         &self,
         listeners: impl Iterator<Item = Listener>,
@@ -509,8 +498,6 @@ impl Main {
             || self.drives.iter().any(Drive::is_up)
     }
 
-    /// Returns `true` if all clients of all images have disconnected, and `--exit-with-last-client`
-    /// was given.
     fn last_has_gone(&self) -> bool {
         let Some(bell) = &self.last else { return false };
         let view = self.server.view();
@@ -539,8 +526,6 @@ impl Main {
         mount.raw()
     }
 
-    /// Updates the sizes of the images from their files. Tells VMMs about that, and resizes the
-    /// block devices.
     fn resize(&mut self) {
         for image in self.server.view().images() {
             match image.resize() {
@@ -562,8 +547,8 @@ impl Main {
         }
     }
 
-    /// Reloads the server's certificate and key, and the authorities for clients. New TLS
-    /// connections use the new files. If a file cannot be read, the server keeps the earlier ones.
+    /// New TLS connections use the new files. If a file cannot be read, the server keeps the
+    /// earlier ones.
     fn reload_tls(&self) {
         match self.tls.as_ref().map(Tls::load) {
             None => {}

@@ -6,12 +6,10 @@ use crate::ServeError;
 use nowait_sys::{signalfd::Signals, time::Deadline};
 use std::cell::Cell;
 
-/// The reason why the server has not started.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The start was given up after a signal.
     Signal,
-    /// A step has failed, for example because an image, an address or a file cannot be used.
     Error(ServeError),
 }
 
@@ -42,8 +40,8 @@ impl<'a> Start<'a> {
     /// after a signal.
     ///
     /// # Errors
-    /// The error of `work`. [`Failure::Signal`]: the step was given up, and its thread continues
-    /// until `work` or the process ends.
+    /// [`Failure::Signal`]: the start gave the step up, and the step's thread continues until
+    /// `work` or the process ends.
     pub(super) fn step<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, ServeError> + Send + 'static,

@@ -8,18 +8,13 @@ use std::{
     time::Duration,
 };
 
-/// Work on a thread. If the server gives the work up, the thread continues until the work or the
-/// process ends.
+/// If the server gives the work up, the thread continues until the work or the process ends.
 pub(super) struct Task<T>(mpsc::Receiver<Result<T, ServeError>>);
 
 /// The time between two calls of `is_over`.
 const BETWEEN: Duration = Duration::from_millis(10);
 
 impl<T: Send + 'static> Task<T> {
-    /// Begins `work` on a thread with the name `name`.
-    ///
-    /// # Errors
-    /// The thread cannot be started.
     pub(super) fn begin(
         name: &str,
         work: impl FnOnce() -> Result<T, ServeError> + Send + 'static,

@@ -31,7 +31,6 @@ use std::{
 use tempfile::TempDir;
 use virtio_bindings::virtio_blk::{VIRTIO_BLK_S_IOERR, VIRTIO_BLK_S_OK, VIRTIO_BLK_T_IN};
 
-/// A server with one thread and one image.
 struct Rig {
     server: Server,
     image: Arc<Image>,
@@ -66,14 +65,12 @@ impl Rig {
         snapshot(&self.server.view(), Instant::now()).failed_threads
     }
 
-    /// Stops the server, and checks that no request is in flight and no client is connected.
     fn stop(self) {
         self.server.stop().unwrap();
         assert_eq!((self.image.stats().in_flight(), self.image.stats().connections()), (0, 0));
     }
 }
 
-/// An NBD client that has chosen the image.
 struct Client(UnixStream);
 
 impl Client {

@@ -1,5 +1,4 @@
-//! The FUSE file system: answers the kernel's requests, or passes them to the serving threads as
-//! orders.
+//! The FUSE file system: answers the kernel's requests, or passes them to the serving threads.
 
 use super::{
     image_file::ImageFile,
@@ -27,7 +26,6 @@ pub struct Front {
     nowait: Nowait,
 }
 
-/// Passes a request to a FUSE file to a serving thread.
 pub(crate) type Ask = Box<dyn Fn(Arc<ImageFile<AnySource>>, FuseRequest) + Send + Sync>;
 
 /// The longest data of a request, in bytes: one transfer of the image. The kernel divides longer
@@ -56,8 +54,8 @@ impl Front {
         Front { file: Arc::new(file), ask, buffers, nowait }
     }
 
-    /// Calls `take`, which takes a request. If `take` panics, the drop of the reply answers the
-    /// request with `EIO`, and the calling thread of fuser continues.
+    /// If `take` panics, the drop of the reply answers the request with `EIO`, and the calling
+    /// thread of fuser continues.
     fn take(&self, take: impl FnOnce()) {
         caught(&self.nowait, "as it took a request of a file", || {
             #[cfg(test)]

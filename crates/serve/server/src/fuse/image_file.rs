@@ -30,7 +30,6 @@ pub struct ImageFile<F> {
     rights: Rights,
     /// The time of the last change of the contents, in nanoseconds since 1970.
     changed_ns: AtomicU64,
-    /// How often the file is open.
     opened: AtomicU64,
 }
 
@@ -104,7 +103,7 @@ impl<F> ImageFile<F> {
 
 impl<F> Drop for ImageFile<F> {
     fn drop(&mut self) {
-        // After the end of the mount the server is not told when a program closes the file.
+        // The kernel does not report the close of the file after the end of the mount.
         for _ in 0..*self.opened.get_mut() {
             self.image.stats().disconnect();
         }

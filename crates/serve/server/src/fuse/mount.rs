@@ -23,18 +23,14 @@ pub struct Mount {
 pub enum UnmountOutcome {
     /// No program had the file open.
     Clean,
-    /// A program still has the file open. The program's requests fail once the serving threads have
-    /// ended.
+    /// The unmount failed, normally because a program has the file open. The program's requests
+    /// fail after the serving threads have ended.
     InUse,
 }
 
 impl Mount {
     /// Mounts `front` on `point`, and starts `threads` threads that take the kernel's requests.
     /// With `others` the kernel admits every user, otherwise only the user of this process.
-    ///
-    /// # Errors
-    /// A file system is mounted on the path; the path is not a regular file; this user may not
-    /// mount; the kernel has no FUSE, or its FUSE is too old.
     pub(crate) fn new(
         mut point: MountPoint,
         front: Front,
@@ -128,7 +124,6 @@ impl Drop for Mount {
     }
 }
 
-/// Checks that the kernel has FUSE.
 fn probe() -> Result<(), ServeError> {
     let opened = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     match opened.map_err(|error| error.raw_os_error().map(Errno::new)) {

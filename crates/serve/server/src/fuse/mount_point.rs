@@ -35,10 +35,6 @@ impl MountPoint {
     /// Unmounts each mount that a killed server has left on `path`, and reports that on standard
     /// error. The caller opens the images afterwards, because an image may be the file below such a
     /// mount.
-    ///
-    /// # Errors
-    /// Another file system, or the file of a running server, is mounted on `path`; the folder of
-    /// `path` does not exist; the mount cannot be unmounted.
     pub(crate) fn clear(path: &Path) -> Result<MountPoint, ServeError> {
         let path = absolute(path)?;
         while let Some((kind, source)) = mounted_on(&path).pop() {
@@ -47,11 +43,6 @@ impl MountPoint {
         Ok(MountPoint { path, made: None })
     }
 
-    /// Makes the file below the mount, unless it exists.
-    ///
-    /// # Errors
-    /// The path is not a regular file, or the file cannot be made; a file system was mounted on the
-    /// path meanwhile.
     pub(super) fn make(&mut self) -> Result<(), ServeError> {
         if let Some((kind, _)) = mounted_on(&self.path).pop() {
             return Err(is_mounted(&self.path, &kind));
@@ -64,7 +55,6 @@ impl MountPoint {
         &self.path
     }
 
-    /// Removes the file below the mount, if this server made it.
     pub(super) fn remove(&mut self) {
         if let Some(made) = self.made.take() {
             made.remove();
@@ -149,7 +139,6 @@ fn unescaped(field: &[u8]) -> OsString {
     OsString::from_vec(bytes)
 }
 
-/// Makes the file to mount on, unless it exists; returns its name if this call has made it.
 fn prepare(path: &Path) -> Result<Option<OwnName>, ServeError> {
     let failed = |error: io::Error| ServeError::io(path.display(), &error);
     match fs::metadata(path) {

@@ -10,7 +10,6 @@ use std::{collections::VecDeque, sync::Arc};
 /// The owner in the tags of all requests to FUSE files.
 const OWNER: u64 = 0b11 << 62;
 
-/// Returns `true` if `token` is the owner of requests to FUSE files.
 pub(crate) fn is_file(token: u64) -> bool {
     token & OWNER == OWNER
 }
@@ -24,7 +23,6 @@ struct Active {
     began_ns: u64,
 }
 
-/// FUSE requests of one serving thread.
 #[derive(Debug, Default)]
 pub(crate) struct RequestTable {
     active: Vec<Option<Active>>,
@@ -68,7 +66,6 @@ impl RequestTable {
         }
     }
 
-    /// Begins requests that wait for memory, as far as there is memory now.
     pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
         for (file, request) in core::mem::take(&mut self.waiting) {
             self.ask(file, request, disk, now_ns);

@@ -7,7 +7,6 @@ use nowait_device::{Chunk, Extent, Kind, Pool};
 use nowait_sys::mutex::{Condvar, Mutex};
 use std::sync::Arc;
 
-/// A request of the kernel, with its reply.
 #[derive(Debug)]
 pub(crate) enum FuseRequest {
     Read { reply: ReplyData, offset: u64, len: usize },
@@ -135,7 +134,6 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Ends the count, and gives the chunk back to the pool for reuse.
     fn end(mut self, chunk: Chunk) {
         self.bytes = 0;
         self.buffers.change(|pool| pool.give_back(chunk));

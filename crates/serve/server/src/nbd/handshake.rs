@@ -48,7 +48,6 @@ impl<F> Exports<F> {
     }
 }
 
-/// The agreements between client and server that options have made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agreement {
     /// The server sends structured replies to reads, queries for extents, and failures of these.
@@ -61,7 +60,6 @@ pub(crate) struct Agreement {
 
 /// The next message of the client after a step of the handshake.
 pub(crate) enum Next<F> {
-    /// Another option.
     Option,
     /// The TLS handshake, after the answer was sent.
     Tls,
@@ -74,7 +72,6 @@ pub(crate) enum Next<F> {
 #[derive(Debug)]
 pub(crate) struct Handshake {
     security: Security,
-    /// The client's flags, once they have arrived.
     flags: Option<u16>,
     agreed: Agreement,
     /// The name of the export for which the client has selected block status.
@@ -98,7 +95,6 @@ const HEADER_BYTES: usize = 16;
 const PADDING_BYTES: usize = 124;
 
 impl Handshake {
-    /// Makes a handshake, and adds the greeting to `out`.
     pub(crate) fn new(security: Security, out: &mut Vec<u8>) -> Handshake {
         out.extend(wire::GREETING.to_be_bytes());
         out.extend(wire::OPTION.to_be_bytes());
@@ -113,7 +109,6 @@ impl Handshake {
         }
     }
 
-    /// Records that the connection uses TLS now, and forgets earlier agreements.
     pub(crate) fn secured(&mut self) {
         self.security = Security::Tls;
         self.agreed = Agreement::default();
@@ -333,7 +328,6 @@ fn list<F>(data: &[u8], exports: &Exports<F>, out: &mut Vec<u8>) {
     reply(out, number, answer::ACK, &[]);
 }
 
-/// Parses the name of the export and the kinds of information that the client wants.
 fn parse_go(data: &[u8]) -> Option<(&[u8], Vec<u16>)> {
     let mut reader = Reader(data);
     let name = reader.string().filter(|name| name.len() <= NAME_BYTES_MAX)?;
@@ -342,7 +336,6 @@ fn parse_go(data: &[u8]) -> Option<(&[u8], Vec<u16>)> {
     asked.filter(|_| reader.0.is_empty()).map(|asked| (name, asked))
 }
 
-/// Parses the name of the export and the queries for metadata contexts.
 fn parse_contexts(data: &[u8]) -> Option<(&[u8], Vec<&[u8]>)> {
     let mut reader = Reader(data);
     let name = reader.string().filter(|name| name.len() <= NAME_BYTES_MAX)?;

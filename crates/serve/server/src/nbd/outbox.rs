@@ -4,7 +4,6 @@
 use nowait_device::{Chunk, Pool};
 use std::{collections::VecDeque, io::IoSlice};
 
-/// The longest head of a reply, in bytes.
 const HEAD_BYTES_MAX: usize = 40;
 
 /// The position of an image among the served images.
@@ -29,7 +28,6 @@ impl Part {
     }
 }
 
-/// A queue of bytes for one socket.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     parts: VecDeque<Part>,
@@ -40,7 +38,6 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Sets the image for which the pool counts the memory of counted texts.
     pub(crate) fn is_of(&mut self, image: ImageNumber) {
         self.image = image;
     }
@@ -67,7 +64,6 @@ impl Outbox {
         self.parts.push_back(Part::Counted(bytes, self.image));
     }
 
-    /// Returns `true` if all parts were sent.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -106,14 +102,12 @@ impl Outbox {
         given_back
     }
 
-    /// Drops all parts unsent, and gives their memory back to the pool.
     pub(crate) fn abandon(&mut self, pool: &mut Pool) {
         self.parts.drain(..).for_each(|part| _ = give_back(part, pool));
     }
 }
 
-/// Gives the memory of a part back to the pool; returns the bytes of a chunk or counted text, 0 for
-/// other parts.
+/// Returns the bytes of a chunk or counted text, 0 for other parts.
 fn give_back(part: Part, pool: &mut Pool) -> usize {
     let counted = part.bytes().len();
     match part {

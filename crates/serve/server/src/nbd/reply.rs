@@ -7,12 +7,10 @@ use super::{
 };
 use nowait_device::Extent;
 
-/// The request to which a reply belongs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestRef {
     /// The number that the client has given its request.
     pub(crate) cookie: u64,
-    /// The offset in bytes.
     pub(crate) offset: u64,
 }
 
@@ -114,7 +112,6 @@ pub(crate) fn extents(
     bytes
 }
 
-/// Makes the head of a structured reply of one chunk.
 fn structured(kind: u16, request: RequestRef, len: u32) -> [u8; 20] {
     let mut head = [0; 20];
     head[..4].copy_from_slice(&wire::STRUCTURED_REPLY.to_be_bytes());
@@ -125,7 +122,6 @@ fn structured(kind: u16, request: RequestRef, len: u32) -> [u8; 20] {
     head
 }
 
-/// Makes the head of an extended reply of one chunk.
 fn extended(kind: u16, request: RequestRef, len: u64) -> [u8; 32] {
     let mut head = [0; 32];
     head[..4].copy_from_slice(&wire::EXTENDED_REPLY.to_be_bytes());

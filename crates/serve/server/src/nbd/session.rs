@@ -88,8 +88,8 @@ impl<F> Session<F> {
         matches!(self.phase, Phase::Options(_))
     }
 
-    /// Returns `true` if the client must complete a request: data of a write is still arriving, or
-    /// unhandled input is left and no request is in flight.
+    /// Returns `true` if the client must complete a request: data of a request is still arriving,
+    /// or unhandled input is left and no request is in flight.
     pub fn is_mid_message(&self) -> bool {
         match &self.phase {
             Phase::Requests(transmission) => {

@@ -63,7 +63,6 @@ struct Active {
     reserved: usize,
 }
 
-/// The kind of the next input bytes.
 #[derive(Debug)]
 enum Receive {
     Header,
@@ -85,7 +84,6 @@ enum Receive {
     },
 }
 
-/// One client of one image.
 #[derive(Debug)]
 pub(crate) struct Transmission<F> {
     owner: u64,
@@ -111,7 +109,7 @@ pub(crate) struct Transmission<F> {
 /// The most extents in one reply.
 const EXTENTS_MAX: usize = 4096;
 /// The most extents in a reply if there is no memory for more. A client that holds no memory always
-/// gets memory for these.
+/// gets memory for so many.
 const EXTENTS_FEW: usize = 64;
 const _: () = assert!(reply::extents_bytes(EXTENTS_FEW) <= SMALL_BYTES);
 
@@ -174,7 +172,6 @@ impl<F> Transmission<F> {
         self.in_flight() == 0 && !self.is_arriving() && !whole
     }
 
-    /// Returns `true` if the client may take `len` bytes of memory more.
     fn fits(&self, len: usize, pool: &mut Pool) -> bool {
         let holds = self.held_bytes > 0;
         let room = pool.has_room(self.image.number(), len) || (!holds && len <= SMALL_BYTES);
@@ -193,7 +190,6 @@ impl<F> Transmission<F> {
             if *left + chunk.as_ref().map_or(0, |(chunk, _)| chunk.data().len()) >= 32 << 10)
     }
 
-    /// Returns the memory for the next bytes, if these bytes are the data of a write.
     pub(crate) fn receive_buffer(&mut self) -> Option<&mut [u8]> {
         match &mut self.receive {
             Receive::Data { chunk: Some((chunk, filled)), .. } => {
@@ -268,7 +264,7 @@ impl<F> Transmission<F> {
         Ok(at)
     }
 
-    /// Takes a chunk for the next data of a write; returns `false` if there is no memory now.
+    /// Returns `false` if the client may take no memory for the next data now.
     fn next_chunk<M: Medium<File = F>>(&mut self, medium: &mut M) -> bool {
         let Receive::Data { left, offset, .. } = self.receive else { return true };
         let mut len = left.min(PIECE_BYTES);
@@ -464,8 +460,7 @@ impl<F> Transmission<F> {
         medium.run(&self.image, task, tag);
     }
 
-    /// Asks the medium for extents. With `short`, asks for at most [`EXTENTS_FEW`], because there
-    /// is no memory for more.
+    /// With `short`, asks for at most [`EXTENTS_FEW`], because there is no memory for more.
     fn ask_for_extents<M: Medium<File = F>>(
         &mut self,
         slot: u32,
@@ -503,7 +498,6 @@ impl<F> Transmission<F> {
         }
     }
 
-    /// Handles the end of a part of a request at the medium. Replies after the last part.
     pub(crate) fn end<M: Medium<File = F>>(
         &mut self,
         ended: RequestEnd,

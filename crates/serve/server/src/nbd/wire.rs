@@ -33,7 +33,6 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Takes a length of 32 bits, and the string of this length behind it.
     pub(crate) fn string(&mut self) -> Option<&'a [u8]> {
         let len = self.u32()?;
         self.bytes(len as usize)
@@ -46,7 +45,6 @@ pub(crate) struct Header {
     pub(crate) command: u16,
     pub(crate) cookie: u64,
     pub(crate) offset: u64,
-    /// The length in bytes.
     pub(crate) len: u64,
 }
 
@@ -55,12 +53,10 @@ pub(crate) struct Header {
 pub(crate) struct BadMagic;
 
 impl Header {
-    /// Returns the length of a header in bytes.
     pub(crate) const fn size(extended: bool) -> usize {
         if extended { 32 } else { 28 }
     }
 
-    /// Parses a header; `Ok(None)`: the header is not complete.
     pub(crate) fn read(bytes: &[u8], extended: bool) -> Result<Option<Header>, BadMagic> {
         let mut reader = Reader(bytes);
         let magic = if extended { EXTENDED_REQUEST } else { REQUEST };

@@ -53,7 +53,6 @@ pub(crate) struct Client {
 
 /// The most reads in one call of [`Client::read`]. Then other clients get their turn.
 const READS_MAX: usize = 4;
-/// The most parts of the output that one write takes.
 const PARTS_MAX: usize = 64;
 
 impl Client {
@@ -179,7 +178,6 @@ impl Client {
         self.register(epoll)
     }
 
-    /// Sends as much of the output as the socket takes now.
     fn send(&mut self, disk: &mut Disk, now_ns: u64) -> io::Result<()> {
         self.stuck = false;
         while !self.session.is_sent() {
@@ -235,7 +233,6 @@ impl Client {
         unseen && !self.unread && self.session.read_budget() > 0
     }
 
-    /// Returns `true` if the next round must read this client, without waiting for events before.
     pub(crate) fn is_unread(&self) -> bool {
         self.unread
     }

@@ -15,7 +15,6 @@ use std::os::fd::AsRawFd;
 pub(crate) struct EventLoop {
     pub(crate) disk: Disk,
     pub(crate) epoll: Epoll,
-    /// The events of the last sleep.
     pub(crate) ready: Vec<Ready>,
     memory_bytes: usize,
 }
@@ -39,11 +38,7 @@ pub(crate) const DISK: u64 = 1 << 63 | 1;
 const READY_MAX: usize = 256;
 
 impl EventLoop {
-    /// Makes an event loop that the descriptor `bell` wakes. The transfers of its queue use about
-    /// `memory_bytes` at most.
-    ///
-    /// # Errors
-    /// No descriptors or memory left.
+    /// The transfers of the loop's queue use about `memory_bytes` at most.
     pub(crate) fn new(
         shared: &Shared,
         bell: i32,
@@ -58,9 +53,6 @@ impl EventLoop {
     /// Replaces the disk: the new disk does not report requests to the old disk. Waits for the
     /// requests in the old disk's queue, so that these no longer use lent memory. Blocking tasks of
     /// the old disk continue.
-    ///
-    /// # Errors
-    /// No descriptors or memory left.
     pub(crate) fn renew(&mut self, shared: &Shared) -> Result<(), ServeError> {
         self.ready.clear();
         let next = watched_disk(shared, &self.epoll, self.memory_bytes)?;
@@ -70,9 +62,6 @@ impl EventLoop {
     }
 
     /// Waits until an event or the deadline. Does not wait if a request has ended already.
-    ///
-    /// # Errors
-    /// The process is a forked child.
     pub(crate) fn sleep(&mut self, deadline: Deadline) -> Result<(), ServeError> {
         let EventLoop { disk, epoll, ready, .. } = self;
         ready.clear();

@@ -15,7 +15,6 @@ use std::sync::Arc;
 
 #[derive(Debug)]
 pub(crate) enum Order {
-    /// Serve this client.
     Serve(Socket, Security),
     /// Carry out the kernel's request to this FUSE file.
     Ask(Arc<ImageFile<AnySource>>, FuseRequest),

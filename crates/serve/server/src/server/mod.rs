@@ -4,9 +4,8 @@
 //!  main thread ── accept ──▶ Server ── inbox ──▶ Worker ─┬─ Client: Socket + Session
 //!    (listeners, signals)                    a thread each   └─ Disk: one queue of nowait
 //! ```
-//! Each worker thread has one queue of nowait and serves its own clients. Worker threads share no
-//! clients and no queues. Worker threads share the images, with their files, counters and locks,
-//! and the threads for blocking tasks.
+//! Each worker thread has one queue of nowait and its own clients. Worker threads share the images,
+//! with their files, counters and locks, and the threads for blocking tasks.
 
 mod client;
 mod event_loop;
@@ -135,9 +134,7 @@ impl View {
         &self.0.clients
     }
 
-    /// Makes the writes to all writable images durable. Syncs each image on a thread of its own, so
-    /// that no image waits for the disk of another; if such a thread cannot be started, the
-    /// caller's thread syncs that image. Blocks until all syncs have ended.
+    /// Makes the writes to all writable images durable. Blocks until all syncs have ended.
     ///
     /// # Errors
     /// At least one image could not be made durable.
@@ -176,7 +173,7 @@ pub struct Server {
 
 /// How long the server waits for requests in flight when it ends.
 pub(crate) const DRAIN_NS: u64 = 30_000_000_000;
-/// The most threads for blocking tasks; each image but the first adds one.
+/// The most threads for blocking tasks of a server with one image. Each further image adds one.
 const TASKS_MAX: usize = 8;
 
 /// The pause after accepting a client has failed, for example for lack of descriptors or memory.
@@ -266,8 +263,7 @@ impl Server {
         *self.shared.tls.write() = Some(tls);
     }
 
-    /// Returns a FUSE front for `file`. The front passes reads, writes and other requests for the
-    /// image to the serving threads.
+    /// Returns a FUSE front that passes requests for the image of `file` to the serving threads.
     pub fn front(&self, file: ImageFile<AnySource>) -> Front {
         let inboxes: Vec<_> = self.threads.iter().map(|(inbox, _)| inbox.clone()).collect();
         let ask = move |file, request| {
@@ -288,9 +284,6 @@ impl Server {
 
     /// Gives the queues of a block device to the serving threads: each queue to a different thread,
     /// if there are enough threads. Waits until all queues are served, or one has failed.
-    ///
-    /// # Errors
-    /// A serving thread cannot open its queue, or has ended.
     pub(crate) fn attach(&self, drive: &ublk::Drive) -> Result<(), ServeError> {
         self.shared.files.lock().push((drive.image().clone(), drive.path().to_owned()));
         let (setups, answers): (Vec<_>, Vec<_>) = drive.setups().into_iter().unzip();
@@ -325,9 +318,6 @@ impl Server {
 
     /// Waits for the requests in flight, until `ends_ns` by the clock of [`now_ns`] at the latest.
     /// Closes all connections, and waits for the end of the serving threads.
-    ///
-    /// # Errors
-    /// A serving thread has failed.
     pub(crate) fn drain(self, ends_ns: u64) -> Result<(), ServeError> {
         self.shared.ends();
         for (inbox, _) in &self.threads {

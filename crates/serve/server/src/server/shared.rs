@@ -9,8 +9,7 @@ use nowait_sys::mutex::{Mutex, RwLock};
 use nowait_sys::time::now_ns;
 use std::{path::PathBuf, sync::Arc};
 
-/// The state that all serving threads share. The threads for VMMs and status requests use this
-/// state, too.
+/// The threads for VMMs and status requests use this state, too.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) nowait: Nowait,
@@ -32,7 +31,6 @@ pub(crate) struct Shared {
 const TASKS_NS: u64 = 5_000_000_000;
 
 impl Shared {
-    /// Runs `work` as [`caught()`] does, on a thread of this server.
     pub(crate) fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         caught(&self.nowait, doing, work)
     }

@@ -32,9 +32,6 @@ impl FromStr for Address {
 
 impl Address {
     /// Parses an argument of the command line, in which a path need not be UTF-8.
-    ///
-    /// # Errors
-    /// The text is not an address.
     pub(crate) fn read(text: &OsStr) -> Result<Address, String> {
         match os_text::strip_prefix(text, "unix:") {
             Some(path) if !path.is_empty() => return Ok(Address::Unix(path.into())),
@@ -100,8 +97,8 @@ impl Listener {
     }
 
     /// Removes the name of a Unix socket that this server has made, unless the name belongs to
-    /// another socket by now. Then no new client can connect. Has no effect on TCP sockets and on
-    /// sockets that systemd has passed.
+    /// another socket by now. After the removal no new client can connect. Has no effect on TCP
+    /// sockets and on sockets that systemd has passed.
     pub fn unlink(&self) {
         self.name.iter().for_each(OwnName::remove);
     }
@@ -169,7 +166,6 @@ fn keepalive() -> TcpKeepalive {
     TcpKeepalive::new().with_time(IDLE).with_interval(BETWEEN).with_retries(6)
 }
 
-/// Returns the properties of a client, without a certificate.
 pub(crate) fn peer_of(client: &Socket) -> Peer {
     let address = client.peer_addr().ok();
     let tcp = address.as_ref().and_then(SockAddr::as_socket);

@@ -1,5 +1,5 @@
-//! Listens at the path of a Unix socket, in place of an old socket on which no process listens. A
-//! lock on the folder lets one server at a time do so.
+//! Listens at the path of a Unix socket, in place of an old socket on which no process listens. If
+//! the folder can be locked, a lock lets one server at a time do so.
 
 use crate::identity::OwnName;
 use nowait_sys::{Errno, socket};
@@ -19,11 +19,7 @@ pub(super) const PATH_BYTES_MAX: usize = 107;
 const PATIENCE: Duration = Duration::from_secs(2);
 const BETWEEN: Duration = Duration::from_millis(1);
 
-/// Listens at `path`. Replaces an existing socket on which no process listens.
-///
-/// # Errors
-/// `InvalidInput`: the path is too long. `AddrInUse`: another server listens there, or the file is
-/// not a socket. The errors of bind(2).
+/// Fails with `AddrInUse` if another server listens there, or if the file is not a socket.
 pub(super) fn listen(path: &Path) -> io::Result<(UnixListener, OwnName)> {
     if path.as_os_str().len() > PATH_BYTES_MAX {
         let why = format!("the path of a socket must have at most {PATH_BYTES_MAX} bytes");
@@ -60,7 +56,6 @@ fn lock(folder: &Path, patience: Duration) -> Option<File> {
     }
 }
 
-/// Returns `true` if `path` is a socket on which no process listens.
 fn is_left(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket());
     // A blocking connect would wait for a listener whose queue is full.

@@ -104,7 +104,6 @@ fn about(path: &Path, error: &dyn fmt::Display) -> ServeError {
 /// The most bytes encrypted ahead of the socket.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// The TLS state of one client.
 pub(crate) struct Stream {
     connection: ServerConnection,
     /// The client sends nothing more: it has sent its closing notice, or closed the connection.
@@ -161,10 +160,6 @@ impl Stream {
         if taken > 0 { Ok(taken) } else { flushed.and(Err(io::ErrorKind::WouldBlock.into())) }
     }
 
-    /// Sends the encrypted output.
-    ///
-    /// # Errors
-    /// `WouldBlock`: the socket takes no more at present.
     pub(crate) fn flush(&mut self, socket: &mut Socket) -> io::Result<()> {
         while self.connection.wants_write() {
             self.connection.write_tls(socket)?;
@@ -172,7 +167,6 @@ impl Stream {
         Ok(())
     }
 
-    /// Sends the closing notice, if the socket takes it.
     pub(crate) fn close(&mut self, socket: &mut Socket) {
         self.connection.send_close_notify();
         let _ = self.flush(socket);

@@ -9,7 +9,6 @@ use rustls::{
     server::ParsedCertificate,
 };
 
-/// A certificate that is not valid now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Invalid {
     /// The certificate expired this long ago.
@@ -77,7 +76,6 @@ EwEB/wQCMAAwCgYIKoZIzj0EAwIDSQAwRgIhAKY5pqjKtBiOW6pP1M3JHQJPPI3b\n\
 SLxXoFfCCjBNoF7DAiEA0go6gReVkZpSh3uIsa1LgXM2r4G1wUEbvi5ghW5sgWY=\n\
 -----END CERTIFICATE-----\n\
 ";
-    /// The second in which the certificate becomes valid.
     const BEGIN: u64 = 1_795_803_238;
     const DAY: u64 = 86_400;
 

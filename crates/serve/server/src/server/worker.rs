@@ -38,7 +38,7 @@ pub(crate) struct Worker {
     clients: Slab<Client>,
     files: RequestTable,
     queues: ublk::Queues,
-    /// Clients with events in this round.
+    /// Clients to settle in this round.
     touched: Vec<u64>,
     /// Clients to read in the next round, because other clients have their turn first.
     unread: Vec<u64>,
@@ -54,7 +54,6 @@ pub(crate) struct Worker {
 /// The description of work for one client: a panic there disconnects only that client.
 const SERVING: &str = "as it served a client";
 const SCRATCH_BYTES: usize = 64 << 10;
-/// The interval between checks for clients without progress.
 const SWEEP_NS: u64 = 500_000_000;
 /// The most time that a client may make no progress while the server ends.
 const DRAIN_STALL_NS: u64 = 5_000_000_000;
@@ -129,8 +128,6 @@ impl Worker {
         self.stopping.is_some() && (idle || now_ns() > self.ends_ns)
     }
 
-    /// Waits until an event, and while there are clients at most until the next sweep. Does not
-    /// wait if a client must be read first.
     fn sleep(&mut self) -> Result<(), ServeError> {
         let alone = self.clients.is_empty() && self.stopping.is_none();
         let deadline = match alone && !self.queues.has_unsent() {
@@ -141,7 +138,6 @@ impl Worker {
         self.event_loop.sleep(deadline)
     }
 
-    /// Takes requests of ublk queues, reads from sockets that have data, and carries out orders.
     fn read_ready(&mut self, now_ns: u64) {
         self.queues.read(&mut self.event_loop.disk, now_ns);
         for key in core::mem::take(&mut self.unread) {
@@ -228,7 +224,6 @@ impl Worker {
         }
     }
 
-    /// Passes the ends of requests to their clients, FUSE files and ublk queues.
     fn collect(&mut self, now_ns: u64) {
         while let Some(ended) = self.event_loop.disk.pop() {
             let key = ended.tag.owner;
@@ -266,8 +261,6 @@ impl Worker {
         }
     }
 
-    /// Lets the clients with events continue, and sends their output. Begins FUSE requests that
-    /// have waited for memory, and hands results of ublk requests to the kernel.
     fn settle(&mut self, now_ns: u64) {
         if core::mem::take(&mut self.lacks_memory) {
             self.touched = self.keys();
@@ -339,7 +332,6 @@ impl Worker {
     }
 }
 
-/// Lets a client with events continue, and sends its output.
 fn settle(
     client: &mut Client,
     tls: &RwLock<Option<Tls>>,

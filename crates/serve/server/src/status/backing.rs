@@ -4,7 +4,6 @@ use nowait_device::{Remote, Source};
 use nowait_image_store::Object;
 use nowait_status::{ConnectionStatus, StoreStatus};
 
-/// Copies the counters of an image on an object store; `None`: the image is elsewhere.
 pub(super) fn store(source: &dyn Source) -> Option<StoreStatus> {
     let image = source.downcast::<Object>()?.image();
     let figures = image.figures();
@@ -26,7 +25,6 @@ pub(super) fn store(source: &dyn Source) -> Option<StoreStatus> {
     })
 }
 
-/// Copies the counters of an image on an NBD server; `None`: the image is elsewhere.
 pub(super) fn connection(source: &dyn Source) -> Option<ConnectionStatus> {
     let counts = source.downcast::<Remote>()?.counts();
     Some(ConnectionStatus {

@@ -53,7 +53,6 @@ impl Endpoint {
     }
 }
 
-/// Accepts clients, and answers each in a task of its own. Never returns.
 async fn accept<S>(listener: &AsyncFd<Arc<Listener>>, answers: &Arc<Answers<S>>)
 where
     S: Fn() -> Status + Send + Sync + 'static,
@@ -97,11 +96,7 @@ struct Answers<S> {
 }
 
 impl<S: Fn() -> Status> Answers<S> {
-    /// Reads the request of a client, and answers it. After a panic closes the connection without
-    /// an answer.
-    ///
-    /// # Errors
-    /// The errors of the client's socket.
+    /// After a panic closes the connection without an answer.
     async fn answer(&self, socket: Socket) -> io::Result<()> {
         let (mut stream, mut question) = (stream(socket)?, Vec::new());
         while !http::is_whole(&question) && stream.read_buf(&mut question).await? > 0 {}
@@ -132,7 +127,6 @@ mod tests {
     };
     use tempfile::TempDir;
 
-    /// A server of one image, with a status socket.
     struct Rig {
         _folder: TempDir,
         path: PathBuf,

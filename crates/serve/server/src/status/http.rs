@@ -3,7 +3,6 @@
 use super::metrics;
 use nowait_status::Status;
 
-/// The longest request, in bytes.
 const QUESTION_BYTES_MAX: usize = 8192;
 
 /// Returns `true` if a request is complete, or is too long to be valid.
@@ -11,7 +10,6 @@ pub(super) fn is_whole(question: &[u8]) -> bool {
     question.windows(4).any(|end| end == b"\r\n\r\n") || question.len() > QUESTION_BYTES_MAX
 }
 
-/// Returns the answer to a request: the result of `status`, or an error.
 pub(super) fn answer(question: &[u8], status: impl Fn() -> Status) -> Vec<u8> {
     let text = String::from_utf8_lossy(question);
     let mut words = text.split_whitespace();

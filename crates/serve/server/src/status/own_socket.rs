@@ -27,10 +27,6 @@ fn listen_at(path: io::Result<PathBuf>) -> Result<Listener, Option<String>> {
     })
 }
 
-/// Returns the path of this process's socket, in a folder that belongs to this user.
-///
-/// # Errors
-/// The errors of [`own_folder`].
 fn own_socket() -> io::Result<PathBuf> {
     Ok(own_folder()?.join(format!("serve-{}.sock", process::id())))
 }

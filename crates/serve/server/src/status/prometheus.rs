@@ -111,7 +111,6 @@ fn connections(text: &mut String, status: &Status) {
     each_export(text, status, &rows, |export| export.connection.as_ref());
 }
 
-/// Writes the rows for the exports for which `of` returns counters.
 fn each_export<T>(
     text: &mut String,
     status: &Status,

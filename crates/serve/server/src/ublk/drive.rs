@@ -66,7 +66,6 @@ pub enum RemoveOutcome {
 }
 
 const SECTOR_BYTES: u64 = 512;
-/// The most bytes of a request.
 const BUFFER_BYTES: u32 = 512 << 10;
 /// The number of requests of a queue: as many as the memory allows, within these limits.
 const DEPTHS: core::ops::RangeInclusive<usize> = 8..=128;
@@ -241,9 +240,9 @@ impl Drive {
         outcome
     }
 
-    /// Writes the kernel's cache back, because the kernel does not do so when it stops a disk that
-    /// can outlive its server. Returns [`RemoveOutcome::InUse`] if the disk is mounted, or a
-    /// program has claimed it otherwise.
+    /// The kernel does not write its cache back when it stops a disk that can outlive its server.
+    /// Returns [`RemoveOutcome::InUse`] if the disk is mounted, or a program has claimed it
+    /// otherwise.
     fn write_back(&self) -> RemoveOutcome {
         if let Ok(disk) = ublk::open_disk(self.info.id, false)
             && let Err(errno) = ublk::write_back(disk.as_fd())
@@ -360,7 +359,7 @@ const OURS: u64 = 0x6e77 << 48;
 const OURS_MASK: u64 = 0xffff << 48;
 
 /// Returns the mark of devices of this image. A server takes over a device only if the device has
-/// the mark of its image.
+/// the mark of the server's image.
 fn mark_of(image: &Image) -> Result<u64, ServeError> {
     let path = image.file().path();
     let mut bytes = image.place(0).to_ne_bytes().to_vec();
@@ -434,7 +433,7 @@ fn left_behind(
     Ok(Some(info))
 }
 
-/// Takes over a device whose server was killed. Waits for the end of that server.
+/// Waits for the end of the killed server, for [`LEAVING_NS`] at most.
 fn take_over(
     control: &mut Control,
     info: DeviceInfo,

@@ -65,7 +65,6 @@ pub(crate) fn is_queue(token: u64) -> bool {
 pub(crate) struct Queues(Vec<Option<ActiveQueue>>);
 
 impl Queues {
-    /// Begins to serve a queue, and sends the result to the thread that gave the order.
     pub(crate) fn add(&mut self, setup: Setup, epoll: &Epoll) {
         let Setup { image, device, info, queue, lost, answer } = setup;
         let token = MARK | self.0.len() as u64;
@@ -101,8 +100,6 @@ impl Queues {
         }
     }
 
-    /// Hands the results to the kernel, drops queues that have ended, and takes the requests that
-    /// have come meanwhile.
     pub(crate) fn settle(&mut self, disk: &mut Disk, now_ns: u64) {
         for place in &mut self.0 {
             if let Some(served) = place {

@@ -53,8 +53,8 @@ impl<F> Session<F> {
     }
 
     /// Begins a request, or answers it with an error if it cannot begin. If the medium panics, the
-    /// session answers the request with `EIO`, unless the request is in flight; then the panic
-    /// continues.
+    /// session answers the request with `EIO`, unless the request is in flight, and continues the
+    /// panic.
     pub fn request<M: Medium<File = F>>(
         &mut self,
         request: Request,

@@ -5,7 +5,6 @@
 
 use nowait_sys::{poll, socket};
 
-/// The part of the next message that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrival {
     Nothing,

@@ -67,9 +67,7 @@ const HEADER_BYTES: usize = 16;
 /// Reads the request whose first descriptor is number `head` of `table`.
 ///
 /// # Errors
-/// The chain has a descriptor outside the table or the memory, a loop, too many descriptors, an
-/// indirect table in an indirect table, a readable descriptor after a writable one, data in the
-/// wrong direction for the request's type, no header, or no status byte.
+/// The chain is malformed or too long, or names an address outside the guest's memory.
 pub fn read(
     memory: &GuestMemoryMmap,
     table: Table,

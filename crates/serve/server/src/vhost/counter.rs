@@ -30,7 +30,6 @@ impl Counter {
         eventfd::signal(self.0.as_raw_fd());
     }
 
-    /// Resets the counter to zero.
     pub(crate) fn drain(&self) {
         eventfd::drain(self.0.as_raw_fd());
     }

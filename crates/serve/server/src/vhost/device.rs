@@ -31,7 +31,6 @@ pub const QUEUE_SIZE_MAX: u16 = 1024;
 /// The most queues.
 pub const QUEUES_MAX: u16 = 64;
 
-/// The size of the configuration space, in bytes.
 const CONFIG_BYTES: usize = 256;
 
 /// Returns the features that the device offers for an image, as bits.

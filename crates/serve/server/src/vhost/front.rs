@@ -60,9 +60,6 @@ impl FromStr for Socket {
 
 impl Socket {
     /// Parses an argument of the command line, in which a path need not be UTF-8.
-    ///
-    /// # Errors
-    /// There is no path, or the name is not UTF-8.
     pub(crate) fn read(text: &OsStr) -> Result<Socket, String> {
         let (export, path) = os_text::named_path(text)?;
         let path = os_text::strip_prefix(path, "unix:").unwrap_or(path);
@@ -118,7 +115,6 @@ enum ServingEnd {
 }
 
 impl ServingEnd {
-    /// Returns `true` if the VMM itself has closed the connection.
     fn has_gone(&self) -> bool {
         matches!(self, ServingEnd::Protocol(Error::Disconnected | Error::SocketBroken(_)))
     }
@@ -247,7 +243,6 @@ const CONTROL: u64 = 0;
 const LISTENER: u64 = 1;
 const STREAM: u64 = 2;
 
-/// Accepts VMMs at a socket, and serves one at a time.
 struct Acceptor {
     shared: Arc<Shared>,
     workers: Arc<Workers>,
@@ -282,7 +277,6 @@ impl Acceptor {
             if self.shared.access.admits(name, &peer) {
                 self.serve(stream.into());
             } else {
-                // No rule of `--allow` admits this user.
                 say(format_args!("{name}: access denied to a VMM: {}", user(&peer)));
             }
         }
@@ -296,7 +290,6 @@ impl Acceptor {
         }
     }
 
-    /// Serves a VMM until it disconnects, fails or stalls, or until the server stops.
     fn serve(&self, stream: UnixStream) {
         let clients = &self.shared.clients;
         if !clients.enter(usize::MAX) {

@@ -155,7 +155,6 @@ impl Inflight {
         });
     }
 
-    /// Records that `head` is the request that the device answers next.
     pub(super) fn before_answer(&mut self, head: u16) {
         let last = self.last;
         self.last = head;

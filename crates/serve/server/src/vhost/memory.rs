@@ -5,7 +5,6 @@ use std::{fs::File, sync::Arc};
 use vhost::vhost_user::message::VhostUserMemoryRegion;
 use vm_memory::{FileOffset, GuestAddress, GuestMemoryMmap, GuestRegionMmap, MmapRegion};
 
-/// A part of the guest's memory, mapped.
 #[derive(Clone, Debug)]
 struct Part {
     /// The address of the part in the VMM.
@@ -40,10 +39,6 @@ impl Memory {
         Some(GuestAddress(part.guest + (user - part.user)))
     }
 
-    /// Replaces all memory.
-    ///
-    /// # Errors
-    /// `EINVAL`: parts overlap, or are outside their file. `ENOMEM`: a part cannot be mapped.
     pub(super) fn replace(
         &mut self,
         parts: &[VhostUserMemoryRegion],
@@ -53,10 +48,6 @@ impl Memory {
         self.set(mapped.collect::<Result<_, _>>()?)
     }
 
-    /// Adds a part.
-    ///
-    /// # Errors
-    /// As for [`Memory::replace`], or there are too many parts.
     pub(super) fn add(&mut self, part: &VhostUserMemoryRegion, file: File) -> Result<(), Errno> {
         if self.parts.len() >= PARTS_MAX {
             return Err(Errno::INVAL);
@@ -66,10 +57,6 @@ impl Memory {
         self.set(parts)
     }
 
-    /// Removes a part.
-    ///
-    /// # Errors
-    /// `EINVAL`: there is no such part.
     pub(super) fn remove(&mut self, gone: &VhostUserMemoryRegion) -> Result<(), Errno> {
         let (guest, user, bytes) = (gone.guest_phys_addr, gone.user_addr, gone.memory_size);
         let is = |part: &Part| part.guest == guest && part.user == user && part.bytes == bytes;

@@ -13,7 +13,6 @@ use vhost::vhost_user::Error;
 /// connect again every second.
 static SAID: AtomicBool = AtomicBool::new(false);
 
-/// The number of queues, and the last message of one VMM about it.
 #[derive(Debug)]
 pub(super) struct QueueCount {
     count: usize,
@@ -26,7 +25,6 @@ impl QueueCount {
         QueueCount { count, is_last: false }
     }
 
-    /// Returns the number, and records that the VMM has asked for it.
     pub(super) fn asked(&mut self) -> u64 {
         self.is_last = true;
         self.count as u64
@@ -37,10 +35,6 @@ impl QueueCount {
         self.is_last = false;
     }
 
-    /// Checks the number of a queue that the VMM uses.
-    ///
-    /// # Errors
-    /// The device has fewer queues.
     pub(super) fn check(&self, index: usize) -> Result<(), Error> {
         if index < self.count {
             return Ok(());

@@ -372,7 +372,6 @@ impl<F> Ring<F> {
         Fate::Begun
     }
 
-    /// Transfers the data of a request by chunks of the pool.
     fn copy<M: Medium<File = F>>(
         &mut self,
         mut tag: Tag,

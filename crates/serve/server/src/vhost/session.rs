@@ -25,7 +25,6 @@ use vhost::{
     },
 };
 
-/// The state of a VMM's session, and its queues.
 #[derive(Debug)]
 pub(super) struct Session {
     image: Arc<Image>,
@@ -73,8 +72,6 @@ impl Session {
         }
     }
 
-    /// Stops a queue, changes it, and starts it again if it is enabled and all its parameters are
-    /// known.
     fn change(&mut self, index: usize, change: impl FnOnce(&mut QueueState)) -> Result<()> {
         self.count.is_enough();
         self.count.check(index)?;
@@ -83,8 +80,7 @@ impl Session {
         self.resume(index)
     }
 
-    /// Stops all queues, runs `change`, and starts the queues again whose parameters are known. If
-    /// `change` fails, the queues stay stopped.
+    /// If `change` fails, the queues stay stopped.
     fn change_all<T>(&mut self, change: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
         self.count.is_enough();
         (0..self.queues.len()).try_for_each(|index| self.pause(index))?;
@@ -141,7 +137,6 @@ impl Session {
         Ok(())
     }
 
-    /// Stops all queues, and waits until their requests have ended.
     fn end(&mut self) {
         for index in 0..self.queues.len() {
             // The error means that the serving thread has ended, which has no requests in flight

@@ -1,5 +1,5 @@
-//! Threads that serve rings. Each runs one loop over the kicks of its rings and the requests to
-//! their images.
+//! Threads that serve rings. Each thread runs one loop over the kicks of its rings and the requests
+//! to their images.
 
 use super::{
     Counter, Ring,
@@ -27,7 +27,6 @@ use std::{
     thread,
 };
 
-/// The serving threads for rings.
 #[derive(Debug)]
 pub(crate) struct Workers {
     threads: Mutex<Vec<ThreadHandle>>,
@@ -37,14 +36,12 @@ pub(crate) struct Workers {
 
 type ThreadHandle = thread::JoinHandle<Result<(), ServeError>>;
 
-/// Identifies a ring being served.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RingHandle {
     thread: usize,
     key: u64,
 }
 
-/// The values with which a stopped ring can be started again.
 #[derive(Debug)]
 pub(crate) struct StoppedRing {
     pub(super) next_available: u16,
@@ -90,10 +87,6 @@ impl Workers {
     }
 
     /// Passes a ring to the next thread in turn, and waits until that thread serves the ring.
-    ///
-    /// # Errors
-    /// `EINVAL`: the ring is not valid. `ENOMEM`: the thread has too many rings. `EIO`: the thread
-    /// has failed. The errors of epoll_ctl(2) for the ring's kick.
     pub(crate) fn serve(
         &self,
         setup: Setup<AnySource>,
@@ -108,9 +101,6 @@ impl Workers {
 
     /// Stops a ring: its thread takes no more requests from it. Waits until its requests in flight
     /// have ended.
-    ///
-    /// # Errors
-    /// `EIO`: the thread has failed.
     pub(crate) fn stop(&self, running: RingHandle) -> Result<StoppedRing, Errno> {
         let (answer, answered) = sync_channel(1);
         self.inboxes[running.thread].put(Order::Stop(running.key, answer));
@@ -119,9 +109,6 @@ impl Workers {
 
     /// Tells each thread to end as soon as it has no rings, and waits until all threads have ended,
     /// or one has failed.
-    ///
-    /// # Errors
-    /// The error of the first thread that has failed.
     pub(crate) fn quit(&self) -> Result<(), ServeError> {
         self.inboxes.iter().for_each(|inbox| inbox.put(Order::Quit));
         let ended = |thread: ThreadHandle| {
@@ -131,7 +118,6 @@ impl Workers {
     }
 }
 
-/// A ring, and the eventfd with which the driver kicks it.
 #[derive(Debug)]
 struct ActiveRing {
     ring: Ring<AnySource>,
@@ -147,7 +133,7 @@ struct Worker {
     /// Orders taken from the inbox and not carried out yet.
     orders: VecDeque<Order>,
     rings: Slab<ActiveRing>,
-    /// Rings with events in this round.
+    /// Rings to settle in this round.
     touched: Vec<u64>,
     /// Rings to continue in the next round: they have requests left, but other rings have their
     /// turn first.
@@ -195,7 +181,8 @@ impl Worker {
         self.sleep()?;
         let now_ns = now_ns();
         self.read_ready();
-        // Start requests that the disk has held back before this thread handles the ends of others.
+        // Before it handles the ends of requests, the thread starts requests that the disk has held
+        // back.
         self.event_loop.disk.start();
         self.collect(now_ns);
         self.settle(now_ns);
@@ -217,7 +204,6 @@ impl Worker {
         Ok(())
     }
 
-    /// Waits until an event. Does not wait if a ring has requests left.
     fn sleep(&mut self) -> Result<(), ServeError> {
         let deadline = if self.waiting.is_empty() { Deadline::NEVER } else { Deadline::NOW };
         self.event_loop.sleep(deadline)
@@ -276,7 +262,6 @@ impl Worker {
         Ok(key)
     }
 
-    /// Passes the ends of requests to their rings.
     fn collect(&mut self, now_ns: u64) {
         while let Some(ended) = self.event_loop.disk.pop() {
             let key = ended.tag.owner;
@@ -292,8 +277,6 @@ impl Worker {
         }
     }
 
-    /// Takes new requests of the rings with events, and signals their drivers. Releases stopped
-    /// rings without requests in flight.
     fn settle(&mut self, now_ns: u64) {
         if core::mem::take(&mut self.lacks_memory) {
             self.touched = self.rings.keys().collect();
@@ -318,7 +301,6 @@ impl Worker {
         self.lacks_memory |= self.event_loop.disk.pool().take_refused();
     }
 
-    /// Removes a ring from this thread, and sends its values to the thread that stops it.
     fn release(&mut self, key: u64) {
         let Some(ActiveRing { ring, kick, stopping }) = self.rings.remove(key) else { return };
         let _ = self.event_loop.epoll.remove(kick.raw());

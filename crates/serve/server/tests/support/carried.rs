@@ -4,7 +4,6 @@ use nowait::Errno;
 use nowait_block::backends::threads::{Carry, Threads, ThreadsConfig};
 use nowait_file::parts::{Backends, Workers};
 
-/// Threads only; the model carries their bios.
 pub(crate) struct Carried(pub(crate) Carry);
 
 impl Backends for Carried {

@@ -22,29 +22,23 @@ const AVAILABLE: u64 = 0x8000;
 const USED: u64 = 0xc000;
 /// The border between the two regions of memory.
 pub(crate) const BORDER: u64 = 1 << 20;
-/// The beginning of the free memory for buffers.
 pub(crate) const BUFFERS: u64 = 0x1_0000;
 pub(crate) const MEMORY_BYTES: u64 = 2 << 20;
 
-/// The features that the driver accepts: flushes and event indices.
 pub(crate) const FEATURES: u64 = 1 << VIRTIO_BLK_F_FLUSH | 1 << VIRTIO_RING_F_EVENT_IDX;
 
 /// A descriptor: address, length, flags.
 pub(crate) type Part = (u64, u32, u16);
 
-/// The memory of a guest, and its side of a queue.
 pub(crate) struct Guest {
     pub(crate) memory: Arc<GuestMemoryMmap>,
     pub(crate) size: u16,
-    /// The number of requests that the driver made available.
     pub(crate) available: u16,
-    /// The number of used entries that the driver has seen.
     pub(crate) seen: u16,
     next_descriptor: u16,
     next_buffer: u64,
 }
 
-/// A request that the driver has made available.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GuestRequest {
     pub(crate) head: u16,
@@ -67,7 +61,6 @@ impl Guest {
         Guest { memory, size, available: 0, seen: 0, next_descriptor: 0, next_buffer }
     }
 
-    /// Describes the guest's queue for a ring of `image`.
     pub(crate) fn setup(&self, image: &Arc<Image<()>>, features: u64) -> Setup<()> {
         Setup {
             image: image.clone(),
@@ -84,7 +77,6 @@ impl Guest {
         }
     }
 
-    /// Writes a chain into the next places of the table, and returns its first descriptor.
     pub(crate) fn chain(&mut self, descriptors: &[Part]) -> u16 {
         let head = self.next_descriptor % self.size;
         for (index, (address, len, flags)) in descriptors.iter().enumerate() {
@@ -97,14 +89,12 @@ impl Guest {
         head
     }
 
-    /// Writes one descriptor.
     pub(crate) fn describe(&self, place: u16, address: u64, len: u32, flags: u16, next: u16) {
         let at = DESCRIPTORS + 16 * u64::from(place);
         let descriptor = Descriptor::new(address, len, flags, next);
         self.memory.write_obj(descriptor, GuestAddress(at)).unwrap();
     }
 
-    /// Makes a chain available.
     pub(crate) fn publish(&mut self, head: u16) {
         let place = AVAILABLE + 4 + 2 * u64::from(self.available % self.size);
         self.memory.write_obj(head.to_le(), GuestAddress(place)).unwrap();
@@ -112,7 +102,6 @@ impl Guest {
         self.set_available(self.available);
     }
 
-    /// Writes the index of the available ring.
     pub(crate) fn set_available(&self, index: u16) {
         self.memory.store(index.to_le(), GuestAddress(AVAILABLE + 2), Ordering::Release).unwrap();
     }
@@ -193,7 +182,6 @@ impl Guest {
     }
 }
 
-/// A ring on a medium in memory, and its guest.
 pub(crate) struct Device {
     pub(crate) guest: Guest,
     pub(crate) ring: Ring<()>,
@@ -207,7 +195,6 @@ impl Device {
         Device::of(size, features, exports()[0].clone(), medium)
     }
 
-    /// Makes a device of `image`, whose data is in `medium`.
     fn of(size: u16, features: u64, image: Arc<Image<()>>, medium: Memory) -> Device {
         let guest = Guest::new(size);
         let ring = Ring::new(0, guest.setup(&image, features)).unwrap();
@@ -234,7 +221,6 @@ impl Device {
         }
     }
 
-    /// Lets all requests in flight end. Checks that no request and no memory of the pool is left.
     pub(crate) fn end_checked(mut self) {
         self.ring.stop();
         self.medium.holds = false;
@@ -244,7 +230,6 @@ impl Device {
     }
 }
 
-/// Returns an eventfd for a ring, and the same eventfd for the test.
 pub(crate) fn counter() -> (Counter, nowait_sys::eventfd::EventFd) {
     let ours = nowait_sys::eventfd::EventFd::new().unwrap();
     let borrowed = std::os::fd::AsFd::as_fd(&ours);
@@ -330,7 +315,6 @@ fn step(input: &mut Input<'_>, device: &mut Device) {
             guest.give(kind.into(), sector, &vec![fill; usize::from(len) * 64]);
         }
         7 => {
-            // Publish a chain with an indirect table at any address.
             let (address, len) = (input.address(), input.number(2));
             let head = guest.chain(&[(address, len as u32, 4)]);
             guest.publish(head);
@@ -347,7 +331,6 @@ fn step(input: &mut Input<'_>, device: &mut Device) {
     }
 }
 
-/// The features that the device offers for a writable image.
 pub(crate) fn offered() -> u64 {
     device::features(PLAIN)
 }

@@ -22,9 +22,7 @@ pub(crate) struct Memory {
     pub(crate) bytes: Vec<u8>,
     pub(crate) pool: Pool,
     pub(crate) ended: VecDeque<RequestEnd>,
-    /// Fail every request with this error.
     pub(crate) failure: Option<Errno>,
-    /// Panic in the next request.
     pub(crate) panics: bool,
     pub(crate) flushes: usize,
     pub(crate) durable_writes: usize,
@@ -41,7 +39,6 @@ impl Memory {
         Memory::sized(bound, SIZE)
     }
 
-    /// Makes a medium of `size` bytes.
     pub(crate) fn sized(bound: usize, size: usize) -> Memory {
         let (pool, ended) = (Pool::new(bound), VecDeque::new());
         let bytes = vec![0; size];
@@ -159,7 +156,6 @@ pub(crate) fn exports() -> Arc<[Arc<Image<()>>]> {
     vec![Arc::new(one), Arc::new(two)].into()
 }
 
-/// A session, its medium, and the bytes that the session has sent.
 pub(crate) struct Client {
     pub(crate) session: Session<()>,
     pub(crate) memory: Memory,
@@ -171,7 +167,6 @@ impl Client {
         Client::of(&exports(), Memory::new(64 << 20), security, limits)
     }
 
-    /// Makes a client of `images`, whose data is in `memory`.
     pub(crate) fn of(
         images: &Arc<[Arc<Image<()>>]>,
         memory: Memory,
@@ -184,7 +179,6 @@ impl Client {
         client
     }
 
-    /// Makes a client that has chosen the export `name`.
     pub(crate) fn on(name: &str, structured: bool, limits: Limits) -> Client {
         let mut client = Client::new(Security::Plain, limits);
         client.choose(name, structured);
@@ -257,13 +251,11 @@ impl Client {
         }
     }
 
-    /// Tells the session that the server ends, and takes the output.
     pub(crate) fn stop(&mut self) {
         self.session.stop(&mut self.memory, 0);
         self.take();
     }
 
-    /// Ends the session, and checks that all memory is returned.
     pub(crate) fn end_checked(mut self) {
         self.memory.holds = false;
         self.run();
@@ -275,7 +267,6 @@ impl Client {
         assert_eq!(memory.pool().used_bytes(), 0);
     }
 
-    /// Takes the next bytes that the session has sent.
     pub(crate) fn next<const N: usize>(&mut self) -> [u8; N] {
         let front: Vec<u8> = self.heard.drain(..N).collect();
         front.try_into().unwrap()
@@ -307,7 +298,6 @@ impl Client {
     }
 }
 
-/// Runs `drive` on the corpus of the fuzz target `target`.
 pub(crate) fn replay(target: &str, drive: fn(&[u8])) {
     let kept = format!("{}/../../../fuzz/corpus/{target}", env!("CARGO_MANIFEST_DIR"));
     let entries = std::fs::read_dir(kept).unwrap();

@@ -9,9 +9,8 @@ use crate::nbd::{
 use nowait::Errno;
 use nowait_device::{Medium, PIECE_BYTES, RequestEnd, Tag};
 
-/// A read for which there is no memory for all of its data. The session reads one chunk after the
-/// other, each after the previous chunk was sent. The client has no other request in flight
-/// meanwhile.
+/// The session reads one chunk after the other, each after the previous chunk was sent. The client
+/// has no other request in flight meanwhile.
 #[derive(Debug)]
 pub(super) struct ChunkedRead {
     slot: u32,
@@ -30,7 +29,6 @@ impl ChunkedRead {
 }
 
 impl<F> Transmission<F> {
-    /// Starts to read the next chunk of the chunked read, if there is one.
     pub(super) fn read_more<M: Medium<File = F>>(&mut self, medium: &mut M) {
         let Some(ChunkedRead { slot, offset, left, .. }) = self.chunked else { return };
         let mut len = left.min(PIECE_BYTES);
@@ -42,8 +40,8 @@ impl<F> Transmission<F> {
         medium.read(&self.image, chunk, offset, Tag { owner: self.owner, slot, part: 0 });
     }
 
-    /// Handles the end of a chunk of the chunked read: adds its data to the reply. After an error,
-    /// answers with the error, or marks the connection as broken if the reply has begun.
+    /// After an error, answers with the error, or marks the connection as broken if the reply has
+    /// begun.
     pub(super) fn chunk_ended<M: Medium<File = F>>(
         &mut self,
         ended: RequestEnd,
