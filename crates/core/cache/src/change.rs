@@ -185,6 +185,8 @@ impl Change {
             woken.append(&mut self.file.mapping().open());
         }
         woken.into_iter().for_each(WaitEntry::wake);
+        // The clean folios among them can be reclaimed again.
+        self.file.cache().frames().notice_room();
     }
 }
 

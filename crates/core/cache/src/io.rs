@@ -343,7 +343,9 @@ impl Cache {
         let mut io = CacheIo::new(file, Kind::Fill, pieces, file.disk_size());
         self.pages_read.fetch_add(io.direct / FRAME_BYTES as u64, Relaxed);
         if io.is_done() {
-            return self.end(&mut io, Ok(()), woken);
+            self.end(&mut io, Ok(()), woken);
+            // These folios can be reclaimed now.
+            return self.frames.notice_room();
         }
         self.issue(io, plug);
     }

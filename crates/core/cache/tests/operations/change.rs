@@ -92,6 +92,32 @@ fn the_pages_of_a_cut_stay_until_the_file_is_shorter_and_if_that_fails() {
     assert!(bytes == expected, "zero behind the cut");
 }
 
+/// The cut has locked every frame that is in use. The read finds no frame, and no I/O will end.
+#[test]
+fn a_cut_that_fails_kicks_the_operations_that_wait_for_a_frame() {
+    let mut rig = Rig::new(4 * MIB, 16 * MIB);
+    for offset in (MIB..8 * MIB).step_by(64 * KIB as usize) {
+        rig.run(None, offset, 64 * KIB);
+    }
+    let mut cut = Changing::new(Change::cut(&rig.file, 64 * KIB));
+    assert_eq!(cut.iterate(&mut rig), READY);
+    let mut reads: Vec<_> = (0..16).map(|index| rig.read(index * PAGE, PAGE)).collect();
+    let blocked = reads.iter_mut().find_map(|read| {
+        let before = rig.in_flight_bytes();
+        let waits = rig.iterate(read).is_none() && rig.in_flight_bytes() == before;
+        waits.then_some(read)
+    });
+    let blocked = blocked.expect("a read without a frame");
+    rig.complete_all();
+    assert_eq!((rig.iterate(blocked), rig.in_flight_bytes()), (None, 0));
+    let before = blocked.kicks.count();
+    drop(cut);
+    assert!(blocked.kicks.count() > before, "nothing else will kick it");
+    assert_eq!((rig.iterate(blocked), rig.in_flight_bytes() > 0), (None, true));
+    rig.complete_all();
+    assert_eq!(rig.iterate(blocked), Some(PAGE as u32));
+}
+
 /// The write has copied its first page and is reading the second. Then the file is cut to nothing.
 #[test]
 fn a_write_that_meets_a_cut_takes_place_behind_it_as_a_whole() {
