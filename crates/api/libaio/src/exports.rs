@@ -213,14 +213,13 @@ pub extern "C-unwind" fn nowait_end() {
     Inside::leave();
 }
 
-/// Returns `true` if the calling signal handler has interrupted a call of the library.
+/// Returns `true` in a call of the library, or in a signal handler that has interrupted one.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_is_interrupted() -> bool {
     inside::is_interrupted()
 }
 
-/// Waits for accepted requests before the process's memory goes away, but not for ever
-/// ([`leaving::settle`]).
+/// Waits for accepted requests before the process's memory goes away ([`leaving::settle`]).
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_settle(is_interrupted: bool) {
     guarded(|| {

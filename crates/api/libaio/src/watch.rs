@@ -22,7 +22,7 @@ fn descriptors() -> Vec<i32> {
     Process::existing().map(Process::descriptors).unwrap_or_default()
 }
 
-/// Makes close_range(2) of the range, except for the library's descriptors.
+/// Calls close_range(2) for the range, except for the library's descriptors.
 pub fn close_range(first: u32, last: u32, flags: u32) -> Result<i64, Errno> {
     if first > last {
         return Err(Errno::INVAL);

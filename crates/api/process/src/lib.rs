@@ -9,9 +9,6 @@
 //! * `named_counters`: the contexts whose requests name an eventfd
 //! * `environment`: the options in the environment
 //! * [`guard`]: stops panics and preserves `errno`
-//!
-//! `process`, `last_thread`, `leaving` and `stats` import each other: `process` registers the
-//! functions that run at the end of the process, and they need the process.
 
 mod environment;
 pub mod guard;
