@@ -180,8 +180,8 @@ impl RawFile {
         })
     }
 
-    /// Closes the file on a helper thread, for which only the exit of the process waits. In a
-    /// forked child, closes the parent's file here.
+    /// Closes the file on a helper thread; the exit of the process waits for that. In a forked
+    /// child, closes the parent's file on the calling thread.
     fn abandon(&self) {
         let Some(file) = self.0.take() else { return };
         match self.0.engine() {

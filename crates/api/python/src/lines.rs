@@ -100,7 +100,7 @@ impl Lines {
         }
     }
 
-    /// Takes a complete line, as an awaitable.
+    /// `None`: no line is complete.
     #[inline]
     fn next(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let Some(end) = self.end_of_line(py) else { return Ok(None) };
