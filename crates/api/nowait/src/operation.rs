@@ -5,7 +5,7 @@
 //!             │
 //!             ├──no place──▶ waits for its turn
 //!             └──▶ in flight ──event──▶ reactor: result, wake ──▶ over: buffers given back
-//!                      └──dropped──▶ cancelled; at its end the reactor drops the buffers
+//! └──dropped──▶ cancelled; at its end a helper thread drops the buffers
 //! ```
 //!
 //! A request that does not end at once moves into an [`InFlightRequest`] on the heap, which the
@@ -76,7 +76,6 @@ enum Stage<B> {
     Over,
 }
 
-/// The state that the future shares with the reactor.
 struct InFlightRequest<B>(Mutex<State<B>>);
 
 struct State<B> {
@@ -85,7 +84,6 @@ struct State<B> {
     request: Option<Request<(), B>>,
     outcome: Option<Result<u32, Errno>>,
     waker: Option<Waker>,
-    /// `true`: the program has dropped the future.
     abandoned: bool,
 }
 
@@ -120,7 +118,6 @@ impl<B> InFlightRequest<B> {
         self.0.lock().request.take().expect("a request that has not been given back")
     }
 
-    /// Records that the program has cancelled the request.
     fn cancel(&self) {
         if let Some(request) = &mut self.0.lock().request {
             request.is_cancelled = true;
@@ -168,13 +165,12 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Lets a request in flight continue without a future. The reactor drops the request's buffers
-    /// at its end.
+    /// Lets a request in flight continue without a future.
     #[cfg(any(feature = "futures-io", feature = "tokio"))]
     pub(crate) fn detach(mut self) {
         let Stage::InFlight(_, shared) = &self.stage else { return };
         let mut state = shared.0.lock();
-        // The request is in flight: the reactor drops its buffers when it ends.
+        // The request is in flight: its end drops the buffers.
         if state.outcome.is_none() {
             state.abandoned = true;
             drop(state);
@@ -183,7 +179,6 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Starts the request. The request may end at once, or wait for a place in the reactor.
     fn begin(&mut self, mut request: Request<(), B>, waker: &Waker) -> Poll<O> {
         if self.nowait.is_the_parents() {
             return self.end(request, Err(Errno::INVAL));
@@ -202,7 +197,6 @@ impl<B: Send + 'static, O> Operation<B, O> {
         self.enter(reactor, Arc::new(InFlightRequest::new(request)), None, waker)
     }
 
-    /// Tries again to start a request that waits for its turn.
     fn go_on(&mut self, turn: u64, shared: Arc<InFlightRequest<B>>, waker: &Waker) -> Poll<O> {
         if self.nowait.is_the_parents() {
             return self.end(shared.take(), Err(Errno::INVAL));
@@ -220,8 +214,6 @@ impl<B: Send + 'static, O> Operation<B, O> {
         self.enter(reactor, shared, Some(turn), waker)
     }
 
-    /// Gives the request a place in the reactor and submits it. If there is no place, lets the
-    /// request wait for its turn.
     fn enter(
         &mut self,
         reactor: &Reactor,
@@ -252,7 +244,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Submits the request. Returns `Some` with the result if the request was over at once.
+    /// `Some`: the request was over at once, or was refused.
     fn submit(
         &self,
         reactor: &Reactor,
@@ -295,7 +287,6 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Takes the result if it has arrived; otherwise registers the waker for it.
     fn look(&mut self, key: u64, shared: Arc<InFlightRequest<B>>, waker: &Waker) -> Poll<O> {
         let mut state = shared.0.lock();
         if let Some(outcome) = state.outcome.take() {
@@ -328,8 +319,8 @@ impl<B: Send + 'static, O> Operation<B, O> {
     }
 }
 
-/// Returns `ECANCELED` for a request that must end before it begins: it is cancelled, or its time
-/// limit has passed.
+/// Returns `ECANCELED` also if the time limit has passed; `Request::result` makes `ETIMEDOUT` of
+/// it.
 fn early_end<B>(request: &Request<(), B>) -> Option<Errno> {
     let late = request.is_cancelled || request.deadline.has_passed();
     late.then_some(Errno::CANCELED)
@@ -410,7 +401,6 @@ mod tests {
     use nowait_file::Kind;
     use std::sync::mpsc;
 
-    /// A source of a request that sends a message when it is dropped.
     struct Source(std::io::Stdin, mpsc::Sender<()>);
 
     impl std::os::fd::AsFd for Source {
@@ -425,7 +415,6 @@ mod tests {
         }
     }
 
-    /// Makes a request in flight, and returns it with the address that an engine would write to.
     fn in_flight() -> (Arc<InFlightRequest<Vec<u8>>>, usize, mpsc::Receiver<()>) {
         let (sender, receiver) = mpsc::channel();
         let held = OpenHandle::Other(Box::new(Source(std::io::stdin(), sender)));
@@ -438,7 +427,6 @@ mod tests {
         (shared, address, receiver)
     }
 
-    /// Writes to the buffer as the kernel would, and then completes the request.
     fn complete(shared: &Arc<InFlightRequest<Vec<u8>>>, address: usize, calls: &Calls) {
         let memory = core::ptr::with_exposed_provenance_mut::<u8>(address);
         // SAFETY: the request has not completed: it keeps its 8 bytes, and no other code accesses

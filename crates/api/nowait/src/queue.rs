@@ -54,7 +54,6 @@ pub const POLL_IN: u16 = 1;
 /// Readiness to be written, for [`Queue::poll`] (`POLLOUT`).
 pub const POLL_OUT: u16 = 4;
 
-/// Most requests of one queue.
 const DEPTH_MAX: usize = 65_536;
 
 /// A queue for up to `depth` requests, made by [`Nowait::queue`].
@@ -93,14 +92,12 @@ const DEPTH_MAX: usize = 65_536;
 pub struct Queue<T, B = Vec<u8>> {
     context: Arc<Context>,
     requests: Slab<Request<T, B>>,
-    /// Requests that the queue has taken and not submitted.
     prepared: Vec<(u64, Command)>,
     /// Prefetches the bytes of cached requests from memory during a submission. The queue keeps its
     /// memory for the next submission.
     lookahead: Lookahead,
     /// Number of submitted requests whose event the queue has not taken.
     in_flight: usize,
-    /// Requests that have ended and are not popped, with their results.
     over: VecDeque<(u64, Result<u32, Errno>)>,
     depth: usize,
     control: Control,
@@ -261,8 +258,8 @@ impl<T, B> Queue<T, B> {
         self.prepare(Request::on_other(file, kind, Buffers::None, tag), |_| Segments::NONE)
     }
 
-    /// Puts a request into the table and makes its command. Calls `segments` when the buffers are
-    /// in the table, where nothing touches them until the request has ended.
+    /// Calls `segments` when the buffers are in the table, where nothing touches them until the
+    /// request has ended.
     fn prepare(
         &mut self,
         request: Request<T, B>,
@@ -275,8 +272,8 @@ impl<T, B> Queue<T, B> {
         let Ok(key) = self.requests.insert(request) else { unreachable!("there was room") };
         let Some(request) = self.requests.get_mut(key) else { unreachable!("just put in") };
         // SAFETY: the request stays in the table, untouched, until its event has been taken: only
-        // `pop` takes it out, and `drop` waits. The segments fit the kind, exclusively borrowed for
-        // a read.
+        // `pop`, or `take_back` before the submission, takes it out, and `drop` waits. The segments
+        // fit the kind, exclusively borrowed for a read.
         let make = || unsafe { request.command(segments) };
         // `command` calls the caller's code (its buffer and source), which may panic.
         let made = catch_unwind(AssertUnwindSafe(make));
@@ -509,8 +506,8 @@ impl<T, B: IoBufferMut> Queue<T, B> {
     /// `buffer` may be overwritten.
     ///
     /// This is the first attempt that submitting the read would make, but cheaper: it takes no
-    /// place in the queue. Also returns `None` if requests are prepared, or if the engine counts
-    /// ([`Builder::stats`](crate::Builder::stats)).
+    /// place in the queue. Also returns `None` if requests are prepared, in a forked child, or if
+    /// the engine counts ([`Builder::stats`](crate::Builder::stats)).
     pub fn read_at_once(
         &mut self,
         file: &File,

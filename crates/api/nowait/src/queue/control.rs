@@ -18,16 +18,13 @@ pub(super) struct Control {
     /// `true`: the program has asked for the event descriptor, and may poll the eventfd of the
     /// queue's context.
     has_event: bool,
-    /// Links of the prepared requests, by key.
     links: HashMap<u64, Links>,
-    /// Deadlines of the submitted requests with a time limit, by key.
     timers: HashMap<u64, DeadlineId>,
     /// Prepared requests with a time limit.
     limited: Vec<u64>,
 }
 
 impl Control {
-    /// Returns `true` if a request has links.
     #[inline]
     pub(super) fn is_special(&self, key: u64) -> bool {
         !self.links.is_empty() && self.links.contains_key(&key)
@@ -190,7 +187,6 @@ impl<T, B> Queue<T, B> {
         }
     }
 
-    /// Ends a request that was not started, and the requests linked to it.
     fn end_early(&mut self, key: u64) {
         self.over.push_back((key, Err(Errno::CANCELED)));
         if let Some(end) = self.control.links.get(&key).and_then(|links| links.end.clone()) {
