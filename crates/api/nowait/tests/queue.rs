@@ -162,8 +162,6 @@ fn a_queue_may_be_dropped_with_requests_in_flight() {
     });
 }
 
-/// Makes a file that is not cached, and returns its content; each block differs from its
-/// neighbours.
 fn uncached(
     nowait: &Nowait,
     mode: CacheMode,
@@ -331,7 +329,6 @@ fn a_queue_can_be_given_to_another_thread() {
     });
 }
 
-/// An action of a random run.
 #[derive(Clone, Debug)]
 enum Step {
     Read { block: usize, blocks: usize },
