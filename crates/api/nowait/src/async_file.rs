@@ -44,7 +44,6 @@ use std::{
 /// ```
 #[derive(Debug)]
 pub struct AsyncFile(
-    /// `None` only while the handle is being closed or dropped.
     Option<File>,
 );
 

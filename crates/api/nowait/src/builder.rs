@@ -19,7 +19,6 @@ pub struct Nowait(Arc<EngineShared>);
 
 struct EngineShared {
     engine: Arc<Engine>,
-    /// The first future that needs the reactor makes it.
     reactor: Lazy<Reactor>,
     calls: Arc<Calls>,
     timer: Timer,

@@ -192,7 +192,6 @@ fn written(result: &Result<usize, Error>) -> u64 {
     result.as_ref().map_or(0, |count| *count as u64)
 }
 
-/// Turns a short write into an error.
 fn whole(result: Result<usize, Error>, len: usize) -> io::Result<()> {
     match result {
         Ok(count) if count == len => Ok(()),

@@ -39,8 +39,7 @@ struct Open {
     access: Access,
     alignment: Option<Alignment>,
     user: Option<UserHandle>,
-    /// Keeps the file open for writing in the page cache of nowait. A handle in another mode than
-    /// `User` sets it at its first write, if another handle has the file in `User`.
+    /// Set by [`File::open_there`]: keeps the file open for writing in the page cache of nowait.
     writes: Mutex<Option<Writer>>,
     key: InodeKey,
     /// Readahead state of this open of a cached file.

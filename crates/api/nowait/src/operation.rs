@@ -5,7 +5,7 @@
 //!             │
 //!             ├──no place──▶ waits for its turn
 //!             └──▶ in flight ──event──▶ reactor: result, wake ──▶ over: buffers given back
-//! └──dropped──▶ cancelled; at its end a helper thread drops the buffers
+//!                      └──dropped──▶ cancelled; at its end a helper thread drops the buffers
 //! ```
 //!
 //! A request that does not end at once moves into an [`InFlightRequest`] on the heap, which the
@@ -39,7 +39,7 @@ use std::sync::Arc;
 /// The first poll starts the request. Dropping the future while the request is in flight cancels
 /// the request, as far as possible. nowait keeps the buffers until the request has ended, and then
 /// drops them. To get the buffers back, [`cancel`](Operation::cancel) the request and continue to
-/// poll. A poll does not wait for the request.
+/// poll.
 #[must_use = "futures do nothing unless polled"]
 pub struct Operation<B: Send + 'static, O> {
     stage: Stage<B>,
@@ -68,9 +68,7 @@ enum Stage<B> {
     /// A request that no poll has started. The `Mutex` is never locked: it makes the type `Sync`
     /// for buffers that are not `Sync`.
     Made(Mutex<Request<(), B>>),
-    /// The request waits for a place in the reactor; the number is its turn.
     Waiting(u64, Arc<InFlightRequest<B>>),
-    /// The request is in flight in the reactor, under this key.
     InFlight(u64, Arc<InFlightRequest<B>>),
     #[default]
     Over,
@@ -95,8 +93,7 @@ impl<B: Send + 'static> CompletionTarget for InFlightRequest<B> {
         let remains = if state.abandoned { state.request.take() } else { None };
         drop(state);
         if let Some(request) = remains {
-            // The request may hold the last handle of a file, whose close writes back and so may
-            // block.
+            // The drop may close the file, whose write-back may block.
             calls.bury(request);
         }
         if let Some(waker) = waker {

@@ -9,18 +9,15 @@
 //!    └──────────────── the queue owns buffer, tag and file: `depth` in all ───┘
 //! ```
 //!
-//! **Nothing is lost.** Every request that the queue accepts and the program does not take back
-//! ([`Queue::take_back`]) comes back as one [`Completion`], with its buffer and tag, whatever its
-//! result, unless the queue is dropped before. A request that the queue does not accept comes back
-//! at once, in a [`Refused`].
+//! **Nothing is lost.** The queue returns each request that it has accepted as one [`Completion`],
+//! with buffer and tag, unless the program takes the request back ([`Queue::take_back`]) or drops
+//! the queue.
 //!
-//! **Memory in use is never freed.** A table of the queue holds each buffer from its request's
-//! preparation until the request's event has been taken from the ring: the engine puts the event
-//! there after its last access. Dropping the queue, also by a panic, waits for the requests in
-//! flight (and cancels polls and waiting streams) before it frees the table. A queue that is
-//! forgotten ([`core::mem::forget`]) leaks the table with its buffers, and the engine continues to
-//! use them. Moving the queue moves no buffer: the table is on the heap, and an [`IoBuffer`] keeps
-//! its address even if it is moved.
+//! **Memory in use is never freed.** A table of the queue holds each buffer until the queue has
+//! taken the request's event from the ring: the engine puts the event there after its last access.
+//! Dropping the queue, also by a panic, waits for the requests in flight before it frees the table.
+//! A queue that is forgotten ([`core::mem::forget`]) leaks the table with its buffers. Moving the
+//! queue moves no buffer: an [`IoBuffer`] keeps its address even if it is moved.
 
 use crate::{
     Buffers, Error, File, IoBuffer, IoBufferMut, Nowait,
@@ -93,8 +90,7 @@ pub struct Queue<T, B = Vec<u8>> {
     context: Arc<Context>,
     requests: Slab<Request<T, B>>,
     prepared: Vec<(u64, Command)>,
-    /// Prefetches the bytes of cached requests from memory during a submission. The queue keeps its
-    /// memory for the next submission.
+    /// Kept from one submission to the next for its memory.
     lookahead: Lookahead,
     /// Number of submitted requests whose event the queue has not taken.
     in_flight: usize,
@@ -142,7 +138,6 @@ impl<T, B> Refused<T, B> {
 }
 
 impl<T, B> From<Refused<T, B>> for Error {
-    /// Drops tag and buffers.
     fn from(refused: Refused<T, B>) -> Error {
         refused.error
     }
@@ -289,23 +284,20 @@ impl<T, B> Queue<T, B> {
         }
     }
 
-    /// Submits all prepared requests together; returns their number. Does not wait for data.
-    ///
-    /// A request that the engine refuses ends at once. It also comes back as a [`Completion`], with
-    /// the error.
+    /// Submits all prepared requests together, without waiting for data; returns their number. A
+    /// request that the engine refuses comes back as a [`Completion`] with the error.
     pub fn submit(&mut self) -> usize {
         let count = self.submit_prepared();
         self.ring_if_over();
         count
     }
 
-    /// Submits as [`Queue::submit`] does. Then pops all requests that are over, such as reads of
-    /// cached data and refused requests, and calls `each` with each completion. Returns the number
-    /// of requests submitted.
+    /// Submits as [`Queue::submit`] does, then pops all requests that are over, and calls `each`
+    /// with each completion. Returns the number of requests submitted. If `each` panics, the
+    /// requests that were not popped stay in the queue.
     ///
     /// Unlike [`Queue::submit`], this call does not make the descriptor of [`Queue::event_fd`]
-    /// readable for requests that are over. If `each` panics, the requests that were not popped
-    /// stay in the queue.
+    /// readable for requests that are over.
     pub fn submit_and_pop(&mut self, mut each: impl FnMut(Completion<T, B>)) -> usize {
         let count = self.submit_prepared();
         while let Some(completion) = self.pop() {
@@ -594,8 +586,7 @@ impl<T, B: IoBuffer> Queue<T, B> {
 }
 
 impl<T, B> Drop for Queue<T, B> {
-    /// Cancels polls and waiting streams, and waits until no request is in flight. In a forked
-    /// child of the process that made the queue, leaks the requests.
+    /// Cancels polls and waiting streams, and waits until no request is in flight.
     fn drop(&mut self) {
         if self.nowait.is_the_parents() {
             // In a forked child no request ends any more. Leak the requests, because a buffer may

@@ -152,7 +152,6 @@ struct ReactorLoop {
     in_flight: Arc<InFlightRequests>,
     calls: Arc<Calls>,
     events: Vec<IoEvent>,
-    /// The return value of the next turn, set when events are taken.
     next: Next,
 }
 

@@ -14,7 +14,7 @@ use nowait_sys::{
 };
 use std::{collections::VecDeque, thread};
 
-/// After a call, a thread ends if this many threads stand by already.
+/// A thread ends instead of waiting for a call if this many threads stand by already.
 const STANDING_BY_MAX: usize = 4;
 
 const FAILED_PAUSE: Duration = Duration::from_millis(1);

@@ -3,7 +3,7 @@
 //!
 //! - *Who waits:* the thread that calls exit(3), or under the preload library also `_exit`, exec,
 //!   daemon(3) or abort(3). A signal handler that has interrupted malloc may call `_exit`.
-//!   Therefore the waiting thread takes no lock, allocates no memory and runs no request.
+//!   Therefore the thread waits for no lock, allocates no memory and runs no request meanwhile.
 //! - *For what:* for all accepted requests that end by themselves (`IoContext::owed`), also reads;
 //!   not for polls and streams.
 //! - *Who completes them:* the engine's threads, and callers in io_getevents.
@@ -33,7 +33,6 @@ use nowait_sys::{
     time::Deadline,
 };
 
-/// The process leaves if no request has ended for this time.
 const PATIENCE_NS: u64 = 60_000_000_000;
 /// The time if the missing requests may never end: only threads inside io_submit have slots,
 /// perhaps for ever, or the calling thread itself was interrupted in a call of the library.
@@ -72,9 +71,9 @@ pub(crate) fn forget_parent() {
     LEAVES.set(0);
 }
 
-/// Returns `true` if no signal handler has submitted a request since the calling thread has
-/// settled, that is, waited for accepted requests. Also returns `true` if the process has no state,
-/// or is a child of vfork.
+/// Returns `false` if a signal handler has submitted a request since the calling thread has
+/// settled (waited for accepted requests). A process without state, or a child of vfork, gets
+/// `true`.
 pub fn is_settled() -> bool {
     LEAVES.get() > 0 || Process::of_caller().is_none()
 }
@@ -244,9 +243,8 @@ pub fn settle(is_interrupted: bool) {
 }
 
 /// Settles before `_exit`, and writes the report if `NOWAIT_REPORT` asks for one and none was
-/// written. In a signal handler this function writes no report, because the handler may have
-/// interrupted a holder of a lock. It then only waits, for at most a second, while another thread
-/// writes the report.
+/// written. In a signal handler, which may have interrupted the holder of a lock, only waits for at
+/// most a second while another thread writes the report.
 pub fn leave(is_interrupted: bool) {
     settle(is_interrupted);
     let silent = is_interrupted || inside::is_in_handler();

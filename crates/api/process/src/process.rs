@@ -50,10 +50,8 @@ pub struct Process {
     going: RwLock<Vec<Arc<Context>>>,
     ids: Mutex<Ids>,
     ended: Mutex<Vec<Summary>>,
-    /// The state of POSIX AIO.
     face: Lazy<Face>,
     pub(crate) leaving: ProcessEnd,
-    /// The process to which this state belongs.
     pub(crate) mark: ForkMark,
 }
 
@@ -410,8 +408,7 @@ impl Ids {
     }
 }
 
-/// Returns `true` if a completion ring without events is at `address`, in a context of the library
-/// or of the kernel.
+/// Returns `true` if an empty completion ring, the library's or the kernel's, is at `address`.
 pub fn is_empty_ring(address: usize) -> bool {
     let ends = address.wrapping_add(core::mem::offset_of!(RingHeader, head));
     // SAFETY: head and tail are plain data, one behind the other.

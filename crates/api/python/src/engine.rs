@@ -14,8 +14,7 @@ use pyo3::prelude::*;
 /// Longest time that a blocking wait sleeps before it checks for signals.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
-/// The engine of a process. Never dropped: it lives as long as the process, and a forked child
-/// cannot end it.
+/// Never dropped: it lives as long as the process, and a forked child cannot end it.
 pub(crate) struct ProcessEngine {
     pub(crate) nowait: Nowait,
     pub(crate) load: Load,

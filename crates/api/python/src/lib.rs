@@ -13,7 +13,7 @@
 //!                       │
 //!  submit.rs          submits requests and calls; returns their operations
 //!  process.rs         what the process has: an engine, queues of threads, open files; the exit
-//! reaper.rs passes results to operations, in the event loop or by a wait
+//!  reaper.rs          passes results to operations, in the event loop or by a wait
 //!  operation.rs       what Python awaits; batch.rs: several requests that end as one
 //!  thread_queue.rs    the queue of a thread, and the descriptors that its loop watches
 //!  requests.rs        requests in flight, and in line for a place

@@ -137,14 +137,12 @@ pub(crate) fn after_fork() {
 /// Requests and bytes, of the process and of each loop.
 type LimitNumbers = (usize, u64, usize, u64);
 
-/// Returns the limits of the requests in flight.
 #[pyfunction]
 pub(crate) fn limits() -> PyResult<LimitNumbers> {
     let (process, each) = PythonProcess::get()?.engine.load.limits();
     Ok((process.requests, process.bytes, each.requests, each.bytes))
 }
 
-/// Sets the limits of the requests in flight.
 #[pyfunction]
 pub(crate) fn set_limits(numbers: LimitNumbers) -> PyResult<()> {
     let (requests, bytes, loop_requests, loop_bytes) = numbers;

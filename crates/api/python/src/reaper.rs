@@ -10,7 +10,6 @@ use crate::{
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// The object that an event loop calls when a descriptor of a queue is readable.
 #[pyclass(frozen)]
 struct Reaper(Arc<OperationQueue>);
 

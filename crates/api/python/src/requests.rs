@@ -47,14 +47,12 @@ impl Action {
 /// The end of a request. The caller drops it without the lock: the drop of a buffer may run code of
 /// the program, and the drop of the last handle of a file closes the file.
 pub(crate) struct Ended<T> {
-    /// The receiver of the result; `None`: nothing waits.
     pub(crate) target: Option<T>,
     /// `None`: the request moves no bytes.
     pub(crate) transfer: Option<Transfer>,
     pub(crate) result: Result<(), Failure>,
 }
 
-/// The requests of a thread; a `T` receives the result of each.
 pub(crate) struct Requests<T> {
     queue: Queue<u64, Transfer>,
     /// The receiver of each request, and its name in the queue, by key.

@@ -15,8 +15,7 @@ use std::{collections::HashMap, os::fd::BorrowedFd};
 /// State of event descriptor, links and time limits, which few queues use.
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// `true`: the program has asked for the event descriptor, and may poll the eventfd of the
-    /// queue's context.
+    /// `true`: the program may poll the eventfd of the queue's context.
     has_event: bool,
     links: HashMap<u64, Links>,
     timers: HashMap<u64, DeadlineId>,
@@ -195,7 +194,6 @@ impl<T, B> Queue<T, B> {
         self.ring_if_over();
     }
 
-    /// Ends, before a submission, the requests whose time limit has passed.
     pub(super) fn before_submit(&mut self) {
         if self.control.limited.is_empty() {
             return;
