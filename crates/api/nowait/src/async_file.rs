@@ -44,6 +44,7 @@ use std::{
 /// ```
 #[derive(Debug)]
 pub struct AsyncFile(
+    /// `None` only while the handle is being closed or dropped.
     Option<File>,
 );
 

@@ -15,6 +15,7 @@ pub(crate) enum Memory {
     /// A new `bytes` object that only the request knows. The engine fills it. The program gets it,
     /// or after a short read a copy of the filled part.
     Fresh { bytes: Py<PyBytes>, at: *mut u8, len: usize },
+    /// A `bytes` object of the program, which the engine writes to the file.
     Bytes { _keep: Py<PyBytes>, at: *const u8, len: usize },
     /// A buffer of the program: the view prevents a resize meanwhile.
     Given { _keep: PyUntypedBuffer, at: *mut u8, len: usize },
