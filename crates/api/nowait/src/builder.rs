@@ -187,8 +187,8 @@ impl Builder {
     }
 
     /// Sets the size of the page cache for files in the mode [`CacheMode::User`], in bytes; 256 MiB
-    /// by default. The size is rounded up to a multiple of 2 MiB. The engine allocates the memory
-    /// as it uses it, at most some 64 MiB ahead.
+    /// by default. The size is rounded up to a multiple of 2 MiB. The system provides the memory
+    /// when the cache first uses it.
     ///
     /// [`CacheMode::User`]: crate::CacheMode::User
     #[must_use]

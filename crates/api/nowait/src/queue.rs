@@ -419,9 +419,8 @@ impl<T, B> Queue<T, B> {
     /// becomes readable when a request of this queue is over. Wait for the descriptors only inside
     /// that call.
     ///
-    /// Unlike [`Queue::event_fd`] this costs no thread switch: requests stay in the context queue,
-    /// which the waiting thread reaps. The descriptors are open as long as the queue exists. Use
-    /// them for waiting only.
+    /// Unlike with [`Queue::event_fd`], the waiting thread itself reaps the requests of the context
+    /// queue, without a thread switch. The descriptors are open as long as the queue exists.
     /// # Errors
     /// `EMFILE`, `ENFILE`: no descriptors left.
     pub fn descriptors(&self) -> Result<Vec<BorrowedFd<'_>>, Error> {
@@ -431,8 +430,8 @@ impl<T, B> Queue<T, B> {
         Ok(numbers.into_iter().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }).collect())
     }
 
-    /// Calls `sleep` unless a request has ended or a completion is to be handled. Returns the
-    /// number of requests that are over and not popped.
+    /// Calls `sleep`, unless a request is over or a completion waits in the context queue. Returns
+    /// the number of requests that are over and not popped.
     ///
     /// `sleep` may wait for anything, but must return when one of [`Queue::descriptors`] is
     /// readable. If another thread ends a request of this queue meanwhile, one of the descriptors

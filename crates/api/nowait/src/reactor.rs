@@ -56,9 +56,8 @@ impl InFlightRequests {
         InFlightRequests(Mutex::new(Table { in_flight, waiting, next_turn: 0 }))
     }
 
-    /// Gives `request` a place and returns its key. If there is no place, returns a turn in `Err`,
-    /// and another thread calls the waker when a second attempt may succeed. The second attempt
-    /// must pass this turn as `turn`.
+    /// Gives `request` a place and returns its key. If there is no place, returns a turn in `Err`:
+    /// the waker is called when a second attempt, which must pass this turn, may succeed.
     pub(crate) fn enter(
         &self,
         request: Arc<dyn CompletionTarget>,

@@ -128,7 +128,7 @@ impl<T, B> Queue<T, B> {
     ///
     /// The program must have prepared `first` before `then`, and submitted neither.
     /// # Errors
-    /// `EINVAL`: the requests are not prepared in this order, or `then` has a link already.
+    /// `EINVAL`: the requests are not prepared in this order, or `then` already follows a request.
     /// `EOPNOTSUPP`: `then` transfers to or from a stream.
     pub fn link(&mut self, first: RequestId, then: RequestId) -> Result<(), Error> {
         let failed = |errno, why: &str| {
@@ -160,8 +160,8 @@ impl<T, B> Queue<T, B> {
     ///
     /// From the first call on, the engine's threads reap the requests of this queue, which costs a
     /// thread switch for each request that is not over at once. They take over requests that are in
-    /// flight at this call some milliseconds later. [`Queue::descriptors`] costs no switch, but the
-    /// event loop must call [`Queue::sleep`].
+    /// flight at this call some milliseconds later. [`Queue::descriptors`] avoids such switches,
+    /// but the event loop must call [`Queue::sleep`].
     /// # Errors
     /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor left. `EINVAL`: this is a forked child.
     pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>, Error> {
