@@ -83,7 +83,7 @@ pub unsafe extern "C" fn nowait_submit(
 }
 
 /// Puts requests into the queue, up to the first that cannot be accepted, or up to the chain that
-/// contains it. Returns the number of requests put in, or the failure if there is none.
+/// contains it. Returns the number of requests put in; if that is 0, the failure.
 ///
 /// # Safety
 /// Files and memory are as the header requires.

@@ -200,7 +200,7 @@ pub extern "C-unwind" fn nowait_signal_handled(depth: i64, mask: *const u64) {
     inside::handled(depth as u32, mask);
 }
 
-/// Begins a group of calls. Signal handlers of the program are deferred until the end of the group.
+/// Begins a group of calls. Handlers of the program, except of faults, wait until the group ends.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_begin() {
     core::mem::forget(Inside::enter());
@@ -242,7 +242,7 @@ pub extern "C-unwind" fn nowait_settlements() -> u32 {
     leaving::settlements()
 }
 
-/// Called before `_exit`: waits like [`nowait_settle`], then writes the report
+/// Called before `_exit`: waits like [`nowait_settle`], then writes the report if there is none
 /// ([`leaving::leave`]). The caller has deferred the program's signal handlers for good.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_leave(is_interrupted: bool) {

@@ -20,7 +20,6 @@ fn filled(len: usize, byte: u8) -> AlignedBuffer {
     buffer
 }
 
-/// Makes a file of 16 blocks, each filled with its number.
 fn numbered(nowait: &Nowait, mode: CacheMode, folder: &tempfile::TempDir) -> File {
     let file = open(nowait, mode, &folder.path().join("file"));
     for block in 0..16u8 {
