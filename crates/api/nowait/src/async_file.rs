@@ -202,9 +202,7 @@ impl AsyncFile {
         Operation::new(self.nowait(), request, |_| Segments::NONE, |result, _| result.map(drop))
     }
 
-    /// Returns the size in bytes; 0 for devices. If this handle is in the mode
-    /// [`CacheMode::User`](crate::CacheMode::User), the page cache knows the size; otherwise a
-    /// helper thread asks the kernel.
+    /// Returns the size in bytes; 0 for devices.
     ///
     /// # Errors
     /// The errors of fstat(2).

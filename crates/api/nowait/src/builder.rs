@@ -12,8 +12,7 @@ use std::sync::Arc;
 /// An engine: backend, threads, file references. Cheap to clone.
 ///
 /// Each file and queue holds a clone of this handle. The drop of the last clone ends the engine's
-/// threads and waits for them, but not for the helper threads of opens and closes. A program may
-/// have several engines.
+/// threads and waits for them, but not for the helper threads of opens and closes.
 #[derive(Clone)]
 pub struct Nowait(Arc<EngineShared>);
 
@@ -67,8 +66,7 @@ impl Nowait {
         self.0.engine.cache_counts()
     }
 
-    /// Returns how many panics the engine has caught in its threads and in [`Nowait::caught`]. The
-    /// number must be 0.
+    /// Returns how many panics the engine has caught in its threads and in [`Nowait::caught`].
     #[doc(hidden)]
     pub fn failed_threads(&self) -> u64 {
         self.0.engine.failures()
@@ -97,7 +95,7 @@ impl Nowait {
     }
 
     /// Runs `work`, a blocking call, on one of the helper threads that also make opens and closes.
-    /// `work` itself must pass its result on. Dropping the engine does not wait for `work`.
+    /// Dropping the engine does not wait for `work`.
     #[doc(hidden)]
     pub fn run_aside(&self, work: impl FnOnce() + Send + 'static) {
         self.0.calls.run(work);
@@ -179,7 +177,7 @@ impl Builder {
     }
 
     /// Limits the workers, threads that run requests by blocking calls, to `count`, 1 to 1024; 32
-    /// by default. The engine starts them when it needs them.
+    /// by default.
     #[must_use]
     pub fn workers(mut self, count: usize) -> Builder {
         self.0.workers_max = count;

@@ -108,8 +108,6 @@ impl<B> InFlightRequest<B> {
         InFlightRequest(Mutex::new(state))
     }
 
-    /// Takes the request out. Called when the engine has not begun the request, has refused it, or
-    /// has ended it.
     fn take(&self) -> Request<(), B> {
         // Only the reactor takes an abandoned request, whose future is never polled again.
         self.0.lock().request.take().expect("a request that has not been given back")

@@ -204,7 +204,7 @@ impl<T, B> Queue<T, B> {
         report::as_json(Some(self.nowait.engine()), summary.as_slice())
     }
 
-    /// Prepares [`File::sync_all`]. The sync covers the writes submitted before it.
+    /// Prepares [`File::sync_all`].
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full.
@@ -212,7 +212,7 @@ impl<T, B> Queue<T, B> {
         self.prepare(Request::on(file, Kind::Fsync, Buffers::None, 0, tag), |_| Segments::NONE)
     }
 
-    /// Prepares [`File::sync_data`]. The sync covers the writes submitted before it.
+    /// Prepares [`File::sync_data`].
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full.
@@ -220,8 +220,7 @@ impl<T, B> Queue<T, B> {
         self.prepare(Request::on(file, Kind::Fdatasync, Buffers::None, 0, tag), |_| Segments::NONE)
     }
 
-    /// Prepares [`File::sync_range`]. The sync covers the writes to these bytes submitted before
-    /// it.
+    /// Prepares [`File::sync_range`].
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full. `EINVAL`: `offset` is one that no file can have.
@@ -293,8 +292,7 @@ impl<T, B> Queue<T, B> {
     }
 
     /// Submits as [`Queue::submit`] does, then pops all requests that are over, and calls `each`
-    /// with each completion. Returns the number of requests submitted. If `each` panics, the
-    /// requests that were not popped stay in the queue.
+    /// with each completion. Returns the number of requests submitted.
     ///
     /// Unlike [`Queue::submit`], this call does not make the descriptor of [`Queue::event_fd`]
     /// readable for requests that are over.
@@ -420,7 +418,7 @@ impl<T, B> Queue<T, B> {
     /// that call.
     ///
     /// Unlike with [`Queue::event_fd`], the waiting thread itself reaps the requests of the context
-    /// queue, without a thread switch. The descriptors are open as long as the queue exists.
+    /// queue, without a thread switch.
     /// # Errors
     /// `EMFILE`, `ENFILE`: no descriptors left.
     pub fn descriptors(&self) -> Result<Vec<BorrowedFd<'_>>, Error> {
@@ -434,8 +432,7 @@ impl<T, B> Queue<T, B> {
     /// the number of requests that are over and not popped.
     ///
     /// `sleep` may wait for anything, but must return when one of [`Queue::descriptors`] is
-    /// readable. If another thread ends a request of this queue meanwhile, one of the descriptors
-    /// becomes readable, too.
+    /// readable.
     /// # Errors
     /// The errors of [`Queue::wait`].
     pub fn sleep(&mut self, sleep: impl FnOnce()) -> Result<usize, Error> {
@@ -448,8 +445,7 @@ impl<T, B> Queue<T, B> {
         self.wait(0, Some(Duration::ZERO))
     }
 
-    /// Takes a request that is over out of the queue. `None`: no request is over; use
-    /// [`Queue::wait`].
+    /// Takes a request that is over out of the queue. `None`: no request is over.
     pub fn pop(&mut self) -> Option<Completion<T, B>> {
         let (key, outcome) = self.over.pop_front()?;
         let request = self.requests.remove(key)?;
@@ -493,8 +489,7 @@ impl<T, B: IoBufferMut> Queue<T, B> {
 
     /// Reads at `offset` into `buffer` the data that is available without waiting, in the page
     /// cache or in memory. `None`: a part of the data is not available without waiting, or the read
-    /// must wait for an earlier request. Nothing was started; prepare a [`Queue::read`]. A part of
-    /// `buffer` may be overwritten.
+    /// must wait for an earlier request. A part of `buffer` may be overwritten then.
     ///
     /// This is the first attempt that submitting the read would make, but cheaper: it takes no
     /// place in the queue. Also returns `None` if requests are prepared, in a forked child, or if

@@ -141,8 +141,7 @@ impl<T, B> Request<T, B> {
     }
 
     /// If the request is a read of a file, reads the data that is available without waiting.
-    /// `None`: nothing was read, or not all of the data is available; the caller then submits the
-    /// request. A part of the buffers may be overwritten.
+    /// `None`: the caller must submit the request. A part of the buffers may be overwritten then.
     pub(crate) fn read_at_once(
         &mut self,
         context: &Arc<Context>,

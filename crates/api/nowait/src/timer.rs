@@ -43,8 +43,6 @@ impl<W> Deadlines<W> {
         (DeadlineId(id.0, id.1), self.by_time.keys().next() == Some(&id))
     }
 
-    /// Removes a deadline and returns its value. `None`: [`Deadlines::pop`] or an earlier call has
-    /// removed the deadline.
     pub(crate) fn remove(&mut self, id: DeadlineId) -> Option<W> {
         self.by_time.remove(&(id.0, id.1))
     }

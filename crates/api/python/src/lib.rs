@@ -25,12 +25,10 @@
 //! ```
 //!
 //! **An `await` of a request that is over at once does not suspend.** The call submits the request,
-//! not the `await`. If the request ends within the call, the returned `Operation` is done, and its
-//! `await` continues without the event loop.
+//! not the `await`.
 //!
 //! **A call makes the `Operation` before it submits the request.** So the thread that reaps the
-//! request finds the `Operation`. An `Operation` gets an event loop if its request does not end at
-//! once.
+//! request finds the `Operation`.
 //!
 //! **Memory stays until the engine is done with it.** The queue owns the buffer, even if the
 //! awaitable is cancelled or forgotten, or its loop closed. No queue is ever dropped: when a thread

@@ -330,8 +330,7 @@ impl Operation {
         awaited
     }
 
-    /// Removes a callback. If no callback is left, cancels the operation, because nothing waits for
-    /// it any more.
+    /// Removes a callback. If no callback is left, cancels the operation.
     fn leave(slf: &Bound<'_, Operation>, callback: &Bound<'_, PyAny>) -> PyResult<()> {
         slf.get().remove_done_callback(callback)?;
         if slf.get().state.lock().callbacks.is_empty() {

@@ -54,8 +54,7 @@ impl Drop for Mine {
     }
 }
 
-/// Returns the queue of this thread. The first call takes over the queue of a thread that has
-/// ended, or makes one.
+/// The first call takes over the queue of a thread that has ended, or makes one.
 #[inline]
 pub(crate) fn own_queue() -> PyResult<Arc<OperationQueue>> {
     let process = PythonProcess::get()?;

@@ -2,8 +2,7 @@
 //!
 //! An open may wait if the file system asks another machine or another process. So the call opens
 //! files only on known mounts. A mount is known if a helper thread has found that its file system
-//! is in memory, or that it supports reads that do not wait. File systems on other machines mostly
-//! do not support these.
+//! is in memory, or that it supports reads that do not wait.
 
 use crate::{memory::Memory, process::PythonProcess};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};

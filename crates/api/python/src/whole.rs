@@ -1,5 +1,4 @@
-//! Whole files, by path: one call on a helper thread for each file, instead of one for each step. A
-//! small cached file on a mount that `small` knows needs no helper thread.
+//! Whole files, by path: one call on a helper thread for each file, instead of one for each step.
 //!
 //! These calls use the kernel's page cache. They do not see data that nowait has cached for a file
 //! in the mode `user` and not written back yet.
@@ -21,7 +20,6 @@ use std::{
     slice,
 };
 
-/// Reads a whole file.
 #[pyfunction]
 pub(crate) fn read_whole(py: Python<'_>, path: PathBuf) -> PyResult<Py<Operation>> {
     if let Some(bytes) = small::read_at_once(py, &path) {
