@@ -268,7 +268,7 @@ fn events_with_mask(
     })
 }
 
-/// Looks for completions first.
+/// Looks for completions before it looks at the ring.
 fn is_empty(context: &Context) -> bool {
     context.looked_for_events();
     context.io().poll_pump();
@@ -307,8 +307,8 @@ fn deadline(timeout: Option<Timespec>) -> Deadline {
 }
 
 /// io_cancel(2): cancels a request in flight of any kind, and returns EINPROGRESS, or EINVAL if
-/// there is none. The request's event arrives through the ring, with ECANCELED (0 for a poll) if
-/// the cancellation was in time.
+/// no such request is in flight. The request's event arrives through the ring, with ECANCELED (0 for
+/// a poll) if the cancellation was in time.
 pub fn cancel(context: usize, iocb: usize) -> Result<i64, Errno> {
     // SAFETY: plain data.
     let key: u32 = unsafe { memory::read(iocb + core::mem::offset_of!(Iocb, key)) }?;

@@ -18,8 +18,8 @@ const SMALLEST: usize = 512;
 
 impl Alignment {
     /// Asks the file system behind the O_DIRECT descriptor `fd`. If the file system does not
-    /// answer, a read of 512 bytes decides between 512 and 4096; an unreadable descriptor gets
-    /// 4096.
+    /// answer, a read of 512 bytes decides between 512 and 4096; a descriptor that is not
+    /// open for reading gets 4096.
     pub(crate) fn of(fd: i32, readable: bool) -> Alignment {
         match inspect::direct_alignment(fd) {
             Ok(Some(known)) => Alignment {

@@ -239,7 +239,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// `Some`: the request was over at once, or was refused.
+    /// `Some`: the request was over at once, or the engine refused it.
     fn submit(
         &self,
         reactor: &Reactor,

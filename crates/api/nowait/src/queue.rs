@@ -90,7 +90,7 @@ pub struct Queue<T, B = Vec<u8>> {
     context: Arc<Context>,
     requests: Slab<Request<T, B>>,
     prepared: Vec<(u64, Command)>,
-    /// Kept from one submission to the next for its memory.
+    /// The queue keeps this value from one submission to the next, for its memory.
     lookahead: Lookahead,
     /// Number of submitted requests whose event the queue has not taken.
     in_flight: usize,

@@ -199,7 +199,7 @@ fn ends(device: &Device, what: &str) {
     assert!(said.contains("written data are lost") && said.contains(what), "{said}");
 }
 
-/// The part of the tests above that a child process runs, for which NOWAIT_SICK_FILE is set.
+/// A child process, for which NOWAIT_SICK_FILE is set, runs this part of the tests above.
 #[test]
 fn a_program_that_drops_its_file() {
     let Some(path) = env::var_os("NOWAIT_SICK_FILE") else { return };

@@ -19,7 +19,7 @@ pub enum CancelOutcome {
     Over = 2,
 }
 
-/// A request in a device may end later than this.
+/// A request that a device is working on may end later than after this time.
 const PATIENCE_NS: u64 = 100_000_000;
 
 /// Cancels the requests in flight on `fd`, or only the request of `block`. Returns when all of

@@ -92,7 +92,7 @@ unsafe fn blocks(list: *const usize, len: usize) -> impl Iterator<Item = Block> 
     (0..len).filter_map(move |index| unsafe { Block::at(list.add(index).read()) })
 }
 
-// Signal handlers may call the functions up to `nowait_await_notice`: no lock, allocation or panic.
+// Signal handlers may call the next five functions, which take no lock and allocate no memory.
 
 /// Claims a slot for the calling thread, which will wait.
 #[unsafe(no_mangle)]

@@ -167,7 +167,7 @@ impl Posix {
 }
 
 impl Shared {
-    /// Not for signal handlers.
+    /// Signal handlers must not call this function.
     pub(crate) fn tell_failure(&self) {
         self.process.tell_failure();
     }

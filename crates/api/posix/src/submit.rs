@@ -178,7 +178,7 @@ fn lowered_priority(block: Block, kind: Kind) -> i32 {
     }
 }
 
-/// Returns 0, the thread's own priority, for 0. Numbers from 1 to `PRIO_DELTA_MAX` map to the
+/// For 0, returns 0: the thread's own priority. Numbers from 1 to `PRIO_DELTA_MAX` map to the
 /// best-effort levels 4 (the usual level) to 7.
 fn priority(lowered: i32) -> u16 {
     const BEST_EFFORT: u16 = 2 << 13;

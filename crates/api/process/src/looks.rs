@@ -13,7 +13,8 @@ use nowait_engine::{
 use nowait_sys::{Errno, Fd};
 use std::sync::Arc;
 
-/// More than one, because a database alternates between a data file and a log.
+/// A submission remembers the flags of several descriptors, because a database alternates between a
+/// data file and a log.
 const READ: usize = 8;
 
 /// The state of the descriptors during one call of submit.
