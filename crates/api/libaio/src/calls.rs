@@ -306,9 +306,9 @@ fn deadline(timeout: Option<Timespec>) -> Deadline {
     }
 }
 
-/// io_cancel(2): cancels a request in flight of any kind, and returns EINPROGRESS, or EINVAL if
-/// no such request is in flight. The request's event arrives through the ring, with ECANCELED (0 for
-/// a poll) if the cancellation was in time.
+/// io_cancel(2): cancels a request in flight of any kind, and returns EINPROGRESS, or EINVAL if no
+/// such request is in flight. The request's event arrives through the ring, with ECANCELED (0 for a
+/// poll) if the cancellation was in time.
 pub fn cancel(context: usize, iocb: usize) -> Result<i64, Errno> {
     // SAFETY: plain data.
     let key: u32 = unsafe { memory::read(iocb + core::mem::offset_of!(Iocb, key)) }?;

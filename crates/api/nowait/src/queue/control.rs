@@ -69,7 +69,7 @@ impl<T, B> Queue<T, B> {
             return false;
         }
         request.is_cancelled = true;
-        // The call fails only if the request is over already. The queue then takes its event later.
+        // The call fails only if the request is over already: the queue takes the event later.
         self.context.cancel(key).is_ok()
     }
 
