@@ -14,7 +14,7 @@
 //!   that submits would wait for its own thread. So that thread stops leaving for now. It waits for
 //!   requests again before the handler returns ([`settlements`]), or after the handler if the
 //!   library does not watch handlers ([`is_settled`]).
-//! - *How long:* until no request has ended for [`PATIENCE_NS`], or for [`LITTLE_PATIENCE_NS`].
+//! - *How long:* until no request has ended for a minute, or for a second if some may never end.
 
 use crate::{
     environment,
@@ -34,7 +34,7 @@ use nowait_sys::{
 };
 
 const PATIENCE_NS: u64 = 60_000_000_000;
-/// The time if the missing requests may never end: only threads inside io_submit have slots,
+/// Replaces [`PATIENCE_NS`] if requests may never end: only threads inside io_submit have slots,
 /// perhaps for ever, or the calling thread itself was interrupted in a call of the library.
 const LITTLE_PATIENCE_NS: u64 = 1_000_000_000;
 const PAUSE_NS: u64 = 10_000;
