@@ -104,8 +104,8 @@ pub unsafe extern "C" fn nowait_engine_report(
 }
 
 impl Options {
-    /// Reads the options of a caller whose structure may be of an older or newer version, and so of
-    /// another size: missing fields are 0, and additional fields must be 0.
+    /// The caller's structure may be of an older or newer version, and so of another size: missing
+    /// fields are 0, and additional fields must be 0.
     ///
     /// # Safety
     /// `from` points to as many bytes as its `size` says.
@@ -169,7 +169,6 @@ impl Options {
     }
 }
 
-/// The error message for the number of the removed `NOWAIT_SUBMIT_INLINE`.
 const INLINE_WAS_REMOVED: &str =
     "submit is 1 (inline), a mode that was removed: use NOWAIT_SUBMIT_AUTO";
 

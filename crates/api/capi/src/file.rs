@@ -258,7 +258,7 @@ fn count(call: impl FnOnce() -> Result<usize, nowait::Error>) -> i64 {
     guarded(|| Ok(call()? as i64))
 }
 
-/// Returns memory of the caller as a slice; for 0 bytes the address may be null.
+/// For 0 bytes the address may be null.
 ///
 /// # Safety
 /// `length` bytes at `buffer` are valid, and nothing else uses them until the call returns.
@@ -270,7 +270,7 @@ unsafe fn bytes_mut<'a>(buffer: *mut c_void, length: usize) -> &'a mut [u8] {
     unsafe { core::slice::from_raw_parts_mut(buffer.cast(), length) }
 }
 
-/// Returns memory of the caller as a slice; for 0 bytes the address may be null.
+/// For 0 bytes the address may be null.
 ///
 /// # Safety
 /// `length` bytes at `buffer` are valid and unchanged until the call returns.
@@ -282,8 +282,6 @@ unsafe fn bytes<'a>(buffer: *const c_void, length: usize) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(buffer.cast(), length) }
 }
 
-/// Returns an array of the caller as a slice.
-///
 /// # Safety
 /// `count` elements at `iov` are valid; for 0 the address does not matter.
 pub(crate) unsafe fn vector<'a>(iov: *const IoVec, count: usize) -> Result<&'a [IoVec], Failure> {

@@ -11,20 +11,16 @@ use std::{
 };
 
 thread_local! {
-    /// The text of the last failure on this thread.
     static FAILED: RefCell<CString> = RefCell::default();
-    /// The text that [`nowait_strerror`] returned last.
     static EXPLAINED: RefCell<CString> = RefCell::default();
 }
 
-/// The reason why a call failed.
 pub(crate) struct Failure {
     errno: Errno,
     text: String,
 }
 
 impl Failure {
-    /// Makes the failure of the action `doing` with `errno`, and the reason or remedy.
     pub(crate) fn new(errno: Errno, doing: &str, because: &str) -> Failure {
         Failure { errno, text: format!("{doing}: {errno}: {because}") }
     }
@@ -42,7 +38,7 @@ impl<T, B> From<Refused<T, B>> for Failure {
     }
 }
 
-/// Runs a call and returns its value, or the negative error number; `-EIO` if the call panicked.
+/// Returns the call's value, the negative error number, or `-EIO` if the call panicked.
 pub(crate) fn guarded(call: impl FnOnce() -> Result<i64, Failure>) -> i64 {
     // A panic can leave a queue half-changed, but then poisons the queue's lock; it leaves nothing
     // else half-changed.
@@ -59,8 +55,8 @@ pub(crate) fn guarded(call: impl FnOnce() -> Result<i64, Failure>) -> i64 {
     })
 }
 
-/// Runs a call that makes a value. Stores the address of the value, or null if the call failed, at
-/// `out`. Returns 0 or the negative error number.
+/// Stores the address of the value that the call makes, or null if the call failed, at `out`.
+/// Returns 0 or the negative error number.
 ///
 /// # Safety
 /// `out` is valid for writing.
@@ -103,12 +99,11 @@ pub(crate) fn remember(text: String) {
     let _ = FAILED.try_with(|last| *last.borrow_mut() = c_text(text));
 }
 
-/// Makes a C string. Only a path in the text could contain a zero byte, and no path does.
+/// Returns an empty string if the text contains a zero byte, which no path and no message does.
 pub(crate) fn c_text(text: String) -> CString {
     CString::new(text).unwrap_or_default()
 }
 
-/// The text for a thread whose thread-local data has been destroyed.
 const NO_TEXT: &CStr = c"no text: the thread ends";
 
 /// Returns the text of the last failure on this thread.

@@ -2,17 +2,16 @@
 //!
 //! ```text
 //!  nowait.h ── engine.rs    Nowait and its options
-//!              file.rs      File, requests that block        each function: guard.rs, which turns
-//!              loan.rs      Lent                             errors into numbers and a text, and
-//!              queue.rs     Queue<u64, BorrowedMemory>       stops panics
+//!              file.rs      File, requests that block        functions that can fail: guard.rs,
+//!              loan.rs      Lent                             which turns errors into numbers and
+//!              queue.rs     Queue<u64, BorrowedMemory>       a text, and stops panics
 //!              request.rs   what a request asks for
 //!              version.rs
 //! ```
 //!
-//! The C API adds no second path: a queue is a queue of the native API, and its buffers are
-//! [`BorrowedMemory`]: memory that the caller has promised not to touch. People write the header by
-//! hand. A test compiles it together with the declarations that cbindgen makes of this crate, and
-//! fails if the two differ.
+//! A queue of the C API is a queue of the Rust API, whose buffers are [`BorrowedMemory`]. People
+//! write the header by hand. A test compiles it together with the declarations that cbindgen makes
+//! of this crate, and fails if the two differ.
 
 // The header states the caller's promises, for the program's author.
 #![allow(clippy::missing_safety_doc)]

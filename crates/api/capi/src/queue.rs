@@ -82,9 +82,8 @@ pub unsafe extern "C" fn nowait_submit(
     result as c_int
 }
 
-/// Puts requests into the queue, up to the first request that cannot be accepted, or to the
-/// beginning of the chain that contains it. Returns the number of requests put in, or the failure
-/// if there is none.
+/// Puts requests into the queue, up to the first that cannot be accepted, or up to the chain that
+/// contains it. Returns the number of requests put in; if that is 0, the failure.
 ///
 /// # Safety
 /// Files and memory are as the header requires.
@@ -116,7 +115,6 @@ unsafe fn prepare_all(
     Ok(requests.len())
 }
 
-/// Checks that the queue has room for the chain that begins with the first request.
 fn check_room(
     requests: &[Request],
     queue: &nowait::Queue<u64, BorrowedMemory>,

@@ -133,8 +133,6 @@ impl Request {
         Ok(id)
     }
 
-    /// Puts the request into the queue.
-    ///
     /// # Safety
     /// File and memory are as the header requires.
     unsafe fn take(
@@ -194,8 +192,6 @@ impl Request {
         BorrowedMemory(IoVec { base: self.buffer.cast(), len: self.length as usize })
     }
 
-    /// Copies the array of vectors.
-    ///
     /// # Safety
     /// `buffer` points to `length` vectors.
     unsafe fn memories(&self) -> Result<Vec<BorrowedMemory>, Failure> {

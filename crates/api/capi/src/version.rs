@@ -21,7 +21,6 @@ pub extern "C" fn nowait_version_text() -> *const c_char {
     TEXT.as_ptr()
 }
 
-/// Makes one number of the text of a version, such as `1.2.3`.
 const fn number(text: &str) -> u32 {
     let (bytes, mut index) = (text.as_bytes(), 0);
     let (mut parts, mut part) = ([0u32; 3], 0);

@@ -24,7 +24,6 @@ const BLOCK: usize = 4096;
 const FOREVER: i64 = -1;
 const POLL_IN: i16 = 1;
 
-/// Memory aligned for direct I/O.
 #[repr(align(4096))]
 struct Block([u8; BLOCK]);
 
@@ -37,7 +36,6 @@ fn error_text() -> String {
     unsafe { CStr::from_ptr(nowait_error_text()) }.to_str().unwrap().to_owned()
 }
 
-/// An engine that is destroyed when dropped.
 struct Owned(*mut Engine);
 
 impl Owned {
@@ -79,7 +77,6 @@ fn options() -> Options {
     Options { size: size_of::<Options>(), cache_bytes: 8 << 20, ..Options::default() }
 }
 
-/// Runs a claim on every backend that works here, in all cache modes.
 fn everywhere(claim: impl Fn(&Owned, &Path, i32)) {
     // Native AIO and threads before io_uring: the end of a ring interrupts threads that used it.
     for backend in [2, 3, 1] {
@@ -535,7 +532,6 @@ fn a_linked_request_begins_after_a_success_only_and_a_chain_is_not_cut() {
         assert_eq!(results(), [BLOCK as i64, 0, BLOCK as i64]);
         assert_eq!(to.0, [8; BLOCK]);
 
-        // A read that is short at the end of the file ends the chain.
         let short = linked(request(op::READ, file, &mut to.0, BLOCK, 1));
         let canceled = i64::from(negative(Errno::CANCELED));
         assert_eq!(submit(queue, &[short, sync, read]), 3);
@@ -554,7 +550,6 @@ fn a_linked_request_begins_after_a_success_only_and_a_chain_is_not_cut() {
     });
 }
 
-/// The queue accepts a chain as a whole, or not at all.
 #[test]
 fn a_chain_with_a_malformed_request_is_refused_as_a_whole() {
     everywhere(|engine, folder, cache| {

@@ -11,7 +11,6 @@ use std::{ffi::CString, os::unix::ffi::OsStrExt, path::Path};
 const USER: i32 = 0;
 const LARGEST: usize = 1 << 20;
 
-/// Writes `len` bytes to a new file; returns the result of close.
 unsafe fn close_after(engine: *mut Engine, path: &Path, len: usize) -> i32 {
     let (path, mut file) = (CString::new(path.as_os_str().as_bytes()).unwrap(), null_mut());
     let flags = O_RDWR | O_CREAT;

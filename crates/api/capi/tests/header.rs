@@ -11,7 +11,6 @@ fn header() -> String {
     fs::read_to_string(folder().join("include/nowait.h")).unwrap()
 }
 
-/// Compiles a C source that begins with the header; panics with the compiler's messages.
 fn compile(name: &str, source: &str) {
     let scratch = tempfile::tempdir().unwrap();
     for (compiler, standard, file) in
@@ -28,7 +27,6 @@ fn compile(name: &str, source: &str) {
     }
 }
 
-/// Returns the names of the functions that the crate exports, from its sources.
 fn exported() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in sources() {
@@ -46,7 +44,6 @@ fn sources() -> Vec<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Returns the functions of the header by name, each with the comment before it.
 fn declared(header: &str) -> Vec<(String, &str)> {
     let (mut found, mut rest) = (Vec::new(), header);
     while let Some((comment, after)) = rest.split_once("*/\n") {

@@ -12,7 +12,6 @@ use std::{ffi::CString, os::unix::ffi::OsStrExt, thread};
 const USER: i32 = 0;
 const HOST: i32 = 1;
 
-/// The input and the results of a destructor of pthread_key_create(3).
 struct AtEnd {
     engine: *mut Engine,
     file: *mut File,

@@ -8,10 +8,11 @@ use std::sync::Arc;
 /// Starts an engine with the backend that `config` names, or with the best that works here.
 ///
 /// If a probe finds that the named backend cannot be used, starts another backend, and returns the
-/// reason in one line as the second value. If an engine with the chosen backend does not start,
-/// starts one with the backend `threads`; only [`Engine::reason`] says so.
+/// reason in one line as the second value. If the chosen backend does not start, starts an engine
+/// with the backend `threads`; only [`Engine::reason`] says so.
+///
 /// # Errors
-/// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors or threads left at all.
+/// `EMFILE`, `EAGAIN`, `ENOMEM`: no descriptors, threads or memory left.
 pub fn start_engine(config: &Config) -> Result<(Arc<Engine>, Option<String>), Errno> {
     seccomp::look();
     let (backend, reason, complaint) = choose(config.backend);

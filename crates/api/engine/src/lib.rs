@@ -18,8 +18,7 @@
 //!  nowait-file        Engine, Context, Submission, Command
 //! ```
 //!
-//! This crate re-exports types of the engine, so that frontends need no dependency on
-//! `nowait-file`.
+//! This crate re-exports types of the engine for the frontends.
 
 pub mod choice;
 pub mod options;

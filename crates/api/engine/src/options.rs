@@ -97,16 +97,14 @@ impl Options {
     }
 }
 
-/// The environment, and the complaints about its values so far.
 struct Variables<G> {
     get: G,
     complaints: Vec<String>,
 }
 
 impl<G: Fn(&str) -> Option<String>> Variables<G> {
-    /// Sets an option to the value of a variable. For a wrong value, `parse` returns a text that
-    /// names the expected values. A variable that is missing, empty or wrong leaves the option as
-    /// it is.
+    /// A variable that is missing, empty or wrong leaves the option as it is. For a wrong value,
+    /// `parse` returns a text that names the expected values.
     fn read<T>(
         &mut self,
         name: &str,
@@ -121,7 +119,6 @@ impl<G: Fn(&str) -> Option<String>> Variables<G> {
     }
 }
 
-/// The complaint about `NOWAIT_SUBMIT=inline`.
 const INLINE_WAS_REMOVED: &str = "NOWAIT_SUBMIT=inline: the submit mode inline was removed; auto \
      is used (it makes the first attempt inside submit where that is faster)";
 
@@ -132,10 +129,8 @@ fn complaint(name: &str, value: &str, expected: &str) -> String {
     }
 }
 
-/// Sizes that `NOWAIT_CACHE_SIZE` accepts.
 const CACHE_BYTES: core::ops::RangeInclusive<u64> = 8 << 20..=8 << 40;
 
-/// Reads a size in bytes, with an optional K, M or G at its end.
 fn bytes(text: &str) -> Option<u64> {
     let (digits, shift) = match text.as_bytes().last()?.to_ascii_uppercase() {
         b'K' => (&text[..text.len() - 1], 10),

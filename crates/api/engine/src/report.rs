@@ -8,10 +8,8 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
-/// The schema number of the JSON form.
 const SCHEMA: u32 = 1;
-/// The library that reports. `nowait status` searches library files for this text without loading
-/// them.
+/// `nowait status` searches library files for this text without loading them.
 const MAKER: &str = concat!("nowait ", env!("CARGO_PKG_VERSION"), " library");
 
 /// A copy of the counters of one context, which is valid after the context is destroyed.
@@ -21,7 +19,7 @@ pub struct Summary {
     face: &'static str,
     slots: usize,
     counters: Vec<(&'static str, u64)>,
-    /// For each kind of request, how many each executor carried out.
+    /// The executors of each kind of request, and the number of requests that each carried out.
     served: Vec<(&'static str, Vec<(&'static str, u64)>)>,
     submit_ns: Vec<(&'static str, f64)>,
 }
@@ -53,7 +51,6 @@ impl Summary {
         self.counters.iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value)
     }
 
-    /// Returns a line that says what nowait did for the requests of the context.
     fn told(&self) -> String {
         let (requests, inside) = (self.counter("requests"), self.counter("completed_inline"));
         if requests == 0 {
@@ -97,7 +94,6 @@ impl Summary {
 }
 
 /// Writes to the standard error that a thread of `engine` has panicked, unless this was reported.
-/// Called on a thread of the application.
 pub fn tell_failure(engine: &Engine) {
     if let Some(line) = engine.untold_failure() {
         stderr::say(&format!("nowait: {line}\n"));

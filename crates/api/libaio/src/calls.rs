@@ -19,7 +19,6 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// A timeout as the application passes it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 struct Timespec {
@@ -27,7 +26,7 @@ struct Timespec {
     nanoseconds: i64,
 }
 
-/// A signal mask as libaio passes it to io_pgetevents(2): address and size.
+/// A signal mask as the system call io_pgetevents(2) takes it: address and size.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct SigSet {
@@ -72,7 +71,7 @@ pub fn setup(nr: u32, context_address: usize) -> Result<i64, Errno> {
     Ok(0)
 }
 
-/// A limit of the system, read again from its file when the last known value is too low.
+/// A limit of the system, read again from its file if a count exceeds the last known value.
 struct Limit {
     /// An atomic, because a child that is forked while a lock is held would find the lock taken for
     /// ever.
@@ -269,7 +268,7 @@ fn events_with_mask(
     })
 }
 
-/// Looks for completions, and returns `true` if then no event is in the ring.
+/// Looks for completions before it looks at the ring.
 fn is_empty(context: &Context) -> bool {
     context.looked_for_events();
     context.io().poll_pump();
@@ -307,8 +306,9 @@ fn deadline(timeout: Option<Timespec>) -> Deadline {
     }
 }
 
-/// io_cancel(2): cancels a request in flight of any kind, and returns EINPROGRESS. The request's
-/// event arrives through the ring, with ECANCELED if the cancellation was in time (0 for a poll).
+/// io_cancel(2): cancels a request in flight of any kind, and returns EINPROGRESS, or EINVAL if no
+/// such request is in flight. The request's event arrives through the ring, with ECANCELED (0 for a
+/// poll) if the cancellation was in time.
 pub fn cancel(context: usize, iocb: usize) -> Result<i64, Errno> {
     // SAFETY: plain data.
     let key: u32 = unsafe { memory::read(iocb + core::mem::offset_of!(Iocb, key)) }?;

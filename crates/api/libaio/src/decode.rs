@@ -188,8 +188,7 @@ fn poll(iocb: &Iocb, file: File) -> Result<Command, Errno> {
 }
 
 /// Returns the I/O priority of a transfer, checked as `ioprio_check_cap` (block/ioprio.c) does; 0
-/// if the iocb has none. The running kernel checks priorities of the real-time class, of unknown
-/// classes, and of the best-effort class with hints.
+/// if the iocb has none. The running kernel checks priorities that this function does not know.
 fn priority(iocb: &Iocb) -> Result<u16, Errno> {
     const NONE: u16 = 0;
     const BEST_EFFORT: u16 = 2;

@@ -200,7 +200,7 @@ pub extern "C-unwind" fn nowait_signal_handled(depth: i64, mask: *const u64) {
     inside::handled(depth as u32, mask);
 }
 
-/// Begins a group of calls. Signal handlers of the program are deferred until the end of the group.
+/// Begins a group of calls. Handlers of the program, except of faults, wait until the group ends.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_begin() {
     core::mem::forget(Inside::enter());
@@ -213,14 +213,13 @@ pub extern "C-unwind" fn nowait_end() {
     Inside::leave();
 }
 
-/// Returns `true` if the calling signal handler has interrupted a call of the library.
+/// Returns `true` in a call of the library, or in a signal handler that has interrupted one.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_is_interrupted() -> bool {
     inside::is_interrupted()
 }
 
-/// Waits for accepted requests before the process's memory goes away, but not for ever
-/// ([`leaving::settle`]).
+/// Waits for accepted requests before the process's memory goes away ([`leaving::settle`]).
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_settle(is_interrupted: bool) {
     guarded(|| {
@@ -243,7 +242,7 @@ pub extern "C-unwind" fn nowait_settlements() -> u32 {
     leaving::settlements()
 }
 
-/// Called before `_exit`: waits like [`nowait_settle`], then writes the report
+/// Called before `_exit`: waits like [`nowait_settle`], then writes the report if there is none
 /// ([`leaving::leave`]). The caller has deferred the program's signal handlers for good.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_leave(is_interrupted: bool) {

@@ -5,7 +5,7 @@
 //! preload.c, preload.map     the same, and the calls that are watched
 //! signals.c                  the program's handlers, between calls of the library (preload only)
 //!      │ extern "C"
-//! [`exports`]    the functions that C calls; they stop panics and preserve errno
+//! [`exports`]    the functions that C calls
 //! [`calls`]      each call, with the kernel's order of errors
 //! [`decode`]     iocb to command
 //! [`watch`]      calls that could close the library's descriptors, or bypass the library

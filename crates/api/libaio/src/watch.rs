@@ -1,9 +1,8 @@
 //! Calls of the application that could close the library's descriptors, or bypass the library.
 //!
-//! The watch reports closes to the engine. Without these reports the engine defers no request, and
+//! The watch reports closes to the engine, which without these reports defers no request, and
 //! remembers less of a descriptor. The watch also protects the library's few descriptors in the
-//! application's table, such as the sockets to the engine's table, from a daemon that closes
-//! everything.
+//! application's table from a daemon that closes everything.
 
 use crate::calls::{self, Caller, Wanted};
 use nowait_process::process::{Process, with_context};
@@ -22,7 +21,7 @@ fn descriptors() -> Vec<i32> {
     Process::existing().map(Process::descriptors).unwrap_or_default()
 }
 
-/// Makes close_range(2) of the range, except for the library's descriptors.
+/// Calls close_range(2) for the range, except for the library's descriptors.
 pub fn close_range(first: u32, last: u32, flags: u32) -> Result<i64, Errno> {
     if first > last {
         return Err(Errno::INVAL);

@@ -67,7 +67,6 @@ async fn read_in_pool(file: File, offset: u64, mut buffer: AlignedBuffer) -> Res
     .await?
 }
 
-/// Lets all tasks read for some time, and prints the number of reads a second.
 async fn report<F>(
     name: &str,
     time: Duration,

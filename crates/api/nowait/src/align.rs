@@ -2,7 +2,7 @@
 
 use nowait_sys::{aligned::AlignedBuffer, file, file::IoVec, inspect};
 
-/// The numbers of bytes of which the parts of a direct request must be multiples; powers of two.
+/// The alignment of direct requests, in bytes; powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alignment {
     /// The address of every buffer must be a multiple of this number.
@@ -18,7 +18,8 @@ const SMALLEST: usize = 512;
 
 impl Alignment {
     /// Asks the file system behind the O_DIRECT descriptor `fd`. If the file system does not
-    /// answer, a read of 512 bytes decides between 512 and 4096.
+    /// answer, a read of 512 bytes decides between 512 and 4096; a descriptor that is not
+    /// open for reading gets 4096.
     pub(crate) fn of(fd: i32, readable: bool) -> Alignment {
         match inspect::direct_alignment(fd) {
             Ok(Some(known)) => Alignment {
@@ -34,10 +35,7 @@ impl Alignment {
         Alignment { memory: bytes, offset: bytes }
     }
 
-    /// Checks a request, and describes in a sentence what is not aligned.
-    ///
-    /// # Errors
-    /// A part of the request is not aligned.
+    /// `Err`: a sentence that says what is not aligned.
     pub(crate) fn check(self, offset: u64, segments: &[IoVec]) -> Result<(), String> {
         let lengths = segments.iter().map(|segment| ("length", segment.len as u64, self.offset));
         let filled = segments.iter().filter(|segment| segment.len > 0);
@@ -55,7 +53,7 @@ impl Alignment {
     }
 }
 
-/// Returns `true` if 512 bytes at offset 512 can be read. `false` also if the file is shorter.
+/// Reads 512 bytes at offset 512. Returns `false` also if the file is shorter.
 fn reads_small(fd: i32) -> bool {
     let mut memory = AlignedBuffer::zeroed(LARGEST);
     // The address is aligned to the smallest block, but not to a larger one.

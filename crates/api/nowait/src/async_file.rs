@@ -18,9 +18,9 @@ use std::{
 ///
 /// Transfers and syncs start as those of a [`Queue`](crate::Queue) do: a request on cached data is
 /// mostly over in the first poll, any other request wakes the task when it ends. A helper thread
-/// makes the calls that block: open, close, truncate, and the size of an uncached file. If no
-/// helper thread can be started, such a call blocks the poll. Requests that overlap on one buffered
-/// file, at least one of them a write, take effect in the order of their first polls.
+/// makes the calls that block: open, close, truncate, and the size of an uncached file. If there is
+/// no helper thread and none can be started, such a call blocks the poll. Requests that overlap on
+/// one buffered file, at least one of them a write, take effect in the order of their first polls.
 ///
 /// ```
 /// # fn main() -> Result<(), nowait::Error> {
@@ -202,9 +202,7 @@ impl AsyncFile {
         Operation::new(self.nowait(), request, |_| Segments::NONE, |result, _| result.map(drop))
     }
 
-    /// Returns the size in bytes; 0 for devices. If this handle is in the mode
-    /// [`CacheMode::User`](crate::CacheMode::User), the page cache knows the size; otherwise a
-    /// helper thread asks the kernel.
+    /// Returns the size in bytes; 0 for devices.
     ///
     /// # Errors
     /// The errors of fstat(2).
@@ -294,7 +292,6 @@ impl OpenOptions {
     }
 }
 
-/// Makes the result of a request with one buffer.
 pub(crate) fn one<B>(
     result: Result<usize, Error>,
     buffers: Buffers<B>,

@@ -12,22 +12,19 @@ use std::sync::Arc;
 /// An engine: backend, threads, file references. Cheap to clone.
 ///
 /// Each file and queue holds a clone of this handle. The drop of the last clone ends the engine's
-/// threads and waits for them, but not for the helper threads of opens and closes. A program may
-/// have several engines.
+/// threads and waits for them, but not for the helper threads of opens and closes.
 #[derive(Clone)]
 pub struct Nowait(Arc<EngineShared>);
 
 struct EngineShared {
     engine: Arc<Engine>,
-    /// The reactor, which serves futures. The first future that needs it makes it.
     reactor: Lazy<Reactor>,
     calls: Arc<Calls>,
     timer: Timer,
-    /// The process that started the engine's threads. In a forked child these threads do not exist.
+    /// In a forked child, the engine's threads do not exist.
     process: ForkMark,
 }
 
-/// Most threads that [`Builder::workers`] accepts.
 const WORKERS_MAX: usize = 1024;
 
 impl Nowait {
@@ -69,15 +66,14 @@ impl Nowait {
         self.0.engine.cache_counts()
     }
 
-    /// Returns how often a thread of the engine, or a thread run by [`Nowait::caught`], panicked
-    /// because of an internal error. The number must be 0.
+    /// Returns how many panics the engine has caught in its threads and in [`Nowait::caught`].
     #[doc(hidden)]
     pub fn failed_threads(&self) -> u64 {
         self.0.engine.failures()
     }
 
-    /// Runs `work` on the calling thread, which must not end. If `work` panics, the call counts the
-    /// panic, keeps a report that names `doing`, and returns `None`.
+    /// Runs `work`. If `work` panics, counts the panic and returns `None`. The report of the first
+    /// panic names `doing`.
     #[doc(hidden)]
     pub fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         self.0.engine.caught(doing, work)
@@ -89,10 +85,6 @@ impl Nowait {
         self.0.engine.untold_failure()
     }
 
-    /// Returns the reactor, which serves futures; the first call makes it.
-    ///
-    /// # Errors
-    /// `ENOMEM`, `EAGAIN`: no memory or thread left.
     pub(crate) fn reactor(&self) -> Result<&Reactor, Errno> {
         let make = || Reactor::start(&self.0.engine, &self.0.calls);
         self.0.reactor.get_or_make(make)
@@ -103,7 +95,7 @@ impl Nowait {
     }
 
     /// Runs `work`, a blocking call, on one of the helper threads that also make opens and closes.
-    /// `work` itself must pass its result on. Dropping the engine does not wait for `work`.
+    /// Dropping the engine does not wait for `work`.
     #[doc(hidden)]
     pub fn run_aside(&self, work: impl FnOnce() + Send + 'static) {
         self.0.calls.run(work);
@@ -123,8 +115,8 @@ impl Nowait {
         &self.0.engine
     }
 
-    /// Returns `true` if this process is a forked child and its parent started the engine: the
-    /// engine's threads do not exist here, and the engine's requests never end here.
+    /// Returns `true` in a forked child of the process that started the engine: its threads do not
+    /// exist here, and its requests never end here.
     pub(crate) fn is_the_parents(&self) -> bool {
         !self.0.process.is_here()
     }
@@ -185,7 +177,7 @@ impl Builder {
     }
 
     /// Limits the workers, threads that run requests by blocking calls, to `count`, 1 to 1024; 32
-    /// by default. The engine starts them when it needs them.
+    /// by default.
     #[must_use]
     pub fn workers(mut self, count: usize) -> Builder {
         self.0.workers_max = count;
@@ -193,8 +185,8 @@ impl Builder {
     }
 
     /// Sets the size of the page cache for files in the mode [`CacheMode::User`], in bytes; 256 MiB
-    /// by default. The size is rounded up to a multiple of 2 MiB. The engine allocates the memory
-    /// as it uses it, at most some 64 MiB ahead.
+    /// by default. The size is rounded up to a multiple of 2 MiB. The system provides the memory
+    /// when the cache first uses it.
     ///
     /// [`CacheMode::User`]: crate::CacheMode::User
     #[must_use]
@@ -285,8 +277,6 @@ mod tests {
     use crate::File;
     use std::process::Command;
 
-    /// For each way of use, starts an engine, makes it catch two panics, and then uses the engine
-    /// in this way.
     fn fail() {
         let path = std::env::current_exe().unwrap();
         for way in ["queue", "future", "end"] {

@@ -1,8 +1,8 @@
 //! Threads for calls that have no asynchronous form: open, close, truncate.
 //!
-//! The threads are threads of the application: a file that they open has a number in the
-//! application's descriptor table, which the engine's own threads do not share. The threads start
-//! when needed, and end when idle or with the engine.
+//! The threads share the application's descriptor table, unlike the engine's other threads: a file
+//! that they open has a number of the application. The threads start when needed, and end when idle
+//! or with the engine.
 
 use core::{
     future::Future,
@@ -26,10 +26,8 @@ const THREADS_MAX: usize = 8;
 const STUCK_MAX: usize = 256;
 /// Time in which no thread begins a waiting call, after which all threads count as stuck.
 const STUCK: Duration = Duration::from_millis(10);
-/// Time that an idle thread waits for another call before it ends.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// The helper threads of an engine.
 #[derive(Default)]
 pub(crate) struct Calls(Arc<Shared>);
 
@@ -47,9 +45,7 @@ struct State {
     threads: usize,
     idle: usize,
     closed: bool,
-    /// Number of jobs that a thread has begun.
     begun: u64,
-    /// `true`: a relief thread exists, which waits to see if the other threads are stuck.
     has_relief: bool,
 }
 
@@ -59,8 +55,8 @@ impl State {
         self.jobs.pop_front()
     }
 
-    /// Returns `true` if the caller must start a relief thread: jobs are queued, no thread is idle,
-    /// the usual number of threads is reached, and no relief thread exists.
+    /// If this returns `true`, the caller must start a relief thread: jobs wait, no thread is idle,
+    /// and the usual number of threads is reached.
     fn calls_relief(&mut self) -> bool {
         let calls = !self.jobs.is_empty()
             && self.idle == 0
@@ -72,8 +68,8 @@ impl State {
 type Job = Box<dyn FnOnce() + Send>;
 
 impl Calls {
-    /// Runs `work` on one of the threads, or on the calling thread if no thread exists or can be
-    /// started.
+    /// Runs `work` on one of the threads. If there is none and none can be started, runs `work` on
+    /// the calling thread.
     pub(crate) fn start<R: Send + 'static>(
         &self,
         work: impl FnOnce() -> R + Send + 'static,
@@ -96,12 +92,11 @@ impl Calls {
         Call(call)
     }
 
-    /// Drops `remains`, whose drop may block, as [`Calls::run`] runs its work.
+    /// Drops `remains`, whose drop may block, on one of the threads.
     pub(crate) fn bury(&self, remains: impl Send + 'static) {
         self.run(move || drop(remains));
     }
 
-    /// Runs `work` as [`Calls::start`] does, but without a result.
     pub(crate) fn run(&self, work: impl FnOnce() + Send + 'static) {
         self.push(Box::new(move || {
             let _ = catch_unwind(AssertUnwindSafe(work));

@@ -27,7 +27,6 @@ const CHUNK: usize = 64 << 10;
 /// because the cursor does not align them.
 pub struct Cursor {
     file: AsyncFile,
-    /// Offset of the next byte that the program reads or writes.
     position: u64,
     state: State,
     /// The target of a seek that `start_seek` of tokio has begun and no poll has done yet.
@@ -83,7 +82,6 @@ impl Cursor {
                 self.position = *start + written(&result);
                 (whole(result, buffer.len()).map(|()| 0), buffer)
             }
-            // A seek that waited for the size was dropped.
             State::Seeking(..) => (Ok(0), Vec::new()),
         };
         let unread = 0..*result.as_ref().unwrap_or(&0);
@@ -91,8 +89,7 @@ impl Cursor {
         Poll::Ready(result.map(drop))
     }
 
-    /// Returns bytes that were read ahead, or reads some. The slice is empty at the end of the
-    /// file.
+    /// Returns an empty slice at the end of the file.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<&[u8]>> {
         loop {
             let has_read = matches!(self.state, State::Reading(_));
@@ -146,7 +143,6 @@ impl Cursor {
         Poll::Ready(Ok(count))
     }
 
-    /// Waits for the write in flight.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.state {
             State::Writing(..) => self.poll_idle(cx),
@@ -175,7 +171,7 @@ impl Cursor {
         Poll::Ready(Ok(self.position))
     }
 
-    /// Returns the file's size, for a seek to `distance` bytes from the end.
+    /// `distance`: the target of the seek, from the end of the file.
     fn poll_size(&mut self, cx: &mut Context<'_>, distance: i64) -> Poll<io::Result<u64>> {
         if !matches!(self.state, State::Seeking(_, other) if other == distance) {
             let file = self.file.clone();
@@ -196,7 +192,6 @@ fn written(result: &Result<usize, Error>) -> u64 {
     result.as_ref().map_or(0, |count| *count as u64)
 }
 
-/// Turns a short write into an error.
 fn whole(result: Result<usize, Error>, len: usize) -> io::Result<()> {
     match result {
         Ok(count) if count == len => Ok(()),

@@ -24,7 +24,6 @@ impl Error {
         Error(Box::new(Parts { errno, doing: doing.into(), because: None }))
     }
 
-    /// Makes the error of the action `doing` from an error of the standard library.
     pub(crate) fn from_io(error: &io::Error, doing: String) -> Error {
         match error.raw_os_error() {
             Some(number) => Error::new(Errno::new(number), doing),
@@ -85,7 +84,6 @@ impl From<Error> for io::Error {
     }
 }
 
-/// Describes a transfer for the text of an error.
 pub(crate) fn transfer(verb: &str, len: u64, offset: u64, path: &Path) -> String {
     let target = if verb == "read" { "of" } else { "to" };
     format!("{verb} of {len} bytes at {offset} {target} {}", path.display())

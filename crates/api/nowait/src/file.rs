@@ -23,11 +23,12 @@ use std::{
 };
 
 /// An open file of an engine. Cheap to clone: all clones are the same open file. The file closes
-/// when the last clone is dropped and no request of a [`Queue`](crate::Queue) is in flight on it.
+/// when the last clone is dropped; each request of a [`Queue`](crate::Queue) on the file holds a
+/// clone until the program pops the request.
 ///
 /// A file has no position: every request names its offset. The requests of this type's methods
-/// block, and continue after a signal; several threads may make them at once. The engine does not
-/// order them with requests in flight in a queue.
+/// block, and continue after a signal; several threads may make requests at the same time. The
+/// engine does not order these requests with requests in flight in a queue.
 #[derive(Clone)]
 pub struct File(Arc<Open>);
 
@@ -36,13 +37,10 @@ struct Open {
     path: Box<Path>,
     flags: Flags,
     access: Access,
-    /// Alignment of direct requests; `None`: the file was not opened for direct I/O.
     alignment: Option<Alignment>,
     user: Option<UserHandle>,
-    /// Keeps the file open for writing in the page cache of nowait. A handle in another mode than
-    /// `User` sets it at its first write, if another handle has the file in `User`.
+    /// Set by [`File::open_there`]: keeps the file open for writing in the page cache of nowait.
     writes: Mutex<Option<Writer>>,
-    /// Device and inode of the file.
     key: InodeKey,
     /// Readahead state of this open of a cached file.
     reads: Arc<OpenFile>,
@@ -241,7 +239,8 @@ impl File {
     /// Writes to these pages wait until the guard is dropped: do not wait for such a write before
     /// you drop the guard. The pages stay in memory, so lend little and not for long.
     /// # Errors
-    /// `EBADF`: not open for reading. `EINVAL`: `offset` is one that no file can have.
+    /// `EBADF`: not open for reading. `EINVAL`: `offset` is one that no file can have, or not
+    /// aligned as direct I/O needs it.
     pub fn lend(&self, offset: u64, len: usize) -> Result<Option<Lent>, Error> {
         self.check(Kind::Read, &[], offset)?;
         Ok(self.user().and_then(|user| user.cached().pin_range(offset, len)).map(Lent::new))
@@ -422,8 +421,7 @@ impl File {
         operation.run(self.0.nowait.engine()).map(|bytes| bytes as usize)
     }
 
-    /// Checks that a transfer is possible; returns the offset as the signed number that the kernel
-    /// takes.
+    /// Returns the offset as the signed number that the kernel takes.
     pub(crate) fn check(&self, kind: Kind, segments: &[IoVec], offset: u64) -> Result<i64, Error> {
         let refused = |errno, reason: String| {
             Err(self.refused(kind, errno, sum(segments), offset).because(reason))
@@ -453,7 +451,6 @@ impl File {
         }
     }
 
-    /// Makes the error of a transfer or a sync.
     pub(crate) fn refused(&self, kind: Kind, errno: Errno, len: u64, offset: u64) -> Error {
         let path = self.path();
         let doing = match kind {
@@ -520,7 +517,6 @@ impl File {
         })
     }
 
-    /// Returns the page cache's view of the file, if this handle is in the mode `User`.
     pub(crate) fn opened_cached(&self) -> Option<Opened<'_>> {
         self.0.user.as_ref().map(|user| self.open_of(user.file()))
     }
@@ -535,7 +531,6 @@ impl File {
 }
 
 impl fmt::Debug for File {
-    /// Formats the handle without the cached data, as path and modes.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let open = &self.0;
         let cache = match (&open.user, open.alignment) {
@@ -553,8 +548,7 @@ impl fmt::Debug for File {
 }
 
 impl Open {
-    /// Ends the open file. The last open of a cached file writes back unsynced data. Later calls do
-    /// nothing.
+    /// The last open of a cached file writes back unsynced data. Later calls do nothing.
     fn end(&mut self) -> Result<(), Errno> {
         // A thread of the parent may have held the lock of the counts at the fork.
         if core::mem::replace(&mut self.has_ended, true) || self.nowait.is_the_parents() {

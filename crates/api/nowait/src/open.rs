@@ -37,7 +37,6 @@ pub struct OpenOptions {
     access: Access,
 }
 
-/// The permitted accesses to a file.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Access {
     pub(crate) read: bool,

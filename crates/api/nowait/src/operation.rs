@@ -5,7 +5,7 @@
 //!             │
 //!             ├──no place──▶ waits for its turn
 //!             └──▶ in flight ──event──▶ reactor: result, wake ──▶ over: buffers given back
-//!                      └──dropped──▶ cancelled; at its end the reactor drops the buffers
+//!                      └──dropped──▶ cancelled; at its end a helper thread drops the buffers
 //! ```
 //!
 //! A request that does not end at once moves into an [`InFlightRequest`] on the heap, which the
@@ -39,7 +39,7 @@ use std::sync::Arc;
 /// The first poll starts the request. Dropping the future while the request is in flight cancels
 /// the request, as far as possible. nowait keeps the buffers until the request has ended, and then
 /// drops them. To get the buffers back, [`cancel`](Operation::cancel) the request and continue to
-/// poll. A poll does not wait for the request.
+/// poll.
 #[must_use = "futures do nothing unless polled"]
 pub struct Operation<B: Send + 'static, O> {
     stage: Stage<B>,
@@ -68,15 +68,12 @@ enum Stage<B> {
     /// A request that no poll has started. The `Mutex` is never locked: it makes the type `Sync`
     /// for buffers that are not `Sync`.
     Made(Mutex<Request<(), B>>),
-    /// The request waits for a place in the reactor; the number is its turn.
     Waiting(u64, Arc<InFlightRequest<B>>),
-    /// The request is in flight in the reactor, under this key.
     InFlight(u64, Arc<InFlightRequest<B>>),
     #[default]
     Over,
 }
 
-/// The state that the future shares with the reactor.
 struct InFlightRequest<B>(Mutex<State<B>>);
 
 struct State<B> {
@@ -85,7 +82,6 @@ struct State<B> {
     request: Option<Request<(), B>>,
     outcome: Option<Result<u32, Errno>>,
     waker: Option<Waker>,
-    /// `true`: the program has dropped the future.
     abandoned: bool,
 }
 
@@ -97,8 +93,7 @@ impl<B: Send + 'static> CompletionTarget for InFlightRequest<B> {
         let remains = if state.abandoned { state.request.take() } else { None };
         drop(state);
         if let Some(request) = remains {
-            // The request may hold the last handle of a file, whose close writes back and so may
-            // block.
+            // The drop may close the file, whose write-back may block.
             calls.bury(request);
         }
         if let Some(waker) = waker {
@@ -113,14 +108,11 @@ impl<B> InFlightRequest<B> {
         InFlightRequest(Mutex::new(state))
     }
 
-    /// Takes the request out. Called when the engine has not begun the request, has refused it, or
-    /// has ended it.
     fn take(&self) -> Request<(), B> {
         // Only the reactor takes an abandoned request, whose future is never polled again.
         self.0.lock().request.take().expect("a request that has not been given back")
     }
 
-    /// Records that the program has cancelled the request.
     fn cancel(&self) {
         if let Some(request) = &mut self.0.lock().request {
             request.is_cancelled = true;
@@ -168,13 +160,12 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Lets a request in flight continue without a future. The reactor drops the request's buffers
-    /// at its end.
+    /// Lets a request in flight continue without a future.
     #[cfg(any(feature = "futures-io", feature = "tokio"))]
     pub(crate) fn detach(mut self) {
         let Stage::InFlight(_, shared) = &self.stage else { return };
         let mut state = shared.0.lock();
-        // The request is in flight: the reactor drops its buffers when it ends.
+        // The request is in flight: its end drops the buffers.
         if state.outcome.is_none() {
             state.abandoned = true;
             drop(state);
@@ -183,7 +174,6 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Starts the request. The request may end at once, or wait for a place in the reactor.
     fn begin(&mut self, mut request: Request<(), B>, waker: &Waker) -> Poll<O> {
         if self.nowait.is_the_parents() {
             return self.end(request, Err(Errno::INVAL));
@@ -202,7 +192,6 @@ impl<B: Send + 'static, O> Operation<B, O> {
         self.enter(reactor, Arc::new(InFlightRequest::new(request)), None, waker)
     }
 
-    /// Tries again to start a request that waits for its turn.
     fn go_on(&mut self, turn: u64, shared: Arc<InFlightRequest<B>>, waker: &Waker) -> Poll<O> {
         if self.nowait.is_the_parents() {
             return self.end(shared.take(), Err(Errno::INVAL));
@@ -220,8 +209,6 @@ impl<B: Send + 'static, O> Operation<B, O> {
         self.enter(reactor, shared, Some(turn), waker)
     }
 
-    /// Gives the request a place in the reactor and submits it. If there is no place, lets the
-    /// request wait for its turn.
     fn enter(
         &mut self,
         reactor: &Reactor,
@@ -252,7 +239,7 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Submits the request. Returns `Some` with the result if the request was over at once.
+    /// `Some`: the request was over at once, or the engine refused it.
     fn submit(
         &self,
         reactor: &Reactor,
@@ -295,7 +282,6 @@ impl<B: Send + 'static, O> Operation<B, O> {
         }
     }
 
-    /// Takes the result if it has arrived; otherwise registers the waker for it.
     fn look(&mut self, key: u64, shared: Arc<InFlightRequest<B>>, waker: &Waker) -> Poll<O> {
         let mut state = shared.0.lock();
         if let Some(outcome) = state.outcome.take() {
@@ -328,8 +314,8 @@ impl<B: Send + 'static, O> Operation<B, O> {
     }
 }
 
-/// Returns `ECANCELED` for a request that must end before it begins: it is cancelled, or its time
-/// limit has passed.
+/// Returns `ECANCELED` also if the time limit has passed; `Request::result` makes `ETIMEDOUT` of
+/// it.
 fn early_end<B>(request: &Request<(), B>) -> Option<Errno> {
     let late = request.is_cancelled || request.deadline.has_passed();
     late.then_some(Errno::CANCELED)
@@ -410,7 +396,6 @@ mod tests {
     use nowait_file::Kind;
     use std::sync::mpsc;
 
-    /// A source of a request that sends a message when it is dropped.
     struct Source(std::io::Stdin, mpsc::Sender<()>);
 
     impl std::os::fd::AsFd for Source {
@@ -425,7 +410,6 @@ mod tests {
         }
     }
 
-    /// Makes a request in flight, and returns it with the address that an engine would write to.
     fn in_flight() -> (Arc<InFlightRequest<Vec<u8>>>, usize, mpsc::Receiver<()>) {
         let (sender, receiver) = mpsc::channel();
         let held = OpenHandle::Other(Box::new(Source(std::io::stdin(), sender)));
@@ -438,7 +422,6 @@ mod tests {
         (shared, address, receiver)
     }
 
-    /// Writes to the buffer as the kernel would, and then completes the request.
     fn complete(shared: &Arc<InFlightRequest<Vec<u8>>>, address: usize, calls: &Calls) {
         let memory = core::ptr::with_exposed_provenance_mut::<u8>(address);
         // SAFETY: the request has not completed: it keeps its 8 bytes, and no other code accesses

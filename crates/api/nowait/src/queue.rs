@@ -9,18 +9,15 @@
 //!    └──────────────── the queue owns buffer, tag and file: `depth` in all ───┘
 //! ```
 //!
-//! **Nothing is lost.** Every request that the queue accepts and the program does not take back
-//! ([`Queue::take_back`]) comes back as one [`Completion`], with its buffer and tag, whatever its
-//! result, unless the queue is dropped before. A request that the queue does not accept comes back
-//! at once, in a [`Refused`].
+//! **Nothing is lost.** The queue returns each request that it has accepted as one [`Completion`],
+//! with buffer and tag, unless the program takes the request back ([`Queue::take_back`]) or drops
+//! the queue.
 //!
-//! **Memory in use is never freed.** A table of the queue holds each buffer from its request's
-//! preparation until the request's event has been taken from the ring: the engine puts the event
-//! there after its last access. Dropping the queue, also by a panic, waits for the requests in
-//! flight (and cancels polls and waiting streams) before it frees the table. A queue that is
-//! forgotten ([`core::mem::forget`]) leaks the table with its buffers, and the engine continues to
-//! use them. Moving the queue moves no buffer: the table is on the heap, and an [`IoBuffer`] keeps
-//! its address even if it is moved.
+//! **Memory in use is never freed.** A table of the queue holds each buffer until the queue has
+//! taken the request's event from the ring: the engine puts the event there after its last access.
+//! Dropping the queue, also by a panic, waits for the requests in flight before it frees the table.
+//! A queue that is forgotten ([`core::mem::forget`]) leaks the table with its buffers. Moving the
+//! queue moves no buffer: an [`IoBuffer`] keeps its address even if it is moved.
 
 use crate::{
     Buffers, Error, File, IoBuffer, IoBufferMut, Nowait,
@@ -54,7 +51,6 @@ pub const POLL_IN: u16 = 1;
 /// Readiness to be written, for [`Queue::poll`] (`POLLOUT`).
 pub const POLL_OUT: u16 = 4;
 
-/// Most requests of one queue.
 const DEPTH_MAX: usize = 65_536;
 
 /// A queue for up to `depth` requests, made by [`Nowait::queue`].
@@ -93,14 +89,11 @@ const DEPTH_MAX: usize = 65_536;
 pub struct Queue<T, B = Vec<u8>> {
     context: Arc<Context>,
     requests: Slab<Request<T, B>>,
-    /// Requests that the queue has taken and not submitted.
     prepared: Vec<(u64, Command)>,
-    /// Prefetches the bytes of cached requests from memory during a submission. The queue keeps its
-    /// memory for the next submission.
+    /// The queue keeps this value from one submission to the next, for its memory.
     lookahead: Lookahead,
     /// Number of submitted requests whose event the queue has not taken.
     in_flight: usize,
-    /// Requests that have ended and are not popped, with their results.
     over: VecDeque<(u64, Result<u32, Errno>)>,
     depth: usize,
     control: Control,
@@ -145,7 +138,6 @@ impl<T, B> Refused<T, B> {
 }
 
 impl<T, B> From<Refused<T, B>> for Error {
-    /// Drops tag and buffers.
     fn from(refused: Refused<T, B>) -> Error {
         refused.error
     }
@@ -212,7 +204,7 @@ impl<T, B> Queue<T, B> {
         report::as_json(Some(self.nowait.engine()), summary.as_slice())
     }
 
-    /// Prepares [`File::sync_all`]. The sync covers the writes submitted before it.
+    /// Prepares [`File::sync_all`].
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full.
@@ -220,7 +212,7 @@ impl<T, B> Queue<T, B> {
         self.prepare(Request::on(file, Kind::Fsync, Buffers::None, 0, tag), |_| Segments::NONE)
     }
 
-    /// Prepares [`File::sync_data`]. The sync covers the writes submitted before it.
+    /// Prepares [`File::sync_data`].
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full.
@@ -228,8 +220,7 @@ impl<T, B> Queue<T, B> {
         self.prepare(Request::on(file, Kind::Fdatasync, Buffers::None, 0, tag), |_| Segments::NONE)
     }
 
-    /// Prepares [`File::sync_range`]. The sync covers the writes to these bytes submitted before
-    /// it.
+    /// Prepares [`File::sync_range`].
     ///
     /// # Errors
     /// `EAGAIN`: the queue is full. `EINVAL`: `offset` is one that no file can have.
@@ -261,8 +252,8 @@ impl<T, B> Queue<T, B> {
         self.prepare(Request::on_other(file, kind, Buffers::None, tag), |_| Segments::NONE)
     }
 
-    /// Puts a request into the table and makes its command. Calls `segments` when the buffers are
-    /// in the table, where nothing touches them until the request has ended.
+    /// Calls `segments` when the buffers are in the table, where nothing touches them until the
+    /// request has ended.
     fn prepare(
         &mut self,
         request: Request<T, B>,
@@ -275,8 +266,8 @@ impl<T, B> Queue<T, B> {
         let Ok(key) = self.requests.insert(request) else { unreachable!("there was room") };
         let Some(request) = self.requests.get_mut(key) else { unreachable!("just put in") };
         // SAFETY: the request stays in the table, untouched, until its event has been taken: only
-        // `pop` takes it out, and `drop` waits. The segments fit the kind, exclusively borrowed for
-        // a read.
+        // `pop`, or `take_back` before the submission, takes it out, and `drop` waits. The segments
+        // fit the kind, exclusively borrowed for a read.
         let make = || unsafe { request.command(segments) };
         // `command` calls the caller's code (its buffer and source), which may panic.
         let made = catch_unwind(AssertUnwindSafe(make));
@@ -292,23 +283,19 @@ impl<T, B> Queue<T, B> {
         }
     }
 
-    /// Submits all prepared requests together; returns their number. Does not wait for data.
-    ///
-    /// A request that the engine refuses ends at once. It also comes back as a [`Completion`], with
-    /// the error.
+    /// Submits all prepared requests together, without waiting for data; returns their number. A
+    /// request that the engine refuses comes back as a [`Completion`] with the error.
     pub fn submit(&mut self) -> usize {
         let count = self.submit_prepared();
         self.ring_if_over();
         count
     }
 
-    /// Submits as [`Queue::submit`] does. Then pops all requests that are over, such as reads of
-    /// cached data and refused requests, and calls `each` with each completion. Returns the number
-    /// of requests submitted.
+    /// Submits as [`Queue::submit`] does, then pops all requests that are over, and calls `each`
+    /// with each completion. Returns the number of requests submitted.
     ///
     /// Unlike [`Queue::submit`], this call does not make the descriptor of [`Queue::event_fd`]
-    /// readable for requests that are over. If `each` panics, the requests that were not popped
-    /// stay in the queue.
+    /// readable for requests that are over.
     pub fn submit_and_pop(&mut self, mut each: impl FnMut(Completion<T, B>)) -> usize {
         let count = self.submit_prepared();
         while let Some(completion) = self.pop() {
@@ -430,9 +417,8 @@ impl<T, B> Queue<T, B> {
     /// becomes readable when a request of this queue is over. Wait for the descriptors only inside
     /// that call.
     ///
-    /// Unlike [`Queue::event_fd`] this costs no thread switch: requests stay in the context queue,
-    /// which the waiting thread reaps. The descriptors are open as long as the queue exists. Use
-    /// them for waiting only.
+    /// Unlike with [`Queue::event_fd`], the waiting thread itself reaps the requests of the context
+    /// queue, without a thread switch.
     /// # Errors
     /// `EMFILE`, `ENFILE`: no descriptors left.
     pub fn descriptors(&self) -> Result<Vec<BorrowedFd<'_>>, Error> {
@@ -442,12 +428,11 @@ impl<T, B> Queue<T, B> {
         Ok(numbers.into_iter().map(|fd| unsafe { BorrowedFd::borrow_raw(fd) }).collect())
     }
 
-    /// Calls `sleep` unless a request has ended or a completion is to be handled. Returns the
-    /// number of requests that are over and not popped.
+    /// Calls `sleep`, unless a request is over or a completion waits in the context queue. Returns
+    /// the number of requests that are over and not popped.
     ///
     /// `sleep` may wait for anything, but must return when one of [`Queue::descriptors`] is
-    /// readable. If another thread ends a request of this queue meanwhile, one of the descriptors
-    /// becomes readable, too.
+    /// readable.
     /// # Errors
     /// The errors of [`Queue::wait`].
     pub fn sleep(&mut self, sleep: impl FnOnce()) -> Result<usize, Error> {
@@ -460,8 +445,7 @@ impl<T, B> Queue<T, B> {
         self.wait(0, Some(Duration::ZERO))
     }
 
-    /// Takes a request that is over out of the queue. `None`: no request is over; use
-    /// [`Queue::wait`].
+    /// Takes a request that is over out of the queue. `None`: no request is over.
     pub fn pop(&mut self) -> Option<Completion<T, B>> {
         let (key, outcome) = self.over.pop_front()?;
         let request = self.requests.remove(key)?;
@@ -505,12 +489,11 @@ impl<T, B: IoBufferMut> Queue<T, B> {
 
     /// Reads at `offset` into `buffer` the data that is available without waiting, in the page
     /// cache or in memory. `None`: a part of the data is not available without waiting, or the read
-    /// must wait for an earlier request. Nothing was started; prepare a [`Queue::read`]. A part of
-    /// `buffer` may be overwritten.
+    /// must wait for an earlier request. A part of `buffer` may be overwritten then.
     ///
     /// This is the first attempt that submitting the read would make, but cheaper: it takes no
-    /// place in the queue. Also returns `None` if requests are prepared, or if the engine counts
-    /// ([`Builder::stats`](crate::Builder::stats)).
+    /// place in the queue. Also returns `None` if requests are prepared, in a forked child, or if
+    /// the engine counts ([`Builder::stats`](crate::Builder::stats)).
     pub fn read_at_once(
         &mut self,
         file: &File,
@@ -597,8 +580,7 @@ impl<T, B: IoBuffer> Queue<T, B> {
 }
 
 impl<T, B> Drop for Queue<T, B> {
-    /// Cancels polls and waiting streams, and waits until no request is in flight. In a forked
-    /// child of the process that made the queue, leaks the requests.
+    /// Cancels polls and waiting streams, and waits until no request is in flight.
     fn drop(&mut self) {
         if self.nowait.is_the_parents() {
             // In a forked child no request ends any more. Leak the requests, because a buffer may

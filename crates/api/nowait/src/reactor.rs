@@ -3,7 +3,7 @@
 //! The reactor is a context of the engine, and one thread that waits for the context's events and
 //! wakes the tasks. The engine's own threads cannot wake tasks: an executor's waker may write to a
 //! descriptor of the application, and these threads have another descriptor table. The first future
-//! of an engine that is polled starts the reactor.
+//! that needs the reactor starts it.
 
 use crate::{calls::Calls, request::outcome};
 use core::task::Waker;
@@ -28,21 +28,18 @@ const DEPTH: usize = 16_384;
 /// Stack of the thread, which runs the wakers of executors.
 const STACK_BYTES: usize = 2 << 20;
 
-/// The state of a future that waits for the end of its request.
 pub(crate) trait CompletionTarget: Send + Sync {
     /// Stores the result, and wakes the task that waits for it. If the future was dropped, a thread
     /// of `calls` drops the buffers.
     fn complete(&self, outcome: Result<u32, Errno>, calls: &Calls);
 }
 
-/// The context of an engine's futures, and the thread that serves it.
 pub(crate) struct Reactor {
     context: Arc<Context>,
     in_flight: Arc<InFlightRequests>,
     thread: Mutex<Option<OwnHandle>>,
 }
 
-/// The requests in flight, and the tasks that wait for a place among them.
 pub(crate) struct InFlightRequests(Mutex<Table>);
 
 struct Table {
@@ -59,9 +56,8 @@ impl InFlightRequests {
         InFlightRequests(Mutex::new(Table { in_flight, waiting, next_turn: 0 }))
     }
 
-    /// Gives `request` a place and returns its key. If there is no place, returns a turn in `Err`,
-    /// and another thread calls the waker when a second attempt may succeed. The second attempt
-    /// must pass this turn as `turn`.
+    /// Gives `request` a place and returns its key. If there is no place, returns a turn in `Err`:
+    /// the waker is called when a second attempt, which must pass this turn, may succeed.
     pub(crate) fn enter(
         &self,
         request: Arc<dyn CompletionTarget>,
@@ -83,15 +79,13 @@ impl InFlightRequests {
         Err(turn)
     }
 
-    /// Takes a request out of the table, and wakes the next task that waits for a place.
     pub(crate) fn remove(&self, key: u64) -> Option<Arc<dyn CompletionTarget>> {
         let (request, next) = self.take(key);
         next.into_iter().for_each(Waker::wake);
         request
     }
 
-    /// Takes a request out of the table. Also returns the waker of the next task that waits for a
-    /// place; the caller wakes this task.
+    /// Also returns the waker of the next task that waits for a place; the caller wakes this task.
     fn take(&self, key: u64) -> (Option<Arc<dyn CompletionTarget>>, Option<Waker>) {
         let mut table = self.0.lock();
         let request = table.in_flight.remove(key);
@@ -112,10 +106,6 @@ impl InFlightRequests {
 }
 
 impl Reactor {
-    /// Makes the context and starts the thread.
-    ///
-    /// # Errors
-    /// `ENOMEM`, `EAGAIN`: no memory or thread left.
     pub(crate) fn start(
         engine: &Arc<nowait_file::Engine>,
         calls: &Arc<Calls>,
@@ -156,14 +146,11 @@ impl Reactor {
     }
 }
 
-/// The reactor's loop: takes events until the context is destroyed.
 struct ReactorLoop {
     context: Arc<Context>,
     in_flight: Arc<InFlightRequests>,
     calls: Arc<Calls>,
-    /// Events taken from the ring whose futures are not completed yet.
     events: Vec<IoEvent>,
-    /// The return value of the next turn, set when events are taken.
     next: Next,
 }
 

@@ -25,18 +25,15 @@ pub(crate) struct Request<T, B> {
     file: OpenHandle,
     kind: Kind,
     offset: u64,
-    /// Number of bytes that the request transfers at most.
     len: u64,
     /// For a sync of a range, the number of bytes to make durable; 0: to the end of the file.
     sync_bytes: u64,
     /// `RWF_*`.
     pub(crate) rw_flags: u32,
-    /// The time at which nowait cancels the request if it is not over.
     pub(crate) deadline: Deadline,
     pub(crate) is_cancelled: bool,
 }
 
-/// The reference that keeps the descriptor of a request open.
 pub(crate) enum OpenHandle {
     File(File),
     Other(Box<dyn AsFd + Send>),
@@ -94,8 +91,7 @@ impl<T, B> Request<T, B> {
         Request { offset, ..Request::on_other(file, kind, buffers, tag) }
     }
 
-    /// Makes a sync of the data of `len` bytes from `offset` on. If `len` is 0, the sync covers all
-    /// data from `offset` on.
+    /// Makes a sync of `len` bytes from `offset` on; 0: of all data from `offset` on.
     pub(crate) fn sync_of_range(file: &File, offset: u64, len: u64, tag: T) -> Request<T, B> {
         let sync = Request::on(file, Kind::Fdatasync, Buffers::None, offset, tag);
         Request { sync_bytes: len, ..sync }
@@ -145,8 +141,7 @@ impl<T, B> Request<T, B> {
     }
 
     /// If the request is a read of a file, reads the data that is available without waiting.
-    /// `None`: nothing was read, or not all of the data is available; the caller then submits the
-    /// request. A part of the buffers may be overwritten.
+    /// `None`: the caller must submit the request. A part of the buffers may be overwritten then.
     pub(crate) fn read_at_once(
         &mut self,
         context: &Arc<Context>,
@@ -165,7 +160,6 @@ impl<T, B> Request<T, B> {
         result
     }
 
-    /// Makes the result from the engine's outcome.
     pub(crate) fn result(&self, outcome: Result<u32, Errno>) -> Result<usize, Error> {
         let errno = match outcome {
             Ok(value) => return Ok(value as usize),
@@ -175,7 +169,6 @@ impl<T, B> Request<T, B> {
         Err(self.failed(if late { Errno::TIMEDOUT } else { errno }))
     }
 
-    /// Checks that the request is possible; returns descriptor, status flags, and offset.
     fn check(&self, segments: &Segments) -> Result<((i32, Flags), i64), Error> {
         match &self.file {
             OpenHandle::File(file) => {
@@ -201,7 +194,6 @@ impl<T, B> Request<T, B> {
         }
     }
 
-    /// Returns the file, if the request is on a file.
     pub(crate) fn file(&self) -> Option<&File> {
         match &self.file {
             OpenHandle::File(file) => Some(file),
@@ -216,7 +208,6 @@ impl<T, B> Request<T, B> {
         transfers.then_some(self.len)
     }
 
-    /// Returns `true` if the request transfers without an offset.
     pub(crate) fn is_stream_transfer(&self) -> bool {
         self.whole().is_some() && !matches!(self.file, OpenHandle::File(_))
     }
@@ -249,7 +240,6 @@ pub(crate) fn outcome(event: IoEvent) -> Result<u32, Errno> {
     u32::try_from(event.res).map_err(|_| Errno::new(event.res.wrapping_neg() as i32))
 }
 
-/// Limits the segments to the bytes that the kernel transfers in one request.
 #[inline]
 fn bounded(segments: Segments) -> Segments {
     if segments.len() as u64 > LEN_MAX { segments.first(LEN_MAX as usize) } else { segments }

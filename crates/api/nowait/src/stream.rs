@@ -14,8 +14,8 @@ use std::{
     sync::Arc,
 };
 
-/// A source or sink without offsets, bound to an engine. Cheap to clone. The stream drops its
-/// source when the last clone is dropped and no request is in flight on it.
+/// A source or sink without offsets, bound to an engine. Cheap to clone. The source is dropped when
+/// the last clone is dropped and no request on the stream is left.
 ///
 /// A read or write moves the bytes that are available, as read(2) and write(2) do: fewer bytes than
 /// asked for are no error, and a read that returns 0 bytes has reached the end. Requests of one

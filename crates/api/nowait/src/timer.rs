@@ -19,14 +19,12 @@ use std::{
     sync::{Arc, Weak},
 };
 
-/// Deadlines in the order of their time, each with a value for the caller.
 pub(crate) struct Deadlines<W> {
     /// By time in nanoseconds, then in the order of their addition.
     by_time: BTreeMap<(u64, u64), W>,
     next: u64,
 }
 
-/// The name of a deadline in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DeadlineId(u64, u64);
 
@@ -37,7 +35,7 @@ impl<W> Default for Deadlines<W> {
 }
 
 impl<W> Deadlines<W> {
-    /// Adds a deadline. Returns `true` if it is the earliest.
+    /// Returns `true` if the new deadline is the earliest.
     pub(crate) fn add(&mut self, at_ns: u64, what: W) -> (DeadlineId, bool) {
         let id = (at_ns, self.next);
         self.next += 1;
@@ -45,31 +43,25 @@ impl<W> Deadlines<W> {
         (DeadlineId(id.0, id.1), self.by_time.keys().next() == Some(&id))
     }
 
-    /// Removes a deadline and returns its value. `None`: [`Deadlines::pop`] or an earlier call has
-    /// removed the deadline.
     pub(crate) fn remove(&mut self, id: DeadlineId) -> Option<W> {
         self.by_time.remove(&(id.0, id.1))
     }
 
-    /// Returns the time of the earliest deadline.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.by_time.keys().next().map(|(at_ns, _)| *at_ns)
     }
 
-    /// Removes the earliest deadline and returns its value, if its time has come at `now_ns`.
     pub(crate) fn pop(&mut self, now_ns: u64) -> Option<W> {
         let first = self.by_time.first_entry()?;
         (first.key().0 <= now_ns).then(|| first.remove())
     }
 }
 
-/// A request to cancel at its deadline.
 struct Late {
     context: Weak<Context>,
     key: u64,
 }
 
-/// Cancels requests at their deadlines.
 #[derive(Default)]
 pub(crate) struct Timer {
     shared: Arc<Shared>,
@@ -89,10 +81,7 @@ struct State {
 }
 
 impl Timer {
-    /// Adds a deadline: the timer cancels request `key` of `context` at `at_ns` of CLOCK_MONOTONIC.
-    ///
-    /// # Errors
-    /// `EAGAIN`: the timer's thread could not be started.
+    /// The timer cancels request `key` of `context` at `at_ns` of CLOCK_MONOTONIC.
     pub(crate) fn add(
         &self,
         at_ns: u64,
@@ -108,7 +97,6 @@ impl Timer {
         Ok(id)
     }
 
-    /// Removes a deadline, if its time has not come.
     pub(crate) fn remove(&self, id: DeadlineId) {
         self.shared.state.lock().deadlines.remove(id);
     }
@@ -134,7 +122,6 @@ impl Timer {
     }
 }
 
-/// The timer's loop.
 struct Run(Arc<Shared>);
 
 impl Loop for Run {
@@ -168,7 +155,6 @@ impl Loop for Run {
 }
 
 impl Late {
-    /// Cancels the request, if it is not over and its context exists.
     fn cancel(self) {
         if let Some(context) = self.context.upgrade() {
             let cancel = || context.cancel(self.key);

@@ -19,7 +19,6 @@ fn is_cached(file: &File, offset: u64) -> bool {
     file.lend(offset, 1).unwrap().is_some()
 }
 
-/// Waits until the readahead has brought the byte at `offset` into the cache.
 fn arrives(file: &File, offset: u64) {
     let begin = Instant::now();
     while !is_cached(file, offset) {

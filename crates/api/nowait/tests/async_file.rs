@@ -30,7 +30,6 @@ fn filled(len: usize, byte: u8) -> AlignedBuffer {
 
 const BLOCKS: usize = 16;
 
-/// Makes a file of blocks, each filled with its number.
 fn numbered(nowait: &Nowait, mode: CacheMode, folder: &tempfile::TempDir) -> AsyncFile {
     let file = open(nowait, mode, &folder.path().join("file"));
     for block in 0..BLOCKS {
@@ -39,7 +38,6 @@ fn numbered(nowait: &Nowait, mode: CacheMode, folder: &tempfile::TempDir) -> Asy
     AsyncFile::from(file)
 }
 
-/// Runs all futures to their end, concurrently.
 async fn all<F: Future + Unpin>(futures: Vec<F>) -> Vec<F::Output> {
     let mut futures: Vec<_> = futures.into_iter().map(|it| (it, None)).collect();
     poll_fn(|cx| {
@@ -58,7 +56,6 @@ async fn all<F: Future + Unpin>(futures: Vec<F>) -> Vec<F::Output> {
     futures.into_iter().filter_map(|(_, output)| output).collect()
 }
 
-/// A buffer that counts its drops.
 struct Counted {
     bytes: AlignedBuffer,
     drops: Arc<AtomicUsize>,
@@ -369,7 +366,6 @@ fn many_tasks_on_many_threads_each_get_their_own() {
     });
 }
 
-/// The action of a random run on a future.
 #[derive(Clone, Debug)]
 enum Fate {
     Await,
@@ -396,7 +392,6 @@ fn fate() -> impl Strategy<Value = (Fate, bool, usize)> {
 
 type Started = (Fate, Transfer<Counted>, Option<Poll<()>>);
 
-/// Starts a request, and returns its future with the action to apply to it later.
 fn begin(file: &AsyncFile, (fate, writes, block): (Fate, bool, usize), buffer: Counted) -> Started {
     let mut transfer = match writes {
         true => file.write_at(buffer, at(block)),

@@ -1,6 +1,6 @@
-//! After the last handle of a file in the page cache has been closed, the engine has the file open
-//! in no descriptor table. And a handle has only the access that it was opened with: a file that is
-//! only read can be executed, and its file system can be remounted.
+//! After the last handle of a file in the page cache was closed, no descriptor table has the file
+//! open. A handle has only the access that it was opened with: a file that is only read can be
+//! executed, and its file system can be remounted.
 
 mod common;
 
@@ -25,8 +25,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the flags of each descriptor of a file in this process, in the tables of all threads,
-/// once for each thread that has it.
+/// Returns the flags of each descriptor of a file, once for each thread that has the descriptor.
 fn opens(path: &Path) -> Vec<u32> {
     let mut found = Vec::new();
     for task in fs::read_dir("/proc/self/task").unwrap().flatten() {
@@ -102,7 +101,6 @@ fn a_future_file_that_is_dropped_is_closed_soon_and_by_itself() {
     });
 }
 
-/// A file system in memory, mounted by the test.
 struct Mounted(
     PathBuf,
     #[allow(dead_code, reason = "it is there until the end")] tempfile::TempDir,
@@ -174,8 +172,6 @@ fn a_file_that_is_read_can_be_executed_and_its_file_system_be_read_only() {
     });
 }
 
-/// A program can be executed as soon as its writer has closed it, though a reader still has it
-/// open.
 #[test]
 fn a_program_can_be_executed_once_its_writer_has_closed_it() {
     let _alone = alone();
@@ -194,7 +190,6 @@ fn a_program_can_be_executed_once_its_writer_has_closed_it() {
     });
 }
 
-/// The access of the first open does not limit later ones.
 #[test]
 fn a_file_is_opened_for_writing_when_a_writer_comes() {
     let _alone = alone();
@@ -232,7 +227,6 @@ fn a_file_is_opened_for_writing_when_a_writer_comes() {
     });
 }
 
-/// Lent bytes stay valid after the file is closed.
 #[test]
 fn a_loan_does_not_keep_a_file_open() {
     let _alone = alone();

@@ -28,14 +28,11 @@ enum When {
 }
 use When::{Now, Opened, Synced};
 
-/// A file with content, and handles on it.
 struct World<'n> {
     nowait: &'n Nowait,
     path: PathBuf,
-    /// The file, opened in the mode under test.
     file: File,
     mode: CacheMode,
-    /// A descriptor that uses the kernel's cache.
     plain: fs::File,
 }
 
@@ -51,7 +48,6 @@ fn open(nowait: &Nowait, mode: CacheMode, path: &Path) -> File {
     all().cache(mode).open(nowait, path).unwrap()
 }
 
-/// Returns the first byte of each block, read through a file of nowait.
 fn blocks_of(file: &File) -> Vec<u8> {
     let mut bytes = AlignedBuffer::zeroed(2 * BLOCKS * BLOCK);
     let count = file.read_at(&mut bytes, 0).unwrap();
@@ -74,7 +70,6 @@ impl World<'_> {
     }
 }
 
-/// A function that reads all blocks of the file, by one of the ways.
 type Look = fn(&World<'_>) -> Vec<u8>;
 
 fn plain_read(world: &World<'_>) -> Vec<u8> {
@@ -123,7 +118,6 @@ fn what_a_file_has_written_is_seen_when_the_table_says() {
     });
 }
 
-/// A function that changes the file, by one of the ways.
 type Change = fn(&World<'_>);
 
 fn plain_write(world: &World<'_>) {
@@ -249,7 +243,6 @@ enum Held {
     DirtyBeside,
 }
 
-/// An event on a page in one of these states.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Read,
@@ -258,7 +251,6 @@ enum Event {
     Close,
     /// The program cuts the file off before both pages, and extends it to its old size.
     Cut,
-    /// Another program writes the page.
     Written,
 }
 
@@ -425,7 +417,6 @@ fn what_two_programs_append_is_all_there() {
     });
 }
 
-/// A file is its inode, in every mode, whatever names it has.
 #[test]
 fn a_file_goes_on_under_another_name_and_without_one() {
     on_every_engine(|nowait| {
@@ -452,8 +443,6 @@ fn a_file_goes_on_under_another_name_and_without_one() {
     });
 }
 
-/// Other programs see the data without a sync, too: after the last close, and about a second after
-/// the write.
 #[test]
 fn others_see_what_was_written_after_the_last_close() {
     on_every_engine(|nowait| {

@@ -23,7 +23,6 @@ fn filled(len: usize, byte: u8) -> AlignedBuffer {
 
 type Ends = Vec<(u32, Result<usize, Errno>)>;
 
-/// Reaps all requests of the queue; returns their results by tag.
 fn ends(queue: &mut Queue<u32, AlignedBuffer>) -> Ends {
     let mut ends = Vec::new();
     let count = queue.len();
@@ -76,7 +75,6 @@ fn a_request_that_was_not_submitted_can_be_taken_back_with_its_buffer() {
     });
 }
 
-/// A source that panics when asked for its descriptor.
 struct Broken;
 
 impl AsFd for Broken {
@@ -211,7 +209,6 @@ fn a_request_that_waits_for_another_can_be_cancelled_and_dropped() {
         let cancelled = Err(Errno::CANCELED);
         assert_eq!(ends(&mut queue), [(0, Ok(1)), (1, cancelled), (2, cancelled)]);
         assert_eq!(file.size().unwrap(), 0);
-        // The pipe is readable now.
         chain(&mut queue);
         assert_eq!(ends(&mut queue), [(0, Ok(1)), (1, Ok(BLOCK)), (2, Ok(0))]);
         let (silent, _other) = std::io::pipe().unwrap();
@@ -226,8 +223,7 @@ fn a_request_that_waits_for_another_can_be_cancelled_and_dropped() {
     });
 }
 
-/// Requests on files in memory end inside submit; requests with links must still take effect in the
-/// order of the links.
+/// Requests on files in memory end inside submit.
 #[test]
 fn links_between_requests_in_memory_keep_their_order_with_copies() {
     everywhere(|nowait, mode| {
@@ -301,7 +297,6 @@ fn a_link_is_made_between_prepared_requests_in_their_order() {
     assert_eq!(ends(&mut queue), expected);
 }
 
-/// Returns `true` if the descriptor is readable; if `wait`, first waits with poll(2) until it is.
 fn is_readable(queue: &mut Queue<u32, AlignedBuffer>, wait: bool) -> bool {
     use std::os::fd::AsRawFd;
     let fd = queue.event_fd().unwrap().as_raw_fd();
@@ -373,7 +368,6 @@ fn the_descriptor_of_a_queue_is_readable_when_requests_have_ended() {
     });
 }
 
-/// An action of a random run.
 #[derive(Clone, Debug)]
 enum Step {
     Read(usize),
@@ -410,7 +404,6 @@ struct Run {
     ids: Vec<RequestId>,
     /// The result of each request by tag; `None`: it has not come back.
     ends: Vec<Option<Result<usize, Errno>>>,
-    /// The linked requests, as pairs of tags.
     links: Vec<(usize, usize)>,
 }
 

@@ -14,8 +14,7 @@ fn cursor(nowait: &Nowait, mode: CacheMode, path: &Path) -> Cursor {
     AsyncFile::from(open(nowait, mode, path)).cursor(0)
 }
 
-/// Checks a claim in the modes that support cursors: not in `Direct`, where requests must be
-/// aligned.
+/// Skips the mode `Direct`, where requests must be aligned.
 fn unaligned(claim: impl Fn(&Nowait, CacheMode)) {
     everywhere(|nowait, mode| {
         if mode != CacheMode::Direct {
@@ -128,7 +127,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Applies the same operation to the cursor and to one in memory.
 async fn apply(cursor: &mut Cursor, model: &mut io::Cursor<Vec<u8>>, step: &Step) {
     use futures_lite::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
     use std::io::{Read, Seek, Write};

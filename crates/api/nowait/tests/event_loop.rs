@@ -11,7 +11,6 @@ use nowait_sys::{
 };
 use std::os::fd::AsRawFd;
 
-/// A limit against hanging: far longer than any request takes.
 fn limit() -> Deadline {
     Deadline::after_ns(60_000_000_000)
 }

@@ -130,7 +130,6 @@ fn writes_through_a_file_opened_for_sync_arrive() {
     });
 }
 
-/// Returns the number of threads of this process whose names begin like the engine's.
 fn threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names =
@@ -186,8 +185,6 @@ fn alone_the_last_handle_ends_the_threads() {
     }
 }
 
-/// Makes an engine start all threads that futures need, and drops it: once with nothing in flight,
-/// once with a request whose future was dropped.
 fn futures_end_their_threads(backend: BackendChoice, path: &std::path::Path) {
     use futures_lite::future::{block_on, poll_once};
     for abandons in [false, true] {
@@ -231,7 +228,6 @@ fn cached_bytes_are_lent_and_a_write_to_them_waits_for_their_return() {
     assert_eq!(lent.chunks().map(<[u8]>::len).sum::<usize>(), 2 * BLOCK);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| file.write_all_at(&[2; BLOCK], 0));
-        // The loan does not affect other pages.
         file.write_all_at(&[3; BLOCK], 16 * BLOCK as u64).unwrap();
         assert!(lent.chunks().flatten().all(|byte| *byte == 1), "nothing moves under a guard");
         drop(lent);

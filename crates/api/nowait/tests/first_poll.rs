@@ -15,7 +15,6 @@ std::thread_local! {
     static TAKEN: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, which counts each thread's allocations.
 struct Counting;
 
 #[global_allocator]

@@ -14,7 +14,6 @@ use std::{collections::BTreeSet, fs, os::fd::AsRawFd, path::PathBuf, time::Durat
 
 const COMPLETIONS: u64 = 1;
 
-/// A folder with a file of two blocks.
 fn data() -> (tempfile::TempDir, PathBuf) {
     let folder = folder();
     let path = folder.path().join("data");

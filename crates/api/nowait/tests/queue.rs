@@ -20,7 +20,6 @@ fn filled(len: usize, byte: u8) -> AlignedBuffer {
     buffer
 }
 
-/// Makes a file of 16 blocks, each filled with its number.
 fn numbered(nowait: &Nowait, mode: CacheMode, folder: &tempfile::TempDir) -> File {
     let file = open(nowait, mode, &folder.path().join("file"));
     for block in 0..16u8 {
@@ -162,8 +161,6 @@ fn a_queue_may_be_dropped_with_requests_in_flight() {
     });
 }
 
-/// Makes a file that is not cached, and returns its content; each block differs from its
-/// neighbours.
 fn uncached(
     nowait: &Nowait,
     mode: CacheMode,
@@ -331,7 +328,6 @@ fn a_queue_can_be_given_to_another_thread() {
     });
 }
 
-/// An action of a random run.
 #[derive(Clone, Debug)]
 enum Step {
     Read { block: usize, blocks: usize },

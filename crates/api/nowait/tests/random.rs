@@ -14,12 +14,10 @@ use std::{
     thread,
 };
 
-/// The file's maximum size, four times the cache.
 const BYTES_MAX: u64 = 8 << 20;
 const CACHE_BYTES: u64 = 2 << 20;
 const BLOCK: u64 = 4096;
 const LEN_MAX: u64 = 300_000;
-/// Number of seeds that run at a time on each backend.
 const SIDE_BY_SIDE: usize = 16;
 /// Writes take their bytes from a table with this period. It divides no block length, so bytes at a
 /// wrong offset differ.
@@ -36,8 +34,6 @@ impl Random {
         self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % end
     }
 
-    /// Draws a length: below 200 bytes or a multiple of blocks, a third each; otherwise any length,
-    /// mostly below 40,000.
     fn len(&mut self) -> u64 {
         match self.below(12) {
             0..4 => self.below(200),
@@ -225,13 +221,11 @@ impl Run {
         assert!(buffer[..count] == *self.at(offset, buffer.len() as u64), "direct at {offset}");
     }
 
-    /// Syncs the file, after which a reader of the kernel's cache must find the data.
     fn sync(&mut self) {
         self.cached.sync_data().unwrap();
         self.look("a sync");
     }
 
-    /// Compares the vector with the file as a reader of the kernel's cache sees it.
     fn look(&mut self, after: &str) {
         self.found.clear();
         let mut file = std::fs::File::open(&self.path).unwrap();
@@ -249,8 +243,8 @@ impl Run {
         self.look("a durable write");
     }
 
-    /// Closes all handles, which writes back, and opens the file again; the next open must find
-    /// changes that others made meanwhile.
+    /// The close of all handles writes back; the next open must find changes that others made
+    /// meanwhile.
     fn reopen(&mut self) {
         let elsewhere = self.path.with_file_name("elsewhere");
         self.cached = open(&self.nowait, &elsewhere, CacheMode::User, false);
@@ -268,7 +262,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// The seeds that no thread has taken. After a failure there are none.
+/// After a failure no seed is left.
 struct Seeds {
     next: AtomicU64,
     end: u64,

@@ -104,7 +104,6 @@ fn an_open_that_truncates_leaves_what_is_no_regular_file() {
     }
 }
 
-/// Runs `one`, and calls `other` repeatedly until `one` has ended.
 fn beside(one: impl FnOnce() + Send, mut other: impl FnMut() + Send) {
     thread::scope(|scope| {
         let one = scope.spawn(one);

@@ -19,7 +19,6 @@ use std::{
 const MIB: usize = 1 << 20;
 /// A length larger than the device and smaller than the cache.
 const LARGE: usize = 12 * MIB;
-/// Time limit of any request on a healthy device; long enough for a busy machine.
 const SOON: Duration = Duration::from_secs(10);
 
 fn run(program: &str, args: &[&str]) -> Option<String> {
@@ -36,10 +35,8 @@ fn each_engine(claim: impl Fn(&Nowait)) {
     common::BACKENDS.into_iter().filter_map(engine).for_each(|nowait| claim(&nowait));
 }
 
-/// A mount, which its drop unmounts.
 struct Device {
     point: PathBuf,
-    /// The loop device under the mount.
     under: Option<String>,
     /// The mount that holds the image of the loop device; it is unmounted after this one.
     outer: Option<Box<Device>>,
@@ -63,8 +60,6 @@ impl Device {
         Some(Device { point, under: None, outer: None, folders: vec![folder] })
     }
 
-    /// Makes a file system in the file `image`, on a loop device with `loop_options`, by the
-    /// command `make`.
     fn in_loop(image: &Path, loop_options: &[&str], make: &[&str]) -> Option<Device> {
         let args = [&["-f", "--show"], loop_options, &[image.to_str().unwrap()]].concat();
         let Some(under) = run("losetup", &args) else {
@@ -82,8 +77,8 @@ impl Device {
         Some(device)
     }
 
-    /// Mounts a disk that cannot store as much as its size: the file system that holds its image is
-    /// full.
+    /// The file system that holds the disk's image is full, so the disk cannot store as much as its
+    /// size.
     fn failing() -> Option<Device> {
         let outer = Device::tmpfs("8m")?;
         let image = outer.point.join("image");
@@ -94,7 +89,6 @@ impl Device {
         Some(device)
     }
 
-    /// Mounts a disk for one test, which freezes the disk.
     fn ext4() -> Option<Device> {
         let folder = folder();
         let image = folder.path().join("image");
@@ -130,8 +124,6 @@ fn within<T: Send + 'static>(
     wait.recv_timeout(limit).map_err(|_| wait)
 }
 
-/// Writes, reads and syncs a file on a healthy disk, by calls and by a queue, and checks that no
-/// call and no request is delayed.
 fn other_files_go_on(nowait: &Nowait, folder: &Path) {
     let begin = Instant::now();
     let file = open(nowait, CacheMode::User, &folder.join("healthy"));
@@ -158,8 +150,7 @@ fn fill(file: &File, bytes: usize) -> Result<(), Errno> {
     (0..bytes).step_by(MIB).try_for_each(write)
 }
 
-/// Checks a full or failing device: the writes may fit into the cache, but the sync after them and
-/// the close return an error.
+/// The writes may fit into the cache, but the sync after them and the close return an error.
 fn refuses(device: &Device, errnos: &[Errno]) {
     each_engine(|nowait| {
         let beside = folder();
@@ -196,8 +187,6 @@ fn a_disk_that_fails_is_told_to_its_own_file_and_no_other() {
     refuses(&device, &[Errno::IO, Errno::NOSPC]);
 }
 
-/// Checks that a program that drops a file on a full or failing device ends, and reports the lost
-/// data.
 fn ends(device: &Device, what: &str) {
     let name = "a_program_that_drops_its_file";
     let child = Command::new(env::current_exe().unwrap())
@@ -210,7 +199,7 @@ fn ends(device: &Device, what: &str) {
     assert!(said.contains("written data are lost") && said.contains(what), "{said}");
 }
 
-/// The part of the tests above that a child process runs. Without the variable it does nothing.
+/// A child process, for which NOWAIT_SICK_FILE is set, runs this part of the tests above.
 #[test]
 fn a_program_that_drops_its_file() {
     let Some(path) = env::var_os("NOWAIT_SICK_FILE") else { return };
@@ -219,7 +208,6 @@ fn a_program_that_drops_its_file() {
     let _ = fill(&file, LARGE);
 }
 
-/// Requests on a disk that does not answer wait until it answers, and then complete.
 #[test]
 fn a_disk_that_stands_still_holds_up_its_own_files_only() {
     let Some(device) = Device::ext4() else { return };
@@ -244,7 +232,6 @@ fn a_disk_that_stands_still_holds_up_its_own_files_only() {
         let sync = file.clone();
         let stuck = within(Duration::from_millis(300), move || sync.sync_data());
         let stuck = stuck.expect_err("nothing is written while it stands still");
-        // Reads of cached data continue.
         let mut byte = [0];
         file.read_exact_at(&mut byte, 100).unwrap();
         assert_eq!(byte, [4]);
@@ -266,7 +253,6 @@ fn a_disk_that_stands_still_holds_up_its_own_files_only() {
     });
 }
 
-/// Thaws a file system when dropped.
 struct Thaw<'a>(&'a str);
 
 impl Drop for Thaw<'_> {

@@ -16,10 +16,9 @@ use std::{
     time::Duration,
 };
 
-/// Most buffers of one request, as on every Linux.
 const IOV_MAX: usize = 1024;
 
-/// Checks a claim with both ends of a pipe, the reading end first, and of a pair of sockets.
+/// Checks a claim with a pipe, whose reading end comes first, and with a pair of sockets.
 fn on_every_stream(claim: impl Fn(&Nowait, Stream, Stream)) {
     on_every_engine(|nowait| {
         let (reader, writer) = std::io::pipe().unwrap();
@@ -32,7 +31,6 @@ fn on_every_stream(claim: impl Fn(&Nowait, Stream, Stream)) {
     });
 }
 
-/// Makes a stream of a pipe's reading end; the test writes to the other end by plain calls.
 fn pipe_to(nowait: &Nowait) -> (Stream, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     (Stream::new(nowait, reader), writer)
@@ -42,13 +40,11 @@ fn empty(lengths: &[usize]) -> Vec<Vec<u8>> {
     lengths.iter().map(|len| vec![0; *len]).collect()
 }
 
-/// Makes buffers of these lengths whose bytes, one after another, count up.
 fn counted(lengths: &[usize]) -> Vec<Vec<u8>> {
     let mut next = (0..=250u8).cycle();
     lengths.iter().map(|len| next.by_ref().take(*len).collect()).collect()
 }
 
-/// Makes vectored reads until `len` bytes have arrived.
 async fn read_all(stream: &Stream, len: usize) -> Vec<u8> {
     let mut all = Vec::new();
     while all.len() < len {
@@ -218,7 +214,6 @@ fn who_hangs_up_ends_vectors_and_their_buffers_come_back() {
     });
 }
 
-/// A buffer that sends a message when dropped.
 struct Telling(Box<[u8]>, mpsc::Sender<u8>);
 
 // SAFETY: the bytes belong to a box, and stay in place when the box is moved.

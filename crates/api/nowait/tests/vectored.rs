@@ -7,7 +7,6 @@ use common::{BLOCK, everywhere, folder, open};
 use nowait::{AlignedBuffer, Errno, File, Limits, Nowait, POLL_IN, Queue, Stream};
 use std::{io::Write, path::Path};
 
-/// Most buffers of one request, as on every Linux.
 const IOV_MAX: usize = 1024;
 
 fn filled(len: usize, byte: u8) -> AlignedBuffer {
@@ -16,8 +15,6 @@ fn filled(len: usize, byte: u8) -> AlignedBuffer {
     buffer
 }
 
-/// Makes the most buffers that one request may have, every third of them empty. If `is_filled`, the
-/// bytes of a buffer depend on its number; otherwise they are zeroes.
 fn most(is_filled: bool) -> Vec<AlignedBuffer> {
     let byte = |index: usize| if is_filled { (index % 251) as u8 + 1 } else { 0 };
     let len = |index: usize| if index.is_multiple_of(3) { 0 } else { BLOCK };
@@ -28,7 +25,6 @@ fn bytes_of(buffers: &[AlignedBuffer]) -> Vec<u8> {
     buffers.iter().flat_map(|buffer| buffer.to_vec()).collect()
 }
 
-/// Submits the prepared request; returns its result and its buffers.
 fn run(queue: &mut Queue<u8, AlignedBuffer>) -> (Result<usize, Errno>, Vec<AlignedBuffer>) {
     queue.submit();
     assert_eq!(queue.wait(1, None).unwrap(), 1);

@@ -11,7 +11,7 @@ use core::{
 use nowait_engine::outcome::Outcome;
 use nowait_sys::Errno;
 
-/// `struct aiocb` of glibc (aio.h), which is `struct aiocb64` too.
+/// `struct aiocb` of glibc (aio.h).
 #[repr(C)]
 pub struct Aiocb {
     fildes: i32,

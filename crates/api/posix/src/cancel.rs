@@ -11,16 +11,15 @@ use nowait_sys::{
 /// The result of a cancellation (aio.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CancelOutcome {
-    /// At least one request ended with ECANCELED, and no request is still in flight.
+    /// At least one of the requests ended with ECANCELED, and none of them is still in flight.
     All = 0,
-    /// At least one request is still in flight.
+    /// At least one of the requests is still in flight.
     NotAll = 1,
-    /// All requests, if there were any, ended by themselves, before the call or during it.
+    /// The requests, if there were any, ended by themselves, before the call or during it.
     Over = 2,
 }
 
-/// Time to wait for the end of the cancelled requests, in nanoseconds. A request that waits for its
-/// turn or for readiness ends at once; a request in a device may end later than this.
+/// A request that a device is working on may end later than after this time.
 const PATIENCE_NS: u64 = 100_000_000;
 
 /// Cancels the requests in flight on `fd`, or only the request of `block`. Returns when all of

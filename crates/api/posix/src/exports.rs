@@ -15,9 +15,8 @@ use nowait_engine::Kind;
 use nowait_process::{Process, guarded};
 use nowait_sys::{Errno, inside::Inside, thread};
 
-/// Runs a call that may write; returns the value or the negative errno. SIGPIPE and SIGXFSZ must
-/// not reach the submitting thread: this function blocks both during the call, in which
-/// `Shared::end` takes a pending signal back.
+/// Blocks SIGPIPE and SIGXFSZ during a call that may write: neither signal must reach the
+/// submitting thread. In the call, `Shared::end` takes a pending signal back.
 fn unsignalled(call: impl FnOnce() -> Result<i64, Errno>) -> i32 {
     let _inside = Inside::enter();
     let before = thread::swap_signal_mask(thread::ALL_BUT_FAULTS);
@@ -26,7 +25,6 @@ fn unsignalled(call: impl FnOnce() -> Result<i64, Errno>) -> i32 {
     value
 }
 
-/// Runs a call on the block at `address`; returns 0 or the negative errno.
 fn on_block(address: usize, call: impl FnOnce(Block) -> Result<(), Errno>) -> i32 {
     // SAFETY: the application passes the address of a block that it keeps until the outcome.
     let block = unsafe { Block::at(address) };
@@ -94,7 +92,7 @@ unsafe fn blocks(list: *const usize, len: usize) -> impl Iterator<Item = Block> 
     (0..len).filter_map(move |index| unsafe { Block::at(list.add(index).read()) })
 }
 
-// --- waiting: no lock, no allocation, no panic, because signal handlers may call these ----------
+// Signal handlers may call the next five functions, which take no lock and allocate no memory.
 
 /// Claims a slot for the calling thread, which will wait.
 #[unsafe(no_mangle)]
@@ -139,8 +137,6 @@ pub extern "C-unwind" fn nowait_await_notice(block: usize) {
     }
 }
 
-// --- threads that call the application ----------------------------------------------------------
-
 /// Returns 1 if a thread must be made for the application's functions: the caller then promises to
 /// make one. Otherwise returns 0, or a negative errno if POSIX AIO cannot start here.
 #[unsafe(no_mangle)]
@@ -172,7 +168,8 @@ pub extern "C-unwind" fn nowait_notifier_take(is_new: bool, call: &mut Call) -> 
     taken as i32
 }
 
-/// Called when the process goes on after it has settled, for example because exec failed.
+/// Called when the process goes on, for example because exec failed: sends the notices that were
+/// held back.
 #[unsafe(no_mangle)]
 pub extern "C-unwind" fn nowait_stays() {
     guarded(|| {

@@ -3,9 +3,9 @@
 //! ```text
 //! posix.c        symbols, cancellation points, the threads of SIGEV_THREAD
 //!      │ extern "C"
-//! [`exports`]    the functions that C calls; they stop panics and preserve errno
+//! [`exports`]    the functions that C calls
 //! [`submit`]     aio_read, aio_write, aio_fsync; [`list`]: lio_listio
-//! [`posix`]      the one context of the process, and its requests in flight
+//! [`posix`]      the one context of POSIX AIO, and its requests in flight
 //!      │ every end, on the thread that ended the request
 //! [`aiocb`]      the outcome in the application's block, and the threads that sleep for it
 //! [`notice`]     signals; functions for threads in [`notifiers`]

@@ -3,8 +3,7 @@
 //! C code in posix.c makes these threads, on threads of the application: a new thread shares its
 //! maker's descriptor table, and the engine's threads have another table. A function may block for
 //! ever or end its thread. So the last thread that stands by makes another thread before it makes a
-//! call. If functions return quickly, two threads mostly suffice. A function with thread attributes
-//! gets a thread of its own.
+//! call. A function with thread attributes gets a thread of its own.
 
 use crate::notice::Call;
 use core::time::Duration;
@@ -15,10 +14,9 @@ use nowait_sys::{
 };
 use std::{collections::VecDeque, thread};
 
-/// Most threads that stand by; others end when their call has returned.
+/// A thread ends instead of waiting for a call if this many threads stand by already.
 const STANDING_BY_MAX: usize = 4;
 
-/// Pause of a thread after a panic.
 const FAILED_PAUSE: Duration = Duration::from_millis(1);
 
 /// The calls to be made, and the threads that stand by.
@@ -38,12 +36,10 @@ struct Book {
     is_coming: bool,
 }
 
-/// Counts the calling thread as standing by until the guard is dropped.
 struct StandbyGuard<'a>(MutexGuard<'a, Book>);
 
 impl Book {
-    /// Adjusts the list of idle threads, which do not keep the process alive. A thread that is to
-    /// take a waiting call is not idle.
+    /// A thread that is to take a waiting call is not idle.
     fn count_idle(&mut self) {
         let idle = self.standing_by.saturating_sub(self.calls.len());
         self.idle.resize_with(idle, OwnThread::standing_by);
@@ -101,8 +97,8 @@ impl Notifiers {
     }
 
     /// Waits for a call. The caller is a thread made for calls; `is_new`: this is its first wait.
-    /// `None`: enough threads stand by, and the caller must end. A panic, which is an internal
-    /// error, does not end the thread, because no other thread may stand by.
+    /// `None`: enough threads stand by, and the caller must end. After a panic, which is an
+    /// internal error, the thread waits again, because perhaps no other thread stands by.
     pub fn take(&self, is_new: bool, engine: &Engine) -> Option<TakenCall> {
         let mut is_new = is_new;
         loop {

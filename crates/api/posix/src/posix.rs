@@ -1,4 +1,4 @@
-//! The one context of the process, and its requests in flight.
+//! The one context of POSIX AIO, and its requests in flight.
 
 use crate::{
     aiocb::Block,
@@ -46,7 +46,7 @@ pub struct Posix {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// The state that a thread needs to end a request. Any thread may do so.
+/// The state by which any thread can end a request.
 pub struct Shared {
     process: &'static Process,
     in_flight: Mutex<Table>,
@@ -56,15 +56,12 @@ pub struct Shared {
     kept: Mutex<Vec<Notice>>,
 }
 
-/// The requests that have not ended, by the addresses of their blocks.
 #[derive(Default)]
 struct Table {
     requests: FxHashMap<usize, InFlight>,
-    /// Number of requests that have begun.
     begun: u64,
 }
 
-/// A request that has not ended.
 struct InFlight {
     fd: i32,
     /// Number of requests that have begun before it.
@@ -87,8 +84,7 @@ impl Watch {
         futex::wake(&self.0, u32::MAX);
     }
 
-    /// Waits for the end until `deadline`; returns `true` if the request was cancelled, `None` if
-    /// it has not ended.
+    /// `None`: the request has not ended by `deadline`.
     pub(crate) fn was_cancelled(&self, deadline: Deadline) -> Option<bool> {
         loop {
             let how = self.0.load(Acquire);
@@ -171,13 +167,11 @@ impl Posix {
 }
 
 impl Shared {
-    /// Reports that a thread of the engine has panicked, unless that was reported; not for signal
-    /// handlers.
+    /// Signal handlers must not call this function.
     pub(crate) fn tell_failure(&self) {
         self.process.tell_failure();
     }
 
-    /// Notes that a request begins: from here on its event goes to [`Shared::end`].
     pub(crate) fn begins(&self, block: Block) {
         block.begin();
         let mut in_flight = self.in_flight.lock();

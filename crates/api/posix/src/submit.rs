@@ -16,7 +16,6 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// A request for a block: its kind, and the list that it belongs to.
 pub(crate) struct Order {
     pub(crate) block: Block,
     pub(crate) kind: Kind,
@@ -26,9 +25,8 @@ pub(crate) struct Order {
 /// Starts one request.
 ///
 /// # Errors
-/// The errors that aio_read(3) and aio_fsync(3) themselves return. `EINVAL`: the priority is wrong.
-/// `EAGAIN`: too many requests, or the engine cannot start. Any other error becomes the outcome of
-/// the request, and this function succeeds.
+/// `EINVAL`: the priority is wrong. `EAGAIN`: too many requests, or the engine cannot start. Any
+/// other error becomes the outcome of the request, and this function succeeds.
 pub fn start(block: Block, kind: Kind) -> Result<(), Errno> {
     let posix = Posix::current()?;
     let mut outcome = Err(Errno::AGAIN);
@@ -47,8 +45,7 @@ pub fn sync(block: Block, data_only: bool) -> Result<(), Errno> {
     start(block, kind)
 }
 
-/// Starts requests in one submission. Calls `begun` once for each request, with the result of its
-/// start.
+/// Calls `begun` once for each request, with the result of its start.
 pub(crate) fn submit(
     posix: &Posix,
     orders: impl ExactSizeIterator<Item = Order>,
@@ -88,7 +85,7 @@ pub(crate) fn submit(
 }
 
 /// Stores an error in the block, as glibc does if the call itself fails. Takes the request out of
-/// its list, whose notice does not wait for it.
+/// its group, whose notice does not wait for the request.
 fn refuse(
     posix: &Posix,
     block: Block,
@@ -173,8 +170,7 @@ fn command(looks: &mut Looks<'_>, block: Block, kind: Kind) -> Result<Command, E
     Ok(command)
 }
 
-/// Returns the number by which a request is below its thread's priority. A sync is not lowered,
-/// whatever its block says.
+/// A sync is not lowered, whatever its block says.
 fn lowered_priority(block: Block, kind: Kind) -> i32 {
     match kind {
         Kind::Read | Kind::Write => block.lowered_priority(),
@@ -182,9 +178,8 @@ fn lowered_priority(block: Block, kind: Kind) -> i32 {
     }
 }
 
-/// Returns the I/O priority for a request lowered by this number. 0 means the thread's own
-/// priority. Numbers from 1 to `PRIO_DELTA_MAX` map to the best-effort levels 4 (the usual level)
-/// to 7.
+/// For 0, returns 0: the thread's own priority. Numbers from 1 to `PRIO_DELTA_MAX` map to the
+/// best-effort levels 4 (the usual level) to 7.
 fn priority(lowered: i32) -> u16 {
     const BEST_EFFORT: u16 = 2 << 13;
     const USUAL: i32 = 4;

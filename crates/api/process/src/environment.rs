@@ -3,8 +3,7 @@
 use nowait_engine::Options;
 use nowait_sys::environment::kept;
 
-/// Returns the options. If the library has not kept its variables at load, reads the current
-/// environment.
+/// If the library has not kept its variables at load, reads the current environment.
 pub(crate) fn options() -> Options {
     let Some(kept) = kept() else { return Options::from_env() };
     Options::parse(|name| Some(String::from_utf8_lossy(kept.value(name)?).into_owned()))

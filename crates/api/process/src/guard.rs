@@ -3,9 +3,9 @@
 use nowait_sys::{Errno, errno, inside::Inside};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs a call and returns its result, or the negative errno; `-EIO` if the call panicked.
-/// Preserves the C library's `errno`. The program's signal handlers that `signals.c` watches run
-/// after the call, except handlers of faults.
+/// Runs a call and returns its value, the negative errno, or `-EIO` if the call panicked.
+/// Preserves the C library's `errno`. Handlers that `signals.c` watches, except of faults, wait
+/// until the outermost call of the library ends.
 pub fn guarded(call: impl FnOnce() -> Result<i64, Errno>) -> i64 {
     let _inside = Inside::enter();
     let caught = errno::preserved(|| catch_unwind(AssertUnwindSafe(call)));

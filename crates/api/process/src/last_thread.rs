@@ -1,11 +1,10 @@
-//! The end of a process when its last thread ends.
+//! Ends the process when the program's last thread has ended.
 //!
-//! When the last thread of a process ends, the C library ends the process as exit(3) does
-//! (pthread_exit(3)). The C library counts the engine's threads, so the process would never end.
-//! Therefore, if the main thread has ended and the process has not, and an engine exists, a thread
-//! of the library watches the process. When only the library's threads are left, and no request
-//! that the program expects, a thread with the program's descriptor table calls exit(3), which runs
-//! the exit handlers.
+//! The C library ends a process when its last thread ends (pthread_exit(3)), but it counts the
+//! engine's threads, so the process would never end. Therefore, if an engine exists, a thread of
+//! the library watches the process after the main thread has ended. When only the library's threads
+//! are left, and no request that the program expects, a thread with the program's descriptor table
+//! calls exit(3).
 
 use crate::process::Process;
 use core::{
@@ -21,21 +20,17 @@ use nowait_sys::{
     time::Deadline,
 };
 
-/// State of the main thread.
 static MAIN: AtomicU32 = AtomicU32::new(LIVES);
 const LIVES: u32 = 0;
-/// The main thread has ended, and there was no engine.
+/// The main thread has ended, and no thread watches the process.
 const ENDED: u32 = 1;
-/// The main thread has ended, and a thread watches the process.
 const WATCHED: u32 = 2;
 
-/// First and longest pause between two looks, each of which reads a few small files of /proc.
+/// Pauses between two looks, each of which reads a few small files of /proc.
 const PAUSE_NS: u64 = 1_000_000;
 const PAUSE_MAX_NS: u64 = 100_000_000;
 
-/// If the calling thread is the main thread, arranges for `main_thread_ends` to run at the end of
-/// this thread. Called when the library is loaded, whenever a thread asks for the engine, and in a
-/// forked child.
+/// If the calling thread is the main thread, arranges that `main_thread_ends` runs at its end.
 #[unsafe(link_section = ".text.startup")]
 pub fn watch_main_thread() {
     if thread::thread_id() == thread::process_id() {
@@ -45,8 +40,7 @@ pub fn watch_main_thread() {
     }
 }
 
-/// Runs in a forked child: the thread that has forked is the child's main thread, and its only
-/// thread.
+/// The thread that has forked is the child's main thread, and its only thread.
 pub(crate) fn forget_parent() {
     own_thread::forget_own_threads();
     MAIN.store(LIVES, SeqCst);
@@ -65,7 +59,6 @@ extern "C" fn main_thread_ends(_: *mut c_void) {
     }
 }
 
-/// Called by [`Process::engine`] when the engine exists, on a thread of the program.
 pub(crate) fn engine_is_there(process: &'static Process) {
     watch_main_thread();
     fence(SeqCst);
@@ -74,10 +67,9 @@ pub(crate) fn engine_is_there(process: &'static Process) {
     }
 }
 
-/// If no thread watches the process yet, starts the thread that ends the process when no thread of
-/// the program is left. The new thread shares the calling thread's descriptor table. For the exit
-/// handlers it takes over the calling thread's signal mask, as if the calling thread ended the
-/// process.
+/// Starts the thread that ends the process, if none was started. The new thread shares the calling
+/// thread's descriptor table. It calls the exit handlers with the calling thread's signal mask, as
+/// if the calling thread ended the process.
 fn watch_the_rest(process: &'static Process) {
     if MAIN.compare_exchange(ENDED, WATCHED, SeqCst, SeqCst).is_err() {
         return;
@@ -96,8 +88,6 @@ fn watch_the_rest(process: &'static Process) {
     }
 }
 
-/// Waits until the program has no thread and expects no request any more. Then ends the process as
-/// the program's last thread would.
 fn end_as_the_last(process: &'static Process, mask: u64) {
     let own = OwnThread::standing_by();
     // A second thread, with its own descriptor table, reads /proc, because the program may close
@@ -110,8 +100,6 @@ fn end_as_the_last(process: &'static Process, mask: u64) {
     }
 }
 
-/// # Errors
-/// The errors of [`fdtable::make_private`].
 fn until_the_program_has_no_thread(process: &'static Process) -> Result<(), Errno> {
     let _own = OwnThread::begin();
     fdtable::make_private(0)?;
@@ -126,10 +114,10 @@ fn until_the_program_has_no_thread(process: &'static Process) -> Result<(), Errn
 }
 
 impl Process {
-    /// Returns `true` if there are requests for which a process without threads of the program must
-    /// stay: all requests of POSIX AIO, because the end of such a request may call a function of
-    /// the program, and requests of libaio that end by themselves. Also returns `true` if this is
-    /// unknown because another thread has locked the contexts.
+    /// Returns `true` if the process must stay for a request although the program has no thread.
+    /// The end of a request of POSIX AIO may call a function of the program, so all of them count.
+    /// Requests of libaio count if they end by themselves. Also returns `true` if another thread
+    /// has locked the contexts.
     fn has_more_to_tell(&self) -> bool {
         let Some(contexts) = self.contexts().try_read() else { return true };
         let more = |context: &nowait_engine::Context| match context.io().face() {

@@ -1,10 +1,9 @@
 //! The end of the process, or an exec: the library first waits until accepted requests complete, as
 //! they would if the kernel carried them out.
 //!
-//! - *Who waits:* the thread that calls `_exit`, exec, daemon(3), abort(3) or exit(3), perhaps in a
-//!   signal handler that has interrupted malloc. While it waits for requests, it waits for no lock,
-//!   allocates no memory, and runs no request; the engine's memory does not come from malloc
-//!   (`nowait_sys::allocator`).
+//! - *Who waits:* the thread that calls exit(3), or under the preload library also `_exit`, exec,
+//!   daemon(3) or abort(3). A signal handler that has interrupted malloc may call `_exit`.
+//!   Therefore the thread waits for no lock, allocates no memory and runs no request meanwhile.
 //! - *For what:* for all accepted requests that end by themselves (`IoContext::owed`), also reads;
 //!   not for polls and streams.
 //! - *Who completes them:* the engine's threads, and callers in io_getevents.
@@ -14,9 +13,8 @@
 //! - *Signal handlers on the waiting thread* may run after it has waited, before exec. A handler
 //!   that submits would wait for its own thread. So that thread stops leaving for now. It waits for
 //!   requests again before the handler returns ([`settlements`]), or after the handler if the
-//!   library does not watch handlers ([`is_settled`]). In `_exit` no handler of the program runs
-//!   any more if the library watches handlers.
-//! - *How long:* as long as requests end; then for a bounded time.
+//!   library does not watch handlers ([`is_settled`]).
+//! - *How long:* until no request has ended for a minute, or for a second if some may never end.
 
 use crate::{
     environment,
@@ -35,16 +33,13 @@ use nowait_sys::{
     time::Deadline,
 };
 
-/// Time without the end of a request after which the process leaves in any case.
 const PATIENCE_NS: u64 = 60_000_000_000;
-/// A shorter time, used if the missing requests may never end: a thread is inside io_submit,
+/// Replaces [`PATIENCE_NS`] if requests may never end: only threads inside io_submit have slots,
 /// perhaps for ever, or the calling thread itself was interrupted in a call of the library.
 const LITTLE_PATIENCE_NS: u64 = 1_000_000_000;
-/// First and longest pause between two looks at the requests that are left.
 const PAUSE_NS: u64 = 10_000;
 const PAUSE_MAX_NS: u64 = 500_000;
 
-/// The state of a process that may be about to end, or to become another program.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessEnd {
     /// Number of calls, on all threads, that are about to end or replace the process. Submitters
@@ -56,9 +51,7 @@ pub(crate) struct ProcessEnd {
     report: AtomicU32,
 }
 
-/// A thread writes the report.
 const WRITING: u32 = 1;
-/// The report is written. No second report follows.
 const WRITTEN: u32 = 2;
 
 /// The number ([`ForkMark`]) of the process that has ended by exit(3), perhaps before its first
@@ -67,8 +60,8 @@ static ENDED: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
     /// Number of calls of this thread that are about to end or replace the process: a signal
-    /// handler may interrupt one such call and make another. The counter has no destructor, because
-    /// the thread reads it until the very end.
+    /// handler may interrupt one such call and make another. It has no destructor, so that the
+    /// thread can read it until the very end.
     static LEAVES: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -78,9 +71,9 @@ pub(crate) fn forget_parent() {
     LEAVES.set(0);
 }
 
-/// Returns `true` if no signal handler has submitted a request since the calling thread has
-/// settled, that is, waited for accepted requests. Also returns `true` if the process has no state,
-/// or is a child of vfork.
+/// Returns `false` if a signal handler has submitted a request since the calling thread has
+/// settled (waited for accepted requests). A process without state, or a child of vfork, gets
+/// `true`.
 pub fn is_settled() -> bool {
     LEAVES.get() > 0 || Process::of_caller().is_none()
 }
@@ -92,8 +85,7 @@ pub fn settlements() -> u32 {
 }
 
 impl Process {
-    /// Returns `true` if the process may be about to end or to become another program. POSIX AIO
-    /// then holds back the notices of requests that complete.
+    /// Returns `true` if a thread may be about to end the process, or to replace it by exec.
     pub fn is_leaving(&self) -> bool {
         self.leaving.threads.load(SeqCst) > 0
     }
@@ -124,10 +116,8 @@ impl Process {
     }
 
     /// Sleeps while the process is leaving. If the calling thread itself is ending the process, the
-    /// caller is a signal handler that submits: then this function calls [`Process::stays`].
-    ///
-    /// # Errors
-    /// `EINVAL`: the process has ended, except for the program's later exit handlers.
+    /// caller is a signal handler that submits: this function then calls [`Process::stays`]
+    /// instead.
     fn wait_until_it_stays(&self) -> Result<(), Errno> {
         loop {
             let leaving = self.leaving.threads.load(SeqCst);
@@ -151,8 +141,6 @@ impl Process {
         }
     }
 
-    /// Waits until no accepted request is left that ends by itself, or no request has ended for a
-    /// while.
     fn settle(&self, is_interrupted: bool) {
         let (mut least, mut until, mut pause) = (usize::MAX, Deadline::NEVER, PAUSE_NS);
         let nobody = AtomicU32::new(0);
@@ -178,17 +166,15 @@ impl Process {
         }
     }
 
-    /// Returns the number of accepted requests that end by themselves and are not complete. `None`:
-    /// another thread has locked the contexts.
+    /// `None`: another thread has locked the contexts.
     pub(crate) fn owed(&self) -> Option<usize> {
         // Contexts move from the first to the second: lock in this order.
         let (contexts, going) = (self.contexts().try_read()?, self.going().try_read()?);
         Some(contexts.values().chain(&*going).map(|context| context.io().owed()).sum())
     }
 
-    /// Returns `true` if the engine has requests that end by themselves, or if this is unknown
-    /// because another thread has locked the contexts. `false`: only slots are left that a thread
-    /// inside io_submit has reserved.
+    /// Returns `false` if only slots are left that threads inside io_submit have reserved. Returns
+    /// `true` if another thread has locked the contexts.
     fn has_any_in_hand(&self) -> bool {
         let (Some(contexts), Some(going)) = (self.contexts().try_read(), self.going().try_read())
         else {
@@ -224,8 +210,8 @@ impl Process {
         ENDED.load(SeqCst) == self.mark.number()
     }
 
-    /// Writes the report of the process, once. If another thread is writing the report, waits for
-    /// that thread, at most a minute: the end of the process would cut the report off.
+    /// Does nothing if the report was written. If another thread is writing it, waits for that
+    /// thread, at most a minute: the end of the process would cut the report off.
     fn report_once(&self) {
         let report = &self.leaving.report;
         if report.compare_exchange(0, WRITING, SeqCst, SeqCst).is_err() {
@@ -236,7 +222,7 @@ impl Process {
         futex::wake(report, u32::MAX);
     }
 
-    /// Waits for another thread's report, but not for ever; takes no lock and allocates no memory.
+    /// Takes no lock and allocates no memory, because the caller may be a signal handler.
     fn await_report(&self, patience_ns: u64) {
         let until = Deadline::after_ns(patience_ns);
         while self.leaving.report.load(SeqCst) == WRITING && !until.has_passed() {
@@ -246,9 +232,9 @@ impl Process {
 }
 
 /// Waits until no accepted request is left that ends by itself, or no request has ended for a
-/// while. Called before exec; if exec fails, the caller calls [`Process::stays`]. `is_interrupted`:
-/// the caller is a signal handler that has interrupted a call of the library. That call may hold
-/// the library's locks.
+/// while. If the process continues, for example because exec has failed, the caller calls
+/// [`Process::stays`]. `is_interrupted`: the calling thread was interrupted in a call of the
+/// library, which may hold the library's locks.
 pub fn settle(is_interrupted: bool) {
     if let Some(process) = Process::of_caller() {
         process.leaves();
@@ -256,10 +242,9 @@ pub fn settle(is_interrupted: bool) {
     }
 }
 
-/// Settles, and writes the report if `NOWAIT_REPORT` asks for one and none was written. Called
-/// before `_exit`, by which the children of many programs end. In a signal handler this function
-/// writes no report, because the handler may have interrupted a holder of a lock. It then only
-/// waits, for at most a second, while another thread writes the report.
+/// Settles before `_exit`, and writes the report if `NOWAIT_REPORT` asks for one and none was
+/// written. In a signal handler, which may have interrupted the holder of a lock, only waits for at
+/// most a second while another thread writes the report.
 pub fn leave(is_interrupted: bool) {
     settle(is_interrupted);
     let silent = is_interrupted || inside::is_in_handler();

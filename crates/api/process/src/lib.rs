@@ -1,17 +1,4 @@
 //! The parts that two C interfaces of a process, libaio and POSIX AIO, share, such as one engine.
-//!
-//! * [`process`]: the one engine of the process, its contexts, fork and exit
-//! * [`last_thread`]: the end of a process whose last thread ends
-//! * [`leaving`]: exit, `_exit` and exec, which first wait for accepted requests
-//! * `stats`: counters of the running process in a file
-//! * [`looks`]: state of the descriptors during one submission
-//! * [`memory`]: pointers of the application, which may have any value
-//! * `named_counters`: the contexts whose requests name an eventfd
-//! * `environment`: the options in the environment
-//! * [`guard`]: stops panics and preserves `errno`
-//!
-//! `process`, `last_thread`, `leaving` and `stats` import each other: `process` registers the
-//! functions that run at the end of the process, and they need the process.
 
 mod environment;
 pub mod guard;

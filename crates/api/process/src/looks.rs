@@ -1,8 +1,8 @@
 //! The state of the descriptors during one submission.
 //!
-//! Each io_submit looks anew at the descriptors that its requests name: the library does not see
+//! Each submission looks anew at the descriptors that its requests name: the library does not see
 //! when a program closes a number through stdio or by the system call itself, and a request must
-//! never reach another file. Status flags of transfers may be remembered longer
+//! never reach another file. Only status flags of transfers may be remembered longer
 //! (`Context::status_flags`).
 
 use crate::named_counters::NAMED;
@@ -13,18 +13,17 @@ use nowait_engine::{
 use nowait_sys::{Errno, Fd};
 use std::sync::Arc;
 
-/// Number of descriptors whose status flags one submission remembers. More than one, because a
-/// database alternates between a data file and a log.
+/// A submission remembers the flags of several descriptors, because a database alternates between a
+/// data file and a log.
 const READ: usize = 8;
 
 /// The state of the descriptors during one call of submit.
 pub struct Looks<'a> {
     context: &'a Context,
     is_lone: bool,
-    /// Descriptors whose status flags were read, by their numbers.
     read: [Option<(i32, Flags)>; READ],
-    /// Duplicates of eventfds, by the application's numbers. Such a number may name another file
-    /// when a request ends.
+    /// Duplicates of eventfds, by the application's numbers: when a request ends, the number may
+    /// name another file.
     counters: Vec<(i32, Fd)>,
 }
 

@@ -1,9 +1,8 @@
 //! Checks of the application's pointers, which may have any value.
 //!
 //! The kernel answers EFAULT for an address that is not mapped. Asking the kernel each time would
-//! cost more than the request, so the process remembers the pages that it has checked. A program
-//! that unmaps or protects a remembered page, and then passes an address in it, may get SIGSEGV
-//! instead of EFAULT.
+//! be slow, so the process remembers pages that it has checked. A program that unmaps or protects a
+//! remembered page, and then passes an address in it, may get SIGSEGV instead of EFAULT.
 
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use nowait_sys::{
@@ -11,9 +10,7 @@ use nowait_sys::{
     memory::{PAGE_SIZE, check_readable, check_writable},
 };
 
-/// Number of slots for checked pages: iocbs, arrays of segments and arrays of events lie on many
-/// pages, of many threads. If a program uses two pages in turn that share a slot, each use costs a
-/// system call.
+/// If a program uses two pages in turn that share a slot, each use costs a system call.
 const SLOTS: usize = 8192;
 
 /// Checked pages, each in the slot that a hash of its number chooses: without a hash, buffers at
@@ -30,7 +27,7 @@ impl Page {
         Page(number << 1 | usize::from(writable))
     }
 
-    /// Returns `true` if this checked page answers for the page and access in `asked`.
+    /// A page that was checked for writing also answers for reading.
     fn serves(self, asked: Page) -> bool {
         asked.0 > 1 && (self.0 == asked.0 || self.0 == asked.0 | 1)
     }
@@ -53,7 +50,7 @@ const USER_END: u64 = 1 << 52;
 /// or writes.
 ///
 /// # Errors
-/// `EFAULT`: it is not.
+/// `EFAULT`: a part of the range is outside.
 pub fn check_range(base: u64, len: u64) -> Result<(), Errno> {
     match base.checked_add(len) {
         Some(end) if end <= USER_END => Ok(()),
@@ -103,7 +100,6 @@ fn require_page(number: usize, writable: bool) -> Result<(), Errno> {
     if Page(slot.load(Relaxed)).serves(page) { Ok(()) } else { check(page, slot) }
 }
 
-/// Asks the kernel about a page. If the page is valid, remembers it in `slot`.
 #[cold]
 fn check(page: Page, slot: &AtomicUsize) -> Result<(), Errno> {
     let address = (page.0 >> 1) * PAGE_SIZE;

@@ -7,16 +7,14 @@ use core::{
 };
 use nowait_engine::Context;
 
-/// Number of slots. Descriptor numbers that differ by a multiple of this share a slot.
+/// Descriptor numbers that differ by a multiple of this share a slot.
 const SLOTS: usize = 1024;
 
 const NOBODY: *mut Context = ptr::null_mut();
 const SEVERAL: *mut Context = ptr::without_provenance_mut(usize::MAX);
 
-/// The contexts that may have requests that name an eventfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Namer {
-    /// No context of the process.
     Nobody,
     /// Only this context, which may have ended.
     One(*const Context),
@@ -24,11 +22,10 @@ pub(crate) enum Namer {
     Several,
 }
 
-/// The contexts that name eventfds, by the numbers of the eventfds' descriptors.
 pub(crate) struct NamedCounters([AtomicPtr<Context>; SLOTS]);
 
-/// The table of the process. A forked child may find entries of its parent's contexts, and then
-/// looks at all of its own contexts.
+/// A forked child may find entries of its parent's contexts, and then looks at all of its own
+/// contexts.
 pub(crate) static NAMED: NamedCounters = NamedCounters::new();
 
 impl NamedCounters {
@@ -36,7 +33,6 @@ impl NamedCounters {
         NamedCounters([const { AtomicPtr::new(NOBODY) }; SLOTS])
     }
 
-    /// Notes that a request of `context` names the eventfd `number`.
     pub(crate) fn note(&self, number: i32, context: *const Context) {
         let (slot, context) = (self.slot(number), context.cast_mut());
         let known = slot.load(Acquire);
@@ -49,7 +45,6 @@ impl NamedCounters {
         }
     }
 
-    /// Forgets a context that is being destroyed.
     pub(crate) fn forget(&self, context: *const Context) {
         let context = context.cast_mut();
         for slot in &self.0 {
@@ -60,7 +55,6 @@ impl NamedCounters {
         }
     }
 
-    /// Returns the contexts that may have requests that name the eventfd `number`.
     pub(crate) fn namer(&self, number: i32) -> Namer {
         match self.slot(number).load(Acquire) {
             NOBODY => Namer::Nobody,

@@ -49,12 +49,9 @@ pub struct Process {
     /// Contexts being destroyed: the end of the process waits for their requests, too.
     going: RwLock<Vec<Arc<Context>>>,
     ids: Mutex<Ids>,
-    /// Counters of destroyed contexts.
     ended: Mutex<Vec<Summary>>,
-    /// The state of POSIX AIO. (libaio has no such state.)
     face: Lazy<Face>,
     pub(crate) leaving: ProcessEnd,
-    /// The process to which this state belongs.
     pub(crate) mark: ForkMark,
 }
 
@@ -67,21 +64,19 @@ struct Ids {
     free: Vec<u32>,
 }
 
-/// The complaint about `NOWAIT_CACHE=user` in the environment of a drop-in.
 const CACHE_WAS_REMOVED: &str = "NOWAIT_CACHE=user: the page cache behind libaio and POSIX AIO was \
      removed; the kernel's page cache is used (for a cache in user space, use nowait's Rust, C or \
      Python API, or nowait serve)";
 
-/// `true`: the preload library watches the application's close calls in this process.
 static CLOSES_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
 /// Null until the process first uses libaio or POSIX AIO: until then, the C files do not watch
 /// calls of the C library.
 #[unsafe(export_name = "nowait_current")]
 static CURRENT: AtomicPtr<Process> = AtomicPtr::new(core::ptr::null_mut());
-/// Changes when a context is destroyed or moved, and in a forked child: a context that a thread
-/// remembers may be gone.
+/// Changes when a context is destroyed or moved, and in a forked child. A thread then forgets the
+/// context that it remembers.
 static GENERATION: AtomicU64 = AtomicU64::new(1);
-/// `true`: the handlers of fork(2) are registered. A child inherits them.
+/// A forked child inherits the registered handlers.
 static FORKS_ARE_WATCHED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
@@ -102,8 +97,7 @@ extern "C" fn thread_ends(_: *mut c_void) {
     remember(NO_CONTEXT);
 }
 
-/// Remembers the context that this thread used last. Does nothing in a signal handler that has
-/// interrupted a reader or writer of [`LAST`].
+/// Does nothing in a signal handler that has interrupted a reader or writer of [`LAST`].
 fn remember(context: LastContext) {
     let before = LAST
         .with(|last| last.try_borrow_mut().map(|mut last| core::mem::replace(&mut *last, context)));
@@ -170,7 +164,7 @@ impl Process {
         }
     }
 
-    /// Reports that a thread of the engine has panicked, unless that was reported.
+    /// Reports that a thread of the engine has panicked, unless this was already reported.
     pub fn tell_failure(&self) {
         if let Some(line) = self.engine.get().and_then(|engine| engine.untold_failure()) {
             self.say(LogLevel::Warn, &line);
@@ -249,7 +243,7 @@ impl Process {
         Ok(context)
     }
 
-    /// Returns the state of an interface, which the first call makes by `begin`.
+    /// Returns the state of POSIX AIO, which the first call makes by `begin`.
     ///
     /// # Errors
     /// The errors of `begin`, which the next call runs again.
@@ -260,7 +254,7 @@ impl Process {
         self.face.get_or_make(|| begin(self))
     }
 
-    /// Returns the state of an interface if it was made.
+    /// Returns the state of POSIX AIO if it was made.
     pub fn existing_face(&self) -> Option<&Face> {
         self.face.get()
     }
@@ -287,8 +281,8 @@ impl Process {
         context
     }
 
-    /// Called when `context` is destroyed: keeps its counters for the report, frees its number, and
-    /// unmaps its ring, which the application knows at `address`.
+    /// Called after `context` was destroyed: keeps its counters for the report, frees its number,
+    /// and unmaps its ring, which the application knows at `address`.
     pub fn context_ended(&self, context: &Context, address: usize) {
         if let Some(summary) = Summary::of(context) {
             self.ended.lock().push(summary);
@@ -300,8 +294,9 @@ impl Process {
         self.ids.lock().give(id);
     }
 
-    /// Finds the context whose ring the application has moved to `address` (libaio's own tests do
-    /// so): the ring's header names the context, whose ring is no longer at its old address.
+    /// Finds the context whose ring the application has moved to `address`, as libaio's own tests
+    /// do: the header of the ring there names the context, and the context's old address has no
+    /// such ring.
     fn moved_context(&self, address: usize) -> Option<Arc<Context>> {
         if !is_ring(address) {
             return None;
@@ -321,8 +316,8 @@ impl Process {
         self.existing_engine().into_iter().for_each(|engine| engine.closing(Some(fd)));
     }
 
-    /// Called when the calling thread has read a count from `fd`. Takes no lock if no context names
-    /// the eventfd, or only the context that the thread used last.
+    /// Called when the calling thread has read a count from `fd`. Does not lock the table of
+    /// contexts if no context names the eventfd, or only the context that the thread used last.
     pub fn counter_was_read(&self, fd: i32) {
         let only = match NAMED.namer(fd) {
             Namer::Nobody => return,
@@ -332,7 +327,7 @@ impl Process {
         if let Some(context) = only {
             return context.counter_was_read(fd);
         }
-        // Call this without the lock, because the end of a request may run other requests.
+        // Release the lock first, because the end of a request may run other requests.
         let contexts = self.contexts.read();
         let named: Vec<_> = contexts.values().filter(|it| it.names_counter(fd)).cloned().collect();
         drop(contexts);
@@ -360,7 +355,6 @@ impl Process {
         ours
     }
 
-    /// Returns the engine if it was started.
     pub(crate) fn existing_engine(&self) -> Option<&Arc<Engine>> {
         self.engine.get()
     }
@@ -373,8 +367,6 @@ impl Process {
         &self.going
     }
 
-    /// Removes the file of counters, and writes the report of the process if `NOWAIT_REPORT` asks
-    /// for one and memory is left for it.
     pub(crate) fn report(&self) {
         self.tell_failure();
         stats::end(self);
@@ -385,15 +377,13 @@ impl Process {
         report::write(to, self.existing_engine().map(Arc::as_ref), &self.summaries());
     }
 
-    /// Returns `true` if memory for a report of all contexts is left. Callers ask because a failed
-    /// allocation would end the process.
+    /// Callers ask because a failed allocation would end the process.
     pub(crate) fn has_memory_for_report(&self) -> bool {
         const CONTEXT_BYTES: usize = 16 << 10;
         let contexts = self.contexts.read().len() + self.ended.lock().len();
         reserve::holds((contexts + 1) * CONTEXT_BYTES)
     }
 
-    /// Returns the counters of destroyed contexts, and of the existing ones.
     pub(crate) fn summaries(&self) -> Vec<Summary> {
         let mut summaries = self.ended.lock().clone();
         summaries.extend(self.contexts.read().values().filter_map(|it| Summary::of(it)));
@@ -418,8 +408,7 @@ impl Ids {
     }
 }
 
-/// Returns `true` if a completion ring without events is at `address`, in a context of the library
-/// or of the kernel.
+/// Returns `true` if an empty completion ring, the library's or the kernel's, is at `address`.
 pub fn is_empty_ring(address: usize) -> bool {
     let ends = address.wrapping_add(core::mem::offset_of!(RingHeader, head));
     // SAFETY: head and tail are plain data, one behind the other.
@@ -427,7 +416,6 @@ pub fn is_empty_ring(address: usize) -> bool {
     is_ring(address) && ends().is_ok_and(|[head, tail]| head == tail)
 }
 
-/// Returns `true` if a completion ring, of the library or of the kernel, is at `address`.
 fn is_ring(address: usize) -> bool {
     let magic = address.wrapping_add(core::mem::offset_of!(RingHeader, magic));
     address != 0 && address.is_multiple_of(PAGE_SIZE) && holds(magic, RING_MAGIC)
@@ -440,9 +428,8 @@ fn is_ring_of(context: &Context, address: usize) -> bool {
         && holds(core::mem::offset_of!(RingHeader, nr), memory.nr())
 }
 
-/// Runs `f` on the context at `address`; `None`: no context of this process is there.
-///
-/// Each thread remembers the context that it used last, so that this function mostly takes no lock.
+/// Runs `f` on the context at `address`; `None`: no context of this process is there. Each thread
+/// remembers the context that it used last, so a repeated call mostly takes no lock.
 pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Option<T> {
     let process = Process::existing()?;
     let context = if let Some(context) = remembered_context(|known, _| known == address) {
@@ -462,8 +449,7 @@ pub fn with_context<T>(address: usize, f: impl FnOnce(&Arc<Context>) -> T) -> Op
     Some(result)
 }
 
-/// Returns the context that this thread used last if `is_it` accepts it, by its address or by the
-/// context itself.
+/// `is_it` gets the address of the context that this thread used last, and the context.
 fn remembered_context(is_it: impl FnOnce(usize, &Weak<Context>) -> bool) -> Option<Arc<Context>> {
     let generation = GENERATION.load(Acquire);
     LAST.with(|last| {
@@ -473,13 +459,13 @@ fn remembered_context(is_it: impl FnOnce(usize, &Weak<Context>) -> bool) -> Opti
     })
 }
 
-/// Returns `true` if requests may name the eventfd `fd`. Takes no lock, also in a signal handler.
+/// Returns `true` if requests may name the eventfd `fd`. Takes no lock.
 pub fn names_counter(fd: i32) -> bool {
     NAMED.namer(fd) != Namer::Nobody
 }
 
-/// The options from the environment as it was when the library was loaded: a program may clear its
-/// own environment, as nginx's workers do before their first request.
+/// Read when the library is loaded: a program may clear its own environment, as nginx's workers do
+/// before their first request.
 static OPTIONS: OnceLock<Options> = OnceLock::new();
 
 /// Returns the options from the environment as it was when the library was loaded.
@@ -501,9 +487,8 @@ pub fn watches_closes() {
     CLOSES_ARE_WATCHED.store(true, Relaxed);
 }
 
-/// Registers the handlers of fork(2). Two threads that begin at the same time may both register
-/// them, which is harmless. No thread waits for the other to register them, because a child that is
-/// forked meanwhile would wait for ever.
+/// Two threads that begin at the same time may both register the handlers, which is harmless. No
+/// thread waits for the other, because a child that is forked meanwhile would wait for ever.
 fn watch_forks() {
     if !FORKS_ARE_WATCHED.load(Acquire) {
         nowait_sys::thread::at_fork(forked);
@@ -511,7 +496,6 @@ fn watch_forks() {
     }
 }
 
-/// Runs in a child of fork(3), which calls the registered handlers.
 extern "C" fn forked() {
     forget_parent();
 }
@@ -546,8 +530,8 @@ mod tests {
         drop(process.take_context(address));
     }
 
-    /// In the test's own process, runs the test `name` again in a child process, and returns the
-    /// child's standard error. In that child, returns `None`, and the test goes on.
+    /// Runs the test `name` again in a child process, and returns the child's standard error. In
+    /// that child, returns `None`, and the test goes on.
     fn said_in_child(name: &str) -> Option<String> {
         const CHILD: &str = "NOWAIT_TEST_CHILD";
         if std::env::var_os(CHILD).is_some() {

@@ -2,8 +2,7 @@
 //! in the folder `NOWAIT_STATS`. Without that variable there is no thread and no file.
 //!
 //! The thread has its own descriptor table, as the engine's threads have: the program neither sees
-//! nor closes the file, and the library does not watch the thread's calls. The thread ends with the
-//! process; the file of a killed process stays.
+//! nor closes the file. The thread ends with the process; the file of a killed process stays.
 
 use crate::process::Process;
 use nowait_engine::report;
@@ -16,10 +15,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Time before each write. The engine exists before the first write.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Starts the thread if `NOWAIT_STATS` is set; returns a line for the log if that fails.
+/// Returns a line for the log if the thread cannot be started.
 pub(crate) fn begin(process: &Process) -> Option<String> {
     let path = path(process)?;
     let started = OwnThread::spawn("nowait-stats", STACK_BYTES, move || {
@@ -29,7 +27,6 @@ pub(crate) fn begin(process: &Process) -> Option<String> {
     started.err().map(|error| format!("NOWAIT_STATS: cannot start a thread: {error}"))
 }
 
-/// Removes the file. Called at the end of the process.
 pub(crate) fn end(process: &Process) {
     if let Some(path) = path(process) {
         let _ = inspect::unlink(&path);
@@ -42,7 +39,6 @@ fn path(process: &Process) -> Option<CString> {
     CString::new(path.as_os_str().as_bytes()).ok()
 }
 
-/// Writes the file until the process ends.
 fn write(path: &CString) -> Result<(), Errno> {
     // The new table keeps only descriptor 0, which the thread closes at once: descriptor 0 may be a
     // pipe whose other end waits until all copies are closed.

@@ -3,7 +3,6 @@
 use crate::error::{Failure, Outcome};
 use pyo3::{prelude::*, types::PyList};
 
-/// The results of a batch's requests so far.
 pub(crate) struct Results {
     values: Vec<Option<Py<PyAny>>>,
     left: usize,
@@ -15,7 +14,6 @@ impl Results {
         Results { values: (0..count).map(|_| None).collect(), left: count, failure: None }
     }
 
-    /// Takes the result of one request.
     pub(crate) fn take(&mut self, index: usize, outcome: Outcome) {
         self.left -= 1;
         match outcome {
@@ -28,7 +26,6 @@ impl Results {
         self.left == 0
     }
 
-    /// Makes the list of results, or the first failure. Called when all requests are over.
     pub(crate) fn outcome(self, py: Python<'_>) -> Outcome {
         if let Some(failure) = self.failure {
             return Err(failure);

@@ -11,11 +11,10 @@ use nowait_sys::{
 };
 use pyo3::prelude::*;
 
-/// Longest time that a blocking wait of the exit sleeps before it checks for signals.
+/// Longest time that a blocking wait sleeps before it checks for signals.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 
-/// The engine of a process. Never dropped: it lives as long as the process, and a forked child
-/// cannot end it.
+/// Never dropped: it lives as long as the process, and a forked child cannot end it.
 pub(crate) struct ProcessEngine {
     pub(crate) nowait: Nowait,
     pub(crate) load: Load,
@@ -28,11 +27,8 @@ pub(crate) struct ProcessEngine {
 }
 
 impl ProcessEngine {
-    /// Starts an engine with the options from the environment. In a forked child, `parent` is the
-    /// engine of the parent process, whose limits the new engine takes over.
-    ///
-    /// # Errors
-    /// `OSError`: no descriptors or threads left.
+    /// In a forked child, `parent` is the engine of the parent process, whose limits the new engine
+    /// takes over.
     pub(crate) fn start(parent: Option<&ProcessEngine>) -> PyResult<ProcessEngine> {
         let mut options = Options::from_env();
         options.complaints.iter().for_each(|line| say(line));
@@ -50,19 +46,17 @@ impl ProcessEngine {
         })
     }
 
-    /// Returns `true` if this process has started the engine, `false` if its parent started the
-    /// engine before fork(2).
+    /// Returns `false` if the parent of this process started the engine before fork(2).
     #[inline]
     pub(crate) fn is_here(&self) -> bool {
         self.process.is_here()
     }
 
-    /// Returns the name of the cache mode of files that are opened without one.
     pub(crate) fn default_cache(&self) -> &'static str {
         if self.user_cache { "user" } else { "host" }
     }
 
-    /// Runs `work`, which may block, on a helper thread; the exit of the process waits for `work`.
+    /// `work` may block; the exit of the process waits for it.
     pub(crate) fn run_aside(&'static self, work: impl FnOnce() + Send + 'static) {
         *self.aside.lock() += 1;
         let counted = Counted(self);
@@ -73,16 +67,12 @@ impl ProcessEngine {
         });
     }
 
-    /// Runs `work`, which may block, on a helper thread; the exit of the process does not wait for
-    /// `work`.
+    /// `work` may block; the exit of the process does not wait for it.
     pub(crate) fn ask_aside(&'static self, work: impl FnOnce() + Send + 'static) {
         self.nowait.run_aside(work);
     }
 
-    /// Waits for the calls that [`ProcessEngine::run_aside`] has begun.
-    ///
-    /// # Errors
-    /// The exception that a signal handler raises meanwhile.
+    /// Raises the exception that a signal handler raises meanwhile.
     pub(crate) fn wait_for_calls(&self, py: Python<'_>) -> PyResult<()> {
         let is_over = || {
             let mut aside = self.aside.lock();
@@ -111,12 +101,11 @@ impl Drop for Counted {
     }
 }
 
-/// Writes a line to the standard error; ignores an error of the write.
 fn say(line: &str) {
     stderr::say(&format!("nowait: {line}\n"));
 }
 
-/// Starts the engine, with another backend if the one that was asked for does not work.
+/// Falls back to another backend if the one that was asked for does not work.
 fn start(options: &Options) -> Result<Nowait, nowait::Error> {
     let config = options.config.clone();
     let asked = config.backend;

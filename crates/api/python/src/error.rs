@@ -4,27 +4,21 @@ use nowait::Error;
 use pyo3::{exceptions, prelude::*};
 use std::path::PathBuf;
 
-/// The parts of an exception. Each raise makes a new exception, because an exception holds the
-/// frames that it went through.
+/// Each raise makes a new exception, because an exception holds the frames that it went through.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// An `OSError`.
     System { errno: i32, text: String, path: Option<PathBuf> },
-    /// A `RuntimeError`.
     Runtime(&'static str),
-    /// A `MemoryError`.
     Memory,
 }
 
 impl Failure {
-    /// Makes the failure of a call that names its file.
     pub(crate) fn of_path(error: &Error, path: PathBuf) -> Failure {
         let text = error.reason().map(str::to_owned);
         let text = text.unwrap_or_else(|| strerror(error.errno().raw()));
         Failure::System { errno: error.errno().raw(), text, path: Some(path) }
     }
 
-    /// Makes the failure of a call of the standard library.
     pub(crate) fn of_io(error: &std::io::Error, path: PathBuf) -> Failure {
         if error.kind() == std::io::ErrorKind::OutOfMemory {
             return Failure::Memory;
@@ -50,7 +44,6 @@ impl Failure {
     }
 }
 
-/// The result of a request, or its failure.
 pub(crate) type Outcome = Result<Py<PyAny>, Failure>;
 
 impl From<Error> for Failure {
@@ -59,17 +52,14 @@ impl From<Error> for Failure {
     }
 }
 
-/// Makes asyncio's `CancelledError`.
 pub(crate) fn cancelled(py: Python<'_>, message: Option<Py<PyAny>>) -> PyErr {
     raise(py, "CancelledError", message)
 }
 
-/// Makes asyncio's `InvalidStateError`.
 pub(crate) fn not_over(py: Python<'_>) -> PyErr {
     raise(py, "InvalidStateError", None)
 }
 
-/// Makes an exception of asyncio's.
 fn raise(py: Python<'_>, name: &str, message: Option<Py<PyAny>>) -> PyErr {
     let made = py.import("asyncio.exceptions").and_then(|module| {
         let class = module.getattr(name)?;
@@ -81,12 +71,10 @@ fn raise(py: Python<'_>, name: &str, message: Option<Py<PyAny>>) -> PyErr {
     made.map_or_else(|error| error, PyErr::from_value)
 }
 
-/// Returns the text of strerror(3).
 fn strerror(errno: i32) -> String {
     let text = std::io::Error::from_raw_os_error(errno).to_string();
     // The standard library adds the number.
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// EINVAL.
 pub(crate) const INVAL: i32 = 22;

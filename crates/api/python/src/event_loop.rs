@@ -9,17 +9,13 @@ use pyo3::{
     types::{PyDict, PyString, PyTuple},
 };
 
-/// The event loop that runs in this thread.
 pub(crate) struct Running<'py> {
     pub(crate) event_loop: Bound<'py, PyAny>,
     /// `true`: an `await` follows the rules of trio, not those of asyncio.
     pub(crate) is_trio: bool,
 }
 
-/// Returns the event loop that runs in this thread.
-///
-/// # Errors
-/// `RuntimeError`: no event loop runs.
+/// Raises `RuntimeError` if no event loop runs in this thread.
 #[inline]
 pub(crate) fn running(py: Python<'_>) -> PyResult<Running<'_>> {
     static FUNCTION: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -37,9 +33,8 @@ pub(crate) fn running(py: Python<'_>) -> PyResult<Running<'_>> {
     Ok(Running { event_loop, is_trio: false })
 }
 
-/// Returns the run of trio in this thread, if there is one. trio sets a variable of sniffio, even
-/// when it is the guest or the host of an asyncio loop. A program without sniffio pays for one look
-/// into the dictionary of modules.
+/// trio sets a variable of sniffio, even when it is the guest or the host of an asyncio loop. A
+/// program without sniffio pays for one look into the dictionary of modules.
 fn running_trio(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     static SAYS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -61,7 +56,7 @@ fn running_trio(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     function.bind(py).call0().map(Some)
 }
 
-/// Makes an event loop call `callback` with `operation`; `call` names the loop's method.
+/// `call` names the method of the event loop.
 pub(crate) fn call_soon(
     event_loop: &Bound<'_, PyAny>,
     call: &Bound<'_, PyString>,

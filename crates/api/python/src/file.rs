@@ -147,7 +147,6 @@ impl RawFile {
         })
     }
 
-    /// Returns the size in bytes.
     fn size(&self, py: Python<'_>) -> PyResult<Py<Operation>> {
         let file = self.0.file()?;
         call(py, move || {
@@ -180,8 +179,8 @@ impl RawFile {
         })
     }
 
-    /// Closes the file on a helper thread, for which only the exit of the process waits. In a
-    /// forked child, closes the parent's file here.
+    /// Closes the file on a helper thread; the exit of the process waits for that. In a forked
+    /// child, closes the parent's file on the calling thread.
     fn abandon(&self) {
         let Some(file) = self.0.take() else { return };
         match self.0.engine() {
@@ -190,18 +189,15 @@ impl RawFile {
         }
     }
 
-    /// Returns the descriptor number.
     fn fileno(&self) -> PyResult<i32> {
         Ok(self.0.file()?.as_fd().as_raw_fd())
     }
 
-    /// Returns `True` if the file was closed.
     #[getter]
     fn closed(&self) -> bool {
         self.0.is_closed()
     }
 
-    /// Returns `True` if the file is open.
     #[getter]
     fn is_open(&self) -> bool {
         self.0.is_open()

@@ -38,10 +38,8 @@ impl Handle {
         }
     }
 
-    /// Returns the file.
-    ///
-    /// # Errors
-    /// `ValueError`: the file is closed, or not open yet. `OSError`: it was opened before a fork.
+    /// Raises `ValueError` if the file is closed, or not open yet, and `OSError` if it was opened
+    /// before a fork.
     #[inline]
     pub(crate) fn file(&self) -> PyResult<File> {
         match &*self.state.lock() {
@@ -57,12 +55,10 @@ impl Handle {
         }
     }
 
-    /// Returns the engine, if the file was opened.
     pub(crate) fn engine(&self) -> Option<&'static ProcessEngine> {
         self.engine.get().copied()
     }
 
-    /// Returns `false` if the file was opened before a fork.
     pub(crate) fn is_here(&self) -> bool {
         self.engine().is_none_or(ProcessEngine::is_here)
     }

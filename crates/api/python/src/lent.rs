@@ -32,7 +32,6 @@ impl Drop for Loan {
 pub struct LentPart {
     loan: Arc<Loan>,
     index: usize,
-    /// Number of views that were not released.
     views: AtomicUsize,
 }
 

@@ -13,7 +13,7 @@
 //!                       │
 //!  submit.rs          submits requests and calls; returns their operations
 //!  process.rs         what the process has: an engine, queues of threads, open files; the exit
-//!  reaper.rs          brings ends to operations, in the event loop or by a wait
+//!  reaper.rs          passes results to operations, in the event loop or by a wait
 //!  operation.rs       what Python awaits; batch.rs: several requests that end as one
 //!  thread_queue.rs    the queue of a thread, and the descriptors that its loop watches
 //!  requests.rs        requests in flight, and in line for a place
@@ -25,12 +25,10 @@
 //! ```
 //!
 //! **An `await` of a request that is over at once does not suspend.** The call submits the request,
-//! not the `await`. If the request ends within the call, the returned `Operation` is done, and its
-//! `await` continues without the event loop.
+//! not the `await`.
 //!
 //! **A call makes the `Operation` before it submits the request.** So the thread that reaps the
-//! request finds the `Operation`. An `Operation` gets an event loop if its request does not end at
-//! once.
+//! request finds the `Operation`.
 //!
 //! **Memory stays until the engine is done with it.** The queue owns the buffer, even if the
 //! awaitable is cancelled or forgotten, or its loop closed. No queue is ever dropped: when a thread

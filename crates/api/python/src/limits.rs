@@ -10,7 +10,6 @@ use core::sync::atomic::{
 };
 use nowait::Limits;
 
-/// A number of requests, and of the bytes that they move.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amount {
     pub(crate) requests: usize,
@@ -18,7 +17,6 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// Adds a request of `bytes`.
     fn with(self, bytes: u64) -> Amount {
         Amount { requests: self.requests + 1, bytes: self.bytes.saturating_add(bytes) }
     }
@@ -28,7 +26,6 @@ impl Amount {
     }
 }
 
-/// An amount that threads share.
 #[derive(Default)]
 struct Shared {
     requests: AtomicUsize,
@@ -46,7 +43,6 @@ impl Shared {
     }
 }
 
-/// The amount in flight in the process, and its limits.
 #[derive(Default)]
 pub(crate) struct Load {
     of_process: Shared,
@@ -63,7 +59,6 @@ impl Load {
         load
     }
 
-    /// Returns the limits of the process and of each loop.
     pub(crate) fn limits(&self) -> (Amount, Amount) {
         (self.of_process.get(), self.of_loop.get())
     }
@@ -93,14 +88,12 @@ impl Load {
         may_begin
     }
 
-    /// Counts the end of a request that had entered.
     pub(crate) fn leave(&self, mine: &mut Amount, bytes: u64) {
         mine.requests -= 1;
         mine.bytes -= bytes;
         self.subtract(bytes);
     }
 
-    /// Records that a loop now has a line, or no longer has one.
     pub(crate) fn has_line(&self, has: bool) {
         match has {
             true => self.lines.fetch_add(1, SeqCst),
@@ -113,7 +106,6 @@ impl Load {
         self.used.bytes.fetch_sub(bytes, SeqCst);
     }
 
-    /// Returns one loop's share of the process's limit; `is_in_line`: the loop has a line itself.
     fn part(&self, is_in_line: bool) -> Amount {
         let loops = (self.lines.load(SeqCst) + usize::from(!is_in_line)).max(1);
         let Amount { requests, bytes } = self.of_process.get();

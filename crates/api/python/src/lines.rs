@@ -26,7 +26,6 @@ pub struct Lines {
 #[derive(Clone, Copy)]
 enum Ending {
     Char(u8),
-    /// A carriage return and a line feed.
     Both,
     /// A carriage return, a line feed, or both.
     Any,
@@ -100,7 +99,7 @@ impl Lines {
         }
     }
 
-    /// Takes a complete line, as an awaitable.
+    /// `None`: no line is complete.
     #[inline]
     fn next(&mut self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         let Some(end) = self.end_of_line(py) else { return Ok(None) };
@@ -144,7 +143,6 @@ impl Lines {
         Ok(lines)
     }
 
-    /// Appends data read from the stream.
     fn fill(&mut self, data: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = data.py();
         if self.at == self.len {
@@ -182,7 +180,6 @@ impl Lines {
         rest
     }
 
-    /// Forgets everything.
     fn clear(&mut self, py: Python<'_>) -> PyResult<()> {
         let empty = match self.is_text {
             true => PyString::new(py, "").into_any(),

@@ -11,10 +11,9 @@ use pyo3::{
     types::PyBytes,
 };
 
-/// Memory that the queue owns while a request is in flight.
 pub(crate) enum Memory {
-    /// A new `bytes` object that only the request knows. The engine fills it, and the program then
-    /// gets it.
+    /// A new `bytes` object that only the request knows. The engine fills it. The program gets it,
+    /// or after a short read a copy of the filled part.
     Fresh { bytes: Py<PyBytes>, at: *mut u8, len: usize },
     /// A `bytes` object of the program, which the engine writes to the file.
     Bytes { _keep: Py<PyBytes>, at: *const u8, len: usize },
@@ -25,27 +24,21 @@ pub(crate) enum Memory {
     Aligned { memory: AlignedBuffer, then: Then },
 }
 
-/// The use of aligned memory at the end of the request.
 pub(crate) enum Then {
-    /// Make a new `bytes` object.
     Bytes,
-    /// Copy to the program's buffer.
     Copy(PyUntypedBuffer),
-    /// No further use: the memory was written to the file.
     Nothing,
 }
 
 // SAFETY: the pointers are to memory of the objects beside them, which stays in place. Any thread
-// may hold Python objects, and drops them only under the interpreter's lock.
+// may hold and drop Python objects through pyo3.
 unsafe impl Send for Memory {}
 
-/// Makes memory for direct I/O.
 fn aligned(len: usize) -> PyResult<AlignedBuffer> {
     AlignedBuffer::try_zeroed(len).ok_or_else(|| PyMemoryError::new_err(()))
 }
 
 impl Memory {
-    /// Makes memory for a read of `len` bytes.
     pub(crate) fn for_read(
         py: Python<'_>,
         len: usize,
@@ -67,7 +60,6 @@ impl Memory {
         Ok(Memory::Fresh { bytes, at, len })
     }
 
-    /// Takes a buffer of the program to be filled.
     pub(crate) fn for_filling(
         buffer: &Bound<'_, PyAny>,
         alignment: Option<Alignment>,
@@ -83,7 +75,6 @@ impl Memory {
         })
     }
 
-    /// Takes bytes of the program to be written.
     pub(crate) fn for_write(
         data: &Bound<'_, PyAny>,
         alignment: Option<Alignment>,
@@ -106,7 +97,7 @@ impl Memory {
         Ok(Memory::Aligned { memory, then: Then::Nothing })
     }
 
-    /// Makes the program's result of a transfer of `count` bytes: the bytes, or their number.
+    /// Returns the bytes if the program passed no memory for them, otherwise `count`.
     pub(crate) fn into_result(self, py: Python<'_>, count: usize) -> Outcome {
         Ok(match self {
             Memory::Fresh { bytes, len, .. } if count == len => bytes.into_any(),
@@ -129,10 +120,6 @@ impl Memory {
     }
 }
 
-/// Makes a `bytes` object with a copy of `bytes`.
-///
-/// # Errors
-/// `MemoryError`: no memory left.
 pub(crate) fn copied(py: Python<'_>, bytes: &[u8]) -> Outcome {
     let fill = |new: &mut [u8]| {
         new.copy_from_slice(bytes);
@@ -147,7 +134,6 @@ pub(crate) fn number(py: Python<'_>, value: usize) -> Py<PyAny> {
     number.into_any().unbind()
 }
 
-/// Returns address and length of a view without gaps.
 pub(crate) fn whole(view: &PyUntypedBuffer) -> PyResult<(*mut u8, usize)> {
     if !view.is_c_contiguous() {
         return Err(PyBufferError::new_err("the buffer is not contiguous"));

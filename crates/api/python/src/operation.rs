@@ -36,32 +36,25 @@ pub struct Operation {
 
 struct State {
     phase: Phase,
-    /// The functions to call at the end.
     callbacks: Vec<Callback>,
     /// The event loop that calls the callbacks. `None`: the request was over at once, or the loop
     /// is not set yet.
     event_loop: Option<Py<PyAny>>,
-    /// The requests in flight, for a cancellation.
     request: Option<(Arc<OperationQueue>, Range<u64>)>,
 }
 
-/// The queue of a thread, whose requests end operations.
 pub(crate) type OperationQueue = ThreadQueue<Target>;
 
-/// The receiver of a request's result.
 pub(crate) enum Target {
     One(Py<Operation>),
-    /// One of several requests with one result, by its index.
     Part(Arc<Batch>, usize),
 }
 
-/// Several requests, and the operation that waits for all of them.
 pub(crate) struct Batch {
     operation: Py<Operation>,
     results: Mutex<Results>,
 }
 
-/// A function, and the context to call it in.
 type Callback = (Py<PyAny>, Option<Py<PyAny>>);
 
 enum Phase {
@@ -89,8 +82,7 @@ impl Operation {
         Operation::new(py, outcome.into())
     }
 
-    /// Makes an operation for a request that is about to be submitted. If the request does not end
-    /// at once, the caller calls [`Operation::set_loop`].
+    /// If the request does not end at once, the caller calls [`Operation::set_loop`].
     pub(crate) fn begun(py: Python<'_>) -> PyResult<Py<Operation>> {
         Operation::new(py, Phase::Pending)
     }
@@ -114,20 +106,18 @@ impl Operation {
         !matches!(self.state.lock().phase, Phase::Pending)
     }
 
-    /// Sets the event loop in which a task waits.
     pub(crate) fn set_loop(&self, running: Running<'_>) {
         self.is_trio.store(running.is_trio, Relaxed);
         let before = self.state.lock().event_loop.replace(running.event_loop.unbind());
         drop(before);
     }
 
-    /// Returns `true` if the operation has no event loop, or this one.
+    /// Also returns `true` if the operation has no event loop.
     pub(crate) fn is_of(&self, running: &Running<'_>) -> bool {
         let state = self.state.lock();
         state.event_loop.as_ref().is_none_or(|it| it.is(&running.event_loop))
     }
 
-    /// Returns the queue of the operation's request, unless the request is over.
     pub(crate) fn queue(&self) -> Option<Arc<OperationQueue>> {
         self.state.lock().request.as_ref().map(|(queue, _)| queue.clone())
     }
@@ -136,8 +126,8 @@ impl Operation {
         self.state.lock().request = Some((queue.clone(), keys));
     }
 
-    /// Ends the operation, unless it was cancelled before: then drops the outcome. `here` is the
-    /// event loop that runs in this thread.
+    /// If the operation was cancelled before, only drops the outcome. `here` is the event loop that
+    /// runs in this thread.
     pub(crate) fn end(
         slf: &Bound<'_, Operation>,
         outcome: Outcome,
@@ -156,8 +146,7 @@ impl Operation {
         Operation::call_back(slf, state, is_here);
     }
 
-    /// Makes the event loop, of this thread or another, call the callbacks. Takes the lock's guard,
-    /// and releases it before the call.
+    /// Releases the lock before it calls the event loop.
     fn call_back(
         slf: &Bound<'_, Operation>,
         mut state: nowait_sys::mutex::MutexGuard<'_, State>,
@@ -177,12 +166,12 @@ impl Operation {
             intern!(py, "call_soon_threadsafe")
         };
         for (callback, context) in callbacks {
-            // The call fails only if the loop was closed; then no task waits.
+            // The call fails if the loop was closed; then no task waits.
             let _ = call_soon(event_loop.bind(py), call, slf.as_any(), &callback, context.as_ref());
         }
     }
 
-    /// Returns the result, or raises the failure. `None`: the operation is not over.
+    /// `None`: the operation is not over.
     fn outcome(&self, py: Python<'_>) -> Option<PyResult<Py<PyAny>>> {
         let mut state = self.state.lock();
         match &mut state.phase {
@@ -341,8 +330,7 @@ impl Operation {
         awaited
     }
 
-    /// Removes a callback. If no callback is left, cancels the operation, because nothing waits for
-    /// it any more.
+    /// Removes a callback. If no callback is left, cancels the operation.
     fn leave(slf: &Bound<'_, Operation>, callback: &Bound<'_, PyAny>) -> PyResult<()> {
         slf.get().remove_done_callback(callback)?;
         if slf.get().state.lock().callbacks.is_empty() {
@@ -440,7 +428,6 @@ impl Target {
         }
     }
 
-    /// Passes the result on, in the thread whose loop is `here`.
     pub(crate) fn end(self, py: Python<'_>, outcome: Outcome, here: Option<&Bound<'_, PyAny>>) {
         match self {
             Target::One(operation) => Operation::end(operation.bind(py), outcome, here),
@@ -454,7 +441,6 @@ impl Batch {
         Batch { operation, results: Mutex::new(Results::of(count)) }
     }
 
-    /// Takes the result of one part; the last part ends the whole operation.
     fn take(
         &self,
         py: Python<'_>,
@@ -474,7 +460,6 @@ impl Batch {
     }
 }
 
-/// Passes the result of a request to its receiver, in the thread whose loop is `here`.
 pub(crate) fn end(py: Python<'_>, ended: Ended<Target>, here: Option<&Bound<'_, PyAny>>) {
     let Ended { target, transfer, result } = ended;
     let value = || transfer.map_or_else(|| Ok(py.None()), |transfer| transfer.into_result(py));

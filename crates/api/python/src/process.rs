@@ -33,7 +33,7 @@ struct Queues {
 }
 
 static PROCESS: AtomicPtr<PythonProcess> = AtomicPtr::new(ptr::null_mut());
-/// In a forked child: the state of the process that has forked it.
+/// In a forked child: the state of the nearest ancestor that had one.
 static PARENT: AtomicPtr<PythonProcess> = AtomicPtr::new(ptr::null_mut());
 
 thread_local! {
@@ -54,11 +54,7 @@ impl Drop for Mine {
     }
 }
 
-/// Returns the queue of this thread. The first call takes over the queue of a thread that has
-/// ended, or makes one.
-///
-/// # Errors
-/// `OSError`: no descriptors or threads left.
+/// The first call takes over the queue of a thread that has ended, or makes one.
 #[inline]
 pub(crate) fn own_queue() -> PyResult<Arc<OperationQueue>> {
     let process = PythonProcess::get()?;
@@ -76,10 +72,6 @@ pub(crate) fn own_queue() -> PyResult<Arc<OperationQueue>> {
 }
 
 impl PythonProcess {
-    /// Returns the state of this process, which the first call makes.
-    ///
-    /// # Errors
-    /// `OSError`: no descriptors or threads left.
     #[inline]
     pub(crate) fn get() -> PyResult<&'static PythonProcess> {
         match PythonProcess::known() {
@@ -113,7 +105,6 @@ impl PythonProcess {
         }
     }
 
-    /// Returns a queue for a thread: one whose thread has ended, or a new one.
     fn queue(&'static self) -> PyResult<Arc<OperationQueue>> {
         if let Some(free) = self.queues.lock().free.pop() {
             return Ok(free);
@@ -145,14 +136,12 @@ pub(crate) fn after_fork() {
 /// Requests and bytes, of the process and of each loop.
 type LimitNumbers = (usize, u64, usize, u64);
 
-/// Returns the limits of the requests in flight.
 #[pyfunction]
 pub(crate) fn limits() -> PyResult<LimitNumbers> {
     let (process, each) = PythonProcess::get()?.engine.load.limits();
     Ok((process.requests, process.bytes, each.requests, each.bytes))
 }
 
-/// Sets the limits of the requests in flight.
 #[pyfunction]
 pub(crate) fn set_limits(numbers: LimitNumbers) -> PyResult<()> {
     let (requests, bytes, loop_requests, loop_bytes) = numbers;

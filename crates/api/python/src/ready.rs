@@ -3,7 +3,7 @@
 //! The object has a C type, because the work for each line must be short: a method of a class of
 //! pyo3 would take as long as all other work for the line. CPython 3.11 calls `am_send`, which
 //! needs no exception. Later versions call the iterator, which ends with an exception for each
-//! line; this object reuses one exception for all its lines.
+//! line. The object reuses its exception if nothing else refers to it.
 
 use core::{
     ffi::{c_int, c_uint, c_void},
@@ -26,7 +26,6 @@ struct Object {
 pub(crate) struct Ready(Py<PyAny>);
 
 impl Ready {
-    /// Makes an object without a line.
     pub(crate) fn new(py: Python<'_>) -> PyResult<Ready> {
         static CLASS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let class = CLASS.get_or_try_init(py, || make_class(py))?;
@@ -39,7 +38,6 @@ impl Ready {
         Ok(Ready(object?.unbind()))
     }
 
-    /// Returns the awaitable for `line`, a `bytes` or a `str`.
     pub(crate) fn with(&mut self, py: Python<'_>, line: Py<PyAny>) -> PyResult<Py<PyAny>> {
         // SAFETY: a live object.
         if unsafe { ffi::Py_REFCNT(self.0.as_ptr()) } != 1 {

@@ -10,7 +10,6 @@ use crate::{
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// The object that an event loop calls when a descriptor of a queue is readable.
 #[pyclass(frozen)]
 struct Reaper(Arc<OperationQueue>);
 
@@ -21,13 +20,11 @@ impl Reaper {
     }
 }
 
-/// Makes the event loop call [`reap`] when requests have ended.
 pub(crate) fn watch(queue: &Arc<OperationQueue>, running: &Running<'_>) -> PyResult<()> {
     let event_loop = &running.event_loop;
     queue.watch(event_loop, || Ok(Py::new(event_loop.py(), Reaper(queue.clone()))?.into_any()))
 }
 
-/// Takes all results that have arrived, and ends their operations.
 fn reap(queue: &OperationQueue, py: Python<'_>) -> PyResult<()> {
     let Arrivals { over, finished_calls } = queue.take_arrivals(py)?;
     // The operation of a request that has ended may belong to another loop, in another thread.
@@ -44,7 +41,7 @@ fn reap(queue: &OperationQueue, py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Waits until the queue has no request in flight or in line, and ends their operations.
+/// Waits until no request is in flight or in line, and ends the operations of the requests.
 pub(crate) fn drain(queue: &OperationQueue, py: Python<'_>) -> PyResult<()> {
     loop {
         queue.wait_for_all(py, LOOK)?;

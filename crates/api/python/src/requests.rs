@@ -17,7 +17,6 @@ use std::{
 /// Most requests of a thread in flight, whatever its limit.
 pub(crate) const DEPTH: usize = 4096;
 
-/// A request before its submission.
 pub(crate) enum Action {
     Read(Destination, u64),
     Write(Memory, u64),
@@ -27,7 +26,6 @@ pub(crate) enum Action {
     SyncRange(u64, u64),
 }
 
-/// Destination of the bytes of a read.
 pub(crate) enum Destination {
     /// Memory of this length, made when the request begins: a request in line has none.
     New(usize),
@@ -49,19 +47,16 @@ impl Action {
 /// The end of a request. The caller drops it without the lock: the drop of a buffer may run code of
 /// the program, and the drop of the last handle of a file closes the file.
 pub(crate) struct Ended<T> {
-    /// The receiver of the result; `None`: nothing waits.
     pub(crate) target: Option<T>,
     /// `None`: the request moves no bytes.
     pub(crate) transfer: Option<Transfer>,
     pub(crate) result: Result<(), Failure>,
 }
 
-/// The requests of a thread; a `T` receives the result of each.
 pub(crate) struct Requests<T> {
     queue: Queue<u64, Transfer>,
     /// The receiver of each request, and its name in the queue, by key.
     known: HashMap<u64, (T, Option<RequestId>)>,
-    /// Requests that wait for a place, in order.
     line: BTreeMap<u64, (File, Action)>,
     in_flight: Amount,
     next_key: u64,
@@ -83,7 +78,6 @@ impl<T> Requests<T> {
         self.queue.is_empty() && self.line.is_empty()
     }
 
-    /// Returns the amount in flight, and the number of requests in line.
     pub(crate) fn load(&self) -> (Amount, usize) {
         (self.in_flight, self.line.len())
     }
@@ -92,7 +86,6 @@ impl<T> Requests<T> {
         self.queue.event_fd().map(|fd| fd.as_raw_fd())
     }
 
-    /// Waits until nothing is in flight, but not longer than `at_most`.
     pub(crate) fn wait_for_all(&mut self, at_most: Duration) -> Result<usize, Error> {
         self.queue.wait(usize::MAX, Some(at_most))
     }
@@ -131,8 +124,7 @@ impl<T> Requests<T> {
         Ok(Ended { target: None, transfer: Some(transfer), result })
     }
 
-    /// Prepares a request, or puts it in line. `target` receives its result; a request that ends at
-    /// once goes to `ended`.
+    /// Prepares a request, or puts it in line. A request that ends at once goes to `ended`.
     pub(crate) fn take(
         &mut self,
         py: Python<'_>,
@@ -151,9 +143,9 @@ impl<T> Requests<T> {
         self.line.insert(key, (file.clone(), action));
     }
 
-    /// Submits the prepared requests. Requests that end at once go to `ended`. Returns `true` if
-    /// requests have ended at once while others are in line: the requests in line then need a turn,
-    /// because no completion may come to start them.
+    /// Requests that end at once go to `ended`. Returns `true` if requests have ended at once while
+    /// others are in line: the requests in line then need a turn, because no completion may come to
+    /// start them.
     pub(crate) fn submit(&mut self, load: &Load, ended: &mut impl FnMut(Ended<T>)) -> bool {
         let begun = self.in_flight.requests;
         loop {
@@ -305,7 +297,6 @@ impl<T> Requests<T> {
         }
     }
 
-    /// Ends a request that was not submitted.
     fn end(
         &mut self,
         key: u64,
@@ -318,7 +309,6 @@ impl<T> Requests<T> {
     }
 }
 
-/// Returns the number of bytes that were counted for a request.
 fn size(transfer: Option<&Transfer>) -> u64 {
     transfer.map_or(0, |transfer| transfer.size() as u64)
 }

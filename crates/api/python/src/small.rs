@@ -2,8 +2,7 @@
 //!
 //! An open may wait if the file system asks another machine or another process. So the call opens
 //! files only on known mounts. A mount is known if a helper thread has found that its file system
-//! is in memory, or that it supports reads that do not wait. File systems on other machines mostly
-//! do not support these.
+//! is in memory, or that it supports reads that do not wait.
 
 use crate::{memory::Memory, process::PythonProcess};
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,11 +21,9 @@ use std::{
     path::Path,
 };
 
-/// Longest file that is read inside the call, in bytes.
 const LEN_MAX: usize = 256 << 10;
 
-/// Reads a whole file. `None`: the file is not small, its mount is not known, or the read would
-/// wait or fails.
+/// `None`: the file is not small, its mount is not known, or the read would wait or fails.
 pub(crate) fn read_at_once(py: Python<'_>, path: &Path) -> Option<Py<PyAny>> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;
     let named = Named::find(&path).ok()?;
@@ -41,7 +38,7 @@ pub(crate) fn read_at_once(py: Python<'_>, path: &Path) -> Option<Py<PyAny>> {
     bytes
 }
 
-/// Reads `len` bytes. `None`: fewer bytes can be read without waiting.
+/// `None`: fewer bytes can be read without waiting.
 fn read(py: Python<'_>, file: &Fd, len: usize, flags: u32) -> Option<Py<PyAny>> {
     let mut memory = Memory::for_read(py, len, None).ok()?;
     let whole = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
@@ -58,7 +55,6 @@ fn close_aside(descriptors: (Named, Fd)) {
     }
 }
 
-/// Reads a whole file, and records if other files of its mount may be read at once.
 pub(crate) fn read_and_learn(path: &Path) -> io::Result<Vec<u8>> {
     let (mut file, mut bytes) = (File::open(path)?, Vec::new());
     file.read_to_end(&mut bytes)?;
@@ -89,7 +85,6 @@ fn mount_to_know(file: &File) -> Option<(u64, u32)> {
 /// The flags of a read in memory, where nothing waits.
 const IN_MEMORY: u32 = 0;
 
-/// Returns the flags with which the call reads files of a mount. `None`: the mount is unknown.
 fn how_to_read(mount: u64) -> Option<u32> {
     let known = KNOWN[slot(mount)].load(Relaxed);
     let is_in_memory = known & 1 == 1;

@@ -17,11 +17,8 @@ use std::{
     sync::Arc,
 };
 
-/// Submits a request, and returns the operation to wait for.
-///
-/// # Errors
-/// `RuntimeError`: no event loop runs in this thread, and the request is not a read that ends at
-/// once. Failures of the request itself are in the operation.
+/// Raises `RuntimeError` if no event loop runs in this thread, and the request is not a read that
+/// ends at once. Failures of the request itself are in the operation.
 pub(crate) fn submit(py: Python<'_>, file: &File, action: Action) -> PyResult<Py<Operation>> {
     // Finding the loop costs a system call before Python 3.12: a read finds the loop only if the
     // read has to wait.
@@ -49,11 +46,8 @@ pub(crate) fn submit(py: Python<'_>, file: &File, action: Action) -> PyResult<Py
     wait_for(py, &queue, known, operation)
 }
 
-/// Submits reads together, and returns one operation: it ends with the list of their results, or
-/// with their first failure, when all are over.
-///
-/// # Errors
-/// The errors of [`submit`].
+/// The returned operation ends with the list of the results, or with the first failure, when all
+/// reads are over.
 pub(crate) fn submit_many(
     py: Python<'_>,
     file: &File,
@@ -84,9 +78,6 @@ pub(crate) fn submit_many(
 
 /// Runs `work`, which may block, on a helper thread. The event loop calls the function that `work`
 /// returns, which makes the result. The exit of the process waits for `work`.
-///
-/// # Errors
-/// `RuntimeError`: no event loop runs in this thread.
 pub(crate) fn call<F>(
     py: Python<'_>,
     work: impl FnOnce() -> F + Send + 'static,
@@ -99,9 +90,6 @@ where
 
 /// Runs `work` as [`call`] does, but the exit does not wait for it: for a call that matters only
 /// for its result, and has no open file.
-///
-/// # Errors
-/// The errors of [`call`].
 pub(crate) fn ask<F>(
     py: Python<'_>,
     work: impl FnOnce() -> F + Send + 'static,
@@ -139,10 +127,8 @@ where
     Ok(operation)
 }
 
-/// Makes the event loop that runs in this thread wait for an operation, unless that is over.
-///
-/// # Errors
-/// `RuntimeError`: no event loop runs. The request continues, and no task waits for its end.
+/// Makes the event loop that runs in this thread wait for an operation, unless that is over. Raises
+/// `RuntimeError` if no loop runs; then the request continues, and no task waits for its end.
 fn wait_for(
     py: Python<'_>,
     queue: &Arc<OperationQueue>,

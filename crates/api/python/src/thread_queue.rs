@@ -3,8 +3,8 @@
 //!
 //! A thread has one queue, which all event loops that run in the thread one after another use.
 //! Requests that are over when the submission returns are not reported again. For the others the
-//! loop watches two descriptors: the queue's, and an eventfd for calls on helper threads. The loop
-//! takes all results at once.
+//! loop watches two descriptors: the queue's, and an eventfd for helper threads and requests in
+//! line.
 
 use crate::{
     engine::ProcessEngine,
@@ -21,12 +21,9 @@ use core::{
 use nowait_sys::{eventfd::EventFd, mutex::Mutex};
 use pyo3::prelude::*;
 
-/// The requests of a thread; a `T` receives the result of each.
 pub(crate) struct ThreadQueue<T> {
     requests: Mutex<Requests<T>>,
-    /// The loops that watch the descriptors.
     loops: Mutex<Vec<Py<PyAny>>>,
-    /// Results of helper threads.
     finished_calls: Mutex<Vec<FinishedCall<T>>>,
     notifier: EventFd,
     /// `true`: the eventfd is readable, or a thread is about to make it readable.
@@ -37,7 +34,6 @@ pub(crate) struct ThreadQueue<T> {
 /// The result of a call on a helper thread: its receiver, and the function that makes the value.
 pub(crate) type FinishedCall<T> = (T, Box<dyn FnOnce(Python<'_>) -> Outcome + Send>);
 
-/// The requests and calls that have ended since the last look.
 pub(crate) struct Arrivals<T> {
     pub(crate) over: Vec<Ended<T>>,
     pub(crate) finished_calls: Vec<FinishedCall<T>>,
@@ -57,33 +53,30 @@ impl<T: Send> ThreadQueue<T> {
         Ok(ThreadQueue { requests, loops, finished_calls, notifier, is_signalled, engine })
     }
 
-    /// Calls `work` on the requests, under the lock. `work` must run no Python code.
+    /// Holds the lock while `work` runs, which must run no Python code.
     #[inline]
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Requests<T>, &Load) -> R) -> R {
         work(&mut self.requests.lock(), &self.engine.load)
     }
 
-    /// Takes the result of a call on a helper thread.
     pub(crate) fn call_finished(&self, call: FinishedCall<T>) {
         self.finished_calls.lock().push(call);
         self.signal();
     }
 
-    /// Makes the eventfd readable, so that the event loop looks for results.
     pub(crate) fn signal(&self) {
         if !self.is_signalled.swap(true, SeqCst) {
             self.notifier.signal();
         }
     }
 
-    /// Returns the number of requests and bytes in flight, and the number of requests in line.
     pub(crate) fn load(&self) -> (usize, u64, usize) {
         let (in_flight, in_line) = self.requests.lock().load();
         (in_flight.requests, in_flight.bytes, in_line)
     }
 
-    /// Asks for an early end of requests whose operation was cancelled. Drops the remains of
-    /// requests in line without the lock, because the drop of a buffer may run code of the program.
+    /// Drops the remains of requests in line without the lock, because the drop of a buffer may run
+    /// code of the program.
     pub(crate) fn cancel(&self, keys: Range<u64>) {
         let mut left = Vec::new();
         self.with(|requests, load| {
@@ -92,7 +85,6 @@ impl<T: Send> ThreadQueue<T> {
         drop(left);
     }
 
-    /// Makes an event loop call `reaper` when there are results, unless it does so already.
     pub(crate) fn watch(
         &self,
         event_loop: &Bound<'_, PyAny>,
@@ -122,10 +114,7 @@ impl<T: Send> ThreadQueue<T> {
         Ok(())
     }
 
-    /// Takes all requests and calls that have ended.
-    ///
-    /// # Errors
-    /// `OSError`: the queue belongs to the parent of this forked process.
+    /// Raises `OSError` if the queue belongs to the parent of this forked process.
     pub(crate) fn take_arrivals(&self, py: Python<'_>) -> PyResult<Arrivals<T>> {
         // Reset the eventfd and the flag before taking the results: a result that arrives after the
         // reset then makes the eventfd readable again.
@@ -144,7 +133,6 @@ impl<T: Send> ThreadQueue<T> {
         Ok(Arrivals { over, finished_calls })
     }
 
-    /// Waits until nothing is in flight, but not longer than `at_most`.
     pub(crate) fn wait_for_all(&self, py: Python<'_>, at_most: Duration) -> PyResult<()> {
         let waited = py.detach(|| self.requests.lock().wait_for_all(at_most));
         waited.map(drop).map_err(|error| Failure::from(error).exception())

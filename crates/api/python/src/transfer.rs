@@ -9,16 +9,13 @@ use crate::{
 use nowait::{File, IoBuffer, IoBufferMut};
 use pyo3::Python;
 
-/// Most bytes that the kernel moves in one request.
 const REQUEST_BYTES_MAX: usize = 0x7fff_f000;
 
-/// A transfer. The queue owns it while one of its requests is in flight.
 pub(crate) struct Transfer {
     memory: Memory,
     /// Number of bytes that earlier requests have moved.
     done: usize,
     pub(crate) file: File,
-    /// Offset in the file where the transfer begins.
     offset: u64,
     pub(crate) is_write: bool,
 }
@@ -37,9 +34,7 @@ impl Transfer {
         self.memory.len()
     }
 
-    /// Takes the result of a request that has moved `count` bytes. Returns `true` if the transfer
-    /// must continue with another request. A short read ends the transfer, unless the kernel's
-    /// limit cut the read off.
+    /// Returns `true` if the transfer must continue with another request.
     pub(crate) fn moved(&mut self, count: usize) -> bool {
         let asked = self.len();
         self.done += count;
@@ -47,12 +42,10 @@ impl Transfer {
         goes_on && 0 < count && count < asked
     }
 
-    /// Returns the memory of a transfer that was not made.
     pub(crate) fn into_memory(self) -> Memory {
         self.memory
     }
 
-    /// Makes the result of a transfer that is over.
     pub(crate) fn into_result(self, py: Python<'_>) -> Outcome {
         let is_whole = self.len() == 0;
         match self.is_write && !is_whole {
@@ -66,7 +59,6 @@ impl Transfer {
     }
 }
 
-/// EIO.
 const IO: i32 = 5;
 
 // SAFETY: the memory stays alive and in place; the remaining part begins inside it.

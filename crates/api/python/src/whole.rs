@@ -1,5 +1,4 @@
-//! Whole files, by path: one call on a helper thread for each file, instead of one for each step. A
-//! small cached file on a mount that `small` knows needs no helper thread.
+//! Whole files, by path: one call on a helper thread for each file, instead of one for each step.
 //!
 //! These calls use the kernel's page cache. They do not see data that nowait has cached for a file
 //! in the mode `user` and not written back yet.
@@ -21,7 +20,6 @@ use std::{
     slice,
 };
 
-/// Reads a whole file.
 #[pyfunction]
 pub(crate) fn read_whole(py: Python<'_>, path: PathBuf) -> PyResult<Py<Operation>> {
     if let Some(bytes) = small::read_at_once(py, &path) {
@@ -81,13 +79,11 @@ pub(crate) fn copy_whole(py: Python<'_>, from: PathBuf, to: PathBuf) -> PyResult
     })
 }
 
-/// Returns `true` if two names refer to the same file.
 fn is_same(one: &Path, other: &Path) -> bool {
     let inode = |path| fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()));
     inode(one).is_ok_and(|one| inode(other).is_ok_and(|other| one == other))
 }
 
-/// Writes `bytes` to a new file beside `path`, makes it durable, and renames it to `path`.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = &behind_links(path)?;
     let old = fs::metadata(path).ok();
@@ -122,7 +118,6 @@ fn behind_links(path: &Path) -> io::Result<PathBuf> {
     Err(io::Error::from_raw_os_error(TOO_MANY_LINKS))
 }
 
-/// Gives a new file the owner and the permissions of the file that it replaces.
 fn take_after(file: &fs::File, old: &fs::Metadata) -> io::Result<()> {
     let new = file.metadata()?;
     if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
@@ -132,8 +127,7 @@ fn take_after(file: &fs::File, old: &fs::Metadata) -> io::Result<()> {
     file.set_permissions(old.permissions())
 }
 
-/// Makes a file with an unused name in the folder of `path`. The new name does not contain the old
-/// one, which may have the longest possible length.
+/// The new name does not contain the old one, which may have the longest possible length.
 fn new_file_beside(path: &Path, mode: u32) -> io::Result<(PathBuf, fs::File)> {
     static MADE: AtomicU64 = AtomicU64::new(0);
     if path.file_name().is_none() {

@@ -15,19 +15,15 @@ use std::{collections::HashMap, os::fd::BorrowedFd};
 /// State of event descriptor, links and time limits, which few queues use.
 #[derive(Debug, Default)]
 pub(super) struct Control {
-    /// `true`: the program has asked for the event descriptor, and may poll the eventfd of the
-    /// queue's context.
+    /// `true`: the program may poll the eventfd of the queue's context.
     has_event: bool,
-    /// Links of the prepared requests, by key.
     links: HashMap<u64, Links>,
-    /// Deadlines of the submitted requests with a time limit, by key.
     timers: HashMap<u64, DeadlineId>,
     /// Prepared requests with a time limit.
     limited: Vec<u64>,
 }
 
 impl Control {
-    /// Returns `true` if a request has links.
     #[inline]
     pub(super) fn is_special(&self, key: u64) -> bool {
         !self.links.is_empty() && self.links.contains_key(&key)
@@ -73,7 +69,7 @@ impl<T, B> Queue<T, B> {
             return false;
         }
         request.is_cancelled = true;
-        // The call fails only if the request is over already. The queue then takes its event later.
+        // The call fails only if the request is over already: the queue takes the event later.
         self.context.cancel(key).is_ok()
     }
 
@@ -132,7 +128,7 @@ impl<T, B> Queue<T, B> {
     ///
     /// The program must have prepared `first` before `then`, and submitted neither.
     /// # Errors
-    /// `EINVAL`: the requests are not prepared in this order, or `then` has a link already.
+    /// `EINVAL`: the requests are not prepared in this order, or `then` already follows a request.
     /// `EOPNOTSUPP`: `then` transfers to or from a stream.
     pub fn link(&mut self, first: RequestId, then: RequestId) -> Result<(), Error> {
         let failed = |errno, why: &str| {
@@ -164,8 +160,8 @@ impl<T, B> Queue<T, B> {
     ///
     /// From the first call on, the engine's threads reap the requests of this queue, which costs a
     /// thread switch for each request that is not over at once. They take over requests that are in
-    /// flight at this call some milliseconds later. [`Queue::descriptors`] costs no switch, but the
-    /// event loop must call [`Queue::sleep`].
+    /// flight at this call some milliseconds later. [`Queue::descriptors`] avoids such switches,
+    /// but the event loop must call [`Queue::sleep`].
     /// # Errors
     /// `EMFILE`, `ENFILE`, `EAGAIN`: no descriptor left. `EINVAL`: this is a forked child.
     pub fn event_fd(&mut self) -> Result<BorrowedFd<'_>, Error> {
@@ -190,7 +186,6 @@ impl<T, B> Queue<T, B> {
         }
     }
 
-    /// Ends a request that was not started, and the requests linked to it.
     fn end_early(&mut self, key: u64) {
         self.over.push_back((key, Err(Errno::CANCELED)));
         if let Some(end) = self.control.links.get(&key).and_then(|links| links.end.clone()) {
@@ -199,7 +194,6 @@ impl<T, B> Queue<T, B> {
         self.ring_if_over();
     }
 
-    /// Ends, before a submission, the requests whose time limit has passed.
     pub(super) fn before_submit(&mut self) {
         if self.control.limited.is_empty() {
             return;

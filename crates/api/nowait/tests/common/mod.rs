@@ -33,7 +33,6 @@ pub(crate) fn on_every_engine(claim: impl Fn(&Nowait)) {
     }
 }
 
-/// Runs a check on every backend that works here, in each submit mode and cache mode.
 #[allow(dead_code, reason = "not every test file is about files")]
 pub(crate) fn everywhere(claim: impl Fn(&Nowait, CacheMode)) {
     // Miri has no direct I/O, which the page cache needs too.
@@ -51,7 +50,6 @@ pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/var/tmp").unwrap()
 }
 
-/// Opens a file for reading and writing, and creates it.
 #[allow(dead_code, reason = "not every test file is about files")]
 pub(crate) fn open(nowait: &Nowait, mode: CacheMode, path: &Path) -> File {
     let options = OpenOptions::new().read(true).write(true).create(true).cache(mode);
