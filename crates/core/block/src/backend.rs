@@ -96,8 +96,7 @@ pub trait BlockBackend: Send + Sync {
     }
 
     /// Returns `true` if the caller should queue `more` bios: the depth has room for them and, as
-    /// far as is known, the disk has tags for them ([`Tags`](crate::Tags)). In a ring, bios that
-    /// wait for readiness ([`Bio::is_endless`]) do not count against the depth.
+    /// far as is known, the disk has tags for them ([`Tags`](crate::Tags)).
     fn has_room(&self, more: usize) -> bool {
         self.in_flight() + more <= self.limits().depth
     }

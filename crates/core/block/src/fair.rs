@@ -4,8 +4,7 @@ use crate::line::Line;
 use std::collections::{HashMap, VecDeque};
 
 /// Items of several flows, taken one of each flow in turn: a flow with ten thousand items delays
-/// the single item of another flow by one item, not by ten thousand. The items of one flow keep
-/// their order.
+/// the single item of another flow by one item. The items of one flow keep their order.
 #[derive(Debug)]
 pub struct Fair<T> {
     /// Items that go before all flows, oldest first.
@@ -17,7 +16,6 @@ pub struct Fair<T> {
     spare: Vec<Line<T>>,
 }
 
-/// The most emptied queues that are kept.
 const SPARE_MAX: usize = 16;
 
 impl<T> Default for Fair<T> {
@@ -132,8 +130,6 @@ mod tests {
     }
 
     proptest! {
-        /// No item is lost, each flow keeps its order, and a flow with items waits for at most four
-        /// turns of other flows.
         #[test]
         fn turns_go_round(steps in prop::collection::vec((0u64..4, 0u8..3), 0..200)) {
             let (mut fair, mut model) = (Fair::default(), HashMap::<u64, VecDeque<u32>>::new());

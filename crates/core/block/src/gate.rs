@@ -25,8 +25,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Announces a wait. If a wake-up is due, clears it and returns `None`: the caller must not
-    /// wait.
+    /// Announces a wait. `None`: [`Gate::wake`] was called before, and the caller must not wait.
     pub(crate) fn begin(&self) -> Option<u32> {
         let before = self.word.fetch_or(WAITING, AcqRel);
         if before & WOKEN == 0 {
@@ -36,7 +35,7 @@ impl Gate {
         None
     }
 
-    /// Ends a wait. If a wake-up came meanwhile, clears it and returns `true`.
+    /// Ends a wait. Returns `true` if [`Gate::wake`] was called meanwhile.
     pub(crate) fn end(&self) -> bool {
         self.word.fetch_and(!(WAITING | WOKEN), AcqRel) & WOKEN != 0
     }
@@ -62,7 +61,6 @@ impl Gate {
         self.word.fetch_add(STEP, AcqRel) & (WAITING | WOKEN) == WAITING
     }
 
-    /// Sleeps while the word is `seen`; see [`futex_wait`].
     pub(crate) fn sleep(&self, seen: u32, deadline: Deadline) -> Result<(), Errno> {
         futex_wait(&self.word, seen, deadline)
     }
@@ -72,7 +70,6 @@ impl Gate {
         futex_wake(&self.word, 1);
     }
 
-    /// Returns the word's address, for a ring to wait on.
     pub(crate) fn address(&self) -> *const u32 {
         core::ptr::from_ref(&self.word).cast()
     }

@@ -13,14 +13,14 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct List {
     completions: Vec<Completion>,
-    /// The number of completions that the sleeping reaper waits for: fewer do not wake the reaper.
-    /// 0: no reaper is about to sleep.
+    /// The number of completions below which no wake-up reaches the sleeping reaper. 0: no reaper
+    /// is about to sleep.
     wanted: usize,
 }
 
 impl Inbox {
-    /// Moves the completions out of `batch` into the list, and wakes the reaper if the list now has
-    /// as many completions as the reaper waits for.
+    /// Takes all of `batch`. Wakes the reaper if the list now has as many completions as it waits
+    /// for.
     pub(crate) fn add(&self, batch: &mut Vec<Completion>) {
         let mut list = self.list.lock();
         list.completions.append(batch);
@@ -62,7 +62,6 @@ impl Inbox {
         }
     }
 
-    /// Wakes the thread that reaps, as [`crate::BlockBackend::wake`] does.
     pub(crate) fn wake(&self) {
         if self.gate.wake() {
             self.gate.rouse();
@@ -98,7 +97,6 @@ mod loom_tests {
         done.len()
     }
 
-    /// A thread reaps two completions, which two other threads add.
     fn two_add(add: fn(&Inbox)) {
         loom::model(move || {
             let inbox = Arc::new(Inbox::default());

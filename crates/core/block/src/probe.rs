@@ -111,11 +111,9 @@ pub(crate) fn aside<T: Send + 'static>(
 
 const STACK_BYTES: usize = 64 << 10;
 
-/// The content of the test file in memory.
 const CONTENT: &[u8; 16] = b"nowait-probe-16b";
 
-/// Makes a file in memory, or else opens the file of the running program, which is readable on
-/// every machine.
+/// Makes a file in memory, or else opens the file of the running program.
 fn test_file() -> Result<Fd, Refusal> {
     let file = inspect::memory_file(CONTENT).or_else(|refused| {
         inspect::open(c"/proc/thread-self/exe", inspect::O_RDONLY, 0).map_err(|_| refused)
@@ -123,8 +121,7 @@ fn test_file() -> Result<Fd, Refusal> {
     file.map_err(|errno| Refusal::diagnose("memfd_create", errno))
 }
 
-/// Returns `Ok` if a read of [`test_file`] has returned all 16 bytes. A negative `result` is an
-/// errno.
+/// Returns `Ok` if a read has returned 16 bytes. A negative `result` is an errno.
 fn check_read(call: &'static str, result: i64) -> Result<(), Refusal> {
     match result {
         16 => Ok(()),

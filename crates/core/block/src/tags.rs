@@ -2,12 +2,9 @@
 //!
 //! Each request at a disk takes a tag. Most disks have 256 tags, and the scheduler mq-deadline lets
 //! writes take three quarters of them. When no tag is free, the kernel makes the next submitter
-//! sleep inside its system call. The depth of a single queue is within that limit on most disks;
-//! this module keeps all queues of an engine together within it. A request that finds no room in a
-//! context's queue goes to the driver, which keeps the request until there is room.
-//!
-//! Each queue counts its requests on its own cache line (the context queues beyond the 64th share
-//! one), and context queues announce their counts to each other in batches:
+//! sleep inside its system call. This module keeps the queues of an engine together below that. A
+//! request that finds no room in a context queue goes to the driver, which keeps it until there is
+//! room.
 //!
 //! ```text
 //! taken       the requests of one queue, say 17, on its line; only that queue writes it
@@ -15,10 +12,9 @@
 //! has_room    a context queue reads the sum; if that leaves no room, it adds up the exact lines
 //! ```
 //!
-//! Errors here cost time, not correctness: the checks are not exact, and a queue also accepts bios
-//! for which this module sees no room. There is no limit if the disk's number of tags cannot be
-//! found out or is below `TAGS_MIN`, or if the files lie on several disks: one sum for several
-//! disks says nothing about any of them.
+//! Errors here cost time, not correctness: a queue also accepts bios for which this module sees no
+//! room. [`Tags::look`] sets no limit if the files lie on several disks: one sum for several disks
+//! says nothing about any of them.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
@@ -26,11 +22,10 @@ use core::sync::atomic::{
 };
 use std::sync::Arc;
 
-/// The most file systems that [`Tags`] distinguishes; if the engine uses more, there is no limit.
+/// The most file systems that [`Tags`] distinguishes; with more, [`Tags::look`] removes the limit.
 const DEVICES: usize = 16;
 /// Disks with fewer tags have no limit here: the kernel merges adjoining requests for them before
-/// these take a tag, so a limit on requests would slow them down. (In a simulation there are few
-/// requests, and fewer tags.)
+/// these take a tag, so a limit on requests would slow them down.
 const TAGS_MIN: usize = if cfg!(simulated) { 2 } else { 128 };
 /// The number of requests that a queue may have even beyond the limit: requests of other queues
 /// that have ended count until they are reaped.
@@ -39,8 +34,7 @@ const ALWAYS: usize = if cfg!(simulated) { 1 } else { 16 };
 const FIRST: usize = 2;
 /// The queues of contexts announce multiples of this number.
 const BATCH: usize = 16;
-/// The number of context queues with their own line, and the most context queues that an engine
-/// has. Further queues would share a line.
+/// The number of context queues with their own line; further queues share [`Tags::others`].
 const LINES: usize = u64::BITS as usize;
 const ENDLESS: usize = usize::MAX;
 /// The limit while a recorded device has not been looked up: most disks have 256 tags.
@@ -80,12 +74,10 @@ pub struct Tags {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hot {
-    /// The sum of the counts that context queues have announced: at least the number of requests
-    /// that they have published.
+    /// The sum of the counts that context queues have announced.
     announced: AtomicUsize,
     /// `true`: the driver has requests, and no tags for them.
     driver_waits: AtomicBool,
-    /// The most tags that all queues together may take.
     limit: AtomicUsize,
     /// A bit for each line that a queue uses.
     lines: AtomicU64,
@@ -125,7 +117,6 @@ pub enum Submitter {
     Driver,
 }
 
-/// The place where a queue counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Driver,
@@ -142,7 +133,6 @@ pub struct Share {
     place: Place,
     /// The number of the queue's requests if [`Share::place`] is [`Place::Other`].
     taken: AtomicUsize,
-    /// The number of requests that the queue has announced ([`Hot::announced`]).
     announced: AtomicUsize,
 }
 
@@ -157,7 +147,6 @@ impl Tags {
         Share { tags: self.clone(), place, taken, announced }
     }
 
-    /// Takes the first line that no queue has; `None` if queues have all lines.
     fn take_line(&self) -> Option<usize> {
         let one_more = |lines: u64| (lines != u64::MAX).then(|| lines | (lines + 1));
         // Acquire: the last count of the line's previous queue comes before the first count of the
@@ -167,7 +156,7 @@ impl Tags {
     }
 
     /// Returns `true` if the context queues together have at most `most` requests when `more`
-    /// requests are added. Reads no lines above the highest one that a queue has.
+    /// requests are added.
     fn contexts_have_room(&self, more: usize, most: usize) -> bool {
         let used = LINES - self.hot.lines.load(Relaxed).leading_zeros() as usize;
         let mut sum = more;
@@ -276,8 +265,9 @@ impl Share {
         limit == ENDLESS || self.is_within(limit, taken, own.max(taken) + more)
     }
 
-    /// Returns `true` if all queues together stay within `limit` when this queue, which has `taken`
-    /// requests now, has `wanted`. The driver may always have a third of the limit.
+    /// Returns `true` if the limit allows this queue, which has `taken` requests now, to have
+    /// `wanted`. The driver may always have a third of the limit. Context queues count no more than
+    /// this third for the driver.
     fn is_within(&self, limit: usize, taken: usize, wanted: usize) -> bool {
         let (tags, third) = (&*self.tags, limit / 3);
         let of_driver = tags.driver.0.load(Relaxed);
@@ -322,8 +312,7 @@ mod tests {
 
     const DISK: Disk = Disk { dev: 70, tags: 256 };
 
-    /// Returns the shares of two context queues and of the driver, for a disk of 256 tags, 192 of
-    /// which the queues may take.
+    /// The queues may take 192 of the disk's tags.
     fn shares() -> (Arc<Tags>, Share, Share, Share) {
         let tags = Arc::new(Tags::default());
         tags.note_device(7);
@@ -410,7 +399,6 @@ mod tests {
     }
 
     proptest! {
-        /// Queues decide as if one counter held the number of all requests.
         #[test]
         fn queues_have_the_room_that_one_count_would_show(
             steps in prop::collection::vec((0usize..5, 0usize..200, 0usize..200), 0..100),

@@ -6,9 +6,8 @@ use nowait_sys::confined::Extra;
 use nowait_sys::time::Deadline;
 use nowait_sys::{Errno, own_thread, thread};
 
-/// The longest wait for a read of 16 bytes of memory.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// The value in the request that its event must return.
+/// The value that the request's event must return.
 const TOKEN: u64 = 0x6e6f_7761_6974;
 
 /// Sets up a context, and reads a file through it.

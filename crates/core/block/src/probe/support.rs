@@ -48,7 +48,7 @@ pub struct NowaitSupport {
     pub direct_read: Answer,
     /// A direct write over allocated blocks.
     pub direct_write: Answer,
-    /// The alignment of O_DIRECT requests, or why files do not open with O_DIRECT.
+    /// The alignment of O_DIRECT requests, or the errno that kept the probe from trying any.
     pub direct: Result<Alignment, Errno>,
 }
 
@@ -56,7 +56,8 @@ pub struct NowaitSupport {
 ///
 /// Makes a file without a name in the directory `path`, or beside the regular file `path`. If there
 /// can be none beside the file, and on a block device, it reads `path` and tries no writes. It
-/// never writes to `path`. Waits for the device, mostly about a millisecond.
+/// never writes to `path`. Waits for the device.
+///
 /// # Errors
 /// `ENOENT`, `EACCES`, …: `path` cannot be opened.
 pub fn nowait_support(path: &Path) -> Result<NowaitSupport, Errno> {
@@ -120,8 +121,7 @@ fn untested(file_system: String, errno: Errno) -> NowaitSupport {
     }
 }
 
-/// The largest alignment that a file system requires today, and the length of the transfer with
-/// which a trial begins.
+/// The length of a trial's first transfer; no file system requires a larger alignment today.
 const LEN: usize = 64 << 10;
 
 struct Trial {
@@ -137,7 +137,6 @@ enum Direction {
 }
 
 impl Trial {
-    /// Makes a trial that writes nothing, for the reason `why`.
     fn reading(fd: Fd, why: Errno) -> Trial {
         Trial { fd, read_only: Some(why) }
     }
@@ -174,9 +173,8 @@ impl Trial {
         }
     }
 
-    /// Tries direct requests on blocks that are allocated. Blocks that this function may write are
-    /// also not in the page cache: otherwise a direct write would first have to drop the cached
-    /// pages, and could fail with `EAGAIN` for that alone.
+    /// Tries direct requests on allocated blocks. If it may write, it first writes the blocks
+    /// without the page cache: a direct write that must drop cached pages could fail with `EAGAIN`.
     fn direct_answers(&self, memory: &mut [u8]) -> (Answer, Answer) {
         let mut offset = 0;
         if self.read_only.is_none() {
