@@ -155,8 +155,7 @@ pub struct Bio {
 /// Hints for the worker that runs a bio; other backends ignore them.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerHints {
-    /// The credentials with which the worker acts; `None`: the worker's own. A ring ignores this
-    /// field and uses the credentials of the thread that submits the bio to the kernel.
+    /// The credentials with which the worker acts; `None`: the worker's own.
     pub credentials: Option<Arc<Credentials>>,
     /// The lane in which the bio waits; workers run the bios of a lane one at a time.
     pub lane: Option<Arc<Lane>>,

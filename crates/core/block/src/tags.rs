@@ -120,7 +120,6 @@ pub enum Submitter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Driver,
-    /// A line of [`Tags::contexts`].
     Context(usize),
     /// In the share itself, and in [`Tags::others`].
     Other,

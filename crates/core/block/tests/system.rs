@@ -1,4 +1,4 @@
-//! Tests of only the io_uring backend and the native AIO backend.
+//! Tests of the io_uring and the native AIO backend alone.
 
 use nowait_block::{
     Bio, BioOp, BlockBackend, Completion, Segments,
@@ -134,7 +134,6 @@ fn native_aio_that_does_not_wait_refuses_what_would() {
     assert_eq!(refused.bios.len(), 1, "submit would have waited");
     assert!(matches!(refused.bios[0], (1, Err(Errno::AGAIN | Errno::OPNOTSUPP))), "{refused:?}");
     assert_eq!((kaio.in_flight(), file.metadata().unwrap().len()), (0, 0));
-    // After a plain commit, the refusal comes as a completion.
     let refused = run(&kaio, bio(BioOp::Write, &file, block(), 0, 2)).result;
     assert!(matches!(refused, Err(Errno::AGAIN | Errno::OPNOTSUPP)), "{refused:?}");
     // The kernel refuses more writes than the ring has room for events, while no thread reaps.

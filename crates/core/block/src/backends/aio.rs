@@ -34,22 +34,21 @@ const POLLERR_POLLHUP: u16 = 0x8 | 0x10;
 /// The longest wait in the kernel while no alarm is armed, or while bios wait for room in the
 /// kernel; in nanoseconds.
 const DEAF_SLICE_NS: u64 = 1_000_000;
-/// The most events that one system call takes.
 const EVENTS: usize = 8;
 
 /// A backend that uses one context of the kernel's native AIO.
 ///
-/// Direct I/O, syncs and polls are mostly asynchronous; other bios may block in `commit`, unless
-/// [`Kaio::without_waiting`] was called. Bios of streams fail with `EINVAL`, because native AIO has
-/// no position -1. `cancel` can end polls, and bios that are not committed. Dropping the backend
-/// waits for the bios in flight. Completions never interrupt the thread that commits.
+/// Direct I/O, syncs and polls are mostly asynchronous; other bios may block in `commit`, and
+/// [`Kaio::without_waiting`] avoids most of these waits. Transfers of streams (offset -1) fail with
+/// `EINVAL`. `cancel` can end polls, and bios that are not committed. Dropping the backend waits
+/// for the bios in flight. Completions never interrupt the thread that commits.
 pub struct Kaio {
     // Declared, and so dropped, before `blocks`: the context's drop waits for the requests in
     // flight, which use the memory of the blocks.
     context: AioContext,
     blocks: Blocks,
     book: Mutex<Book>,
-    /// The number of requests in the book. Written under the book's lock.
+    /// Requests in the book. Written under the book's lock.
     count: AtomicUsize,
     /// Completions that the next `reap` returns, and that are not in the kernel's ring: of refused
     /// and cancelled bios, and those that [`Kaio::refused`] has taken out of the ring.
@@ -127,9 +126,8 @@ impl Kaio {
 
     /// Asks the kernel not to wait in `commit` for a lock, for metadata or for blocks, except for
     /// bios with an eventfd. A transfer for which the kernel would wait ends short, or with
-    /// `EAGAIN` and no bytes transferred; on a file system without RWF_NOWAIT it ends with
-    /// `EOPNOTSUPP`. On a frozen file system `commit` waits nevertheless. Source: RWF_NOWAIT in
-    /// preadv2(2).
+    /// `EAGAIN`; on a file system without RWF_NOWAIT it ends with `EOPNOTSUPP`. On a frozen file
+    /// system `commit` waits nevertheless. Source: RWF_NOWAIT in preadv2(2).
     #[must_use]
     pub fn without_waiting(self) -> Kaio {
         Kaio { rw_flags: rwf::NOWAIT, ..self }
@@ -141,7 +139,6 @@ impl Kaio {
         Kaio { share: Some(share), ..self }
     }
 
-    /// Publishes the number of requests; the caller holds the lock of the book.
     fn publish(&self, book: &Book) {
         self.count.store(book.requests.len(), Release);
         self.share.iter().for_each(|share| share.publish(book.requests.len()));
@@ -415,8 +412,7 @@ impl Kaio {
         }
     }
 
-    /// Accepts a bio and writes its block, with `rw_flags` in addition to the bio's own flags.
-    /// Returns its key; `None` if there is no room.
+    /// Returns the bio's key; `None` if there is no room.
     fn enter(&self, book: &mut Book, bio: &Bio, rw_flags: u32) -> Option<u64> {
         let request = Request {
             token: bio.token,

@@ -1,13 +1,13 @@
 //! A pool of worker threads that make blocking calls.
 //!
 //! ```text
-//! queue ─▶ pending ── commit: one lock, at most one futex wake ─▶ ready ─▶ worker ─▶ deliver
+//! queue ─▶ pending ─── commit: a batch, at most one futex wake ─▶ ready ─▶ worker ─▶ deliver
 //!                                      lane: its bios in their order    ─┘   │
 //!                                      poll: one thread watches all polls  ◀─┘
 //! ```
-//! Workers start workers: the first worker may give itself a private descriptor table, and all
-//! workers started after it share this table. When a worker begins work and no other worker is
-//! idle or starting, it starts one (up to `max_workers`), so that threads that commit start none.
+//! The first worker may give itself a private descriptor table, and all workers started after it
+//! share this table. So workers start workers: a worker that begins work while no other is idle,
+//! woken or starting starts one (up to `max_workers`).
 
 mod pool;
 mod ready;
@@ -35,10 +35,10 @@ pub type OnPanic = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
 pub enum Deliver {
     /// To `reap`.
     Queue,
-    /// To this function. The worker that ran a bio calls it right after the bio. Another worker may
-    /// call it for a cancelled bio, and the thread that watches polls may call it for a poll.
-    /// `reap` then finds nothing, and `wake` makes a worker call the function without completions.
-    /// In the function the worker has its own credentials and priority.
+    /// To this function. A worker calls it after each bio or joined write. The thread that watches
+    /// polls calls it for polls that it ends. `reap` then finds nothing, and `wake` makes a worker
+    /// call the function without completions. In the function the worker has its own credentials
+    /// and priority.
     Call(Receiver),
 }
 
@@ -56,7 +56,7 @@ pub struct ThreadsConfig {
     /// private descriptor table.
     pub first: Option<Box<dyn FnOnce() + Send>>,
     /// A function that each thread of the pool runs at its start (the first worker after `first`),
-    /// also the thread that watches polls. The pool's owner marks these threads by it.
+    /// also the thread that watches polls.
     pub each: fn(),
     /// The function by which workers run bios other than polls: [`system_calls`], or a simulated
     /// device.
@@ -86,9 +86,9 @@ impl Default for ThreadsConfig {
 ///
 /// The kernel looks a descriptor up in the workers' table when a worker makes the call: `commit`
 /// takes no reference to the files. After a short transfer of a regular file or block device the
-/// worker transfers the rest, unless the bio has RWF_NOWAIT, RWF_ATOMIC or RWF_APPEND; for a stream
-/// it makes one call. A write beyond RLIMIT_FSIZE fails with `EFBIG`: workers block signals, and
-/// the `SIGXFSZ` that stays pending on the worker is harmless.
+/// worker transfers the rest, unless the bio has RWF_NOWAIT, RWF_ATOMIC or RWF_APPEND or is too
+/// long for one call; for a stream it makes one call. A write beyond RLIMIT_FSIZE fails with
+/// `EFBIG`: workers block signals, and the `SIGXFSZ` that stays pending on the worker is harmless.
 ///
 /// `cancel` can end polls, and bios that have not started. Dropping the pool calls
 /// [`Threads::shutdown`].
@@ -96,7 +96,6 @@ pub struct Threads {
     pool: Arc<Pool>,
 }
 
-/// The most bios in flight.
 const DEPTH: usize = 1 << 20;
 
 impl Threads {

@@ -4,9 +4,9 @@
 //! queue   ── slot, entry ─▶ SQ ── commit: enter ─▶ kernel ─▶ CQ ── reap: pop, else enter ─▶ done
 //! wake    ── changes a word of memory, or writes to an eventfd, for which the ring itself waits
 //! ```
-//! The submission queue and the completion queue each have a lock. No thread holds such a lock
-//! while it enters the ring: the kernel reads the submission queue under a lock of its own, so any
-//! number of threads may enter.
+//! The submission queue and the completion queue each have a lock. No thread holds one while it
+//! enters the ring, so several may enter at once: the kernel reads the submission queue under a
+//! lock of its own.
 
 use super::{
     uring_entry as entry,
@@ -50,14 +50,13 @@ const RETRY_NS: u64 = 1_000_000;
 /// requests some time later: their memory must then stay valid for ever.
 pub struct Uring {
     ring: Ring,
-    /// Guards the completion queue.
     completion: Mutex<()>,
     /// The requests in flight. The lock also guards the submission queue.
     requests: Mutex<Requests>,
-    /// The length of `requests`, readable without the lock; written under it.
+    /// Requests in flight, readable without the lock of `requests`; written under it.
     in_flight: AtomicUsize,
-    /// The number of requests that wait for a device: the depth limits only these. Written under
-    /// the lock of `requests`.
+    /// Requests that wait for a device: the depth limits only these. Written under the lock of
+    /// `requests`.
     on_devices: AtomicUsize,
     /// The keys of requests to cancel, until a thread that may enter the ring takes them.
     cancels: Mutex<Vec<u64>>,
@@ -71,7 +70,6 @@ pub struct Uring {
     issuer_thread: i32,
     process: ForkMark,
     depth: usize,
-    /// Counts the checks of [`Uring::enters_now_and_then`].
     looks: AtomicU32,
     /// This queue's part in the engine-wide limit of requests outstanding at a disk.
     share: Option<Share>,
@@ -196,10 +194,9 @@ impl Uring {
         unsafe { self.ring.holds_back() }
     }
 
-    /// Counts a check of a ring with [`Issuer::InTurn`] and requests in flight. Returns `true` for
-    /// every 64th of these checks, which must then enter the kernel in any case: if a thread has
-    /// submitted to several rings, the kernel marks only one of these rings as holding completions
-    /// back.
+    /// Returns `true` for every 64th check of a ring with [`Issuer::InTurn`] and requests in
+    /// flight. Such a check must enter the kernel: if a thread has submitted to several rings, the
+    /// kernel marks only one of these rings as holding completions back.
     fn enters_now_and_then(&self) -> bool {
         const LOOKS: u32 = 64;
         let counts = self.issuer == Issuer::InTurn && self.in_flight() > 0;
@@ -227,7 +224,6 @@ impl Uring {
         false
     }
 
-    /// Queues an entry if there is room; the lock that guards the queue is held.
     fn push_now(&self, _queue: &MutexGuard<'_, Requests>, entry: &Entry) -> bool {
         // SAFETY: the lock is held. The entry's memory lives until its completion: the bio's memory
         // by the promise of `Bio::new`, and its segment list in `requests`. The alarm's word is in
@@ -290,11 +286,9 @@ impl Uring {
 
     /// Moves completions to `done`. Returns the number of entries taken, including the completions
     /// of the ring's own entries.
-    ///
     /// There may be more completions than the completion queue holds, because any number of polls
     /// may end. When the queue is full, the kernel keeps further completions until a thread enters
-    /// the ring. So this function enters the ring after it has taken as many entries as a full
-    /// queue holds.
+    /// the ring, so this function enters the ring after a full queue.
     fn take(&self, done: &mut Vec<Completion>) -> usize {
         let mut total = 0;
         loop {
@@ -335,7 +329,6 @@ impl Uring {
         taken
     }
 
-    /// Publishes the number of requests in flight, for reads without the lock.
     fn count(&self, requests: &Requests) {
         self.on_devices.store(requests.on_devices(), Relaxed);
         self.share.iter().for_each(|share| share.publish(requests.on_devices()));
@@ -507,7 +500,7 @@ impl BlockBackend for Uring {
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        // In a forked child: it shares the ring with its parent, and the requests are the parent's.
+        // A forked child shares the ring with its parent, and the requests are the parent's.
         if !self.may_enter() || !self.process.is_here() {
             return;
         }
@@ -547,7 +540,6 @@ impl Alarm {
         }
     }
 
-    /// Processes the completion of the alarm's entry.
     fn gone_off(&self, result: i32) {
         self.armed.store(false, Relaxed);
         if let Some(number) = self.number() {

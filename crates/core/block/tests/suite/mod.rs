@@ -17,8 +17,7 @@ pub(crate) use fixture::{FILE_BYTES, Fixture, Lacks};
 
 type Claim = (&'static str, fn(&Fixture));
 
-/// Checks all claims, each on its own fixture. Prints the name of each claim; the first claim that
-/// fails panics.
+/// Checks all claims, each on its own fixture.
 pub(crate) fn suite(make: &dyn Fn() -> Fixture) {
     let all = [transfer::CLAIMS, completion::CLAIMS, waiting::CLAIMS, parallel::CLAIMS];
     for (name, claim) in all.concat() {

@@ -12,13 +12,12 @@ pub(super) struct Book {
     /// The keys of requests that are queued and not submitted, each with the number of the thread
     /// that queued it, or with [`ANY_THREAD`] if the kernel had no room for the request.
     pub(super) pending: Vec<(i32, u64)>,
-    /// The number of threads that are in a system call that takes events. While it is not 0, other
-    /// threads also take events by this system call, not from the user-mapped ring. If a thread
-    /// ends inside the call, it stays counted, and every thread makes the system call from then on.
+    /// Threads in a system call that takes events. While it is not 0, other threads also make this
+    /// system call and leave the user-mapped ring alone. A thread that ends inside the call stays
+    /// counted.
     pub(super) asking: usize,
     /// The slot of the ring that follows the last processed event.
     pub(super) dealt_with: u32,
-    /// The number of processed events.
     pub(super) events_total: u64,
     /// The number of consecutive commits that waited in vain for another thread to process the
     /// events that it has taken. That thread has ended, or does not get a processor.
@@ -33,7 +32,6 @@ pub(super) const ANY_THREAD: i32 = 0;
 pub(super) struct Before {
     /// The slot of the ring that the kernel fills next.
     pub(super) tail: u32,
-    /// [`Book::events_total`].
     pub(super) events_total: u64,
 }
 

@@ -84,9 +84,9 @@ impl State {
         slot
     }
 
-    /// Finds a successor for a worker that begins work now. If more work is ready, this is an idle
-    /// worker. If no worker is idle, woken or starting, it is a new worker, as far as `workers_max`
-    /// allows: the work may take long, and threads that commit cannot start workers.
+    /// Finds a successor for a worker that begins work now: an idle worker if more work is ready.
+    /// If no worker is idle, woken or starting, it is a new worker, as far as `workers_max` allows:
+    /// the work may take long, and threads that commit start no workers.
     fn successor(&mut self, workers_max: usize) -> Successor {
         if let Some(slot) = self.call_idle() {
             return Successor::Call(slot);
@@ -275,7 +275,7 @@ impl Pool {
         }
     }
 
-    /// Starts a worker that [`State::count_start`] has counted.
+    /// The caller has counted the worker with [`State::count_start`].
     fn start_worker(self: &Arc<Pool>, first: Option<FirstTask>) -> Result<(), Errno> {
         let name = format!("{}{}", self.name, self.state.lock().started_total - 1);
         let pool = self.clone();
@@ -370,8 +370,8 @@ impl Pool {
         self.deliver(batch);
     }
 
-    /// Runs up to [`LANE_TURN`] bios of one lane. Delivers the completion of a bio before the next
-    /// bio starts, which may block for long; adjoining writes run as one call.
+    /// Runs up to [`LANE_TURN`] bios of one lane. Delivers completions before the next bio or
+    /// joined write starts, which may block for long.
     fn drain(self: &Arc<Pool>, lane: &Arc<Lane>, runner: &BioRunner, batch: &mut Vec<Completion>) {
         let (mut again, mut had) = (true, Vec::with_capacity(LANE_TURN));
         let mut run = Vec::new();
@@ -390,8 +390,7 @@ impl Pool {
         self.state.lock().ready.end_turn(lane, &had, again);
     }
 
-    /// Runs a bio, or begins to watch a poll. Drops the bio, and with it the reference to its file,
-    /// before the completion is reported.
+    /// Drops the bio, and with it the reference to its file, before the completion is reported.
     fn run(self: &Arc<Pool>, bio: Bio, runner: &BioRunner, batch: &mut Vec<Completion>) {
         match bio.op {
             BioOp::Poll(events) => {
@@ -505,7 +504,6 @@ impl Pool {
     }
 }
 
-/// Takes the next work from the ready list, and registers it with `watches` if it is a poll.
 fn take_work(state: &mut State, watches: &Watches) -> Option<Work> {
     Some(match state.ready.next()? {
         Work::Bio(bio) => match bio.op {
@@ -519,8 +517,6 @@ fn take_work(state: &mut State, watches: &Watches) -> Option<Work> {
     })
 }
 
-/// Adds completions that workers must deliver to `batch`, as long as it is shorter than
-/// [`LANE_TURN`].
 fn take_done(state: &mut State, batch: &mut Vec<Completion>) {
     while batch.len() < LANE_TURN
         && let Some(completion) = state.ready.next_done()

@@ -27,12 +27,12 @@ pub(super) struct BioRunner {
 }
 
 impl BioRunner {
-    /// Makes a runner that restores the calling thread's current I/O priority after each bio.
+    /// The runner restores the calling thread's current I/O priority after each bio.
     pub(super) fn new(carry: Carry, failed: OnPanic) -> BioRunner {
         BioRunner { priority: thread::io_priority(), carry, failed }
     }
 
-    /// Runs adjoining writes ([`Bio::goes_with`]) as one; returns the number of bytes written.
+    /// Runs adjoining writes ([`Bio::goes_with`]) as one.
     pub(super) fn run_joined(&self, bios: &VecDeque<Bio>) -> Result<usize, Errno> {
         let Some(mut joined) = bios.front().cloned() else { return Ok(0) };
         let segments = bios.iter().flat_map(|bio| bio.segments.as_slice()).copied();
@@ -107,7 +107,6 @@ fn transfer(bio: &Bio, fd: i32) -> Result<usize, Errno> {
     Ok(done)
 }
 
-/// Returns `true` if the worker should transfer the rest after a short transfer.
 fn continues(bio: &Bio, fd: i32, len: usize) -> bool {
     // A short transfer with NOWAIT means that the rest would wait; an atomic write and an append
     // must stay one call.

@@ -23,10 +23,8 @@ const POLLNVAL: u16 = 0x20;
 const ALWAYS: u16 = 0x8 | 0x10;
 /// The number of the eventfd in the epoll set; descriptors have other numbers.
 const COUNTER: u64 = 0;
-/// The most descriptors that the watcher takes from the epoll set after one wait.
 const READY_MAX: usize = 64;
 
-/// The watched descriptors and their epoll set.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     book: Mutex<Book>,
@@ -71,7 +69,6 @@ struct WatchedFd {
     polls: Vec<u64>,
 }
 
-/// The result of the attempt to watch a poll.
 pub(super) enum WatchStart {
     /// The poll has ended: it was ready or cancelled, or it cannot be watched.
     Ended(Completion),
@@ -143,7 +140,6 @@ impl Book {
         registered.map(|()| self.poll_set.clone())
     }
 
-    /// Adds a poll to the polls of `fd`, and its events to the epoll set.
     fn register(&mut self, id: u64, fd: i32) -> Result<(), Errno> {
         let number = self.next_id();
         self.watches.get_mut(&id).ok_or(Errno::INVAL)?.fd = Some(fd);
@@ -197,7 +193,6 @@ impl Watches {
         ended.map(|(completion, _)| WatchStart::Ended(completion))
     }
 
-    /// Ends a poll with `result`; `None`: the poll has ended before.
     pub(super) fn end(&self, id: u64, result: Result<u32, Errno>) -> Option<Completion> {
         let ended = self.book.lock().end(id, result);
         ended.map(|(completion, _)| completion)
@@ -287,8 +282,7 @@ impl Watches {
         }
     }
 
-    /// Ends the polls of a descriptor that wait for one of its `ready` events. `number` is the
-    /// descriptor's number in the set.
+    /// `number` is the descriptor's number in the set.
     fn found(&self, number: u64, ready: u16, done: &mut Vec<Completion>) {
         let mut book = self.book.lock();
         let Some(fd) = book.fds.get(&number).copied() else { return };
