@@ -177,9 +177,8 @@ impl AioContext {
         events: &mut [IoEvent],
         deadline: Deadline,
     ) -> Result<usize, Errno> {
-        // The call always gets a time limit, which a deferred signal sets to zero to end the wait.
-        // For a limit of more than 292 years (KTIME_SEC_MAX) the kernel starts no timer, as for
-        // none.
+        // The call always gets a time limit, so that a deferred signal can end the wait. For more
+        // than 292 years (KTIME_SEC_MAX) the kernel starts no timer.
         const ENDLESS: libc::timespec = libc::timespec { tv_sec: 1 << 34, tv_nsec: 0 };
         let mut left = deadline.remaining().unwrap_or(ENDLESS);
         // A deferred signal writes 0 to this word of the time limit; the other word is 0 already.
@@ -265,7 +264,6 @@ impl AioContext {
         self.address as *mut RingHeader
     }
 
-    /// Returns the slot of the next event to be taken, and the slot that the kernel fills next.
     fn ends(&self) -> (u32, u32) {
         let header = self.header();
         // SAFETY: mapped, see `header`, and aligned; the kernel writes them as whole words.

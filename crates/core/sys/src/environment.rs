@@ -12,7 +12,6 @@ use core::{
     sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release},
 };
 
-/// The prefix of all variables.
 const PREFIX: &[u8] = b"NOWAIT_";
 /// Bytes for two paths of the greatest length and the other variables.
 const ROOM: usize = 12 << 10;
@@ -20,7 +19,6 @@ const NOT_KEPT: usize = usize::MAX;
 
 /// The variables, each with a terminating zero.
 static TEXT: Text = Text(UnsafeCell::new([0; ROOM]));
-/// The number of used bytes of `TEXT`.
 static LEN: AtomicUsize = AtomicUsize::new(NOT_KEPT);
 
 struct Text(UnsafeCell<[u8; ROOM]>);
@@ -57,8 +55,6 @@ pub fn keep() -> bool {
     len.is_some()
 }
 
-/// Copies the environment variables `NOWAIT_*` to `text`. Returns the number of bytes copied;
-/// `None`: they do not fit.
 #[inline]
 fn copy<'a>(variables: impl Iterator<Item = &'a [u8]>, text: &mut [u8]) -> Option<usize> {
     let mut len = 0;

@@ -75,8 +75,6 @@ const FLOOR_MAX: u64 = 4096;
 /// The lowest number that a descriptor of the library has had in the program's table: the limit may
 /// change afterwards.
 static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
-
-/// Records the number of a descriptor of the library, unless the calling thread has a private
 /// table.
 pub(crate) fn is_ours(fd: i32) {
     if !fdtable::is_private() {

@@ -1,5 +1,4 @@
-//! A private descriptor table for the library's threads, and the channel by which files get into
-//! it.
+//! A private descriptor table for the library's threads, and the channel that brings files into it.
 //!
 //! A request must keep a reference to the open file it was submitted on, whatever the application
 //! does with the number afterwards. A duplicate in the application's table would keep it, but
@@ -18,14 +17,12 @@ std::thread_local! {
     static IS_PRIVATE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks the calling thread as using the private table, or the application's table. Returns the
-/// previous mark.
+/// Marks the calling thread as using the private table or not. Returns the previous mark.
 pub fn mark_private(is_private: bool) -> bool {
     IS_PRIVATE.replace(is_private)
 }
 
-/// Returns `true` if the calling thread is marked as using the private table, where a number means
-/// another file than in the application's table.
+/// Returns `true` if the calling thread is marked as using the private table.
 pub fn is_private() -> bool {
     IS_PRIVATE.get()
 }
@@ -34,7 +31,7 @@ pub fn is_private() -> bool {
 /// holds only `keep`, and descriptors 0 to 2, which cannot be written to.
 ///
 /// `EPERM`, `ENOSYS`: neither unshare(2) nor close_range(2) is allowed here, or the program's own
-/// filter would kill for them. The thread still shares the table, and nothing was closed.
+/// filter may kill for them. The thread still shares the table, and nothing was closed.
 pub fn make_private(keep: i32) -> Result<(), Errno> {
     const UNSHARE: usize = 1 << 1; // CLOSE_RANGE_UNSHARE
     confined::check(Extra::OwnTable)?;
@@ -161,8 +158,7 @@ pub fn discard(channel: i32) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_recvmsg, channel, message, libc::MSG_DONTWAIT) }.map(drop)
 }
 
-/// Copies the open file behind `number` from the main thread's table into the calling thread's. A
-/// thread with a private table calls it if it knows only the application's number.
+/// Copies the open file behind `number` from the main thread's table into the calling thread's.
 ///
 /// # Errors
 /// `EBADF`: not open there, or the main thread has ended. `EMFILE`: no free number. `ENOSYS`,
@@ -202,7 +198,6 @@ pub fn peek(socket: i32) -> Result<(u64, Option<Fd>), Errno> {
     if read == 8 { Ok((tag, fd)) } else { Err(Errno::AGAIN) }
 }
 
-/// Receives up to eight bytes and a file. Returns the number of bytes, the bytes and the file.
 fn receive_message(socket: i32, flags: i32) -> Result<(usize, u64, Option<Fd>), Errno> {
     let mut tag = 0u64;
     let mut control = Control { len: 0, level: 0, kind: 0, fd: -1, pad: 0 };
@@ -283,7 +278,6 @@ mod tests {
         let (tag, first) = receive(far.raw()).unwrap();
         assert!(tag == 9 && first.is_some());
         drop((writer, first));
-        // The read reaches the end of the pipe: no descriptor has the write end open.
         let mut all = String::new();
         std::io::Read::read_to_string(&mut &reader, &mut all).unwrap();
     }

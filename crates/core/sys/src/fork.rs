@@ -29,7 +29,6 @@ pub struct ForkMark {
     number: u32,
 }
 
-/// The content of the page.
 #[derive(Debug)]
 struct Page {
     /// The number of the process; 0: no thread has asked for one in this process yet.
@@ -118,9 +117,7 @@ extern "C" fn wipe() {
     UNWIPED.number.store(0, Release);
 }
 
-/// Maps a page that a child finds empty.
-///
-/// Source: madvise(2), MADV_WIPEONFORK.
+/// Maps a page that a child finds empty. Source: madvise(2), MADV_WIPEONFORK.
 fn wiped_page() -> Result<usize, Errno> {
     if cfg!(any(miri, simulated)) {
         return Err(Errno::NOSYS); // Miri and simulations have neither such a page nor fork
@@ -136,8 +133,7 @@ fn wiped_page() -> Result<usize, Errno> {
 mod tests {
     use super::*;
 
-    /// Makes a child that runs `checks`, without the handlers of fork. Returns the child's exit
-    /// status.
+    /// The handlers of fork do not run in the child.
     fn in_child(flags: i32, checks: impl FnOnce() -> i32) -> i32 {
         let flags = flags | libc::SIGCHLD;
         // SAFETY: as fork(2), or vfork(2): the child runs `checks` and leaves by `_exit`.

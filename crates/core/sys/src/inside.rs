@@ -36,7 +36,6 @@ use core::{
     },
 };
 
-/// The state of a thread's calls of the library, shared with the handlers that interrupt it.
 struct Here {
     /// The number of calls on the stack.
     depth: AtomicU32,
@@ -46,7 +45,6 @@ struct Here {
     /// The mask of a wait that has its own. At the end of the call, the handlers of pending signals
     /// that this mask does not block run.
     wait_mask: AtomicU64,
-    /// A signal may interrupt the call where it sleeps.
     is_interruptible: AtomicBool,
     /// The address and the value that a signal writes, so that a sleep that has not begun returns
     /// at once.
@@ -328,8 +326,6 @@ mod tests {
         }
     }
 
-    /// Installs the handler for a signal of the test. Returns a function that raises the signal on
-    /// this thread.
     fn install(signal: i32) -> impl Fn() -> usize {
         // SAFETY: all-zero is a valid action.
         let mut action: libc::sigaction = unsafe { core::mem::zeroed() };

@@ -201,9 +201,9 @@ pub fn has_file_capabilities(path: &CStr) -> bool {
     unsafe { sys!(libc::SYS_getxattr, path.as_ptr(), name.as_ptr(), 0, 0) }.is_ok()
 }
 
-/// Calls io_uring_enter with an invalid descriptor and returns the error. The kernel returns
-/// `EBADF` for the descriptor -1 whatever its sysctl is, and `ENOSYS` if it has no io_uring; only a
-/// filter returns `EPERM`, and this function without a call if the engine may not use io_uring.
+/// Calls io_uring_enter with the descriptor -1 and returns the error. The kernel returns `EBADF`
+/// whatever its sysctl is, and `ENOSYS` if it has no io_uring; `EPERM` comes from a filter. If the
+/// program's own filter may kill for the call, the function returns `EPERM` without the call.
 pub fn uring_enter_nothing() -> Errno {
     if let Err(errno) = confined::check(Extra::Rings) {
         return errno;

@@ -64,8 +64,6 @@ mod tests {
         Named::find(&CString::new(path.as_os_str().as_bytes()).unwrap())
     }
 
-    /// Returns `true` if openat2 works here: the kernel may be too old, or a filter may refuse the
-    /// call.
     fn is_there() -> bool {
         let answer = Named::find(c"/");
         let is_missing = matches!(answer, Err(Errno::NOSYS | Errno::PERM));
@@ -75,7 +73,6 @@ mod tests {
         !is_missing
     }
 
-    /// A new folder, which the test removes.
     fn new_folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("nowait-{name}-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();

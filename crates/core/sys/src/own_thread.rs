@@ -76,10 +76,9 @@ pub fn forget_own_threads() {
 
 /// Returns `true` if only threads of the library are left in this process.
 ///
-/// A thread that has just begun or is just ending counts as the program's, and so do threads that
-/// the program made without the C library. So the function may return `false` although only threads
-/// of the library are left. `true` is final, because the library's threads start no thread of the
-/// program, and because no thread began or ended during the check.
+/// A thread that has just begun or is just ending counts as the program's, so the function may
+/// return `false` nevertheless. `true` is final, because the library's threads start no thread of
+/// the program, and because no thread began or ended during the check.
 ///
 /// # Errors
 /// There is no /proc, or no free descriptor.

@@ -146,12 +146,9 @@ pub fn send_signal(thread_id: i32, signal: i32) {
     let _ = unsafe { sys!(libc::SYS_tgkill, process_id(), thread_id, signal) };
 }
 
-/// Queues a signal that has arrived for this thread again. `info` is its `siginfo_t`, of 128 bytes.
-/// If no more signals can be queued (RLIMIT_SIGPENDING), the signal arrives without its
-/// `siginfo_t`.
-///
-/// A thread may send itself any `siginfo_t`, also one of the kernel.
-/// Source: rt_tgsigqueueinfo(2).
+/// Queues a signal that has arrived for this thread again. `info` is its `siginfo_t`, of 128 bytes;
+/// a thread may send itself any. If no more signals can be queued (RLIMIT_SIGPENDING), the signal
+/// arrives without it. Source: rt_tgsigqueueinfo(2).
 pub(crate) fn signal_again(signal: i32, info: *const i32) {
     let (process, thread) = (process_id(), thread_id());
     // SAFETY: the kernel reads the siginfo_t that it gave to a handler.

@@ -165,13 +165,12 @@ impl Ring {
         unsafe { self.inner.submission_shared().taskrun() }
     }
 
-    /// Hands `submit` entries to the kernel and waits for `min` completions or the deadline.
+    /// Hands `submit` entries to the kernel and waits for `min` completions (0: none) or the
+    /// deadline.
     ///
-    /// With `min` = 0 it does not wait.
     /// # Errors
-    /// `EINTR`: a signal handler ran. `ETIME`: the deadline passed. `EBUSY`/`EAGAIN`: the
-    /// kernel is short of resources; nothing was submitted.
-    /// Source: io_uring_enter(2).
+    /// `EINTR`: a signal handler ran. `ETIME`: the deadline passed. `EBUSY`/`EAGAIN`: the kernel is
+    /// short of resources; nothing was submitted. Source: io_uring_enter(2).
     pub fn enter(&self, submit: u32, min: u32, deadline: Deadline) -> Result<usize, Errno> {
         enter(self.inner.as_raw_fd(), submit, min, deadline)
     }
@@ -202,7 +201,6 @@ impl Ring {
     }
 }
 
-/// Hands entries of ring `fd` to the kernel and waits for completions, as [`Ring::enter`] does.
 pub(crate) fn enter(fd: i32, submit: u32, min: u32, deadline: Deadline) -> Result<usize, Errno> {
     /// `struct io_uring_getevents_arg`.
     #[repr(C)]

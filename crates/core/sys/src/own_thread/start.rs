@@ -117,7 +117,6 @@ fn created(stack_bytes: usize, body: *mut Body) -> Result<libc::pthread_t, i32> 
 /// its parent's id in this word, and ignores it.
 static STARTING: AtomicU32 = AtomicU32::new(0);
 
-/// The right of one thread of the process to start another.
 struct Turn;
 
 impl Turn {
@@ -154,7 +153,7 @@ impl Drop for Turn {
 /// may be locked, mmap returns EAGAIN, and so does calloc in a thread that never called malloc
 /// (nptl/allocatestack.c, malloc/arena.c of glibc 2.36).
 fn would_abort(stack_bytes: usize) -> bool {
-    // The guard page and the memory that calloc maps.
+    // The stack, the guard page and the memory that calloc maps.
     let bytes = stack_bytes + 3 * 4096;
     match memory::map(bytes, libc::MAP_PRIVATE | libc::MAP_NORESERVE) {
         Ok(start) => {
@@ -186,7 +185,6 @@ fn thread_locals_bytes() -> usize {
 extern "C" fn run(body: *mut c_void) -> *mut c_void {
     // SAFETY: `start` has made the body and given it to this thread.
     let body = unsafe { Box::from_raw(body.cast::<Body>()) };
-    // The panic's message is on standard error.
     let _ = catch_unwind(AssertUnwindSafe(body));
     null_mut()
 }
