@@ -6,15 +6,13 @@
 //! thread may need malloc's lock to allocate or free memory for the request.
 //!
 //! The libraries therefore take their memory from the kernel, in chunks of 128 KiB that are cut
-//! into pieces of 44 sizes. Each size has a list of free pieces, which threads take and return
+//! into pieces of 44 sizes. Threads take pieces from the free list of a size, and return them,
 //! without a lock. Each allocation above 64 KiB, or aligned to more than a page, is a mapping of
 //! its own. Chunks are never returned to the kernel. The first chunk is a static variable, so that
 //! the first allocations need no mapping.
 //!
 //! Most code cannot go on without the memory that it asks for. Where the kernel has none
-//! (RLIMIT_AS, RLIMIT_DATA, locked memory), the allocator takes it from a [`reserve`]. Each call
-//! that would begin a request first checks that the reserve is large enough, and fails if it is
-//! not.
+//! (RLIMIT_AS, RLIMIT_DATA, locked memory), the allocator takes it from a [`reserve`].
 
 use crate::memory::{BY_LIBRARY, map, map_near, unmap};
 use core::{
@@ -46,7 +44,6 @@ const CHUNKS: usize = 1 << 14;
 const RUN: usize = 16 << 10;
 /// The largest size of pieces whose run is a single page. Cutting a run writes to all of its pages.
 const SMALL: usize = 512;
-/// Bytes of the largest piece.
 const PIECE_MAX: usize = 64 << 10;
 const PAGE: usize = 4096;
 const SIZES: usize = 44;
@@ -114,7 +111,6 @@ fn number(piece: *mut u8) -> u32 {
     unsafe { (*(chunk as *const AtomicU32)).load(Relaxed) * UNITS as u32 + (offset / UNIT) as u32 }
 }
 
-/// Takes the first piece off the free list of a size; `None`: the list is empty.
 #[inline]
 fn pop(index: usize) -> Option<*mut u8> {
     let free = &FREE[index].0;
@@ -136,7 +132,6 @@ fn pop(index: usize) -> Option<*mut u8> {
     }
 }
 
-/// Adds a chain of pieces, linked from `first` to `last`, to the free list of a size.
 #[inline]
 fn push(index: usize, first: *mut u8, last: *mut u8) {
     let free = &FREE[index].0;
@@ -238,7 +233,6 @@ fn unmap_if_any(start: usize, len: usize) {
     }
 }
 
-/// Returns a mapping for a layout that no piece serves; null when there is no memory.
 #[cold]
 fn large(layout: Layout) -> *mut u8 {
     let len = layout.size().next_multiple_of(PAGE);

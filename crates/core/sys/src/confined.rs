@@ -36,7 +36,6 @@ pub enum Extra {
     DescriptorTypes = 1024,
 }
 
-/// The bits of all optional calls.
 pub(crate) const ALL: u32 = 2 * Extra::DescriptorTypes as u32 - 1;
 
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);
@@ -70,7 +69,6 @@ pub(crate) fn forbid_all() {
     forbid(ALL & !CALLED.load(Relaxed));
 }
 
-/// Allows these calls again.
 pub(crate) fn allow(calls: u32) {
     FORBIDDEN.fetch_and(!calls, Relaxed);
 }

@@ -105,10 +105,8 @@ unsafe fn read_filter(program: *const Program) -> Option<Vec<Instruction>> {
     Some((0..count).map(read).collect())
 }
 
-/// A system call with the arguments that identify it.
 type Call = (i64, [u64; 3]);
 
-/// The system calls of each [`Extra`].
 const CALLS: &[(Extra, &[Call])] = &[
     (
         Extra::OwnTable,
@@ -171,7 +169,6 @@ const CALLS: &[(Extra, &[Call])] = &[
     (Extra::Devices, &[(libc::SYS_openat, [libc::AT_FDCWD as u64, 0, libc::O_CLOEXEC as u64])]),
 ];
 
-/// Returns the optional calls for which `filter` kills, a bit each.
 fn forbidden_by(filter: &[Instruction]) -> u32 {
     let kills = |call: &&Call| kills(run(filter, &data_of(call)));
     let forbidden = CALLS.iter().filter(|(_, calls)| calls.iter().any(|call| kills(&call)));
@@ -319,7 +316,6 @@ mod tests {
         let mut other = filter;
         other[6].operand = 3;
         assert_eq!(forbidden_by(&other), 0);
-        // The filter distinguishes the operations of futex(2), as some programs' filters do.
         let mut futex = filter;
         futex[3].operand = libc::SYS_futex as u32;
         futex[6].operand = (memory::TOUCH & 0xff) as u32;

@@ -56,14 +56,11 @@ mod tests {
     const NAME: &str = "stderr::tests::what_cannot_be_said_changes_nothing";
     const CHILD: &str = "NOWAIT_TEST_CHILD";
 
-    /// Sets the disposition of SIGPIPE, as in a program without Rust's runtime.
     fn set_pipe_signal(handler: libc::sighandler_t) {
         // SAFETY: the default and "ignore" run no code of this process.
         unsafe { libc::signal(libc::SIGPIPE, handler) };
     }
 
-    /// Installs a seccomp filter that ends the process for a system call, as a program that
-    /// confines itself does.
     fn forbid(call: i64) {
         let step = |code: u32, k, jf| libc::sock_filter { code: code as u16, jt: 0, jf, k };
         let mut filter = [
@@ -81,7 +78,6 @@ mod tests {
         }
     }
 
-    /// Writes to standard error, and exits with a code of its own.
     fn speak(how: &str) -> ! {
         set_pipe_signal(libc::SIG_DFL);
         match how {
@@ -120,7 +116,6 @@ mod tests {
             speak(how.to_str().unwrap());
         }
         let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
-        // A pipe whose reader is gone.
         let broken = || std::io::pipe().unwrap().1;
         let (_reader, writer) = std::io::pipe().unwrap();
         for (how, status) in [

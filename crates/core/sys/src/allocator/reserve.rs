@@ -49,7 +49,6 @@ pub fn holds(bytes: usize) -> bool {
     split(RESERVE.load(Relaxed)).1 >= pages || renew_with(pages.max(2 * ENOUGH.load(Relaxed)))
 }
 
-/// Replaces the reserve by a whole one.
 #[cold]
 fn renew() -> bool {
     renew_with(2 * ENOUGH.load(Relaxed))

@@ -17,10 +17,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of zeroes. The system allocates a page when it is first touched.
-    ///
-    /// # Errors
-    /// `ENOMEM`. Source: mmap(2).
+    /// The system allocates a page when it is first touched.
     pub(super) fn zeroed(len: usize) -> Result<Mapping, Errno> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -28,9 +25,6 @@ impl Mapping {
     }
 
     /// Maps `len` bytes of a device from `offset` on, for reading.
-    ///
-    /// # Errors
-    /// `EINVAL`: the device has no such bytes. `ENOMEM`.
     pub(super) fn of_device(
         fd: BorrowedFd<'_>,
         offset: usize,

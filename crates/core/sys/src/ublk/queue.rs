@@ -187,7 +187,6 @@ impl Drop for Queue {
     }
 }
 
-/// Returns the bytes of a table of descriptors, in whole pages.
 fn pages(depth: u16) -> usize {
     (usize::from(depth) * size_of::<Descriptor>()).next_multiple_of(PAGE_SIZE)
 }

@@ -242,7 +242,6 @@ impl QueueCommand {
     }
 }
 
-/// Commands about a device, sent by [`super::Control`].
 pub(super) mod control {
     use super::encoded;
 
@@ -262,7 +261,6 @@ pub(super) mod control {
     const WRITE: u32 = 1;
 }
 
-/// Commands about a request, sent by [`super::Queue`].
 pub(super) mod io {
     use super::encoded;
 
