@@ -214,10 +214,7 @@ impl Bio {
         self.offset == -1 || matches!(self.op, BioOp::Poll(_))
     }
 
-    /// Returns the descriptor to use on the calling thread.
-    ///
-    /// # Errors
-    /// As for [`Descriptor::number`].
+    /// Returns the descriptor to use on the calling thread, or the error of [`Descriptor::number`].
     pub fn number(&self) -> Result<i32, Errno> {
         self.file.as_ref().map_or(Ok(self.fd), |file| file.number())
     }

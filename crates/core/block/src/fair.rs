@@ -7,7 +7,6 @@ use std::collections::{HashMap, VecDeque};
 /// the single item of another flow by one item. The items of one flow keep their order.
 #[derive(Debug)]
 pub struct Fair<T> {
-    /// Items that go before all flows, oldest first.
     urgent: VecDeque<T>,
     flows: HashMap<u64, Line<T>>,
     /// The flows that have items, each once; the first one is next.

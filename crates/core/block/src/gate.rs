@@ -6,7 +6,6 @@ use nowait_sys::{
     time::Deadline,
 };
 
-/// A thread waits, or is about to.
 const WAITING: u32 = 1;
 /// `wake` was called and no wait has returned early for it yet.
 const WOKEN: u32 = 2;

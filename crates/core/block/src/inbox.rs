@@ -3,7 +3,6 @@
 use crate::{Completion, gate::Gate};
 use nowait_sys::{Errno, primitives::Mutex, time::Deadline};
 
-/// A list from which one thread reaps completions, and to which any thread adds them.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     gate: Gate,
@@ -13,14 +12,12 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct List {
     completions: Vec<Completion>,
-    /// The number of completions below which no wake-up reaches the sleeping reaper. 0: no reaper
-    /// is about to sleep.
+    /// The number of completions for which [`Inbox::add`] wakes the reaper; 0: no reaper is about
+    /// to sleep.
     wanted: usize,
 }
 
 impl Inbox {
-    /// Takes all of `batch`. Wakes the reaper if the list now has as many completions as it waits
-    /// for.
     pub(crate) fn add(&self, batch: &mut Vec<Completion>) {
         let mut list = self.list.lock();
         list.completions.append(batch);
@@ -118,8 +115,7 @@ mod loom_tests {
         two_add(|inbox| forgetting_wakes(|| add(inbox)));
     }
 
-    /// A wake-up ends the current wait, or else the next one, but not two waits. No added
-    /// completion is lost.
+    /// A wake-up ends the current wait, or else the next one, but not two waits.
     fn woken(wake: fn(&Inbox)) {
         loom::model(move || {
             let inbox = Arc::new(Inbox::default());

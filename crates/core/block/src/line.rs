@@ -7,7 +7,6 @@ use std::collections::VecDeque;
 pub(crate) struct Line<T> {
     /// The items; `None`: the item was taken out. The first and the last entry are never `None`.
     items: VecDeque<Option<T>>,
-    /// The number of the first item.
     first: u64,
 }
 

@@ -1,13 +1,5 @@
 //! Probes find out which backends work on this machine, by using them.
 //!
-//! ```text
-//! uring     a ring is made, and a read goes through it     1–2 tenths of a millisecond each
-//! kaio      a context is made, and a read goes through it
-//! threads   a thread is started, gets a descriptor table of its own and a file sent to it
-//! support   RWF_NOWAIT and O_DIRECT, tried on one file system
-//! refusal   why something does not work, and what to change
-//! ```
-//!
 //! No probe panics, leaves a descriptor open or writes to a file of the application. Probes do not
 //! move their descriptors to high numbers: the descriptors live only briefly, and growing the
 //! descriptor table of a program with several threads takes 16 ms.
@@ -95,10 +87,8 @@ pub fn choose(probes: &[Probe]) -> Choice {
     Choice { backend: "threads", reason }
 }
 
-/// Runs `work` on a new thread that blocks all signals, and waits for its result.
-///
-/// # Errors
-/// `EAGAIN`: no thread could be started. `EIO`: `work` panicked.
+/// Runs `work` on a new thread that blocks all signals, and waits for its result. `EIO`: `work`
+/// panicked.
 pub(crate) fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Errno> {

@@ -17,8 +17,8 @@ pub fn note_skip_here(why: &str) {
     note_skip(std::thread::current().name().unwrap_or("unnamed"), why);
 }
 
-/// Prints a skip and does not append it to a file: for tests that are skipped on every machine.
-/// Returns the line.
+/// Prints a skip and appends it to no file, for tests that are skipped on every machine. Returns
+/// the line.
 pub fn print_skip(test: &str, why: &str) -> String {
     let line = format!("skipped: {test}: {why}\n");
     // Not by `println!`: the test harness hides the output of `println!` if the test passes.

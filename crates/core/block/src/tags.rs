@@ -13,8 +13,7 @@
 //! ```
 //!
 //! Errors here cost time, not correctness: a queue also accepts bios for which this module sees no
-//! room. [`Tags::look`] sets no limit if the files lie on several disks: one sum for several disks
-//! says nothing about any of them.
+//! room. Files on several disks have no limit: one sum says nothing about any of the disks.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
@@ -60,11 +59,9 @@ pub struct Tags {
     hot: Hot,
     driver: Line,
     contexts: [Line; LINES],
-    /// The requests of all context queues that have no line of their own.
     others: Line,
     /// The device numbers of the file systems that were used; 0: none.
     devices: [AtomicU64; DEVICES],
-    /// `true`: more than [`DEVICES`] file systems were used.
     overflows: AtomicBool,
     /// `true`: `devices` has entries that [`Tags::look`] has not checked.
     has_news: AtomicBool,
@@ -74,17 +71,13 @@ pub struct Tags {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hot {
-    /// The sum of the counts that context queues have announced.
     announced: AtomicUsize,
-    /// `true`: the driver has requests, and no tags for them.
     driver_waits: AtomicBool,
     limit: AtomicUsize,
-    /// A bit for each line that a queue uses.
     lines: AtomicU64,
 }
 
-/// The number of a queue's requests, on its own cache line. Only that queue writes it, but several
-/// queues write [`Tags::others`].
+/// On its own cache line. Several queues write [`Tags::others`].
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicUsize);
@@ -281,7 +274,6 @@ impl Share {
     }
 }
 
-/// Adds `now - before`, which may be negative, to `sum`.
 fn add_difference(sum: &AtomicUsize, before: usize, now: usize) {
     sum.fetch_add(now.wrapping_sub(before), Relaxed);
 }

@@ -481,7 +481,6 @@ fn pool_of_a_small_file(limit: usize) -> (Threads, Calls) {
     (Threads::new(config).unwrap(), calls)
 }
 
-/// Queues `bios` in one lane while the worker is busy.
 fn run_in_a_lane(backend: &Threads, bios: Vec<Bio>) -> Vec<Result<u32, Errno>> {
     let (mut buffer, lane, count) = ([0; 8], Lane::new(), bios.len());
     let (_reader, writer) = block_a_worker(backend, &mut buffer, u64::MAX);

@@ -183,7 +183,6 @@ fn run(len: usize) -> Option<(usize, usize)> {
     }
 }
 
-/// Returns the address of a new chunk, which has its number; `None`: no memory, or no number left.
 fn new_chunk() -> Option<usize> {
     let start = match IS_FIRST_TAKEN.swap(true, Relaxed) {
         false => FIRST.0.get().expose_provenance().next_multiple_of(CHUNK),
@@ -201,8 +200,7 @@ fn new_chunk() -> Option<usize> {
     Some(start)
 }
 
-/// Maps `len` bytes at a multiple of `align`, both multiples of the page size. Takes the memory
-/// from the reserve if the kernel has none.
+/// Takes the memory from the reserve if the kernel has none.
 fn mapped(len: usize, align: usize) -> Option<usize> {
     map_aligned(len, align).or_else(|| reserve::take(len, align))
 }

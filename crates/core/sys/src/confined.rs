@@ -64,7 +64,6 @@ pub(crate) fn forbid(calls: u32) -> u32 {
     calls & !FORBIDDEN.fetch_or(calls, Relaxed)
 }
 
-/// Forbids all calls that the program does not make itself.
 pub(crate) fn forbid_all() {
     forbid(ALL & !CALLED.load(Relaxed));
 }

@@ -99,8 +99,8 @@ impl Credentials {
         })
     }
 
-    /// Returns `true` if these credentials have no capability that `other` lacks, and are root's
-    /// only if `other` are. Groups and user ids other than root do not count.
+    /// Returns `true` if `self` has no capability that `other` lacks, and is not root unless
+    /// `other` is. Groups and other user ids do not count.
     fn is_no_more_than(&self, other: &Credentials) -> bool {
         self.effective & !other.effective == 0 && (self.fsuid != 0 || other.fsuid == 0)
     }

@@ -1,10 +1,8 @@
 //! The variables `NOWAIT_*` as they were when the library was loaded: a program may change them
 //! later.
 //!
-//! Most programs that load the library make no request. For these programs the library does little
-//! at load besides copying the variables. The functions that run at load are in one section
-//! (`.text.startup`), so that one page fault maps them: the kernel maps 64 KiB of a library at each
-//! fault.
+//! The functions that run at load are in one section (`.text.startup`), so that one page fault maps
+//! them: most programs that load the library make no request.
 
 use core::{
     cell::UnsafeCell,

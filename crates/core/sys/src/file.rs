@@ -216,8 +216,8 @@ pub fn known_flags() -> u32 {
 }
 
 /// Returns `true` if the kernel's AIO refuses transfers on the file because its driver has plain
-/// read or write calls only (no `read_iter` or `write_iter`). Transfers nothing. Before Linux 6.9
-/// it always returns `false`.
+/// read or write calls only (no `read_iter` or `write_iter`). Before Linux 6.9 it always returns
+/// `false`.
 pub fn lacks_iterator(fd: i32, writes: bool) -> bool {
     const POSITION: i64 = -1;
     if known_flags() & rwf::NOAPPEND == 0 {
@@ -327,8 +327,8 @@ const NS: i64 = 1_000_000_000;
 /// Describes the file behind `fd`, without its times.
 ///
 /// Since Linux 6.13 the next write after a read of the times gives them a new value, and so changes
-/// the inode in the journal. Reading the times before each direct write would double its time.
-/// Source: statx(2); "multigrain timestamps", Linux Documentation/filesystems.
+/// the inode in the journal. Reading the times before each direct write doubles the time of the
+/// write. Source: statx(2); "multigrain timestamps", Linux Documentation/filesystems.
 #[inline]
 pub fn stat(fd: i32) -> Result<Stat, Errno> {
     match extended(fd, libc::AT_EMPTY_PATH) {
@@ -340,18 +340,12 @@ pub fn stat(fd: i32) -> Result<Stat, Errno> {
 }
 
 /// Describes the file behind `fd` from the kernel's caches: a network or FUSE file system does not
-/// ask its server if it has cached the attributes.
-///
-/// # Errors
-/// As for statx(2).
+/// ask its server if it has cached the attributes. Source: statx(2), AT_STATX_DONT_SYNC.
 pub fn stat_cached(fd: i32) -> Result<Stat, Errno> {
     extended(fd, libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC).map(|st| Stat::from(&st))
 }
 
-/// Returns the number of the file's names (hard links), from the kernel's caches.
-///
-/// # Errors
-/// As for statx(2).
+/// Returns the number of the file's names (hard links), from the kernel's caches. Source: statx(2).
 pub fn links(fd: i32) -> Result<u32, Errno> {
     extended(fd, libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC).map(|st| st.stx_nlink)
 }
@@ -485,10 +479,8 @@ impl Advice {
 }
 
 /// Tells the kernel about access to `len` bytes from `offset`; a `len` of 0 means up to the end.
-/// `WillNeed` may block for memory, metadata or request tags, not for the data.
-///
-/// # Errors
-/// As for posix_fadvise(2).
+/// `WillNeed` may block for memory, metadata or request tags, not for the data. Source:
+/// posix_fadvise(2).
 pub fn advise(fd: i32, offset: u64, len: u64, advice: Advice) -> Result<(), Errno> {
     let advice = match advice {
         Advice::Normal => libc::POSIX_FADV_NORMAL,

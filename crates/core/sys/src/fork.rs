@@ -33,7 +33,6 @@ pub struct ForkMark {
 struct Page {
     /// The number of the process; 0: no thread has asked for one in this process yet.
     number: AtomicU32,
-    /// The process id of the owner of the memory.
     owner: AtomicI32,
 }
 
@@ -83,8 +82,7 @@ pub fn owner() -> i32 {
     ForkMark::new().page.owner.load(Relaxed)
 }
 
-/// Returns `true` if the calling process owns the memory, `false` for a guest. Takes one system
-/// call.
+/// Returns `true` if the calling process owns the memory, `false` for a guest.
 pub fn is_owner() -> bool {
     // A simulated machine has no guests.
     cfg!(simulated) || owner() == thread::process_id()

@@ -1,22 +1,19 @@
 //! Signal handlers of the program run between calls of the library, not inside one, except for
 //! faults.
 //!
-//! A call of the library behaves like a system call: a handler must not run while the interrupted
-//! call holds a lock. A handler may call exit(3), which waits for the requests in flight. It may
-//! also wait for a request itself.
+//! A handler must not run while the interrupted call holds a lock: the handler may call exit(3),
+//! which waits for the requests in flight, or wait for a request itself.
 //!
 //! So a thread counts the calls it is in ([`Inside`]). The library sends a signal that arrives
 //! during a call to the same thread again, and keeps it and [`thread::ALL_BUT_FAULTS`] blocked
-//! until the call is over ([`defer`]). The handler then runs as if it had interrupted the program's
-//! own code. A deferred signal ends the sleep of an [`interruptible`] part, as a signal ends a
-//! system call. If the signal arrives just before the sleep, `defer` writes to a word that `sleep`
-//! names, which makes the system call return at once. A wait with its own signal mask lets signals
-//! in where it sleeps, and once at its end ([`masked`]). Their handlers, too, run when the call is
-//! over, under that mask.
+//! until the call is over ([`defer`]). A deferred signal ends the sleep of an [`interruptible`]
+//! part. If the signal arrives just before the sleep, `defer` writes to a word that `sleep` names,
+//! which makes the system call return at once. A wait with its own signal mask lets signals in
+//! where it sleeps, and once at its end ([`masked`]); their handlers run when the call is over.
 //!
-//! A handler may leave by longjmp(3) or end its thread. A deferred handler may do so, because no
-//! call is below it on the stack. If a handler of a fault does so, the call below it never ends and
-//! keeps its locks and memory.
+//! A deferred handler may leave by longjmp(3) or end its thread, because no call is below it on the
+//! stack. If a handler of a fault does so, the call below it never ends and keeps its locks and
+//! memory.
 //!
 //! The state of this module belongs to one thread and its signal handlers: relaxed atomics and
 //! compiler fences are enough.
@@ -37,7 +34,6 @@ use core::{
 };
 
 struct Here {
-    /// The number of calls on the stack.
     depth: AtomicU32,
     /// `true`: a signal waits until the calls end. The thread's signal mask is then set to `mask`.
     is_deferred: AtomicBool,

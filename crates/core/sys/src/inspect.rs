@@ -1,5 +1,4 @@
-//! Finds out which operations this system allows. It reads small files of /proc and /sys, tries
-//! operations on files, and makes calls only to see how the kernel refuses them.
+//! Finds out which operations this system allows.
 
 use crate::{
     Errno, Fd,
@@ -109,10 +108,7 @@ impl Attribute {
     }
 }
 
-/// Returns the names in the folder `path`, without `.` and `..`.
-///
-/// # Errors
-/// As for open(2) and getdents64(2).
+/// Returns the names in the folder `path`, without `.` and `..`. Source: getdents64(2).
 pub fn names_in(path: &CStr) -> Result<Vec<String>, Errno> {
     const LENGTH_AT: usize = 16;
     const NAME_AT: usize = 19;

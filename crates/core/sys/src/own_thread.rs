@@ -36,11 +36,8 @@ impl OwnThread {
         OwnThread::standing_by()
     }
 
-    /// Starts a thread of the library for `body`. No handler of the application runs on it, from
-    /// its first instruction on.
-    ///
-    /// # Errors
-    /// As for [`start`].
+    /// Starts a thread of the library for `body`, as [`start`] does. No handler of the application
+    /// runs on it, from its first instruction on.
     pub fn spawn(
         name: &str,
         stack_bytes: usize,
@@ -159,7 +156,6 @@ impl AtThreadEnd {
     }
 }
 
-/// The C library's functions for threads return the error number.
 fn check(err: i32) -> Result<(), Errno> {
     if err == 0 { Ok(()) } else { Err(Errno::new(err)) }
 }

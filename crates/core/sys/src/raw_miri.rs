@@ -1,9 +1,8 @@
 //! System calls under Miri.
 //!
-//! Miri cannot run the system call instruction. Miri implements some calls as functions of the C
-//! library, and this module maps system calls to these. Calls that Miri lacks fail with `ENOSYS`,
-//! and the callers use their fallbacks: workers instead of rings, descriptors in the application's
-//! table.
+//! Miri cannot run the system call instruction, so this module maps system calls to the functions
+//! of the C library that Miri implements. Other calls fail with `ENOSYS`, and the callers use their
+//! fallbacks.
 
 use crate::Errno;
 use core::ptr::{from_mut, null, with_exposed_provenance, with_exposed_provenance_mut};

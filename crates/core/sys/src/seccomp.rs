@@ -1,12 +1,10 @@
 //! Seccomp filters (seccomp(2)) that the program installs on itself.
 //!
-//! A call that a container's filter refuses fails with an errno, and the engine has a fallback. The
-//! filter of a program that confines itself often kills instead, as QEMU's does under libvirt: a
-//! call that only the engine makes would end a thread of the engine, or the process. The kernel
-//! does not tell what a filter will return. So the library evaluates each filter that it sees the
-//! program pass to the kernel, with the engine's optional calls as input. The engine makes no
-//! optional call for which a filter would kill. If the program installed a filter that the library
-//! did not see, the engine makes only those optional calls that the program makes, too.
+//! Such a filter often kills for a call that only the engine makes, as QEMU's does under libvirt.
+//! The kernel does not tell what a filter will return, so the library evaluates each filter that it
+//! sees the program pass to the kernel. The engine makes no optional call for which a filter would
+//! kill. If the program installed a filter that the library did not see, the engine makes only
+//! those optional calls that the program makes, too.
 
 use crate::confined::{self, Extra};
 use crate::{announce, inspect, memory, sys};
@@ -25,8 +23,7 @@ pub fn note_at_load() {
 }
 
 /// Checks whether the program has installed a filter that the library did not see. If so, forbids
-/// the optional calls that the program does not make itself. Takes one system call if the process
-/// has no filter.
+/// the optional calls that the program does not make itself.
 pub fn look() {
     let at_load = AT_LOAD.load(Relaxed);
     if at_load >= 0 && filters() - at_load > SEEN.load(Relaxed) {

@@ -22,7 +22,6 @@ pub fn say(text: &str) {
     thread::swap_signal_mask(before);
 }
 
-/// Source: write(2).
 fn write_all(fd: i32, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
         // SAFETY: pointer and length come from one live slice.

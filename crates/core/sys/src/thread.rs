@@ -89,7 +89,6 @@ pub(crate) fn let_signals_in(mask: u64) {
     });
 }
 
-/// The C library's `sigset_t`.
 #[repr(C)]
 struct SignalSet([u64; size_of::<libc::sigset_t>() / 8]);
 

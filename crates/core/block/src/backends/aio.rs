@@ -48,7 +48,7 @@ pub struct Kaio {
     context: AioContext,
     blocks: Blocks,
     book: Mutex<Book>,
-    /// Requests in the book. Written under the book's lock.
+    /// Written under the book's lock.
     count: AtomicUsize,
     /// Completions that the next `reap` returns, and that are not in the kernel's ring: of refused
     /// and cancelled bios, and those that [`Kaio::refused`] has taken out of the ring.
@@ -71,7 +71,6 @@ pub struct Kaio {
     /// The eventfd that the alarm polls: for no event, or for `POLLOUT` to fire at once.
     anchor: EventFd,
     depth: usize,
-    /// This queue's part in the engine-wide limit of requests outstanding at a disk.
     share: Option<Share>,
     /// Flags (RWF_*) that a transfer gets in addition to its own, unless it has an eventfd or may
     /// wait.
@@ -214,8 +213,6 @@ impl Kaio {
         self.nudge();
     }
 
-    /// Records that io_submit has refused a request. Returns `true` if the committing thread gets
-    /// the request, `false` if the caller must deal with it.
     fn give_back(&self, key: u64, errno: Errno, claim: Claim) -> bool {
         let result = -i64::from(errno.raw());
         self.book.lock().requests.get_mut(key).is_some_and(|it| it.give_back(result, claim))
@@ -244,7 +241,7 @@ impl Kaio {
         }
     }
 
-    /// Takes events, and waits for one if `min` is 1. Returns their number with the alarm's.
+    /// Waits for an event if `min` is 1. Counts the alarm's event, too.
     fn events(
         &self,
         done: &mut Vec<Completion>,
@@ -412,7 +409,6 @@ impl Kaio {
         }
     }
 
-    /// Returns the bio's key; `None` if there is no room.
     fn enter(&self, book: &mut Book, bio: &Bio, rw_flags: u32) -> Option<u64> {
         let request = Request {
             token: bio.token,
@@ -528,7 +524,7 @@ impl Kaio {
         }
     }
 
-    /// Ends the sleep of the reaper. It is no error if the reaper does not sleep any more.
+    /// It is no error if the reaper does not sleep any more.
     fn rouse(&self) {
         if self.dozing.load(Relaxed) {
             return self.gate.rouse();

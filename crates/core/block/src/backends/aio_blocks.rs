@@ -38,7 +38,7 @@ const EMPTY: Iocb = Iocb {
     resfd: 0,
 };
 
-/// Encodes `bio` for the kernel. Adds `rw_flags` to the own flags of a read or write.
+/// Adds `rw_flags` to the bio's own flags.
 pub(super) fn of_bio(bio: &Bio, key: u64, rw_flags: u32) -> Iocb {
     let block = Iocb { data: key, fildes: bio.fd as u32, ..EMPTY };
     match bio.op {

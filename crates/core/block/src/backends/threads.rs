@@ -42,8 +42,7 @@ pub enum Deliver {
     Call(Receiver),
 }
 
-/// The function by which a worker runs a bio. It returns the number of bytes transferred, or an
-/// error. The function may block.
+/// The function by which a worker runs a bio. It returns the bytes transferred, and may block.
 pub type Carry = Arc<dyn Fn(&Bio) -> Result<usize, Errno> + Send + Sync>;
 
 /// The configuration of a pool of workers.

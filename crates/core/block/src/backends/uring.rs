@@ -71,11 +71,9 @@ pub struct Uring {
     process: ForkMark,
     depth: usize,
     looks: AtomicU32,
-    /// This queue's part in the engine-wide limit of requests outstanding at a disk.
     share: Option<Share>,
 }
 
-/// The means to wake a thread that sleeps in `reap`.
 struct Alarm {
     /// The gate, in a box because the kernel refers to it by its address.
     gate: Box<Gate>,
@@ -553,7 +551,6 @@ impl Alarm {
         }
     }
 
-    /// Returns `deadline` or, if the alarm is not armed, at most [`SLICE_NS`] from now.
     fn slice(&self, deadline: Deadline) -> Deadline {
         match self.armed.load(Relaxed) {
             true => deadline,

@@ -7,7 +7,6 @@ use nowait_sys::time::Deadline;
 use nowait_sys::{Errno, own_thread, thread};
 
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// The value that the request's event must return.
 const TOKEN: u64 = 0x6e6f_7761_6974;
 
 /// Sets up a context, and reads a file through it.

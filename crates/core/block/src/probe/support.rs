@@ -234,7 +234,6 @@ impl Trial {
     }
 }
 
-/// Returns the length of an aligned direct request: 4096 bytes to [`LEN`].
 fn unit(alignment: Alignment) -> usize {
     (alignment.offset as usize).clamp(4096, LEN)
 }

@@ -11,7 +11,6 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// The file's bytes are zero at first.
 pub(crate) const FILE_BYTES: usize = 64 << 10;
 
 /// The features that a backend lacks, each with the reason; `None`: the backend has the feature.

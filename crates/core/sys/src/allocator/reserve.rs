@@ -43,7 +43,7 @@ pub fn is_whole() -> bool {
     split(RESERVE.load(Relaxed)).1 >= 2 * ENOUGH.load(Relaxed) || renew()
 }
 
-/// Returns `true` if the reserve holds `bytes`. If not, renews it first.
+/// Returns `true` if the reserve holds `bytes`; renews it first if it does not.
 pub fn holds(bytes: usize) -> bool {
     let pages = bytes.div_ceil(PAGE);
     split(RESERVE.load(Relaxed)).1 >= pages || renew_with(pages.max(2 * ENOUGH.load(Relaxed)))
@@ -64,7 +64,6 @@ fn renew_with(pages: usize) -> bool {
     true
 }
 
-/// Takes `len` bytes at a multiple of `align` from the reserve; `None`: it has too few.
 #[cold]
 pub(super) fn take(len: usize, align: usize) -> Option<usize> {
     let mut seen = RESERVE.load(Acquire);

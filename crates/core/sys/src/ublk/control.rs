@@ -9,7 +9,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 pub struct Control {
     device: OwnedFd,
     ring: IoUring<Entry128, cqueue::Entry>,
-    /// The `user_data` of the last command.
     last: u64,
 }
 

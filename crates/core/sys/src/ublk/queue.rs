@@ -24,8 +24,8 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Returns the address of the data of `tag`, and their largest length. The address is valid as
-    /// long as `self` lives.
+    /// Returns the address of the data of `tag`, valid as long as `self` lives, and their largest
+    /// length.
     pub fn place(&self, tag: u16) -> (NonNull<u8>, usize) {
         let offset = usize::from(tag) * self.each_bytes;
         assert!(offset + self.each_bytes <= self.mapping.len(), "a tag of the queue");

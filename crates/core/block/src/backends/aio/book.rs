@@ -27,7 +27,6 @@ pub(super) struct Book {
 /// Every thread may submit the request.
 pub(super) const ANY_THREAD: i32 = 0;
 
-/// The state of the ring's events just before a thread submits requests.
 #[derive(Clone, Copy)]
 pub(super) struct Before {
     /// The slot of the ring that the kernel fills next.

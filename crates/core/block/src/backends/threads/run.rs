@@ -19,7 +19,6 @@ use std::{
 const TRANSFER_MAX: usize = 0x7fff_f000;
 const PAGE_SIZE: usize = 4096;
 
-/// Runs bios with their credentials and priority, and then restores those of the worker.
 pub(super) struct BioRunner {
     priority: u16,
     carry: Carry,
@@ -32,7 +31,6 @@ impl BioRunner {
         BioRunner { priority: thread::io_priority(), carry, failed }
     }
 
-    /// Runs adjoining writes ([`Bio::goes_with`]) as one.
     pub(super) fn run_joined(&self, bios: &VecDeque<Bio>) -> Result<usize, Errno> {
         let Some(mut joined) = bios.front().cloned() else { return Ok(0) };
         let segments = bios.iter().flat_map(|bio| bio.segments.as_slice()).copied();

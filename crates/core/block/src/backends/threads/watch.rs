@@ -35,7 +35,6 @@ struct Book {
     watches: HashMap<u64, Watch>,
     by_token: HashMap<u64, u64>,
     by_fd: HashMap<i32, WatchedFd>,
-    /// The descriptors by their numbers in the epoll set ([`WatchedFd::number`]).
     fds: HashMap<u64, i32>,
     /// Cancelled polls, which the watcher must end.
     cancelled: Vec<u64>,
@@ -48,7 +47,6 @@ struct Book {
 #[derive(Debug)]
 pub(super) struct PollSet {
     epoll: Epoll,
-    /// Wakes the watcher.
     counter: EventFd,
 }
 
