@@ -67,8 +67,7 @@ pub trait BlockBackend: Send + Sync {
     fn commit(&self);
 
     /// Adds completions to `done`. Waits until it has added at least `min`, the deadline passes or
-    /// a thread calls [`BlockBackend::wake`]; with `min` = 0 it does not wait. No other method
-    /// waits for completions.
+    /// a thread calls [`BlockBackend::wake`]; with `min` = 0 it does not wait.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran, and there is no completion to return.

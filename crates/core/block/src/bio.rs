@@ -20,7 +20,7 @@ pub enum BioOp {
     Poll(u16),
 }
 
-/// The memory of a bio. One segment needs no allocation.
+/// The memory of a bio.
 #[derive(Clone, Debug)]
 pub enum Segments {
     /// One contiguous buffer.

@@ -11,7 +11,6 @@ pub struct Fair<T> {
     flows: HashMap<u64, Line<T>>,
     /// The flows that have items, each once; the first one is next.
     turns: VecDeque<u64>,
-    /// Emptied queues, kept for their memory.
     spare: Vec<Line<T>>,
 }
 

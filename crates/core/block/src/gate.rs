@@ -24,7 +24,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Announces a wait. `None`: [`Gate::wake`] was called before, and the caller must not wait.
+    /// `None`: [`Gate::wake`] was called before, and the caller must not wait.
     pub(crate) fn begin(&self) -> Option<u32> {
         let before = self.word.fetch_or(WAITING, AcqRel);
         if before & WOKEN == 0 {
@@ -34,7 +34,7 @@ impl Gate {
         None
     }
 
-    /// Ends a wait. Returns `true` if [`Gate::wake`] was called meanwhile.
+    /// Returns `true` if [`Gate::wake`] was called meanwhile.
     pub(crate) fn end(&self) -> bool {
         self.word.fetch_and(!(WAITING | WOKEN), AcqRel) & WOKEN != 0
     }

@@ -115,7 +115,6 @@ mod loom_tests {
         two_add(|inbox| forgetting_wakes(|| add(inbox)));
     }
 
-    /// A wake-up ends the current wait, or else the next one, but not two waits.
     fn woken(wake: fn(&Inbox)) {
         loom::model(move || {
             let inbox = Arc::new(Inbox::default());

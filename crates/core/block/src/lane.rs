@@ -8,9 +8,8 @@ use core::sync::atomic::{
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
-/// The most bytes of joined writes. Joined writes end together, so the limit bounds their latency.
+/// Joined writes end together, so the limit bounds their latency.
 const RUN_BYTES_MAX: usize = 512 << 10;
-/// The most segments of one system call (IOV_MAX).
 const RUN_SEGMENTS_MAX: usize = 1024;
 
 /// A queue of bios, mostly of one file. Workers run them one at a time in the order queued;
@@ -73,9 +72,8 @@ impl Lane {
         queue.scheduled
     }
 
-    /// Takes a waiting bio out by its number; `None` if the bio has left. Takes no lock for a bio
-    /// that a worker has taken: the locks of a simulated run must not depend on tokens, which are
-    /// addresses.
+    /// Takes no lock for a bio that a worker has taken: the locks of a simulated run must not
+    /// depend on tokens, which are addresses.
     pub(crate) fn take(&self, number: u64) -> Option<Bio> {
         if number < self.first.load(Acquire) {
             return None;

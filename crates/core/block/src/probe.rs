@@ -111,7 +111,7 @@ fn test_file() -> Result<Fd, Refusal> {
     file.map_err(|errno| Refusal::diagnose("memfd_create", errno))
 }
 
-/// Returns `Ok` if a read has returned 16 bytes. A negative `result` is an errno.
+/// A negative `result` is an errno.
 fn check_read(call: &'static str, result: i64) -> Result<(), Refusal> {
     match result {
         16 => Ok(()),

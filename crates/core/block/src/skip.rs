@@ -3,7 +3,7 @@
 use std::{fs::OpenOptions, io::Write};
 
 /// Prints `skipped: <test>: <why>`, and appends this line to the file that the environment variable
-/// `NOWAIT_SKIPS` names, if it is set. For tests that need something that this machine lacks.
+/// `NOWAIT_SKIPS` names, if it is set.
 pub fn note_skip(test: &str, why: &str) {
     let line = print_skip(test, why);
     let Ok(file) = std::env::var("NOWAIT_SKIPS") else { return };

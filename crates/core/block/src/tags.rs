@@ -77,7 +77,7 @@ struct Hot {
     lines: AtomicU64,
 }
 
-/// On its own cache line. Several queues write [`Tags::others`].
+/// Several queues write [`Tags::others`].
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicUsize);

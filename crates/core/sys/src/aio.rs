@@ -115,8 +115,7 @@ const _: () = assert!(size_of::<RingHeader>() == 32);
 #[derive(Debug)]
 pub struct AioContext {
     address: usize,
-    /// The process that made the context. A forked child has the ring in its memory, but not the
-    /// context.
+    /// A forked child has the ring in its memory, but not the context.
     mark: ForkMark,
 }
 

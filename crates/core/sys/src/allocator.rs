@@ -32,9 +32,9 @@ pub mod reserve;
 #[derive(Debug)]
 pub struct Allocator;
 
-/// Bytes of a unit. A piece's number, of 32 bits, counts the units before it in all chunks.
+/// A piece's number, of 32 bits, counts the units before it in all chunks.
 const UNIT: usize = 16;
-/// Bytes of a chunk, aligned to its size. The chunk's first page holds its number.
+/// The chunk's first page holds its number.
 const CHUNK: usize = 128 << 10;
 const UNITS: usize = CHUNK / UNIT;
 /// The largest number of chunks: 2 GiB in all.
@@ -48,13 +48,13 @@ const PIECE_MAX: usize = 64 << 10;
 const PAGE: usize = 4096;
 const SIZES: usize = 44;
 
-/// The list of free pieces of one size. The lower half is the number of the first piece (0: none),
-/// the upper half a count of changes. The list fills one cache line.
+/// The lower half is the number of the first piece (0: none), the upper half a count of changes.
+/// The list fills one cache line.
 #[repr(align(64))]
 struct Free(AtomicU64);
 
 static FREE: [Free; SIZES] = [const { Free(AtomicU64::new(0)) }; SIZES];
-/// Addresses of the chunks, by their numbers. Pages of this table without a chunk use no memory.
+/// Pages of this table without a chunk use no memory.
 static CHUNK_AT: [AtomicUsize; CHUNKS] = [const { AtomicUsize::new(0) }; CHUNKS];
 static CHUNK_COUNT: AtomicUsize = AtomicUsize::new(0);
 static FIRST: First = First(UnsafeCell::new([0; 2 * CHUNK]));

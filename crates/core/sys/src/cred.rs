@@ -105,8 +105,7 @@ impl Credentials {
         self.effective & !other.effective == 0 && (self.fsuid != 0 || other.fsuid == 0)
     }
 
-    /// Makes the calling thread act with `self`. The thread's real and saved identities stay, so
-    /// that [`Credentials::restore`] can go back.
+    /// The thread's real and saved identities stay, so that [`Credentials::restore`] can go back.
     fn take(&self) -> Result<(), Errno> {
         confined::check(Extra::Credentials)?;
         // The following calls need capabilities that may be permitted but not effective
@@ -179,7 +178,6 @@ pub fn effective_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Sets the effective capabilities to the part of `wanted` that is permitted.
 fn set_effective(wanted: u64) -> Result<(), Errno> {
     let mut data = capabilities()?;
     let permitted = joined(data, |data| data.permitted);

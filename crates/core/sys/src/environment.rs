@@ -15,7 +15,6 @@ const PREFIX: &[u8] = b"NOWAIT_";
 const ROOM: usize = 12 << 10;
 const NOT_KEPT: usize = usize::MAX;
 
-/// The variables, each with a terminating zero.
 static TEXT: Text = Text(UnsafeCell::new([0; ROOM]));
 static LEN: AtomicUsize = AtomicUsize::new(NOT_KEPT);
 

@@ -289,7 +289,6 @@ mod tests {
         let number = far.raw();
         let private = std::thread::spawn(move || {
             make_private(number)?;
-            // A message that code prints in this table must not get into a file.
             let line = b"lost".as_ptr();
             for stream in 0..3 {
                 // SAFETY: the memory is a constant.

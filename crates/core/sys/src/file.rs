@@ -395,7 +395,7 @@ impl From<&libc::statx> for Stat {
     }
 }
 
-/// Describes the file behind `fd` with its times. [`stat`] explains the cost. Source: fstat(2).
+/// Describes the file behind `fd` with its times. Source: fstat(2).
 pub fn version(fd: i32) -> Result<Version, Errno> {
     // The clock is read before fstat: a change after fstat has a later time, or the same.
     let looked_ns = file_time_ns();
@@ -553,7 +553,6 @@ mod tests {
         let old = at(1, S, 2 * S);
         assert!(!old.has_changed(&at(1, S, 3 * S)));
         assert!(old.has_changed(&at(2, S, 3 * S)) && old.has_changed(&at(1, S + 1, 3 * S)));
-        // A change in the same tick as the read of the times leaves the same times.
         let fresh = at(1, S, S + 1);
         assert!(fresh.has_changed(&at(1, S, 3 * S)));
         assert!(at(1, 3 * S, S).has_changed(&at(1, 3 * S, S)), "a clock that was set back");

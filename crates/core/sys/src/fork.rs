@@ -2,9 +2,8 @@
 //! parent's memory.
 //!
 //! A process has a number in a page that the kernel empties in a child (MADV_WIPEONFORK), however
-//! the child was made: fork(2), `_Fork`, clone(2) and clone3(2) past the C library. The first
-//! thread of the child that needs a number takes the next one. Handlers of pthread_atfork(3) run
-//! only in children that fork(3) has made.
+//! the child was made: fork(2), `_Fork`, clone(2) and clone3(2) past the C library. Handlers of
+//! pthread_atfork(3) run only in children that fork(3) has made.
 //!
 //! A child of vfork(2), or of clone(2) with CLONE_VM, shares its parent's memory and so the number.
 //! Such a child is called a guest, and its parent the owner of the memory.
@@ -22,7 +21,7 @@ use core::{
     },
 };
 
-/// The number of a process. A forked child, which has a copy of the memory, has another number.
+/// The number of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct ForkMark {
     page: &'static Page,

@@ -97,9 +97,9 @@ impl Inside {
 }
 
 impl Drop for Inside {
-    /// Ends the call. The end of the outermost call runs the deferred handlers, which may end the
-    /// thread. So the function that began the call must have nothing else to drop, and is `extern
-    /// "C-unwind"` if C calls it.
+    /// The end of the outermost call runs the deferred handlers, which may end the thread. So the
+    /// function that began the call must have nothing else to drop, and is `extern "C-unwind"` if C
+    /// calls it.
     #[inline]
     fn drop(&mut self) {
         compiler_fence(SeqCst);
@@ -114,7 +114,7 @@ impl Drop for Inside {
     }
 }
 
-/// Restores the thread's signal mask. The kernel delivers the deferred signals before this returns.
+/// The kernel delivers the deferred signals before this returns.
 #[cold]
 fn let_handlers_run(here: &Here) {
     let mask = here.mask.load(Relaxed);
@@ -144,9 +144,8 @@ pub fn is_in_handler() -> bool {
     HERE.with(is_handler_running)
 }
 
-/// Returns `true` if a handler runs. Forgets a handler that has left by longjmp(3), when this
-/// function's frame lies where the handler's was. (A handler on an alternate stack above this one
-/// looks as if it still ran.)
+/// Forgets a handler that has left by longjmp(3), when this function's frame lies where the
+/// handler's was. (A handler on an alternate stack above this one looks as if it still ran.)
 #[cold]
 fn is_handler_running(here: &Here) -> bool {
     let deepest = 0u8;
@@ -210,8 +209,8 @@ impl Drop for Masked<'_> {
     }
 }
 
-/// Makes a system call that sleeps. In an [`interruptible`] part, a signal that is deferred before
-/// the kernel begins the call writes `instead` to `escape`, which makes the call return at once.
+/// In an [`interruptible`] part, a signal that is deferred before the kernel begins the call writes
+/// `instead` to `escape`, which makes the call return at once.
 ///
 /// # Errors
 /// `EINTR`: a handler has to run. The errors of `call`.
@@ -298,7 +297,7 @@ const fn bit(signal: i32) -> u64 {
 }
 
 /// Returns `true` if an instruction of the thread itself has raised the signal, or if it is
-/// SIGABRT. Such a signal cannot wait.
+/// SIGABRT.
 fn is_fault(signal: i32, code: i32) -> bool {
     signal == libc::SIGABRT || (thread::ALL_BUT_FAULTS & bit(signal) == 0 && code > 0)
 }
@@ -384,7 +383,6 @@ mod tests {
         thread::swap_signal_mask(0);
     }
 
-    /// The handler leaves as by longjmp(3).
     #[test]
     #[cfg_attr(miri, ignore = "frames lie anywhere")]
     fn a_handler_that_does_not_return_is_forgotten() {

@@ -267,8 +267,7 @@ fn populate(page: usize) -> Result<usize, Errno> {
     unsafe { sys!(libc::SYS_madvise, page, PAGE_SIZE, libc::MADV_POPULATE_WRITE) }
 }
 
-/// `EFAULT`: the word cannot be read. `EAGAIN`: it holds another value. Source: futex(2),
-/// FUTEX_CMP_REQUEUE.
+/// Source: futex(2), FUTEX_CMP_REQUEUE.
 fn compare(address: usize, value: u32) -> Result<usize, Errno> {
     confined::check(Extra::Memory)?;
     let own = 0u32;
@@ -294,8 +293,8 @@ fn word_of(address: usize) -> usize {
     address & !(align_of::<u32>() - 1)
 }
 
-/// Turns the result of a check into success or EFAULT. If a seccomp filter forbids the check, the
-/// memory counts as mapped: if it is not, the program ends by SIGSEGV.
+/// If a seccomp filter forbids the check, the memory counts as mapped: if it is not, the program
+/// ends by SIGSEGV.
 fn is_there(looked: Result<usize, Errno>) -> Result<(), Errno> {
     match looked {
         Err(Errno::FAULT) => Err(Errno::FAULT),
@@ -384,7 +383,6 @@ mod tests {
         unmap(start, len);
     }
 
-    /// Makes a page that a thread provides on demand; `None`: the system does not support it.
     /// Source: ioctl_userfaultfd(2), linux/userfaultfd.h.
     fn page_by_hand() -> Option<(usize, Fd)> {
         const API: (libc::Ioctl, u64) = (0xc018_aa3f_u32 as libc::Ioctl, 0xaa);

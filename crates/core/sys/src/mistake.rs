@@ -1,7 +1,6 @@
 //! Mistakes that the engine makes on purpose, and that simulations must find.
 //!
-//! The mistakes exist in builds with `--cfg simulated` only. Shipped builds make none and check
-//! nothing.
+//! The mistakes exist in builds with `--cfg simulated` only.
 
 /// A mistake that an engine makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,6 @@ use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// The number of filters on the process when the library was loaded; -1: not counted.
 static AT_LOAD: AtomicI32 = AtomicI32::new(-1);
-/// The number of filters that the library has seen since it was loaded.
 static SEEN: AtomicI32 = AtomicI32::new(0);
 
 /// Counts the filters on the process when the library is loaded: these belong to the container or
@@ -85,8 +84,8 @@ pub struct Program {
 /// Instructions of the longest filter that the kernel accepts (BPF_MAXINSNS).
 const INSTRUCTIONS_MAX: usize = 4096;
 
-/// Reads a filter; `None`: the kernel will refuse it. Uses plain loads: an earlier filter may end
-/// the process for a system call that checks the memory.
+/// Uses plain loads: an earlier filter may end the process for a system call that checks the
+/// memory.
 ///
 /// # Safety
 /// As for [`sees`].
@@ -207,7 +206,6 @@ fn kills(returned: Option<u32>) -> bool {
     !returned.is_some_and(lets_live)
 }
 
-/// Evaluates a filter; `None`: the filter is invalid.
 /// Source: the kernel's Documentation/networking/filter.rst, "BPF engine and instruction set".
 fn run(filter: &[Instruction], data: &Data) -> Option<u32> {
     let (mut accumulator, mut index, mut scratch) = (0u32, 0u32, [0u32; 16]);

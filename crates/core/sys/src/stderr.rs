@@ -2,7 +2,6 @@
 
 use crate::{Errno, signal, sys, thread};
 
-/// The signals that a failed write raises.
 const OF_WRITES: u64 = 1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1);
 
 /// Writes `text` to the standard error. If a write fails, the rest of the text is lost and the
@@ -34,7 +33,7 @@ fn write_all(fd: i32, mut bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the signals that wait for this thread or the process. Source: rt_sigpending(2).
+/// Source: rt_sigpending(2).
 fn pending_signals() -> u64 {
     let mut set = 0u64;
     // SAFETY: the set is a live local of the kernel's 8 bytes.

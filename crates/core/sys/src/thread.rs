@@ -14,7 +14,6 @@ const fn bit(signal: i32) -> u64 {
 /// or one of its kin waits until each thread has done so.
 const SETXID: u64 = bit(if cfg!(target_env = "musl") { 34 } else { 33 });
 
-/// The signals that the C library reserves, [`SETXID`] among them.
 const OF_THE_C_LIBRARY: u64 = bit(32) | bit(33) | SETXID;
 
 /// All signals that a thread may block: those that the C library does not reserve.
@@ -59,7 +58,7 @@ pub fn swap_signal_mask(mask: u64) -> u64 {
     change_signal_mask(libc::SIG_SETMASK, mask)
 }
 
-/// Restores this thread's signal mask. Handlers of pending signals run before it returns.
+/// Handlers of pending signals run before it returns.
 ///
 /// A handler may end the thread (pthread_exit), which unwinds the stack from here. So this calls
 /// the C library's function, whose frame may be unwound, and callers must have nothing to drop.

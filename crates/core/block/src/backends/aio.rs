@@ -41,7 +41,7 @@ const EVENTS: usize = 8;
 /// Direct I/O, syncs and polls are mostly asynchronous; other bios may block in `commit`, and
 /// [`Kaio::without_waiting`] avoids most of these waits. Transfers of streams (offset -1) fail with
 /// `EINVAL`. `cancel` can end polls, and bios that are not committed. Dropping the backend waits
-/// for the bios in flight. Completions never interrupt the thread that commits.
+/// for the bios in flight.
 pub struct Kaio {
     // Declared, and so dropped, before `blocks`: the context's drop waits for the requests in
     // flight, which use the memory of the blocks.
@@ -149,9 +149,9 @@ impl Kaio {
         self.any_failed.load(Acquire) || self.context.has_events()
     }
 
-    /// Submits requests in order. If the kernel refuses a request and the committing thread gets it
-    /// (`give_back`), records this for `refused`. Otherwise the request stays queued after
-    /// `EAGAIN`, and completes with any other errno.
+    /// If the kernel refuses a request and the committing thread gets it (`give_back`), records
+    /// this for `refused`. Otherwise the request stays queued after `EAGAIN`, and completes with
+    /// any other errno.
     fn submit(&self, keys: &[u64], claim: Claim) {
         let mut blocks: Vec<*mut Iocb> = keys.iter().map(|key| self.block(*key)).collect();
         let mut done = 0;
@@ -184,7 +184,6 @@ impl Kaio {
     /// reference to it.
     fn take_pending(&self, claim: Claim) -> (Vec<u64>, Before) {
         let me = this_thread();
-        // Allocated before taking the lock, so that this thread holds the lock for a shorter time.
         let mut keys = Vec::with_capacity(8);
         let mut book = self.book.lock();
         let is_mine = |thread| thread == me || thread == ANY_THREAD;
@@ -228,7 +227,6 @@ impl Kaio {
         self.end_here(&mut vec![failed]);
     }
 
-    /// Leaves `completions` for the next `reap`.
     fn end_here(&self, completions: &mut Vec<Completion>) {
         self.failed.lock().append(completions);
         self.any_failed.store(true, Release);
@@ -241,7 +239,7 @@ impl Kaio {
         }
     }
 
-    /// Waits for an event if `min` is 1. Counts the alarm's event, too.
+    /// Counts the alarm's event, too.
     fn events(
         &self,
         done: &mut Vec<Completion>,
@@ -309,8 +307,7 @@ impl Kaio {
         }
     }
 
-    /// Takes the requests that the kernel refused or ended short before io_submit returned. `keys`
-    /// are the requests that this thread has just submitted.
+    /// Takes the requests that the kernel refused or ended short before io_submit returned.
     fn refused(&self, keys: &[u64], before: Before) -> Refused {
         // Another thread may have taken an event of these requests and not processed it yet. After
         // `VAIN_MAX` commits that have waited for it in vain, this thread does not wait.
@@ -495,7 +492,7 @@ impl Kaio {
         self.armed.store(armed.is_ok(), Release);
     }
 
-    /// Submits the alarm as a poll for `events`. Only the thread that has set `armed` calls it.
+    /// Only the thread that has set `armed` calls it.
     fn submit_alarm(&self, events: u16) -> Result<(), Errno> {
         match self.submit_poll(self.anchor.raw(), events) {
             // The application closed the anchor, or this thread has another descriptor table.

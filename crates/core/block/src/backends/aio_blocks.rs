@@ -38,7 +38,6 @@ const EMPTY: Iocb = Iocb {
     resfd: 0,
 };
 
-/// Adds `rw_flags` to the bio's own flags.
 pub(super) fn of_bio(bio: &Bio, key: u64, rw_flags: u32) -> Iocb {
     let block = Iocb { data: key, fildes: bio.fd as u32, ..EMPTY };
     match bio.op {
@@ -68,7 +67,7 @@ fn transfer(mut block: Iocb, bio: &Bio, opcodes: [u16; 2], rw_flags: u32) -> Ioc
     block
 }
 
-/// Encodes a poll. If `events` is 0, only an error, a hang-up or a cancellation ends the poll.
+/// If `events` is 0, only an error, a hang-up or a cancellation ends the poll.
 pub(super) fn poll(fd: i32, events: u16, data: u64) -> Iocb {
     Iocb { data, opcode: cmd::POLL, fildes: fd as u32, buf: u64::from(events), ..EMPTY }
 }

@@ -1,4 +1,4 @@
-//! An array of bytes as a device. Bios complete in an order drawn from a seed.
+//! An array of bytes as a device.
 
 use crate::{
     BlockBackend, Completion, Limits,

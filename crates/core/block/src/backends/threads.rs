@@ -119,7 +119,7 @@ impl Threads {
     }
 
     /// Makes workers deliver these completions before all bios that wait. It is for requests that
-    /// have ended elsewhere and must continue in the workers' descriptor table. Empties the list.
+    /// have ended elsewhere and must continue in the workers' descriptor table.
     pub fn deliver(&self, completions: &mut Vec<Completion>) {
         self.pool.deliver_on_worker(completions);
     }

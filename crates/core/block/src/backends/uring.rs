@@ -39,8 +39,7 @@ const RETRY_NS: u64 = 1_000_000;
 
 /// A backend that uses one io_uring.
 ///
-/// With [`Issuer::Any`] and [`Issuer::InTurn`] every thread may call all methods. With
-/// [`Issuer::Single`] only the issuer, the thread that made the backend, may call `reap` with
+/// With [`Issuer::Single`] only the issuer, the thread that made the backend, may call `reap` with
 /// `min` > 0; every thread may call `queue`, `commit`, `wake` and `cancel`. A bio that another
 /// thread commits starts when the issuer reaps (`commit` wakes the issuer for that), so the other
 /// thread must keep the descriptor open until then.
@@ -51,7 +50,7 @@ const RETRY_NS: u64 = 1_000_000;
 pub struct Uring {
     ring: Ring,
     completion: Mutex<()>,
-    /// The requests in flight. The lock also guards the submission queue.
+    /// The lock also guards the submission queue.
     requests: Mutex<Requests>,
     /// Requests in flight, readable without the lock of `requests`; written under it.
     in_flight: AtomicUsize,
@@ -81,14 +80,12 @@ struct Alarm {
     armed: AtomicBool,
     /// `true`: on this kernel the ring can wait on neither, so waits are cut into slices.
     deaf: AtomicBool,
-    /// The eventfd. `None`: the ring waits on the gate's word, which needs no descriptor.
+    /// `None`: the ring waits on the gate's word, which needs no descriptor.
     counter: Option<Arc<dyn Descriptor>>,
 }
 
 enum WaitEnd {
-    /// Check again for enough completions.
     Again,
-    /// Return the available completions.
     Enough,
 }
 
@@ -174,7 +171,7 @@ impl Uring {
         there || self.holds_back()
     }
 
-    /// Returns the ring's descriptor, readable while there are completions. The ring still owns it.
+    /// Returns the ring's descriptor, readable while there are completions.
     pub fn raw_fd(&self) -> i32 {
         self.ring.raw_fd()
     }
@@ -207,8 +204,7 @@ impl Uring {
         unsafe { self.ring.pending() as u32 }
     }
 
-    /// Queues an entry. If the queue is full and this thread may enter the ring, first submits the
-    /// queued entries. Returns `false` if there is still no room.
+    /// If the queue is full and this thread may enter the ring, first submits the queued entries.
     fn push(&self, entry: &Entry) -> bool {
         for _ in 0..2 {
             if self.push_now(&self.requests.lock(), entry) {
@@ -229,8 +225,7 @@ impl Uring {
         unsafe { self.ring.push(entry) }
     }
 
-    /// Submits all queued entries to the kernel. Entries that the kernel does not take, mostly for
-    /// lack of memory, stay queued.
+    /// Entries that the kernel does not take, mostly for lack of memory, stay queued.
     fn submit(&self) {
         loop {
             let pending = self.pending();
@@ -260,8 +255,8 @@ impl Uring {
         }
     }
 
-    /// Records the keys of marked requests for cancellation. A thread that may enter the ring, this
-    /// one or another, passes the cancellations to the kernel.
+    /// A thread that may enter the ring, this one or another, passes the cancellations to the
+    /// kernel.
     fn stop(&self, keys: &[u64]) {
         self.cancels.lock().extend_from_slice(keys);
         self.cancels_wait.store(true, Relaxed);
@@ -282,8 +277,7 @@ impl Uring {
         self.cancels_wait.store(false, Relaxed);
     }
 
-    /// Moves completions to `done`. Returns the number of entries taken, including the completions
-    /// of the ring's own entries.
+    /// Returns the number of entries taken, including the completions of the ring's own entries.
     /// There may be more completions than the completion queue holds, because any number of polls
     /// may end. When the queue is full, the kernel keeps further completions until a thread enters
     /// the ring, so this function enters the ring after a full queue.
@@ -524,7 +518,6 @@ impl Drop for Alarm {
 }
 
 impl Alarm {
-    /// Returns the eventfd's number in the calling thread's table; `None` if there is no eventfd.
     /// The process has two tables: `Uring::new` has checked that the eventfd has a number in one,
     /// and the caller of `Uring::new` checks the other.
     fn number(&self) -> Option<i32> {

@@ -15,7 +15,7 @@ pub(super) struct Request {
     pub(super) _segments: Option<Arc<[IoVec]>>,
 }
 
-/// The requests of a ring. Bit 63 of a key is always clear.
+/// Bit 63 of a key is always clear.
 pub(super) struct Requests {
     on_devices: Slab<Request>,
     endless: Slab<Request>,
@@ -55,8 +55,6 @@ impl Requests {
         Some(request)
     }
 
-    /// Marks a request with this token as cancelled; `None` if there is none that is not marked
-    /// yet.
     pub(super) fn cancel(&mut self, token: u64) -> Option<u64> {
         let endless = self.by_token.get(&token).copied();
         let on_a_device = || self.on_devices.find(|it| it.token == token && !it.cancelled);
@@ -65,7 +63,6 @@ impl Requests {
         Some(key)
     }
 
-    /// Marks all requests as cancelled. Returns the keys of those that were not marked before.
     pub(super) fn cancel_all(&mut self) -> Vec<u64> {
         let keys = self.on_devices.keys().chain(self.endless.keys().map(|key| key | ENDLESS));
         let keys: Vec<u64> = keys.collect();
@@ -80,7 +77,6 @@ impl Requests {
         self.on_devices.len()
     }
 
-    /// Marks a request as cancelled. Returns `false` if it was marked before.
     fn mark(&mut self, key: u64) -> bool {
         let request = match key & ENDLESS {
             0 => self.on_devices.get_mut(key),

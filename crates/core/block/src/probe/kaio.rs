@@ -1,4 +1,4 @@
-//! Is the kernel's native AIO usable? The probe makes a context and reads a file through it.
+//! Is the kernel's native AIO usable?
 
 use super::{Detail, Probe, Refusal, STACK_BYTES, check_read, test_file};
 use nowait_sys::aio::{AioContext, IoEvent, Iocb, cmd};

@@ -324,7 +324,6 @@ mod tests {
     fn sysctl_and_filter_are_told_apart_by_who_answers_enter() {
         let sysctl = Situation { uring_disabled: Some(2), ..kernel_with_uring() };
         assert_eq!(cause("io_uring_setup", Errno::PERM, &sysctl), Cause::Sysctl(2));
-        // A filter is in force, but it did not return the error.
         let both = Situation { seccomp: Some(2), ..sysctl.clone() };
         assert_eq!(cause("io_uring_setup", Errno::PERM, &both), Cause::Sysctl(2));
         let filter = Situation { enter: Some(Errno::PERM), ..both };

@@ -126,7 +126,6 @@ const LEN: usize = 64 << 10;
 
 struct Trial {
     fd: Fd,
-    /// The reason why the test must not write; `None`: it may write.
     read_only: Option<Errno>,
 }
 
@@ -240,8 +239,7 @@ fn unit(alignment: Alignment) -> usize {
 
 const BLOCK_DEVICE: &str = "a block device";
 
-/// Returns the name of a file system by its `f_type`, or that number in hexadecimal. Source:
-/// statfs(2), `<linux/magic.h>`.
+/// Source: statfs(2), `<linux/magic.h>`.
 fn name_of(magic: u32) -> String {
     let name = match magic {
         0xEF53 => "ext4",

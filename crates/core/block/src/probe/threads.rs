@@ -45,7 +45,7 @@ fn send_file(channel: i32) -> Result<(), Refusal> {
     fdtable::send(channel, file.raw(), 1).map_err(|errno| Refusal::diagnose("sendmsg", errno))
 }
 
-/// Runs on the new thread. The thread in [`attempt`] owns `channel`.
+/// The thread in [`attempt`] owns `channel`.
 fn look(channel: i32, sent: Result<(), Refusal>) -> Findings {
     let private_table = fdtable::make_private(channel);
     let file_passing = sent.and_then(|()| receive_file(channel));

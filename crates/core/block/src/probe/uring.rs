@@ -1,4 +1,4 @@
-//! Is io_uring usable? The probe makes a ring and reads a file through it.
+//! Is io_uring usable?
 
 use super::{Detail, Probe, Refusal, aside, check_read, test_file};
 use nowait_sys::Errno;

@@ -16,7 +16,6 @@ pub(crate) const FILE_BYTES: usize = 64 << 10;
 /// The features that a backend lacks, each with the reason; `None`: the backend has the feature.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lacks {
-    /// Descriptors other than the fixture's.
     pub(crate) descriptors: Option<&'static str>,
     pub(crate) polls: Option<&'static str>,
     pub(crate) growth: Option<&'static str>,
@@ -76,7 +75,7 @@ impl Fixture {
         done
     }
 
-    /// Reaps once. Begins again if a signal, a debugger or a freezer interrupts it.
+    /// Begins again if a signal, a debugger or a freezer interrupts it.
     pub(super) fn wait(&self, done: &mut Vec<Completion>, min: usize, deadline: Deadline) {
         loop {
             match self.backend.reap(done, min, deadline) {
@@ -96,8 +95,8 @@ impl Fixture {
     }
 }
 
-/// Calls a function when it is dropped, also after a panic. The function ends the other threads of
-/// a scope: otherwise the scope would wait for them for ever.
+/// The function ends the other threads of a scope: otherwise the scope would wait for them for
+/// ever.
 pub(super) struct OnDrop<F: FnMut()>(pub(super) F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {

@@ -120,8 +120,7 @@ static STARTING: AtomicU32 = AtomicU32::new(0);
 struct Turn;
 
 impl Turn {
-    /// Sleeps until the thread that has the turn gives it up. Sleeping lets a thread of lower
-    /// priority run.
+    /// Sleeping lets a thread of lower priority run.
     fn take() -> Turn {
         // Longer than pthread_create(3) takes. After that time threads share the turn, so no thread
         // sleeps for ever.

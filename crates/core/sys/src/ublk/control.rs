@@ -171,8 +171,7 @@ impl Control {
         }
     }
 
-    /// Returns the result of the last command. Drops the results of earlier commands, for which the
-    /// caller stopped waiting.
+    /// Drops the results of earlier commands, for which the caller stopped waiting.
     fn result(&mut self) -> Option<Result<(), Errno>> {
         let last = self.last;
         let ended = self.ring.completion().find(|entry| entry.user_data() == last)?;

@@ -4,7 +4,6 @@ use crate::{Errno, sys};
 use core::ptr::NonNull;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A mapping, unmapped on drop.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
@@ -24,7 +23,6 @@ impl Mapping {
         Mapping::new(len, protection, flags, -1, 0)
     }
 
-    /// Maps `len` bytes of a device from `offset` on, for reading.
     pub(super) fn of_device(
         fd: BorrowedFd<'_>,
         offset: usize,

@@ -44,7 +44,6 @@ pub struct Queue {
     buffers: Arc<Buffers>,
     /// The number of tags with a command that has not completed.
     held: u16,
-    /// The number of commands that were pushed and not submitted.
     unsent: u32,
     _one_thread: PhantomData<*const ()>,
 }

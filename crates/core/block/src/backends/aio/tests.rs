@@ -11,7 +11,7 @@ fn silent(fd: i32) -> Bio {
 }
 
 /// If another thread takes the alarm's event first, the woken thread finds an empty ring and would
-/// sleep on. Here one thread plays both: it announces a wait and takes the event.
+/// sleep on.
 #[test]
 fn an_alarm_that_another_thread_takes_sounds_again() {
     let Ok(kaio) = Kaio::new(4) else {

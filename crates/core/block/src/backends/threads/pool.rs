@@ -52,8 +52,8 @@ impl IdleSlot {
 #[derive(Default)]
 struct State {
     ready: Ready,
-    /// The idle workers. The worker that became idle last is woken first, because its caches are
-    /// warm. A worker that became idle while no other was idle sleeps without a time limit.
+    /// The worker that became idle last is woken first, because its caches are warm. A worker that
+    /// became idle while no other was idle sleeps without a time limit.
     idle: Vec<Arc<IdleSlot>>,
     /// `true`: a thread has woken a worker that does not run yet. That worker sees all ready work.
     called: bool,
@@ -61,7 +61,6 @@ struct State {
     starting: usize,
     started_total: usize,
     handles: Vec<OwnHandle>,
-    /// The number of threads whose handles are not in `handles` yet.
     spawning: usize,
     closing: bool,
 }
@@ -113,8 +112,7 @@ struct PendingBios {
 }
 
 pub(super) struct Pool {
-    /// Bios that are queued and not committed. A thread that takes both locks takes this one before
-    /// `state`.
+    /// A thread that takes both locks takes this one before `state`.
     pending: Mutex<PendingBios>,
     state: Mutex<State>,
     watches: Watches,
@@ -370,8 +368,7 @@ impl Pool {
         self.deliver(batch);
     }
 
-    /// Runs up to [`LANE_TURN`] bios of one lane. Delivers completions before the next bio or
-    /// joined write starts, which may block for long.
+    /// Delivers completions before the next bio or joined write starts, which may block for long.
     fn drain(self: &Arc<Pool>, lane: &Arc<Lane>, runner: &BioRunner, batch: &mut Vec<Completion>) {
         let (mut again, mut had) = (true, Vec::with_capacity(LANE_TURN));
         let mut run = Vec::new();
@@ -401,8 +398,6 @@ impl Pool {
         }
     }
 
-    /// Runs writes that join as one call. Then runs each write alone that this call has not written
-    /// in full.
     fn run_joined(&self, bios: VecDeque<Bio>, runner: &BioRunner, batch: &mut Vec<Completion>) {
         let mut bios = bios;
         let whole = runner.run_joined(&bios);

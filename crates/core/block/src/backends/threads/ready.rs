@@ -12,7 +12,6 @@ const LANES: u64 = 1;
 pub(super) enum Work {
     Bio(Bio),
     Lane(Arc<Lane>),
-    /// A poll and its number in `Watches`.
     Poll(Bio, u64),
     Poke,
     /// The worker must call the receiver without completions.
@@ -22,12 +21,11 @@ pub(super) enum Work {
 }
 
 enum Place {
-    /// In its flow, under this number.
     Flow(u64, u64),
     Lane(Arc<Lane>, u64),
 }
 
-/// Work for the workers. [`Ready::take`] finds a bio by its token without a search.
+/// [`Ready::take`] finds a bio by its token without a search.
 #[derive(Default)]
 pub(super) struct Ready {
     work: Fair<Work>,

@@ -38,7 +38,7 @@ impl BioRunner {
         self.run(&joined).result.map(|bytes| bytes as usize)
     }
 
-    /// Runs `bio` to its end; blocks. The bio is not a poll.
+    /// The bio is not a poll.
     pub(super) fn run(&self, bio: &Bio) -> Completion {
         let result = match &bio.hints.credentials {
             // `run` compares them with the worker's current credentials, because the process may

@@ -21,7 +21,6 @@ use std::{collections::HashMap, sync::Arc};
 const POLLNVAL: u16 = 0x20;
 /// Events that the kernel always reports (POLLERR, POLLHUP).
 const ALWAYS: u16 = 0x8 | 0x10;
-/// The number of the eventfd in the epoll set; descriptors have other numbers.
 const COUNTER: u64 = 0;
 const READY_MAX: usize = 64;
 
@@ -36,7 +35,6 @@ struct Book {
     by_token: HashMap<u64, u64>,
     by_fd: HashMap<i32, WatchedFd>,
     fds: HashMap<u64, i32>,
-    /// Cancelled polls, which the watcher must end.
     cancelled: Vec<u64>,
     last_id: u64,
     poll_set: Option<Arc<PollSet>>,
@@ -68,7 +66,6 @@ struct WatchedFd {
 }
 
 pub(super) enum WatchStart {
-    /// The poll has ended: it was ready or cancelled, or it cannot be watched.
     Ended(Completion),
     Watched,
     /// The poll is in this set, and the caller must start a watcher for the set.
@@ -85,8 +82,7 @@ impl PollSet {
 }
 
 impl Book {
-    /// Removes a poll and returns it with its completion; `None`: the poll has ended before. Called
-    /// on threads with the workers' descriptor table.
+    /// Called on threads with the workers' descriptor table.
     fn end(&mut self, id: u64, result: Result<u32, Errno>) -> Option<(Completion, Watch)> {
         let watch = self.watches.remove(&id)?;
         self.by_token.remove(&watch.token);
@@ -124,8 +120,7 @@ impl Book {
         }
     }
 
-    /// Adds a poll of `fd` to the epoll set. Makes the set if there is none, and then returns it:
-    /// no thread watches it yet.
+    /// Makes the set if there is none, and then returns it: no thread watches it yet.
     fn begin(&mut self, id: u64, fd: i32) -> Result<Option<Arc<PollSet>>, Errno> {
         if self.poll_set.is_some() {
             return self.register(id, fd).map(|()| None);
@@ -150,7 +145,7 @@ impl Book {
 }
 
 impl Watches {
-    /// Accepts a poll and returns its number. From now on [`Watches::cancel`] finds the poll.
+    /// From now on [`Watches::cancel`] finds the poll.
     pub(super) fn add(&self, bio: &Bio, events: u16) -> u64 {
         let mut book = self.book.lock();
         let (id, cancelled) = (book.next_id(), book.closing);
@@ -248,7 +243,7 @@ impl Watches {
         done.extend(failed.iter().map(|(completion, _)| *completion));
     }
 
-    /// Ends the polls marked as cancelled. Called on threads with the workers' descriptor table.
+    /// Called on threads with the workers' descriptor table.
     fn take_cancelled(&self, done: &mut Vec<Completion>) {
         let mut book = self.book.lock();
         let ids = core::mem::take(&mut book.cancelled);
@@ -258,8 +253,7 @@ impl Watches {
         done.extend(ended.iter().map(|(completion, _)| *completion));
     }
 
-    /// Runs the watcher: passes the completions of polls to `deliver`. Returns when the watches are
-    /// closed and no poll is left.
+    /// Returns when the watches are closed and no poll is left.
     pub(super) fn watch(&self, poll_set: &PollSet, mut deliver: impl FnMut(&mut Vec<Completion>)) {
         let (mut ready, mut done) = (Vec::with_capacity(READY_MAX), Vec::new());
         loop {
@@ -280,7 +274,6 @@ impl Watches {
         }
     }
 
-    /// `number` is the descriptor's number in the set.
     fn found(&self, number: u64, ready: u16, done: &mut Vec<Completion>) {
         let mut book = self.book.lock();
         let Some(fd) = book.fds.get(&number).copied() else { return };

@@ -31,7 +31,6 @@ fn a_ring_that_has_gone_waits_for_no_word_any_more() {
         let seen = gate.begin().unwrap();
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| gate.sleep(seen, Deadline::after_ns(5_000_000_000)));
-            // After these yields the sleeper mostly sleeps.
             (0..100).for_each(|_| std::thread::yield_now());
             assert!(gate.wake());
             gate.rouse();
@@ -202,7 +201,6 @@ fn wake_by_a_counter_ends_the_wait() {
                     }
                 });
                 let mut done = Vec::new();
-                // A debugger or a freezer may interrupt the wait: then reaps again.
                 let mut reap = || uring.reap(&mut done, 1, Deadline::NEVER);
                 let reaped = core::iter::repeat_with(&mut reap).find(|it| *it != Err(Errno::INTR));
                 returned.store(true, SeqCst); // before a panic, because the other thread is joined
