@@ -13,7 +13,8 @@
 //! ```
 //!
 //! Errors here cost time, not correctness: a queue also accepts bios for which this module sees no
-//! room. Files on several disks have no limit: one sum says nothing about any of the disks.
+//! room. [`Tags::look`] removes the limit if files lie on several disks: one sum says nothing about
+//! any of these.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,

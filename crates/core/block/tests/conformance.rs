@@ -1,5 +1,5 @@
-//! The conformance suite, run on all backends but `Null`. `crates/verify/sim` runs it on simulated
-//! devices.
+//! The conformance suite, run on all backends but `Null`. The suite also runs on simulated devices,
+//! in `crates/verify/sim`.
 
 #[path = "support/patient.rs"]
 mod patient;

@@ -67,8 +67,8 @@ pub fn duplicate(fd: i32, floor: i32) -> Result<Fd, Errno> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, floor) }.map(|fd| Fd(fd as i32))
 }
 
-/// The largest value of `floor`, the lowest number of the library's descriptors in the program's
-/// table. Higher numbers would make the kernel's table longer, and fork(2) copies it.
+/// The largest value of [`floor`], where the library's descriptors begin in the program's table.
+/// Higher numbers would make the kernel's table longer, and fork(2) copies it.
 const FLOOR_MAX: u64 = 4096;
 
 /// The lowest number that a descriptor of the library has had in the program's table: the limit may

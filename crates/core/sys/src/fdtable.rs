@@ -140,8 +140,8 @@ pub fn send(channel: i32, fd: i32, mut tag: u64) -> Result<(), Errno> {
 }
 
 /// Takes the first message out of the channel and drops its file without giving it a number. A
-/// thread of the application calls it, because closing a number would drop the application's locks
-/// on the file (fcntl(2)).
+/// thread of the application calls this function, because closing a number would drop the
+/// application's locks on the file (fcntl(2)).
 ///
 /// # Errors
 /// `EAGAIN`: there is no message.
@@ -161,9 +161,9 @@ pub fn discard(channel: i32) -> Result<(), Errno> {
 /// Copies the open file behind `number` from the main thread's table into the calling thread's.
 ///
 /// # Errors
-/// `EBADF`: not open there, or the main thread has ended. `EMFILE`: no free number. `ENOSYS`,
-/// `EPERM`: the kernel is older than Linux 5.6, or a filter forbids it.
-/// Source: pidfd_getfd(2).
+/// `EBADF`: not open there. `EBADF` or `ESRCH`: the main thread has ended. `EMFILE`: no free
+/// number. `ENOSYS`, `EPERM`: the kernel is older than Linux 5.6, or a filter forbids it. Source:
+/// pidfd_getfd(2).
 pub fn fetch(number: i32) -> Result<Fd, Errno> {
     confined::check(Extra::Fetch)?;
     // SAFETY: no memory is involved.

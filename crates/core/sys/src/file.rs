@@ -311,8 +311,8 @@ pub fn status_flags(fd: i32) -> Result<i32, Errno> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_GETFL) }.map(|flags| flags as i32)
 }
 
-/// Makes calls that would wait return `EAGAIN`, for all users of the open file. Source: fcntl(2),
-/// F_SETFL.
+/// Makes calls on the open file return `EAGAIN` instead of waiting, for all its users. Source:
+/// fcntl(2), F_SETFL.
 ///
 /// # Errors
 /// `EBADF`: not open.

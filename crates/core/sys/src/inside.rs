@@ -12,8 +12,8 @@
 //! where it sleeps, and once at its end ([`masked`]); their handlers run when the call is over.
 //!
 //! A deferred handler may leave by longjmp(3) or end its thread, because no call is below it on the
-//! stack. If a handler of a fault does so, the call below it never ends and keeps its locks and
-//! memory.
+//! stack. If a handler of a fault leaves so, the interrupted call never ends and keeps its locks
+//! and memory.
 //!
 //! The state of this module belongs to one thread and its signal handlers: relaxed atomics and
 //! compiler fences are enough.
@@ -191,7 +191,7 @@ pub fn masked(mask: u64, part: impl FnOnce() -> Result<i64, Errno>) -> Result<i6
     })
 }
 
-/// Restores the thread's own mask on drop, or at the end of the call if handlers wait for it.
+/// Restores the thread's own mask on drop, or at the end of the call if a handler is deferred.
 struct Masked<'a> {
     here: &'a Here,
     own: u64,

@@ -267,7 +267,6 @@ fn populate(page: usize) -> Result<usize, Errno> {
     unsafe { sys!(libc::SYS_madvise, page, PAGE_SIZE, libc::MADV_POPULATE_WRITE) }
 }
 
-/// Source: futex(2), FUTEX_CMP_REQUEUE.
 fn compare(address: usize, value: u32) -> Result<usize, Errno> {
     confined::check(Extra::Memory)?;
     let own = 0u32;

@@ -194,8 +194,8 @@ fn data_of((number, args): &Call) -> Data {
     data
 }
 
-/// Returns `true` if this return value of a filter ends the thread or the process. A filter that
-/// raises SIGSYS does so, too, because the engine's threads block that signal.
+/// Returns `true` if this return value of a filter ends the thread or the process. A SIGSYS ends
+/// the process, too, because the engine's threads block that signal.
 fn kills(returned: Option<u32>) -> bool {
     const ERRNO: u32 = 0x0005_0000;
     const USER_NOTIF: u32 = 0x7fc0_0000;

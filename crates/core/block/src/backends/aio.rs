@@ -279,7 +279,7 @@ impl Kaio {
         Ok(count)
     }
 
-    /// Processes an event. Returns `true` if it is the event of the alarm.
+    /// Processes an event. Returns `true` for the event of the alarm.
     fn end(&self, book: &mut Book, event: IoEvent, done: &mut Vec<Completion>) -> bool {
         if event.data == ALARM {
             self.armed.store(false, Release);
@@ -321,7 +321,7 @@ impl Kaio {
         for left in (0..MOMENTS).rev() {
             let mut book = self.book.lock();
             let mut unfinished = false;
-            // The events that were in the ring before the submission do not belong to these
+            // The events that were in the ring before the submission do not belong to the submitted
             // requests. This thread can skip them as long as no thread has taken an event.
             let no_others =
                 book.events_total == before.events_total && book.dealt_with == self.context.head();

@@ -108,8 +108,8 @@ impl Uring {
     /// Creates a ring for up to `depth` bios (1 to 8192) that wait for a device, and any number of
     /// bios that wait for readiness. If `counter` is `None`, wake-ups reach the ring by a word of
     /// memory, otherwise by the eventfd `counter`, which must have a number in the descriptor table
-    /// of each calling thread. If this does not work, `reap` cuts its waits into slices of ten
-    /// milliseconds.
+    /// of each calling thread. If the ring can wait on neither, `reap` cuts its waits into slices
+    /// of ten milliseconds.
     ///
     /// # Errors
     /// `ENOSYS`, `EPERM`: the kernel, a sysctl or a seccomp filter refuses io_uring. `ENOMEM`:

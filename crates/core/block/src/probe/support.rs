@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 pub enum Answer {
     /// The request was done at once.
     Yes,
-    /// `EAGAIN`: the file system knows the flag, but would wait, although nothing here requires it.
+    /// `EAGAIN`: the file system knows the flag, but would wait, although the trial gives no
+    /// reason.
     WouldWait,
     /// `EOPNOTSUPP`: the file system does not support the flag.
     Unsupported,

@@ -81,7 +81,7 @@ pub(super) fn take(len: usize, align: usize) -> Option<usize> {
     }
 }
 
-/// Records an allocation of `len` bytes, which may need twice as many when it grows. Ignores
+/// Records an allocation of `len` bytes: a list needs twice as many when it grows. Ignores
 /// allocations larger than any list of requests: a page cache makes these once, and they do not
 /// grow.
 pub(super) fn note_large(len: usize) {

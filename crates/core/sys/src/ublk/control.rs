@@ -30,7 +30,8 @@ impl Control {
         Ok(Control { device, ring, last: 0 })
     }
 
-    /// Returns the features of this kernel: some of [`super::feature`]. Does not wait.
+    /// Returns a bit for each feature of this kernel ([`super::feature`] and others). Does not
+    /// wait.
     ///
     /// # Errors
     /// `EOPNOTSUPP`, `EINVAL`: before Linux 6.5.

@@ -29,8 +29,8 @@ enum Place {
 #[derive(Default)]
 pub(super) struct Ready {
     work: Fair<Work>,
-    /// The places of waiting bios by token. A bio that a worker has taken from a lane stays in here
-    /// until the lane's turn ends.
+    /// The places of waiting bios by token. A bio that a worker has taken from a lane stays in this
+    /// map until the lane's turn ends.
     places: FxHashMap<u64, Place>,
     /// The lanes whose bios workers run now.
     lanes: Vec<Arc<Lane>>,

@@ -68,7 +68,7 @@ struct WatchedFd {
 pub(super) enum WatchStart {
     Ended(Completion),
     Watched,
-    /// The poll is in this set, and the caller must start a watcher for the set.
+    /// The poll is in a new epoll set, and the caller must start a watcher for the set.
     Unwatched(Arc<PollSet>),
 }
 
@@ -162,8 +162,8 @@ impl Watches {
     /// descriptor table.
     pub(super) fn begin(&self, id: u64, bio: Bio, events: u16) -> Option<WatchStart> {
         let ready = bio.number().and_then(|fd| Ok((fd, ready_now(fd, events)?)));
-        // The poll may end as soon as it is registered. Its watch must then have the last reference
-        // to the file, so the bio's reference is dropped before.
+        // The poll may end as soon as it is registered. The poll's watch must then have the last
+        // reference to the file, so the bio is dropped before.
         drop(bio);
         let fd = match ready {
             Ok((fd, 0)) => fd,
