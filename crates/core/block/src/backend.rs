@@ -74,8 +74,8 @@ pub trait BlockBackend: Send + Sync {
     fn reap(&self, done: &mut Vec<Completion>, min: usize, deadline: Deadline)
     -> Result<(), Errno>;
 
-    /// Adds the available completions to `done` and starts no queued bio. It is for threads whose
-    /// descriptor table differs from the table of the threads that queue and commit.
+    /// Adds the available completions to `done` and starts no queued bio. A thread with another
+    /// descriptor table than the threads that queue and commit calls this method instead of `reap`.
     fn collect(&self, done: &mut Vec<Completion>) {
         let _ = self.reap(done, 0, Deadline::NOW);
     }

@@ -81,7 +81,7 @@ impl Lane {
         self.queue.lock().waiting.take(number)
     }
 
-    /// Does not release the lane, even if it is then empty.
+    /// Does not release the lane, even if the bio was the last.
     pub(crate) fn take_first(&self) -> Option<Bio> {
         let mut queue = self.queue.lock();
         let (bio, number) = queue.waiting.pop()?;

@@ -1,7 +1,7 @@
 //! A table of values by key, for example of the requests in flight.
 
-/// A bounded table of values by key. It gives out no key twice until the key's slot has been used
-/// 2^31 times.
+/// A bounded table of values by key. The table gives out no key twice until the key's slot has been
+/// used 2^31 times.
 ///
 /// A key is `generation << 32 | index`: a late cancellation of a request that has ended finds
 /// nothing, even if another request has the slot. Bit 63 of a key is always clear.

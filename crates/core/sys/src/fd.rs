@@ -94,7 +94,7 @@ pub fn duplicate_high(fd: i32) -> Result<Fd, Errno> {
     Ok(high)
 }
 
-/// Makes the kernel grow the descriptor table for the library's numbers now. This takes
+/// Makes the kernel grow the descriptor table for the library's numbers now. The growth takes
 /// microseconds in a process with one thread, and 8 to 16 ms where other threads share the table.
 #[unsafe(link_section = ".text.startup")]
 pub fn make_room() {

@@ -27,8 +27,8 @@ pub fn is_private() -> bool {
     IS_PRIVATE.get()
 }
 
-/// Gives the calling thread, and the threads it will start, a descriptor table of their own. It
-/// holds only `keep`, and descriptors 0 to 2, which cannot be written to.
+/// Gives the calling thread, and the threads it will start, a descriptor table of their own. The
+/// new table holds only `keep`, and descriptors 0 to 2, which cannot be written to.
 ///
 /// `EPERM`, `ENOSYS`: neither unshare(2) nor close_range(2) is allowed here, or the program's own
 /// filter may kill for them. The thread still shares the table, and nothing was closed.

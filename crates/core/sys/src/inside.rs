@@ -168,7 +168,7 @@ pub fn interruptible<T>(part: impl FnOnce() -> T) -> T {
 /// Runs a part of a call that returns a number of taken items. While the part runs,
 /// [`thread::ALL_BUT_FAULTS`] are blocked, except where it sleeps under `mask`. If the part
 /// succeeds, signals that `mask` permits are let in at least once, even if it did not sleep, as in
-/// pselect(2). Their handlers run at the end of the call.
+/// pselect(2). The handlers of these signals run at the end of the call.
 ///
 /// # Errors
 /// `EINTR`: a handler has to run, and `part` took nothing. The errors of `part`.

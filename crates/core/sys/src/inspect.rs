@@ -86,8 +86,9 @@ pub fn disk_of(dev: u64) -> Option<(u64, usize)> {
     (queues > 0).then(|| (disk, tags.saturating_mul(queues)))
 }
 
-/// A one-word attribute of a block device in /sys. It is read without the heap: the allocator of a
-/// program that forks meanwhile may not expect another thread to allocate (AddressSanitizer).
+/// A one-word attribute of a block device in /sys. Reading an attribute takes no memory from the
+/// heap: the allocator of a program that forks meanwhile may not expect another thread to allocate
+/// (AddressSanitizer).
 struct Attribute {
     bytes: [u8; 32],
     len: usize,

@@ -186,9 +186,9 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// `true` in sanitizer builds, which map memory by the C library's functions. A sanitizer sees only
-/// mappings made by these functions. Otherwise it confuses old and new memory at an address, and
-/// reports unmapping and mapping as a race.
+/// `true` in sanitizer builds, which map memory by the C library's functions. A sanitizer does not
+/// see other mappings: it would confuse old and new memory at an address, and report unmapping and
+/// mapping as a race.
 pub(crate) const BY_LIBRARY: bool = option_env!("NOWAIT_SANITIZER").is_some();
 
 pub(crate) fn map(len: usize, flags: i32) -> Result<usize, Errno> {

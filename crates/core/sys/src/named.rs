@@ -48,8 +48,8 @@ impl Named {
         file::reopen(self.fd.raw(), libc::O_RDONLY | libc::O_NONBLOCK)
     }
 
-    /// Returns `true` if the file has no name any more. Closing its last descriptor then frees its
-    /// blocks, which may wait.
+    /// Returns `true` if the file has no name any more. Closing the file's last descriptor then
+    /// frees the blocks, which may wait.
     pub fn is_unlinked(&self) -> bool {
         file::links(self.fd.raw()) == Ok(0)
     }

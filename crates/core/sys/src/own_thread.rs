@@ -37,7 +37,7 @@ impl OwnThread {
     }
 
     /// Starts a thread of the library for `body`, as [`start`] does. No handler of the application
-    /// runs on it, from its first instruction on.
+    /// runs on the thread, from its first instruction on.
     pub fn spawn(
         name: &str,
         stack_bytes: usize,

@@ -1,10 +1,10 @@
 //! Seccomp filters (seccomp(2)) that the program installs on itself.
 //!
-//! Such a filter often kills for a call that only the engine makes, as QEMU's does under libvirt.
-//! The kernel does not tell what a filter will return, so the library evaluates each filter that it
-//! sees the program pass to the kernel. The engine makes no optional call for which a filter would
-//! kill. If the program installed a filter that the library did not see, the engine makes only
-//! those optional calls that the program makes, too.
+//! A program's own filter often kills for a call that only the engine makes, as QEMU's does under
+//! libvirt. The kernel does not tell what a filter will return, so the library evaluates each
+//! filter that it sees the program pass to the kernel. The engine makes no optional call for which
+//! a filter would kill. If the program installed a filter that the library did not see, the engine
+//! makes only those optional calls that the program makes, too.
 
 use crate::confined::{self, Extra};
 use crate::{announce, inspect, memory, sys};

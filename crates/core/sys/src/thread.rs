@@ -60,8 +60,8 @@ pub fn swap_signal_mask(mask: u64) -> u64 {
 
 /// Handlers of pending signals run before it returns.
 ///
-/// A handler may end the thread (pthread_exit), which unwinds the stack from here. So this calls
-/// the C library's function, whose frame may be unwound, and callers must have nothing to drop.
+/// A handler may end the thread (pthread_exit), which unwinds the stack from here. So this function
+/// calls the C library's, whose frame may be unwound, and callers must have nothing to drop.
 pub(crate) fn let_handlers_run(mask: u64) {
     unsafe extern "C-unwind" {
         fn pthread_sigmask(how: i32, set: *const SignalSet, before: *mut SignalSet) -> i32;

@@ -36,10 +36,10 @@ pub enum Issuer {
     /// process completions.
     Any,
     /// Any thread enters the ring, mostly the one that also takes the completions. The kernel does
-    /// not interrupt the submitting thread. It processes completions at that thread's next system
-    /// call, or at the tick of its processor, which not all processors have
+    /// not interrupt the submitting thread. The kernel processes completions at that thread's next
+    /// system call, or at the tick of its processor, which not all processors have
     /// (IORING_SETUP_COOP_TASKRUN; nohz_full). Another thread that takes completions has to wait
-    /// that long.
+    /// for that call or tick.
     InTurn,
     /// Only the thread that created the ring enters it. The kernel processes completions when that
     /// thread enters.

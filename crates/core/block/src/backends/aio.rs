@@ -62,8 +62,8 @@ pub struct Kaio {
     dozing: AtomicBool,
     /// `true`: the reaper sleeps in the kernel although nothing is in flight.
     sleeps_idle: AtomicBool,
-    /// `true`: a submission found a dozing reaper and had to wake it. From then on an idle reaper
-    /// sleeps in the kernel. A call of `wake` that finds an idle reaper there clears this flag.
+    /// `true`: a submission found a dozing reaper and had to wake it, so an idle reaper now sleeps
+    /// in the kernel. A call of `wake` that finds an idle reaper in the kernel clears this flag.
     was_nudged: AtomicBool,
     armed: AtomicBool,
     /// `true`: this kernel's AIO has no polls, so there is no alarm.
@@ -150,7 +150,7 @@ impl Kaio {
     }
 
     /// If the kernel refuses a request and the committing thread gets it (`give_back`), records
-    /// this for `refused`. Otherwise the request stays queued after `EAGAIN`, and completes with
+    /// this for `refused`. Another refused request stays queued after `EAGAIN`, and completes with
     /// any other errno.
     fn submit(&self, keys: &[u64], claim: Claim) {
         let mut blocks: Vec<*mut Iocb> = keys.iter().map(|key| self.block(*key)).collect();
@@ -310,19 +310,19 @@ impl Kaio {
     /// Takes the requests that the kernel refused or ended short before io_submit returned.
     fn refused(&self, keys: &[u64], before: Before) -> Refused {
         // Another thread may have taken an event of these requests and not processed it yet. After
-        // `VAIN_MAX` commits that have waited for it in vain, this thread does not wait.
+        // `VAIN_MAX` commits that waited for another thread in vain, this thread does not wait.
         const MOMENTS: usize = 50;
         const MOMENT_NS: u64 = 20_000;
         const VAIN_MAX: u32 = 3;
-        // This thread takes the events of refused requests out of the ring. Otherwise they would
-        // fill the ring, because no thread takes events while nothing is in flight.
+        // Without this thread the events of refused requests would fill the ring, because no thread
+        // takes events while nothing is in flight.
         let mut others = Vec::new();
         let mut refused = Refused::default();
         for left in (0..MOMENTS).rev() {
             let mut book = self.book.lock();
             let mut unfinished = false;
             // The events that were in the ring before the submission do not belong to the submitted
-            // requests. This thread can skip them as long as no thread has taken an event.
+            // requests. This thread skips those events as long as no thread has taken an event.
             let no_others =
                 book.events_total == before.events_total && book.dealt_with == self.context.head();
             let head = self.context.look(no_others.then_some(before.tail), |event| {
@@ -492,7 +492,7 @@ impl Kaio {
         self.armed.store(armed.is_ok(), Release);
     }
 
-    /// Only the thread that has set `armed` calls it.
+    /// Only the thread that has set `armed` calls this function.
     fn submit_alarm(&self, events: u16) -> Result<(), Errno> {
         match self.submit_poll(self.anchor.raw(), events) {
             // The application closed the anchor, or this thread has another descriptor table.

@@ -4,8 +4,8 @@ use crate::bio::{Bio, BioOp, Segments};
 use core::cell::UnsafeCell;
 use nowait_sys::aio::{FLAG_IOPRIO, FLAG_RESFD, Iocb, cmd};
 
-/// One control block per slot. Its address never changes, because io_cancel identifies a request by
-/// the address of its block.
+/// One control block per slot, at a fixed address: io_cancel identifies a request by the address of
+/// its block.
 pub(super) struct Blocks(Box<[UnsafeCell<Iocb>]>);
 
 // SAFETY: blocks are only reached through `address`, whose users state which thread may touch which

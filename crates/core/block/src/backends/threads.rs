@@ -21,9 +21,9 @@ use nowait_sys::{Errno, time::Deadline};
 use pool::Pool;
 use std::{any::Any, sync::Arc};
 
-/// A function that receives completions on a thread of the pool, and empties the list. If it takes
-/// only some of them, for example because it panics, the pool calls it again with the rest. If it
-/// takes none, the pool drops the rest.
+/// A function that receives completions on a thread of the pool, and empties the list. If the
+/// function takes only some completions, for example because it panics, the pool calls it again
+/// with the rest. If the function takes none, the pool drops them.
 pub type Receiver = Arc<dyn Fn(&mut Vec<Completion>) + Send + Sync>;
 
 /// A function that gets the payload of a panic on a thread of the pool. If the panic happened while
@@ -35,14 +35,15 @@ pub type OnPanic = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
 pub enum Deliver {
     /// To `reap`.
     Queue,
-    /// To this function. A worker calls it after each bio or joined write. The thread that watches
-    /// polls calls it for polls that it ends. `reap` then finds nothing, and `wake` makes a worker
-    /// call the function without completions. In the function the worker has its own credentials
-    /// and priority.
+    /// To this function. A worker calls the function after each bio or joined write. The thread
+    /// that watches polls calls the function for polls. `reap` then finds nothing, and `wake` makes
+    /// a worker call the function without completions. In the function the worker has its own
+    /// credentials and priority.
     Call(Receiver),
 }
 
-/// The function by which a worker runs a bio. It returns the bytes transferred, and may block.
+/// The function by which a worker runs a bio. The function returns the number of bytes transferred,
+/// and may block.
 pub type Carry = Arc<dyn Fn(&Bio) -> Result<usize, Errno> + Send + Sync>;
 
 /// The configuration of a pool of workers.
@@ -111,15 +112,15 @@ impl Threads {
 
     /// Ends the pool: accepts no more bios (`queue` returns them as `Err`), completes all polls and
     /// the bios that have not started with `ECANCELED`, waits for the running bios (a read of a
-    /// silent pipe may run for ever), and joins the threads. A worker that calls it, inside
+    /// silent pipe may run for ever), and joins the threads. A worker that calls `shutdown`, inside
     /// [`Deliver::Call`], does not wait for itself. In a forked child, where the workers do not
     /// exist, it does nothing.
     pub fn shutdown(&self) {
         self.pool.shutdown();
     }
 
-    /// Makes workers deliver these completions before all bios that wait. It is for requests that
-    /// have ended elsewhere and must continue in the workers' descriptor table.
+    /// Makes workers deliver these completions before all bios that wait. The requests have ended
+    /// elsewhere and must continue in the workers' descriptor table.
     pub fn deliver(&self, completions: &mut Vec<Completion>) {
         self.pool.deliver_on_worker(completions);
     }

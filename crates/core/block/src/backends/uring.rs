@@ -45,8 +45,8 @@ const RETRY_NS: u64 = 1_000_000;
 /// thread must keep the descriptor open until then.
 ///
 /// Dropping the backend cancels the bios in flight and waits until they have ended; with
-/// [`Issuer::Single`] only if the issuer drops it. If another thread drops it, the kernel ends the
-/// requests some time later: their memory must then stay valid for ever.
+/// [`Issuer::Single`] only if the issuer drops it. If another thread drops the backend, the kernel
+/// ends the requests some time later: the requests' memory must then stay valid for ever.
 pub struct Uring {
     ring: Ring,
     completion: Mutex<()>,

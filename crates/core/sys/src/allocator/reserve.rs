@@ -5,8 +5,8 @@
 //! error. So a call that would begin a request first checks [`is_there`], and fails with ENOMEM or
 //! EAGAIN if it returns `false`; requests that have begun use the reserve. Between two such checks
 //! a thread takes at most a few chunks, and a table or list doubles when it grows. The whole
-//! reserve is four times the largest table or list, and at least 1 MiB. Half of it is enough to
-//! begin a request.
+//! reserve is four times the largest table or list, and at least 1 MiB. Half of the reserve is
+//! enough to begin a request.
 
 use super::{PAGE, unmap_if_any};
 use crate::memory::map;

@@ -120,7 +120,7 @@ impl Book {
         }
     }
 
-    /// Makes the set if there is none, and then returns it: no thread watches it yet.
+    /// Makes the epoll set if there is none, and returns a new set, which no thread watches yet.
     fn begin(&mut self, id: u64, fd: i32) -> Result<Option<Arc<PollSet>>, Errno> {
         if self.poll_set.is_some() {
             return self.register(id, fd).map(|()| None);
@@ -191,8 +191,8 @@ impl Watches {
         ended.map(|(completion, _)| completion)
     }
 
-    /// Marks the poll with `token` as cancelled. Returns `true` if it has marked a poll, which was
-    /// not marked before; a worker must then call [`Watches::poke`].
+    /// Marks the poll with `token` as cancelled. Returns `true` if the poll exists and was not
+    /// marked before; a worker must then call [`Watches::poke`].
     pub(super) fn cancel(&self, token: u64) -> bool {
         let book = &mut *self.book.lock();
         let Some(id) = book.by_token.get(&token) else { return false };

@@ -40,7 +40,7 @@ fn a_ring_that_has_gone_waits_for_no_word_any_more() {
 }
 
 /// The kernel shows completions that did not fit into the queue only after a thread has entered the
-/// ring. So `reap` must enter it even with `min` = 0.
+/// ring. So `reap` must enter the ring even with `min` = 0.
 #[test]
 fn completions_that_do_not_fit_are_seen_without_a_wait() {
     const POLLS: u64 = 1000;
