@@ -3,8 +3,8 @@
 //! Each request at a disk takes a tag. Most disks have 256 tags, and the scheduler mq-deadline lets
 //! writes take three quarters of them. When no tag is free, the kernel makes the next submitter
 //! sleep inside its system call. This module keeps the queues of an engine together within three
-//! quarters. A request that finds no room in a context queue goes to the driver, which keeps it
-//! until there is room.
+//! quarters of a disk's tags. A request that finds no room in a context queue goes to the driver,
+//! which keeps it until there is room.
 //!
 //! ```text
 //! taken       the requests of one queue, say 17, on its line; only that queue writes it

@@ -52,7 +52,7 @@ impl Epoll {
     /// Adds `fd` with `token`, which the wait returns.
     ///
     /// # Errors
-    /// `EEXIST`: it is in the set. `EPERM`: it cannot be watched because it is always ready.
+    /// `EEXIST`: it is in the set. `EPERM`: the file cannot be watched because it is always ready.
     /// `EBADF`, `ENOMEM`, `ENOSPC`. Source: epoll_ctl(2).
     pub fn add(&self, fd: i32, events: u32, token: u64) -> Result<(), Errno> {
         self.control(libc::EPOLL_CTL_ADD, fd, events, token)

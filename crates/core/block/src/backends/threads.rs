@@ -35,9 +35,9 @@ pub type OnPanic = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
 pub enum Deliver {
     /// To `reap`.
     Queue,
-    /// To this function. A worker calls the function after each bio or joined write. The thread
-    /// that watches polls calls the function for polls. `reap` then finds nothing, and `wake` makes
-    /// a worker call the function without completions. In the function the worker has its own
+    /// To this function. A worker calls the function after each bio or joined write. For a poll,
+    /// the thread that watches polls may call the function. `reap` then finds nothing, and `wake`
+    /// makes a worker call the function without completions. In the function the worker has its own
     /// credentials and priority.
     Call(Receiver),
 }

@@ -114,7 +114,7 @@ impl Ready {
         for work in self.work.take_all() {
             match work {
                 Work::Bio(bio) => bios.push(bio),
-                // No worker runs bios of this lane: it was in `work`, not in `lanes`.
+                // No worker runs bios of this lane, which was in `work`, not in `lanes`.
                 Work::Lane(lane) => {
                     take_all(&lane, &mut bios);
                     lane.pause();

@@ -214,8 +214,8 @@ impl Watches {
         }
     }
 
-    /// Makes the watcher end the cancelled polls. If there is no watcher, ends them itself and adds
-    /// their completions to `done`. Called on threads with the workers' descriptor table.
+    /// Makes the watcher end the cancelled polls. If there is no watcher, ends the polls itself and
+    /// adds their completions to `done`. Called on threads with the workers' descriptor table.
     pub(super) fn poke(&self, done: &mut Vec<Completion>) {
         let book = self.book.lock();
         if let Some(poll_set) = &book.poll_set {
