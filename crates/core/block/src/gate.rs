@@ -39,9 +39,8 @@ impl Gate {
         self.word.fetch_and(!(WAITING | WOKEN), AcqRel) & WOKEN != 0
     }
 
-    /// Returns `true` if a wait was announced and has not ended. A thread that announces its wait
-    /// after this call sees all that the caller did before the call, because this call writes the
-    /// word, without changing its value.
+    /// A thread that announces its wait after this call sees all that the caller did before the
+    /// call, because this call writes the word, without changing its value.
     pub(crate) fn is_waiting(&self) -> bool {
         self.word.fetch_or(0, AcqRel) & WAITING != 0
     }

@@ -28,7 +28,6 @@ impl Inbox {
         }
     }
 
-    /// Reaps completions, as [`crate::BlockBackend::reap`] does.
     pub(crate) fn reap(
         &self,
         done: &mut Vec<Completion>,

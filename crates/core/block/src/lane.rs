@@ -64,8 +64,7 @@ impl Lane {
         queue.scheduled
     }
 
-    /// Releases an empty lane. Returns `true` if bios wait: the caller must give the lane to a
-    /// worker.
+    /// Returns `true` if bios wait: the caller must give the lane to a worker.
     pub(crate) fn pause(&self) -> bool {
         let mut queue = self.queue.lock();
         queue.scheduled = !queue.waiting.is_empty();

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// Items in the order added. Each has a number, by which it can be taken out without a search.
 #[derive(Debug)]
 pub(crate) struct Line<T> {
-    /// The items; `None`: the item was taken out. The first and the last entry are never `None`.
+    /// The first and the last entry are never `None`.
     items: VecDeque<Option<T>>,
     first: u64,
 }

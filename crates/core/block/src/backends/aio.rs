@@ -239,7 +239,7 @@ impl Kaio {
         }
     }
 
-    /// Counts the alarm's event, too.
+    /// The returned number counts the alarm's event, too.
     fn events(
         &self,
         done: &mut Vec<Completion>,
@@ -279,7 +279,7 @@ impl Kaio {
         Ok(count)
     }
 
-    /// Processes an event. Returns `true` for the event of the alarm.
+    /// Returns `true` for the event of the alarm.
     fn end(&self, book: &mut Book, event: IoEvent, done: &mut Vec<Completion>) -> bool {
         if event.data == ALARM {
             self.armed.store(false, Release);
@@ -429,8 +429,7 @@ impl Kaio {
         Some(key)
     }
 
-    /// Sleeps until an event, a wake-up or the deadline. Returns `false` after a wake-up: the
-    /// caller should then return the available completions.
+    /// Returns `false` after a wake-up: the caller should then return the available completions.
     fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<bool, Errno> {
         // The alarm and the flags that a waking thread reads are set before `gate.begin` announces
         // the wait.
@@ -521,7 +520,6 @@ impl Kaio {
         }
     }
 
-    /// It is no error if the reaper does not sleep any more.
     fn rouse(&self) {
         if self.dozing.load(Relaxed) {
             return self.gate.rouse();

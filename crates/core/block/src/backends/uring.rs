@@ -78,7 +78,8 @@ struct Alarm {
     gate: Box<Gate>,
     /// `true`: an entry of the ring waits on the gate or on the eventfd.
     armed: AtomicBool,
-    /// `true`: on this kernel the ring can wait on neither, so waits are cut into slices.
+    /// `true`: on this kernel the ring can wait on neither gate nor eventfd, so waits are cut into
+    /// slices.
     deaf: AtomicBool,
     /// `None`: the ring waits on the gate's word, which needs no descriptor.
     counter: Option<Arc<dyn Descriptor>>,
@@ -328,7 +329,7 @@ impl Uring {
     }
 
     /// Submits entries that wait for this thread, makes the kernel show completions that it holds
-    /// back, and takes the completions. Does not wait.
+    /// back, and takes the completions.
     fn catch_up(&self, done: &mut Vec<Completion>) {
         let foreign_work = self.issuer == Issuer::Single && self.pending() > 0;
         let behind = foreign_work || self.starved.load(Relaxed) || self.cancels_wait.load(Relaxed);

@@ -12,9 +12,8 @@ pub(super) struct Book {
     /// The keys of requests that are queued and not submitted, each with the number of the thread
     /// that queued it, or with [`ANY_THREAD`] if the kernel had no room for the request.
     pub(super) pending: Vec<(i32, u64)>,
-    /// Threads in a system call that takes events. While it is not 0, other threads also make this
-    /// system call and leave the user-mapped ring alone. A thread that ends inside the call stays
-    /// counted.
+    /// Threads in a system call that takes events. Meanwhile other threads also make this system
+    /// call and leave the user-mapped ring alone. A thread that ends inside the call stays counted.
     pub(super) asking: usize,
     /// The slot of the ring that follows the last processed event.
     pub(super) dealt_with: u32,

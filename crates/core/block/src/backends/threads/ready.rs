@@ -76,8 +76,7 @@ impl Ready {
         }
     }
 
-    /// Ends the turn of a lane in which the bios `had` ran. If `again`, the lane has more bios and
-    /// waits for another turn.
+    /// If `again`, the lane has more bios and waits for another turn.
     pub(super) fn end_turn(&mut self, lane: &Arc<Lane>, had: &[LaneEntry], again: bool) {
         if let Some(index) = self.lanes.iter().position(|running| Arc::ptr_eq(running, lane)) {
             self.lanes.swap_remove(index);

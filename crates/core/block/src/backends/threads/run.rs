@@ -61,8 +61,8 @@ impl BioRunner {
         result
     }
 
-    /// Runs a bio. If this panics, the bio ends with EIO; the panic is stopped here, so that the
-    /// callers restore the worker's credentials and priority.
+    /// If `carry` panics, the bio ends with EIO; the panic is stopped here, so that the callers
+    /// restore the worker's credentials and priority.
     fn perform(&self, bio: &Bio) -> Result<usize, Errno> {
         catch_unwind(AssertUnwindSafe(|| (self.carry)(bio))).unwrap_or_else(|cause| {
             (self.failed)(cause.as_ref());

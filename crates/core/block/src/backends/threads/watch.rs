@@ -191,8 +191,8 @@ impl Watches {
         ended.map(|(completion, _)| completion)
     }
 
-    /// Marks the poll with `token` as cancelled. Returns `true` if the poll exists and was not
-    /// marked before; a worker must then call [`Watches::poke`].
+    /// Returns `true` if the poll exists and was not marked before; a worker must then call
+    /// [`Watches::poke`].
     pub(super) fn cancel(&self, token: u64) -> bool {
         let book = &mut *self.book.lock();
         let Some(id) = book.by_token.get(&token) else { return false };
