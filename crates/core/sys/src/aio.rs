@@ -147,8 +147,8 @@ impl AioContext {
 
     /// Asks the kernel to end a poll in flight. The poll's event then arrives with result 0.
     ///
-    /// A thread with another descriptor table may call it: the kernel finds a context by its
-    /// address.
+    /// A thread with another descriptor table may call this function: the kernel finds a context by
+    /// its address.
     /// # Errors
     /// `EINVAL`: not in flight, or of a kind that cannot be cancelled.
     /// # Safety
@@ -164,8 +164,8 @@ impl AioContext {
         }
     }
 
-    /// Takes completed events. Waits until there are `min` events, or until the deadline. It may
-    /// return up to a second before the deadline: the caller checks the time again.
+    /// Takes completed events. Waits until there are `min` events, or until the deadline. The call
+    /// may return up to a second before the deadline: the caller checks the time again.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran, or has to run, and no event had arrived.
