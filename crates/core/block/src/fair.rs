@@ -4,7 +4,7 @@ use crate::line::Line;
 use std::collections::{HashMap, VecDeque};
 
 /// Items of several flows, taken one of each flow in turn: a flow with ten thousand items delays
-/// the single item of another flow by one item. The items of one flow keep their order.
+/// the single item of another flow by one item.
 #[derive(Debug)]
 pub struct Fair<T> {
     urgent: VecDeque<T>,
@@ -63,8 +63,8 @@ impl<T> Fair<T> {
         self.urgent.front().is_some_and(is).then(|| self.urgent.pop_front()).flatten()
     }
 
-    /// Takes an item out before its turn. `number` is the number that [`Fair::push`] returned. The
-    /// item must still be inside: later its number may belong to another item.
+    /// Takes an item out before its turn. The item must still be inside: later its number may
+    /// belong to another item.
     pub fn take(&mut self, flow: u64, number: u64) -> Option<T> {
         let queue = self.flows.get_mut(&flow)?;
         let item = queue.take(number);

@@ -26,7 +26,7 @@ pub struct Probe {
     pub backend: &'static str,
     /// `Ok` if the backend can be used here.
     pub usable: Result<(), Refusal>,
-    /// Further findings. A refusal in them costs only speed or a guarantee.
+    /// Further findings. A refusal in a finding costs only speed or a guarantee.
     pub details: Vec<Detail>,
 }
 

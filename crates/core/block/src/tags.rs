@@ -130,7 +130,7 @@ pub struct Share {
 }
 
 impl Tags {
-    /// Makes a share for a queue. An engine makes one share for its driver.
+    /// Makes a share for a queue.
     pub fn share(self: &Arc<Tags>, submitter: Submitter) -> Share {
         let place = match submitter {
             Submitter::Driver => Place::Driver,
@@ -185,8 +185,7 @@ impl Tags {
 
     /// Sets the limit if a device was recorded since the last call: by the disk's number of tags if
     /// all recorded devices lie on one disk with at least `TAGS_MIN` tags; otherwise removes the
-    /// limit. `disk_of` returns the disk of a device number. Only one thread at a time may call
-    /// this.
+    /// limit. Only one thread at a time may call this.
     pub fn look(&self, disk_of: impl Fn(u64) -> Option<Disk>) {
         if !self.has_news.load(Relaxed) || !self.has_news.swap(false, SeqCst) {
             return;
@@ -203,8 +202,8 @@ impl Tags {
         }
     }
 
-    /// Records whether the driver has requests and no tags for them. While it has, context queues
-    /// leave a third of the limit to the driver.
+    /// Records whether the driver has requests and no tags for them. While the driver waits,
+    /// context queues leave a third of the limit to it.
     pub fn driver_waits(&self, waits: bool) {
         if self.hot.driver_waits.load(Relaxed) != waits {
             self.hot.driver_waits.store(waits, Relaxed);

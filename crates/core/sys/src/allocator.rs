@@ -11,8 +11,8 @@
 //! its own. Chunks are never returned to the kernel. The first chunk is a static variable, so that
 //! the first allocations need no mapping.
 //!
-//! Most code cannot go on without the memory that it asks for. Where the kernel has none
-//! (RLIMIT_AS, RLIMIT_DATA, locked memory), the allocator takes it from a [`reserve`].
+//! Where the kernel has none (RLIMIT_AS, RLIMIT_DATA, locked memory), the allocator takes it from a
+//! [`reserve`].
 
 use crate::memory::{BY_LIBRARY, map, map_near, unmap};
 use core::{

@@ -28,7 +28,8 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// Copies the variables, if they were not copied yet. Returns `false` if they are too long.
+/// Copies the variables, if they were not copied yet. Returns `false` if the variables are too
+/// long.
 ///
 /// Called when the library is loaded. As for getenv(3), no other thread may change the environment
 /// meanwhile.

@@ -25,8 +25,8 @@ pub struct Ready {
     pub token: u64,
 }
 
-/// A set of descriptors. Each is reported as long as it is ready, unless it was added with [`ONCE`]
-/// or [`EDGE`].
+/// A set of descriptors. Each descriptor is reported as long as it is ready, unless it was added
+/// with [`ONCE`] or [`EDGE`].
 ///
 /// Changes of the set take effect on a wait of another thread, too. Source: epoll(7).
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use crate::{Errno, fdtable, sys};
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-/// An owned descriptor. Drop closes it by the system call itself, so an interposed `close` never
-/// sees it.
+/// An owned descriptor. Dropping the `Fd` closes the descriptor by the system call itself: an
+/// interposed `close` does not see it.
 #[derive(Debug)]
 pub struct Fd(i32);
 

@@ -314,8 +314,8 @@ impl Kaio {
         const MOMENTS: usize = 50;
         const MOMENT_NS: u64 = 20_000;
         const VAIN_MAX: u32 = 3;
-        // Without this thread the events of refused requests would fill the ring, because no thread
-        // takes events while nothing is in flight.
+        // This thread takes the events of refused requests out of the ring. They would fill it: no
+        // thread takes events while nothing is in flight.
         let mut others = Vec::new();
         let mut refused = Refused::default();
         for left in (0..MOMENTS).rev() {

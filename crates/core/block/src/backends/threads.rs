@@ -36,9 +36,9 @@ pub enum Deliver {
     /// To `reap`.
     Queue,
     /// To this function. A worker calls the function after each bio or joined write. For a poll,
-    /// the thread that watches polls may call the function. `reap` then finds nothing, and `wake`
-    /// makes a worker call the function without completions. In the function the worker has its own
-    /// credentials and priority.
+    /// the thread that watches polls may call the function. `reap` finds nothing for this
+    /// destination, and `wake` makes a worker call the function without completions. In the
+    /// function the worker has its own credentials and priority.
     Call(Receiver),
 }
 
@@ -114,7 +114,7 @@ impl Threads {
     /// the bios that have not started with `ECANCELED`, waits for the running bios (a read of a
     /// silent pipe may run for ever), and joins the threads. A worker that calls `shutdown`, inside
     /// [`Deliver::Call`], does not wait for itself. In a forked child, where the workers do not
-    /// exist, it does nothing.
+    /// exist, `shutdown` does nothing.
     pub fn shutdown(&self) {
         self.pool.shutdown();
     }

@@ -452,7 +452,6 @@ impl Pool {
             let watch = || pool.watches.watch(&poll_set, |done| pool.deliver(done));
             if let Err(cause) = catch_unwind(AssertUnwindSafe(watch)) {
                 (pool.failed)(cause.as_ref());
-                // The next poll starts another watcher.
                 let mut ended = Vec::new();
                 pool.watches.fail_all(Errno::IO, &mut ended);
                 pool.deliver(&mut ended);
