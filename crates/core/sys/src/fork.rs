@@ -6,7 +6,7 @@
 //! pthread_atfork(3) run only in children that fork(3) has made.
 //!
 //! A child of vfork(2), or of clone(2) with CLONE_VM, shares its parent's memory and so the number.
-//! Such a child is called a guest, and its parent the owner of the memory.
+//! A child that shares memory is called a guest, and its parent the owner of the memory.
 
 use crate::{
     Errno,

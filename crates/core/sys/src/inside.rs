@@ -238,7 +238,8 @@ pub(crate) fn sleep<T>(
 pub enum Arrival {
     /// The signal arrives again at the end of the call.
     Deferred,
-    /// The handler runs now. When it returns, the caller passes this number to [`handled`].
+    /// The handler runs now. When the handler returns, the caller passes this number to
+    /// [`handled`].
     Now(u32),
 }
 

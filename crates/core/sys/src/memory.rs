@@ -224,12 +224,10 @@ pub(crate) fn unmap(address: usize, len: usize) {
     let _ = unsafe { sys!(libc::SYS_munmap, address, len) };
 }
 
-/// The futex operation that compares a word, FUTEX_CMP_REQUEUE. As used here, it wakes and moves no
-/// thread.
+/// Compares a word: as used here, the operation wakes and moves no thread.
 pub(crate) const COMPARE: i32 = libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG;
 
-/// The futex operation that writes a word atomically, FUTEX_WAKE_OP. As used here, it changes no
-/// bit.
+/// Writes a word atomically: as used here, the operation changes no bit.
 pub(crate) const TOUCH: i32 = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
 
 /// Returns `true` if the word at `address`, which may be any number, holds `value`. Returns `false`
@@ -276,8 +274,8 @@ fn compare(address: usize, value: u32) -> Result<usize, Errno> {
 }
 
 /// Makes the kernel write the word at `address` without changing a bit. If the word holds -2048, a
-/// thread that sleeps on it may get a spurious wake-up, as futex(2) allows. `EFAULT`: it cannot be
-/// written, or the write would have to wait. Source: futex(2), FUTEX_WAKE_OP.
+/// thread that sleeps on it may get a spurious wake-up, as futex(2) allows. `EFAULT`: the word
+/// cannot be written, or the write would have to wait. Source: futex(2), FUTEX_WAKE_OP.
 fn touch(address: usize) -> Result<usize, Errno> {
     confined::check(Extra::Memory)?;
     let no_bit = libc::FUTEX_OP(libc::FUTEX_OP_OR, 0, libc::FUTEX_OP_CMP_EQ, -2048);

@@ -40,7 +40,7 @@ impl Named {
     }
 
     /// Opens this file for reading, even if its name refers to another file by now. On a local file
-    /// system it does not wait, also not for a lease (fcntl(2), `F_SETLEASE`).
+    /// system the open does not wait, also not for a lease (fcntl(2), `F_SETLEASE`).
     ///
     /// # Errors
     /// As for [`file::reopen`]. `EAGAIN`: there is a lease.

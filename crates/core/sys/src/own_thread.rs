@@ -11,8 +11,8 @@ mod start;
 pub use start::{OwnHandle, STACK_BYTES, aside, leave_stacks, start};
 
 /// The number of the library's live threads and, in the upper bits, how often one has begun or
-/// ended. The process has one such number, because it is compared with the kernel's count, which
-/// does not distinguish libraries.
+/// ended. The process has one such number, because [`lives_for_itself`] compares it with the
+/// kernel's count, which does not distinguish libraries.
 static OWN: AtomicU64 = AtomicU64::new(0);
 const COUNT: u64 = u32::MAX as u64;
 const CHANGE: u64 = COUNT + 1;
@@ -115,8 +115,8 @@ fn is_a_thread_of_the_c_library(stat: &str) -> bool {
 }
 
 /// A function that runs when a thread that called [`AtThreadEnd::of_this_thread`] ends
-/// (pthread_exit, pthread_cancel), but not when the process exits. The library that contains it
-/// must never be unmapped. Source: pthread_key_create(3).
+/// (pthread_exit, pthread_cancel), but not when the process exits. The library that contains the
+/// function must never be unmapped. Source: pthread_key_create(3).
 ///
 /// Thread-local variables of std with a destructor are no replacement: they call malloc, and glibc
 /// ends the process where that fails.

@@ -46,8 +46,8 @@ pub unsafe fn send_now(fd: i32, iov: &[IoVec]) -> Result<usize, Errno> {
 }
 
 /// Copies the first unread bytes and leaves them in the socket; never waits. If files are attached
-/// to the messages, it copies the bytes of the first message only. Returns the number of bytes; 0:
-/// the peer sends nothing more. Source: recv(2), MSG_PEEK.
+/// to the messages, copies the bytes of the first message only. Returns the number of bytes; 0: the
+/// peer sends nothing more. Source: recv(2), MSG_PEEK.
 ///
 /// # Errors
 /// `EAGAIN`: no bytes are available. `ENOTCONN`, `ECONNRESET`, …

@@ -11,7 +11,7 @@ const fn bit(signal: i32) -> u64 {
 }
 
 /// The signal by which the C library makes every thread change its identity. A caller of setuid(2)
-/// or one of its kin waits until each thread has done so.
+/// or one of its kin waits until each thread has changed its identity.
 const SETXID: u64 = bit(if cfg!(target_env = "musl") { 34 } else { 33 });
 
 const OF_THE_C_LIBRARY: u64 = bit(32) | bit(33) | SETXID;
@@ -113,7 +113,7 @@ pub fn thread_id() -> i32 {
 }
 
 /// Returns the kernel's id of this thread, with a system call only the first time. In a forked
-/// child it returns the id of the thread that forked.
+/// child the function returns the id of the thread that forked.
 pub fn this_thread() -> i32 {
     std::thread_local!(static THREAD: i32 = thread_id());
     THREAD.with(|id| *id)

@@ -103,7 +103,7 @@ impl Ring {
     }
 
     /// Returns the number of completions that the completion queue holds. The kernel keeps further
-    /// ones until a thread calls [`Ring::enter`] with `submit` = 0 or `min` > 0.
+    /// completions until a thread calls [`Ring::enter`] with `submit` = 0 or `min` > 0.
     pub fn completions_max(&self) -> usize {
         self.inner.params().cq_entries() as usize
     }

@@ -20,7 +20,7 @@ use std::{
 /// The bytes of the stack of a thread that runs no function of the program.
 pub const STACK_BYTES: usize = 256 << 10;
 
-/// A handle of a thread, for [`OwnHandle::join`]. Dropping it detaches the thread.
+/// A handle of a thread, for [`OwnHandle::join`]. Dropping the handle detaches the thread.
 #[derive(Debug)]
 pub struct OwnHandle(libc::pthread_t);
 

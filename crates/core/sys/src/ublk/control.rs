@@ -48,7 +48,7 @@ impl Control {
         self.exchange(wire::control::INFO, id, info, size_of::<DeviceInfo>())
     }
 
-    /// Makes a device. Returns its actual properties, the number included.
+    /// Makes a device. Returns the device's actual properties, the number included.
     ///
     /// # Errors
     /// `EEXIST`: the number is taken. `EPERM`: not root. `ENOMEM`.

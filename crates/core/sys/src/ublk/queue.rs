@@ -34,7 +34,8 @@ impl Buffers {
     }
 }
 
-/// A queue. The thread that makes it serves it: the kernel takes results from no other thread.
+/// A queue. The thread that makes a queue serves the queue: the kernel takes results from no other
+/// thread.
 pub struct Queue {
     ring: Ring,
     device: Arc<OwnedFd>,
