@@ -12,12 +12,11 @@ pub struct Limits {
     /// `true` if a read through the kernel's page cache occupies no thread of the engine while it
     /// waits.
     pub buffered_reads: bool,
-    /// `true` if a write or sync of any file occupies no thread of the engine while it waits. It is
-    /// `false` for worker threads. It is also `false` for native AIO, whose `commit` and
-    /// `submit_now` may wait until blocks are allocated, and whose syncs some file systems refuse.
+    /// `true` if a write or sync of any file occupies no thread of the engine while it waits.
+    /// Native AIO may wait until blocks are allocated, and some file systems refuse its syncs.
     pub writes: bool,
-    /// `true` if many bios may wait for readiness ([`Bio::is_endless`]) at once: none of them
-    /// occupies a thread, or one of few slots.
+    /// `true` if a bio that waits for readiness ([`Bio::is_endless`]) occupies no thread, and none
+    /// of few slots.
     pub readiness: bool,
 }
 
@@ -68,26 +67,24 @@ pub trait BlockBackend: Send + Sync {
     fn commit(&self);
 
     /// Adds completions to `done`. Waits until it has added at least `min`, the deadline passes or
-    /// a thread calls [`BlockBackend::wake`]; with `min` = 0 it does not wait. A signal handler
-    /// also ends the wait. No other method waits for completions.
+    /// a thread calls [`BlockBackend::wake`]; with `min` = 0 it does not wait.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran, and there is no completion to return.
     fn reap(&self, done: &mut Vec<Completion>, min: usize, deadline: Deadline)
     -> Result<(), Errno>;
 
-    /// Adds the available completions to `done` and starts no queued bio. It is for threads whose
-    /// descriptor table differs from the table of the threads that queue and commit.
+    /// Adds the available completions to `done` and starts no queued bio. A thread with another
+    /// descriptor table than the threads that queue and commit calls this method instead of `reap`.
     fn collect(&self, done: &mut Vec<Completion>) {
         let _ = self.reap(done, 0, Deadline::NOW);
     }
 
-    /// Makes the `reap` that waits now, or else the next `reap` that would wait, return early. The
-    /// call may be expensive when no thread waits.
+    /// Makes the `reap` that waits now, or else the next `reap` that would wait, return early.
     fn wake(&self);
 
-    /// Asks for an early end of the bio with `token`. If the backend can still stop the bio, it
-    /// completes with `ECANCELED`, otherwise as usual. Ignores unknown tokens.
+    /// Asks for an early end of the bio with `token`, if there is one. If the backend can still
+    /// stop the bio, it completes with `ECANCELED`, otherwise as usual.
     fn cancel(&self, token: u64);
 
     /// Returns the backend's descriptors in the table of the thread that made the backend.
@@ -96,8 +93,7 @@ pub trait BlockBackend: Send + Sync {
     }
 
     /// Returns `true` if the caller should queue `more` bios: the depth has room for them and, as
-    /// far as is known, the disk has tags for them ([`Tags`](crate::Tags)). In a ring, bios that
-    /// wait for readiness ([`Bio::is_endless`]) do not count against the depth.
+    /// far as is known, the disk has tags for them ([`Tags`](crate::Tags)).
     fn has_room(&self, more: usize) -> bool {
         self.in_flight() + more <= self.limits().depth
     }

@@ -20,7 +20,7 @@ pub enum BioOp {
     Poll(u16),
 }
 
-/// The memory of a bio. Most bios have one segment, and then need no allocation.
+/// The memory of a bio.
 #[derive(Clone, Debug)]
 pub enum Segments {
     /// One contiguous buffer.
@@ -42,8 +42,7 @@ impl Segments {
         }
     }
 
-    /// Returns the list of [`Segments::Many`], which a backend must keep until the completion;
-    /// `None` for [`Segments::One`].
+    /// Returns the list of [`Segments::Many`], which a backend must keep until the completion.
     pub(crate) fn list(&self) -> Option<&Arc<[IoVec]>> {
         match self {
             Segments::One(_) => None,
@@ -123,8 +122,7 @@ impl Descriptor for EventFd {
     }
 }
 
-/// One request. The maker of the bio owns the segments' memory, and keeps it until the completion
-/// has been reaped; by calling [`Bio::new`] the maker promises this.
+/// One request to a backend. [`Bio::new`] says how long the segments' memory must stay valid.
 #[derive(Clone, Debug)]
 pub struct Bio {
     /// The operation.
@@ -132,8 +130,7 @@ pub struct Bio {
     /// The file's number in the descriptor table of the thread that submits the bio to the kernel;
     /// for [`crate::backends::threads::Threads`] in the workers' table.
     pub fd: i32,
-    /// A file whose number only a worker can find out. Worker threads use it instead of `fd`; rings
-    /// and native AIO ignore it.
+    /// A file that worker threads use instead of `fd`; rings and native AIO ignore it.
     pub file: Option<Arc<dyn Descriptor>>,
     /// The memory of the data.
     pub segments: Segments,
@@ -146,8 +143,7 @@ pub struct Bio {
     pub priority: u16,
     /// A value that the completion returns.
     pub token: u64,
-    /// The flow of the bio. Workers take waiting bios from the flows in turn, so that many bios of
-    /// one flow hardly delay the bios of another ([`crate::Fair`]).
+    /// The flow of the bio. Workers take waiting bios from the flows in turn ([`crate::Fair`]).
     pub flow: u64,
     /// An eventfd that the kernel signals when the bio ends, by its number in the submitting
     /// thread's table. Only reads and writes by native AIO use it.
@@ -159,11 +155,9 @@ pub struct Bio {
 /// Hints for the worker that runs a bio; other backends ignore them.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerHints {
-    /// The credentials with which the worker acts; `None`: the worker's own. A ring ignores this
-    /// field and uses the credentials of the thread that submits the bio to the kernel.
+    /// The credentials with which the worker acts; `None`: the worker's own.
     pub credentials: Option<Arc<Credentials>>,
-    /// The lane: workers run its bios one after another in the order queued, and adjoining writes
-    /// with `joins` as one.
+    /// The lane in which the bio waits; workers run the bios of a lane one at a time.
     pub lane: Option<Arc<Lane>>,
     /// `true`: the worker announces the whole range to the kernel's readahead before it reads more
     /// than a page.
@@ -220,16 +214,13 @@ impl Bio {
         self.offset == -1 || matches!(self.op, BioOp::Poll(_))
     }
 
-    /// Returns the descriptor to use on the calling thread.
-    ///
-    /// # Errors
-    /// As for [`Descriptor::number`].
+    /// Returns the descriptor to use on the calling thread, or the error of [`Descriptor::number`].
     pub fn number(&self) -> Result<i32, Errno> {
         self.file.as_ref().map_or(Ok(self.fd), |file| file.number())
     }
 }
 
-/// The end of a bio. A backend reports it exactly once.
+/// The end of a bio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The token of the bio.

@@ -4,20 +4,16 @@ use crate::line::Line;
 use std::collections::{HashMap, VecDeque};
 
 /// Items of several flows, taken one of each flow in turn: a flow with ten thousand items delays
-/// the single item of another flow by one item, not by ten thousand. The items of one flow keep
-/// their order.
+/// the single item of another flow by one item.
 #[derive(Debug)]
 pub struct Fair<T> {
-    /// Items that go before all flows, oldest first.
     urgent: VecDeque<T>,
     flows: HashMap<u64, Line<T>>,
     /// The flows that have items, each once; the first one is next.
     turns: VecDeque<u64>,
-    /// Emptied queues, kept for their memory.
     spare: Vec<Line<T>>,
 }
 
-/// The most emptied queues that are kept.
 const SPARE_MAX: usize = 16;
 
 impl<T> Default for Fair<T> {
@@ -67,8 +63,8 @@ impl<T> Fair<T> {
         self.urgent.front().is_some_and(is).then(|| self.urgent.pop_front()).flatten()
     }
 
-    /// Takes an item out before its turn. `number` is the number that [`Fair::push`] returned. The
-    /// item must still be inside: later its number may belong to another item.
+    /// Takes an item out before its turn. The item must still be inside: later its number may
+    /// belong to another item.
     pub fn take(&mut self, flow: u64, number: u64) -> Option<T> {
         let queue = self.flows.get_mut(&flow)?;
         let item = queue.take(number);
@@ -132,8 +128,6 @@ mod tests {
     }
 
     proptest! {
-        /// No item is lost, each flow keeps its order, and a flow with items waits for at most four
-        /// turns of other flows.
         #[test]
         fn turns_go_round(steps in prop::collection::vec((0u64..4, 0u8..3), 0..200)) {
             let (mut fair, mut model) = (Fair::default(), HashMap::<u64, VecDeque<u32>>::new());

@@ -6,7 +6,6 @@ use nowait_sys::{
     time::Deadline,
 };
 
-/// A thread waits, or is about to.
 const WAITING: u32 = 1;
 /// `wake` was called and no wait has returned early for it yet.
 const WOKEN: u32 = 2;
@@ -25,8 +24,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// Announces a wait. If a wake-up is due, clears it and returns `None`: the caller must not
-    /// wait.
+    /// `None`: [`Gate::wake`] was called before, and the caller must not wait.
     pub(crate) fn begin(&self) -> Option<u32> {
         let before = self.word.fetch_or(WAITING, AcqRel);
         if before & WOKEN == 0 {
@@ -36,14 +34,13 @@ impl Gate {
         None
     }
 
-    /// Ends a wait. If a wake-up came meanwhile, clears it and returns `true`.
+    /// Returns `true` if [`Gate::wake`] was called meanwhile.
     pub(crate) fn end(&self) -> bool {
         self.word.fetch_and(!(WAITING | WOKEN), AcqRel) & WOKEN != 0
     }
 
-    /// Returns `true` if a wait was announced and has not ended. A thread that announces its wait
-    /// after this call sees all that the caller did before the call, because this call writes the
-    /// word, without changing its value.
+    /// A thread that announces its wait after this call sees all that the caller did before the
+    /// call, because this call writes the word, without changing its value.
     pub(crate) fn is_waiting(&self) -> bool {
         self.word.fetch_or(0, AcqRel) & WAITING != 0
     }
@@ -62,7 +59,6 @@ impl Gate {
         self.word.fetch_add(STEP, AcqRel) & (WAITING | WOKEN) == WAITING
     }
 
-    /// Sleeps while the word is `seen`; see [`futex_wait`].
     pub(crate) fn sleep(&self, seen: u32, deadline: Deadline) -> Result<(), Errno> {
         futex_wait(&self.word, seen, deadline)
     }
@@ -72,7 +68,6 @@ impl Gate {
         futex_wake(&self.word, 1);
     }
 
-    /// Returns the word's address, for a ring to wait on.
     pub(crate) fn address(&self) -> *const u32 {
         core::ptr::from_ref(&self.word).cast()
     }

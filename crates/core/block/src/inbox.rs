@@ -3,7 +3,6 @@
 use crate::{Completion, gate::Gate};
 use nowait_sys::{Errno, primitives::Mutex, time::Deadline};
 
-/// A list from which one thread reaps completions, and to which any thread adds them.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     gate: Gate,
@@ -13,14 +12,12 @@ pub(crate) struct Inbox {
 #[derive(Debug, Default)]
 struct List {
     completions: Vec<Completion>,
-    /// The number of completions that the sleeping reaper waits for: fewer do not wake the reaper.
-    /// 0: no reaper is about to sleep.
+    /// The number of completions for which [`Inbox::add`] wakes the reaper; 0: no reaper is about
+    /// to sleep.
     wanted: usize,
 }
 
 impl Inbox {
-    /// Moves the completions out of `batch` into the list, and wakes the reaper if the list now has
-    /// as many completions as the reaper waits for.
     pub(crate) fn add(&self, batch: &mut Vec<Completion>) {
         let mut list = self.list.lock();
         list.completions.append(batch);
@@ -31,7 +28,6 @@ impl Inbox {
         }
     }
 
-    /// Reaps completions, as [`crate::BlockBackend::reap`] does.
     pub(crate) fn reap(
         &self,
         done: &mut Vec<Completion>,
@@ -62,7 +58,6 @@ impl Inbox {
         }
     }
 
-    /// Wakes the thread that reaps, as [`crate::BlockBackend::wake`] does.
     pub(crate) fn wake(&self) {
         if self.gate.wake() {
             self.gate.rouse();
@@ -98,7 +93,6 @@ mod loom_tests {
         done.len()
     }
 
-    /// A thread reaps two completions, which two other threads add.
     fn two_add(add: fn(&Inbox)) {
         loom::model(move || {
             let inbox = Arc::new(Inbox::default());
@@ -120,8 +114,6 @@ mod loom_tests {
         two_add(|inbox| forgetting_wakes(|| add(inbox)));
     }
 
-    /// A wake-up ends the current wait, or else the next one, but not two waits. No added
-    /// completion is lost.
     fn woken(wake: fn(&Inbox)) {
         loom::model(move || {
             let inbox = Arc::new(Inbox::default());

@@ -1,4 +1,4 @@
-//! Bios that run one after another; adjoining writes run as one.
+//! Bios that workers run one at a time, in order.
 
 use crate::{bio::Bio, line::Line};
 use core::sync::atomic::{
@@ -8,14 +8,12 @@ use core::sync::atomic::{
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
-/// The most bytes of joined writes. Joined writes end together, so the limit bounds their latency.
+/// Joined writes end together, so the limit bounds their latency.
 const RUN_BYTES_MAX: usize = 512 << 10;
-/// The most segments of one system call (IOV_MAX).
 const RUN_SEGMENTS_MAX: usize = 1024;
 
-/// A queue of bios, mostly of one file. Workers run the bios one at a time in the order queued, and
-/// adjoining writes that may join as one. A lane occupies at most one worker, and belongs to one
-/// pool.
+/// A queue of bios, mostly of one file. Workers run the bios one at a time in the order queued;
+/// adjoining writes that may join run as one. A lane occupies at most one worker of its pool.
 #[derive(Debug, Default)]
 pub struct Lane {
     queue: Mutex<Queue>,
@@ -36,18 +34,16 @@ impl Lane {
         Arc::default()
     }
 
-    /// Adds a bio at the end. Returns its number, and `true` if the caller must give the lane to a
-    /// worker.
+    /// Returns the bio's number, and `true` if the caller must give the lane to a worker.
     pub(crate) fn push(&self, bio: Bio) -> (u64, bool) {
         let mut queue = self.queue.lock();
         let number = queue.waiting.push(bio);
         (number, !core::mem::replace(&mut queue.scheduled, true))
     }
 
-    /// Moves the next bio and its number to `run`, which is empty, and with it the following bios
-    /// that join it ([`Bio::goes_with`]), at most `count` bios in all and within the limits of one
-    /// run. If no bio waits, returns `false` and releases the lane, so that the next `push` asks
-    /// for a worker again.
+    /// Moves the next bio to `run`, which is empty, and the bios that join it ([`Bio::goes_with`]),
+    /// at most `count` in all. If no bio waits, returns `false` and releases the lane, so that the
+    /// next `push` asks for a worker again.
     pub(crate) fn pop_run(&self, run: &mut Vec<(Bio, u64)>, count: usize) -> bool {
         let mut queue = self.queue.lock();
         let (mut bytes, mut segments) = (0, 0);
@@ -68,18 +64,15 @@ impl Lane {
         queue.scheduled
     }
 
-    /// Releases the lane if it is empty. Otherwise returns `true`: the caller must give the lane to
-    /// a worker again.
+    /// Returns `true` if bios wait: the caller must give the lane to a worker.
     pub(crate) fn pause(&self) -> bool {
         let mut queue = self.queue.lock();
         queue.scheduled = !queue.waiting.is_empty();
         queue.scheduled
     }
 
-    /// Takes a waiting bio out by its number; `None` if the bio has left. Takes no lock if a worker
-    /// has taken the bio or a later one before. The caller asks for such a bio only if a later
-    /// request has the same token. Tokens are addresses, and the locks that a simulated run takes
-    /// must not depend on addresses.
+    /// Takes no lock for a bio that a worker has taken: the locks of a simulated run must not
+    /// depend on tokens, which are addresses.
     pub(crate) fn take(&self, number: u64) -> Option<Bio> {
         if number < self.first.load(Acquire) {
             return None;
@@ -87,7 +80,7 @@ impl Lane {
         self.queue.lock().waiting.take(number)
     }
 
-    /// Takes the next bio. Does not release the lane, even if it is then empty.
+    /// Does not release the lane, even if the bio was the last.
     pub(crate) fn take_first(&self) -> Option<Bio> {
         let mut queue = self.queue.lock();
         let (bio, number) = queue.waiting.pop()?;

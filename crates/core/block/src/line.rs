@@ -2,13 +2,11 @@
 
 use std::collections::VecDeque;
 
-/// Items in the order in which they were added. Each has a number, by which it can be taken out
-/// before its turn without a search.
+/// Items in the order added. Each has a number, by which it can be taken out without a search.
 #[derive(Debug)]
 pub(crate) struct Line<T> {
-    /// The items; `None`: the item was taken out. The first and the last entry are never `None`.
+    /// The first and the last entry are never `None`.
     items: VecDeque<Option<T>>,
-    /// The number of the first item.
     first: u64,
 }
 
@@ -26,7 +24,6 @@ impl<T> Line<T> {
         self.first + self.items.len() as u64 - 1
     }
 
-    /// Takes the first item; also returns its number.
     pub(crate) fn pop(&mut self) -> Option<(T, u64)> {
         let item = self.items.pop_front()??;
         let number = self.first;
@@ -35,7 +32,6 @@ impl<T> Line<T> {
         Some((item, number))
     }
 
-    /// Takes an item out by its number; `None` if no item has this number.
     pub(crate) fn take(&mut self, number: u64) -> Option<T> {
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let item = self.items.get_mut(index)?.take();
@@ -57,7 +53,6 @@ impl<T> Line<T> {
         self.items.front()?.as_ref()
     }
 
-    /// Returns the items in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         self.items.iter().flatten()
     }
@@ -98,7 +93,6 @@ mod tests {
     }
 
     proptest! {
-        /// Step 0 pushes an item, 1 pops one, 2 takes one out by its number.
         #[test]
         fn a_line_agrees_with_a_map(
             steps in prop::collection::vec((0u8..3, any::<prop::sample::Index>()), 0..200),

@@ -1,13 +1,5 @@
 //! Probes find out which backends work on this machine, by using them.
 //!
-//! ```text
-//! uring     a ring is made, and a read goes through it     1–2 tenths of a millisecond each
-//! kaio      a context is made, and a read goes through it
-//! threads   a thread is started, gets a descriptor table of its own and a file sent to it
-//! support   RWF_NOWAIT and O_DIRECT, tried on one file system
-//! refusal   why something does not work, and what to change
-//! ```
-//!
 //! No probe panics, leaves a descriptor open or writes to a file of the application. Probes do not
 //! move their descriptors to high numbers: the descriptors live only briefly, and growing the
 //! descriptor table of a program with several threads takes 16 ms.
@@ -34,7 +26,7 @@ pub struct Probe {
     pub backend: &'static str,
     /// `Ok` if the backend can be used here.
     pub usable: Result<(), Refusal>,
-    /// Further findings. A refusal in them costs only speed or a guarantee.
+    /// Further findings. A refusal in a finding costs only speed or a guarantee.
     pub details: Vec<Detail>,
 }
 
@@ -95,10 +87,8 @@ pub fn choose(probes: &[Probe]) -> Choice {
     Choice { backend: "threads", reason }
 }
 
-/// Runs `work` on a new thread that blocks all signals, and waits for its result.
-///
-/// # Errors
-/// `EAGAIN`: no thread could be started. `EIO`: `work` panicked.
+/// Runs `work` on a new thread that blocks all signals, and waits for its result. `EIO`: `work`
+/// panicked.
 pub(crate) fn aside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Errno> {
@@ -111,11 +101,9 @@ pub(crate) fn aside<T: Send + 'static>(
 
 const STACK_BYTES: usize = 64 << 10;
 
-/// The content of the test file in memory.
 const CONTENT: &[u8; 16] = b"nowait-probe-16b";
 
-/// Makes a file in memory, or else opens the file of the running program, which is readable on
-/// every machine.
+/// Makes a file in memory, or else opens the file of the running program.
 fn test_file() -> Result<Fd, Refusal> {
     let file = inspect::memory_file(CONTENT).or_else(|refused| {
         inspect::open(c"/proc/thread-self/exe", inspect::O_RDONLY, 0).map_err(|_| refused)
@@ -123,8 +111,7 @@ fn test_file() -> Result<Fd, Refusal> {
     file.map_err(|errno| Refusal::diagnose("memfd_create", errno))
 }
 
-/// Returns `Ok` if a read of [`test_file`] has returned all 16 bytes. A negative `result` is an
-/// errno.
+/// A negative `result` is an errno.
 fn check_read(call: &'static str, result: i64) -> Result<(), Refusal> {
     match result {
         16 => Ok(()),

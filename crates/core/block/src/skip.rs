@@ -3,7 +3,7 @@
 use std::{fs::OpenOptions, io::Write};
 
 /// Prints `skipped: <test>: <why>`, and appends this line to the file that the environment variable
-/// `NOWAIT_SKIPS` names, if it is set. For tests that need something that this machine lacks.
+/// `NOWAIT_SKIPS` names, if it is set.
 pub fn note_skip(test: &str, why: &str) {
     let line = print_skip(test, why);
     let Ok(file) = std::env::var("NOWAIT_SKIPS") else { return };
@@ -17,8 +17,8 @@ pub fn note_skip_here(why: &str) {
     note_skip(std::thread::current().name().unwrap_or("unnamed"), why);
 }
 
-/// Prints a skip and does not append it to a file: for tests that are skipped on every machine.
-/// Returns the line.
+/// Prints a skip and appends it to no file, for tests that are skipped on every machine. Returns
+/// the line.
 pub fn print_skip(test: &str, why: &str) -> String {
     let line = format!("skipped: {test}: {why}\n");
     // Not by `println!`: the test harness hides the output of `println!` if the test passes.

@@ -1,7 +1,7 @@
 //! A table of values by key, for example of the requests in flight.
 
-/// A bounded table of values by key. It gives out no key twice until the key's slot has been used
-/// 2^31 times.
+/// A bounded table of values by key. The table gives out no key twice until the key's slot has been
+/// used 2^31 times.
 ///
 /// A key is `generation << 32 | index`: a late cancellation of a request that has ended finds
 /// nothing, even if another request has the slot. Bit 63 of a key is always clear.
@@ -65,7 +65,7 @@ impl<T> Slab<T> {
         used.map(|(index, slot)| u64::from(slot.generation) << 32 | index as u64)
     }
 
-    /// Removes and returns a value; `None` if it was removed before.
+    /// Removes and returns a value; `None` if the key has no value.
     #[inline]
     pub fn remove(&mut self, key: u64) -> Option<T> {
         let slot = self.slots.get_mut(key as u32 as usize)?;
@@ -78,7 +78,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Drops a value without moving it; does nothing if the value was removed before.
+    /// Drops a value without moving it; does nothing if the key has no value.
     #[inline]
     pub fn discard(&mut self, key: u64) {
         let Some(slot) = self.slots.get_mut(key as u32 as usize) else { return };
@@ -103,7 +103,7 @@ impl<T> Slab<T> {
         if u64::from(slot.generation) == key >> 32 { slot.value.as_mut() } else { None }
     }
 
-    /// Returns the key of the first value that `is` accepts; searches all slots in their order.
+    /// Returns the key of the first value that `is` accepts; searches the slots in their order.
     pub fn find(&self, mut is: impl FnMut(&T) -> bool) -> Option<u64> {
         let index = self.slots.iter().position(|slot| slot.value.as_ref().is_some_and(&mut is))?;
         Some(u64::from(self.slots[index].generation) << 32 | index as u64)

@@ -2,12 +2,9 @@
 //!
 //! Each request at a disk takes a tag. Most disks have 256 tags, and the scheduler mq-deadline lets
 //! writes take three quarters of them. When no tag is free, the kernel makes the next submitter
-//! sleep inside its system call. The depth of a single queue is within that limit on most disks;
-//! this module keeps all queues of an engine together within it. A request that finds no room in a
-//! context's queue goes to the driver, which keeps the request until there is room.
-//!
-//! Each queue counts its requests on its own cache line (the context queues beyond the 64th share
-//! one), and context queues announce their counts to each other in batches:
+//! sleep inside its system call. This module keeps the queues of an engine together within three
+//! quarters of a disk's tags. A request that finds no room in a context queue goes to the driver,
+//! which keeps it until there is room.
 //!
 //! ```text
 //! taken       the requests of one queue, say 17, on its line; only that queue writes it
@@ -15,10 +12,9 @@
 //! has_room    a context queue reads the sum; if that leaves no room, it adds up the exact lines
 //! ```
 //!
-//! Errors here cost time, not correctness: the checks are not exact, and a queue also accepts bios
-//! for which this module sees no room. There is no limit if the disk's number of tags cannot be
-//! found out or is below `TAGS_MIN`, or if the files lie on several disks: one sum for several
-//! disks says nothing about any of them.
+//! Errors here cost time, not correctness: a queue also accepts bios for which this module sees no
+//! room. [`Tags::look`] removes the limit if files lie on several disks: one sum says nothing about
+//! any of these.
 
 use core::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
@@ -26,11 +22,10 @@ use core::sync::atomic::{
 };
 use std::sync::Arc;
 
-/// The most file systems that [`Tags`] distinguishes; if the engine uses more, there is no limit.
+/// The most file systems that [`Tags`] distinguishes; with more, [`Tags::look`] removes the limit.
 const DEVICES: usize = 16;
 /// Disks with fewer tags have no limit here: the kernel merges adjoining requests for them before
-/// these take a tag, so a limit on requests would slow them down. (In a simulation there are few
-/// requests, and fewer tags.)
+/// these take a tag, so a limit on requests would slow them down.
 const TAGS_MIN: usize = if cfg!(simulated) { 2 } else { 128 };
 /// The number of requests that a queue may have even beyond the limit: requests of other queues
 /// that have ended count until they are reaped.
@@ -39,8 +34,7 @@ const ALWAYS: usize = if cfg!(simulated) { 1 } else { 16 };
 const FIRST: usize = 2;
 /// The queues of contexts announce multiples of this number.
 const BATCH: usize = 16;
-/// The number of context queues with their own line, and the most context queues that an engine
-/// has. Further queues would share a line.
+/// The number of context queues with their own line; further queues share [`Tags::others`].
 const LINES: usize = u64::BITS as usize;
 const ENDLESS: usize = usize::MAX;
 /// The limit while a recorded device has not been looked up: most disks have 256 tags.
@@ -66,11 +60,9 @@ pub struct Tags {
     hot: Hot,
     driver: Line,
     contexts: [Line; LINES],
-    /// The requests of all context queues that have no line of their own.
     others: Line,
     /// The device numbers of the file systems that were used; 0: none.
     devices: [AtomicU64; DEVICES],
-    /// `true`: more than [`DEVICES`] file systems were used.
     overflows: AtomicBool,
     /// `true`: `devices` has entries that [`Tags::look`] has not checked.
     has_news: AtomicBool,
@@ -80,19 +72,13 @@ pub struct Tags {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Hot {
-    /// The sum of the counts that context queues have announced: at least the number of requests
-    /// that they have published.
     announced: AtomicUsize,
-    /// `true`: the driver has requests, and no tags for them.
     driver_waits: AtomicBool,
-    /// The most tags that all queues together may take.
     limit: AtomicUsize,
-    /// A bit for each line that a queue uses.
     lines: AtomicU64,
 }
 
-/// The number of a queue's requests, on its own cache line. Only that queue writes it, but several
-/// queues write [`Tags::others`].
+/// Several queues write [`Tags::others`].
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Line(AtomicUsize);
@@ -125,11 +111,9 @@ pub enum Submitter {
     Driver,
 }
 
-/// The place where a queue counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Driver,
-    /// A line of [`Tags::contexts`].
     Context(usize),
     /// In the share itself, and in [`Tags::others`].
     Other,
@@ -142,12 +126,11 @@ pub struct Share {
     place: Place,
     /// The number of the queue's requests if [`Share::place`] is [`Place::Other`].
     taken: AtomicUsize,
-    /// The number of requests that the queue has announced ([`Hot::announced`]).
     announced: AtomicUsize,
 }
 
 impl Tags {
-    /// Makes a share for a queue. An engine makes one share for its driver.
+    /// Makes a share for a queue.
     pub fn share(self: &Arc<Tags>, submitter: Submitter) -> Share {
         let place = match submitter {
             Submitter::Driver => Place::Driver,
@@ -157,7 +140,6 @@ impl Tags {
         Share { tags: self.clone(), place, taken, announced }
     }
 
-    /// Takes the first line that no queue has; `None` if queues have all lines.
     fn take_line(&self) -> Option<usize> {
         let one_more = |lines: u64| (lines != u64::MAX).then(|| lines | (lines + 1));
         // Acquire: the last count of the line's previous queue comes before the first count of the
@@ -167,7 +149,7 @@ impl Tags {
     }
 
     /// Returns `true` if the context queues together have at most `most` requests when `more`
-    /// requests are added. Reads no lines above the highest one that a queue has.
+    /// requests are added.
     fn contexts_have_room(&self, more: usize, most: usize) -> bool {
         let used = LINES - self.hot.lines.load(Relaxed).leading_zeros() as usize;
         let mut sum = more;
@@ -203,8 +185,7 @@ impl Tags {
 
     /// Sets the limit if a device was recorded since the last call: by the disk's number of tags if
     /// all recorded devices lie on one disk with at least `TAGS_MIN` tags; otherwise removes the
-    /// limit. `disk_of` returns the disk of a device number. Only one thread at a time may call
-    /// this.
+    /// limit. Only one thread at a time may call this.
     pub fn look(&self, disk_of: impl Fn(u64) -> Option<Disk>) {
         if !self.has_news.load(Relaxed) || !self.has_news.swap(false, SeqCst) {
             return;
@@ -221,8 +202,8 @@ impl Tags {
         }
     }
 
-    /// Records whether the driver has requests and no tags for them. While it has, context queues
-    /// leave a third of the limit to the driver.
+    /// Records whether the driver has requests and no tags for them. While the driver waits,
+    /// context queues leave a third of the limit to it.
     pub fn driver_waits(&self, waits: bool) {
         if self.hot.driver_waits.load(Relaxed) != waits {
             self.hot.driver_waits.store(waits, Relaxed);
@@ -276,8 +257,9 @@ impl Share {
         limit == ENDLESS || self.is_within(limit, taken, own.max(taken) + more)
     }
 
-    /// Returns `true` if all queues together stay within `limit` when this queue, which has `taken`
-    /// requests now, has `wanted`. The driver may always have a third of the limit.
+    /// Returns `true` if the limit allows this queue, which has `taken` requests now, to have
+    /// `wanted`. The driver may always have a third of the limit. Context queues count no more than
+    /// this third for the driver.
     fn is_within(&self, limit: usize, taken: usize, wanted: usize) -> bool {
         let (tags, third) = (&*self.tags, limit / 3);
         let of_driver = tags.driver.0.load(Relaxed);
@@ -292,7 +274,6 @@ impl Share {
     }
 }
 
-/// Adds `now - before`, which may be negative, to `sum`.
 fn add_difference(sum: &AtomicUsize, before: usize, now: usize) {
     sum.fetch_add(now.wrapping_sub(before), Relaxed);
 }
@@ -322,8 +303,7 @@ mod tests {
 
     const DISK: Disk = Disk { dev: 70, tags: 256 };
 
-    /// Returns the shares of two context queues and of the driver, for a disk of 256 tags, 192 of
-    /// which the queues may take.
+    /// The queues may take 192 of the disk's tags.
     fn shares() -> (Arc<Tags>, Share, Share, Share) {
         let tags = Arc::new(Tags::default());
         tags.note_device(7);
@@ -410,7 +390,6 @@ mod tests {
     }
 
     proptest! {
-        /// Queues decide as if one counter held the number of all requests.
         #[test]
         fn queues_have_the_room_that_one_count_would_show(
             steps in prop::collection::vec((0usize..5, 0usize..200, 0usize..200), 0..100),

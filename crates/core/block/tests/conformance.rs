@@ -1,4 +1,5 @@
-//! The conformance suite, run on every backend. `crates/verify/sim` runs it on simulated devices.
+//! The conformance suite, run on all backends but `Null`. The suite also runs on simulated devices,
+//! in `crates/verify/sim`.
 
 #[path = "support/patient.rs"]
 mod patient;
@@ -44,8 +45,7 @@ conformance! {
     patient_over_one_that_gives_up => Ok(in_memory(Patient::new(Error::new(memory(), gives_up()))));
 }
 
-/// Tests the backends whose waits a signal can interrupt in the kernel. After a signal the suite
-/// waits again; [`Patient`] queues those bios again that the kernel has given up.
+/// [`Patient`] queues those bios again that the kernel has given up after a signal.
 #[test]
 fn claims_hold_while_signals_interrupt_the_waits() {
     let makes: [fn() -> Result<Fixture, String>; 2] =
@@ -64,7 +64,6 @@ fn ring(issuer: Issuer, depth: u32) -> Result<Uring, Errno> {
     Uring::new(depth, issuer, None)
 }
 
-/// Makes a ring that waits on an eventfd, as on kernels before 6.7.
 fn ring_by_a_counter(issuer: Issuer) -> Result<Uring, Errno> {
     Uring::new(64, issuer, Some(Arc::new(EventFd::new()?)))
 }

@@ -21,7 +21,6 @@ use std::{
     os::fd::AsRawFd,
 };
 
-/// Runs `test` with each backend that works on this machine.
 fn on_each(name: &str, test: fn(&dyn BlockBackend)) {
     test(&Threads::new(ThreadsConfig::default()).unwrap());
     test(&Mem::new(0, 1, 1));
@@ -46,15 +45,13 @@ fn signal_ends_a_reap_that_has_nothing() {
     });
 }
 
-/// Returns a poll that never fires. While a bio is in flight, a backend may wait in another way
-/// than without one.
+/// While a bio is in flight, a backend may wait in another way than without one.
 fn poll_for_nothing(pipe: &PipeReader) -> Bio {
     let op = BioOp::Poll(0);
     // SAFETY: a poll has no buffer.
     unsafe { Bio::new(op, pipe.as_raw_fd(), Segments::NONE, 0, 1) }
 }
 
-/// The backend that the handler wakes.
 static WOKEN: AtomicPtr<&'static dyn BlockBackend> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Handles a signal: wakes the backend when the signal has already ended the wait, but `reap` has

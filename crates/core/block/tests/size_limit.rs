@@ -1,5 +1,4 @@
-//! The test of RLIMIT_FSIZE. The limit is the limit of the whole process, so the test has this file
-//! for itself.
+//! The test of RLIMIT_FSIZE, alone in its file: the limit holds for the whole process.
 
 use nowait_block::{
     Bio, BioOp, BlockBackend, Segments,

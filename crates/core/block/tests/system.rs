@@ -1,4 +1,4 @@
-//! Tests of only the io_uring backend and the native AIO backend.
+//! Tests of the io_uring and the native AIO backend alone.
 
 use nowait_block::{
     Bio, BioOp, BlockBackend, Completion, Segments,
@@ -34,7 +34,6 @@ fn run(backend: &dyn BlockBackend, bio: Bio) -> Completion {
     done[0]
 }
 
-/// Returns the backend. If it could not be made, reports the test as skipped and returns `None`.
 fn usable<B>(test: &str, backend: Result<B, Errno>) -> Option<B> {
     backend.map_err(|errno| note_skip(test, &errno.to_string())).ok()
 }
@@ -128,13 +127,11 @@ fn native_aio_that_does_not_wait_refuses_what_would() {
     let file = options.open(folder.path().join("file")).unwrap();
     let mut memory = AlignedBuffer::zeroed(4096);
     let mut block = || Segments::One(IoVec { base: memory.as_mut_ptr(), len: 4096 });
-    // The kernel has to allocate blocks for this write.
     assert!(kaio.queue(bio(BioOp::Write, &file, block(), 0, 1)).is_ok());
     let refused = kaio.commit_or_refuse();
     assert_eq!(refused.bios.len(), 1, "submit would have waited");
     assert!(matches!(refused.bios[0], (1, Err(Errno::AGAIN | Errno::OPNOTSUPP))), "{refused:?}");
     assert_eq!((kaio.in_flight(), file.metadata().unwrap().len()), (0, 0));
-    // After a plain commit, the refusal comes as a completion.
     let refused = run(&kaio, bio(BioOp::Write, &file, block(), 0, 2)).result;
     assert!(matches!(refused, Err(Errno::AGAIN | Errno::OPNOTSUPP)), "{refused:?}");
     // The kernel refuses more writes than the ring has room for events, while no thread reaps.

@@ -51,7 +51,6 @@ fn reap(backend: &Threads, count: usize) -> Vec<Completion> {
     done
 }
 
-/// A file that sends a message when a worker asks for its number.
 #[derive(Debug)]
 struct Started(i32, Mutex<mpsc::Sender<()>>);
 
@@ -200,7 +199,6 @@ fn what_has_not_started_can_be_cancelled() {
     assert_eq!(reap(&backend, 1), [Completion { token: 1, result: Ok(0) }]);
 }
 
-/// A file that records the worker's credentials when the worker asks for the file's number.
 #[derive(Debug, Default)]
 struct Witness(Mutex<Vec<Credentials>>);
 
@@ -237,7 +235,6 @@ fn workers_act_with_the_rights_of_the_bio_and_give_them_back() {
     assert_eq!(*seen, [own.clone(), other.clone(), own.clone(), other, own]);
 }
 
-/// Returns the calling thread's name in the kernel.
 fn name_of_thread() -> String {
     let name = std::fs::read_to_string("/proc/thread-self/comm").unwrap();
     name.trim_end().to_owned()
@@ -412,7 +409,6 @@ fn every_thread_of_the_pool_is_made_known_before_it_delivers() {
     assert_eq!(receiver.recv().unwrap(), (true, vec![1]), "the watcher's");
 }
 
-/// A file that panics when a worker asks for its number.
 #[derive(Debug)]
 struct Broken;
 
@@ -466,8 +462,7 @@ fn a_receiver_that_panics_gets_the_rest_again() {
 /// The offset and length of each call of `carry` that is not a read.
 type Calls = Arc<Mutex<Vec<(i64, usize)>>>;
 
-/// Returns a pool of one worker, and its calls. A write stops at `limit`, as at the end of a disk
-/// or at RLIMIT_FSIZE.
+/// A write stops at `limit`, as at the end of a disk or at RLIMIT_FSIZE.
 fn pool_of_a_small_file(limit: usize) -> (Threads, Calls) {
     let calls = Calls::default();
     let noted = calls.clone();
@@ -486,7 +481,6 @@ fn pool_of_a_small_file(limit: usize) -> (Threads, Calls) {
     (Threads::new(config).unwrap(), calls)
 }
 
-/// Queues `bios` in one lane while the worker is busy; returns their results by token.
 fn run_in_a_lane(backend: &Threads, bios: Vec<Bio>) -> Vec<Result<u32, Errno>> {
     let (mut buffer, lane, count) = ([0; 8], Lane::new(), bios.len());
     let (_reader, writer) = block_a_worker(backend, &mut buffer, u64::MAX);
@@ -503,7 +497,6 @@ fn run_in_a_lane(backend: &Threads, bios: Vec<Bio>) -> Vec<Result<u32, Errno>> {
     done.into_iter().take(count).map(|completion| completion.result).collect()
 }
 
-/// Returns a write that may join others.
 fn joining(memory: &mut [u8], offset: i64) -> Bio {
     let mut write = bio(BioOp::Write, &std::io::stdout(), one(memory), offset, 0);
     write.hints.joins = true;
@@ -536,8 +529,7 @@ fn writes_that_adjoin_in_a_lane_are_one_call() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Each write to a file that ends at `limit`, adjoining or not, has the same result as without
-    /// the other writes.
+    /// Joined or alone, each write has the same result.
     #[test]
     fn a_write_ends_as_it_would_alone(
         writes in prop::collection::vec((0i64..4, 0usize..4), 1..40),

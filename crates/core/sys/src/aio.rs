@@ -115,8 +115,7 @@ const _: () = assert!(size_of::<RingHeader>() == 32);
 #[derive(Debug)]
 pub struct AioContext {
     address: usize,
-    /// The process that made the context. A forked child has the ring in its memory, but not the
-    /// context.
+    /// A forked child has the ring in its memory, but not the context.
     mark: ForkMark,
 }
 
@@ -148,8 +147,8 @@ impl AioContext {
 
     /// Asks the kernel to end a poll in flight. The poll's event then arrives with result 0.
     ///
-    /// A thread with another descriptor table may call it: the kernel finds a context by its
-    /// address.
+    /// A thread with another descriptor table may call this function: the kernel finds a context by
+    /// its address.
     /// # Errors
     /// `EINVAL`: not in flight, or of a kind that cannot be cancelled.
     /// # Safety
@@ -165,8 +164,8 @@ impl AioContext {
         }
     }
 
-    /// Takes completed events. Waits until there are `min` events, or until the deadline. It may
-    /// return up to a second before the deadline: the caller checks the time again.
+    /// Takes completed events. Waits until there are `min` events, or until the deadline. The call
+    /// may return up to a second before the deadline: the caller checks the time again.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran, or has to run, and no event had arrived.
@@ -177,9 +176,8 @@ impl AioContext {
         events: &mut [IoEvent],
         deadline: Deadline,
     ) -> Result<usize, Errno> {
-        // The call always gets a time limit, which a deferred signal sets to zero to end the wait.
-        // For a limit of more than 292 years (KTIME_SEC_MAX) the kernel starts no timer, as for
-        // none.
+        // The call always gets a time limit, so that a deferred signal can end the wait. For more
+        // than 292 years (KTIME_SEC_MAX) the kernel starts no timer.
         const ENDLESS: libc::timespec = libc::timespec { tv_sec: 1 << 34, tv_nsec: 0 };
         let mut left = deadline.remaining().unwrap_or(ENDLESS);
         // A deferred signal writes 0 to this word of the time limit; the other word is 0 already.
@@ -265,7 +263,6 @@ impl AioContext {
         self.address as *mut RingHeader
     }
 
-    /// Returns the slot of the next event to be taken, and the slot that the kernel fills next.
     fn ends(&self) -> (u32, u32) {
         let header = self.header();
         // SAFETY: mapped, see `header`, and aligned; the kernel writes them as whole words.

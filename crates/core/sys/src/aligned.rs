@@ -53,8 +53,7 @@ impl AlignedBuffer {
 
 const FITS: &str = "a length that fits into memory";
 
-/// Returns the layout for `len` bytes, at least one: an empty allocation has no address. `None`:
-/// `len` is too large for a layout.
+/// Returns the layout for `len` bytes, at least one: an empty allocation has no address.
 fn layout(len: usize) -> Option<Layout> {
     Layout::from_size_align(len.max(1), PAGE_SIZE).ok()
 }

@@ -6,15 +6,13 @@
 //! thread may need malloc's lock to allocate or free memory for the request.
 //!
 //! The libraries therefore take their memory from the kernel, in chunks of 128 KiB that are cut
-//! into pieces of 44 sizes. Each size has a list of free pieces, which threads take and return
+//! into pieces of 44 sizes. Threads take pieces from the free list of a size, and return them,
 //! without a lock. Each allocation above 64 KiB, or aligned to more than a page, is a mapping of
 //! its own. Chunks are never returned to the kernel. The first chunk is a static variable, so that
 //! the first allocations need no mapping.
 //!
-//! Most code cannot go on without the memory that it asks for. Where the kernel has none
-//! (RLIMIT_AS, RLIMIT_DATA, locked memory), the allocator takes it from a [`reserve`]. Each call
-//! that would begin a request first checks that the reserve is large enough, and fails if it is
-//! not.
+//! Where the kernel has none (RLIMIT_AS, RLIMIT_DATA, locked memory), the allocator takes it from a
+//! [`reserve`].
 
 use crate::memory::{BY_LIBRARY, map, map_near, unmap};
 use core::{
@@ -34,9 +32,9 @@ pub mod reserve;
 #[derive(Debug)]
 pub struct Allocator;
 
-/// Bytes of a unit. A piece's number, of 32 bits, counts the units before it in all chunks.
+/// A piece's number, of 32 bits, counts the units before it in all chunks.
 const UNIT: usize = 16;
-/// Bytes of a chunk, aligned to its size. The chunk's first page holds its number.
+/// The chunk's first page holds its number.
 const CHUNK: usize = 128 << 10;
 const UNITS: usize = CHUNK / UNIT;
 /// The largest number of chunks: 2 GiB in all.
@@ -46,18 +44,17 @@ const CHUNKS: usize = 1 << 14;
 const RUN: usize = 16 << 10;
 /// The largest size of pieces whose run is a single page. Cutting a run writes to all of its pages.
 const SMALL: usize = 512;
-/// Bytes of the largest piece.
 const PIECE_MAX: usize = 64 << 10;
 const PAGE: usize = 4096;
 const SIZES: usize = 44;
 
-/// The list of free pieces of one size. The lower half is the number of the first piece (0: none),
-/// the upper half a count of changes. The list fills one cache line.
+/// The lower half is the number of the first piece (0: none), the upper half a count of changes.
+/// The list fills one cache line.
 #[repr(align(64))]
 struct Free(AtomicU64);
 
 static FREE: [Free; SIZES] = [const { Free(AtomicU64::new(0)) }; SIZES];
-/// Addresses of the chunks, by their numbers. Pages of this table without a chunk use no memory.
+/// Pages of this table without a chunk use no memory.
 static CHUNK_AT: [AtomicUsize; CHUNKS] = [const { AtomicUsize::new(0) }; CHUNKS];
 static CHUNK_COUNT: AtomicUsize = AtomicUsize::new(0);
 static FIRST: First = First(UnsafeCell::new([0; 2 * CHUNK]));
@@ -114,7 +111,6 @@ fn number(piece: *mut u8) -> u32 {
     unsafe { (*(chunk as *const AtomicU32)).load(Relaxed) * UNITS as u32 + (offset / UNIT) as u32 }
 }
 
-/// Takes the first piece off the free list of a size; `None`: the list is empty.
 #[inline]
 fn pop(index: usize) -> Option<*mut u8> {
     let free = &FREE[index].0;
@@ -136,7 +132,6 @@ fn pop(index: usize) -> Option<*mut u8> {
     }
 }
 
-/// Adds a chain of pieces, linked from `first` to `last`, to the free list of a size.
 #[inline]
 fn push(index: usize, first: *mut u8, last: *mut u8) {
     let free = &FREE[index].0;
@@ -188,7 +183,6 @@ fn run(len: usize) -> Option<(usize, usize)> {
     }
 }
 
-/// Returns the address of a new chunk, which has its number; `None`: no memory, or no number left.
 fn new_chunk() -> Option<usize> {
     let start = match IS_FIRST_TAKEN.swap(true, Relaxed) {
         false => FIRST.0.get().expose_provenance().next_multiple_of(CHUNK),
@@ -206,8 +200,7 @@ fn new_chunk() -> Option<usize> {
     Some(start)
 }
 
-/// Maps `len` bytes at a multiple of `align`, both multiples of the page size. Takes the memory
-/// from the reserve if the kernel has none.
+/// Takes the memory from the reserve if the kernel has none.
 fn mapped(len: usize, align: usize) -> Option<usize> {
     map_aligned(len, align).or_else(|| reserve::take(len, align))
 }
@@ -238,7 +231,6 @@ fn unmap_if_any(start: usize, len: usize) {
     }
 }
 
-/// Returns a mapping for a layout that no piece serves; null when there is no memory.
 #[cold]
 fn large(layout: Layout) -> *mut u8 {
     let len = layout.size().next_multiple_of(PAGE);

@@ -36,7 +36,6 @@ pub enum Extra {
     DescriptorTypes = 1024,
 }
 
-/// The bits of all optional calls.
 pub(crate) const ALL: u32 = 2 * Extra::DescriptorTypes as u32 - 1;
 
 static FORBIDDEN: AtomicU32 = AtomicU32::new(0);
@@ -65,12 +64,10 @@ pub(crate) fn forbid(calls: u32) -> u32 {
     calls & !FORBIDDEN.fetch_or(calls, Relaxed)
 }
 
-/// Forbids all calls that the program does not make itself.
 pub(crate) fn forbid_all() {
     forbid(ALL & !CALLED.load(Relaxed));
 }
 
-/// Allows these calls again.
 pub(crate) fn allow(calls: u32) {
     FORBIDDEN.fetch_and(!calls, Relaxed);
 }

@@ -39,7 +39,7 @@ impl Credentials {
     /// Reads the credentials of the calling thread: four system calls, about half a microsecond.
     ///
     /// # Errors
-    /// `ENOSYS`, `EPERM`: a seccomp filter refuses one of the calls, or would kill for it and /proc
+    /// `ENOSYS`, `EPERM`: a seccomp filter refuses one of the calls, or may kill for it and /proc
     /// does not show the credentials.
     pub fn current() -> Result<Credentials, Errno> {
         if confined::forbids(Extra::Credentials) {
@@ -54,8 +54,7 @@ impl Credentials {
         })
     }
 
-    /// Reads the credentials of the calling thread from /proc, in some 20 microseconds; `None`:
-    /// /proc does not show them.
+    /// Reads the credentials of the calling thread from /proc, in some 20 microseconds.
     fn shown() -> Option<Credentials> {
         Credentials::parse(&inspect::read_text(c"/proc/thread-self/status").ok()?)
     }
@@ -76,11 +75,12 @@ impl Credentials {
     /// thread's own.
     ///
     /// `work` runs without capabilities that the process has given up. If the process may not
-    /// change its identity any more, a thread whose own credentials permit no more than `self` runs
-    /// `work` with its own. A thread that calls setuid(2) or one of its kin meanwhile waits until
-    /// `work` is over.
+    /// change its identity any more, a thread without more capabilities than `self` runs `work`
+    /// with its own credentials. A thread that calls setuid(2) or one of its kin meanwhile waits
+    /// until `work` is over.
     /// # Errors
-    /// `EPERM`: this thread may not take on `self`, and its own credentials might permit more.
+    /// `EPERM`: this thread may not take on `self`, and its own credentials might permit more. The
+    /// errors of [`Credentials::current`].
     pub fn run<T>(&self, work: impl FnOnce() -> T) -> Result<T, Errno> {
         // setuid(2) must find the thread's own credentials: glibc ends a process whose threads
         // disagree, and restoring would bring back credentials that the program gave up.
@@ -99,14 +99,13 @@ impl Credentials {
         })
     }
 
-    /// Returns `true` if these credentials permit no write that `other` does not permit, as far as
-    /// the process can tell.
+    /// Returns `true` if `self` has no capability that `other` lacks, and is not root unless
+    /// `other` is. Groups and other user ids do not count.
     fn is_no_more_than(&self, other: &Credentials) -> bool {
         self.effective & !other.effective == 0 && (self.fsuid != 0 || other.fsuid == 0)
     }
 
-    /// Makes the calling thread act with `self`. The thread's real and saved identities stay, so
-    /// that [`Credentials::restore`] can go back.
+    /// The thread's real and saved identities stay, so that [`Credentials::restore`] can go back.
     fn take(&self) -> Result<(), Errno> {
         confined::check(Extra::Credentials)?;
         // The following calls need capabilities that may be permitted but not effective
@@ -124,7 +123,6 @@ impl Credentials {
         set_effective(self.effective)
     }
 
-    /// Restores `self`, the credentials that this thread had before.
     fn restore(&self) {
         let _ = self.take();
     }
@@ -180,7 +178,6 @@ pub fn effective_user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Sets the effective capabilities to the part of `wanted` that is permitted.
 fn set_effective(wanted: u64) -> Result<(), Errno> {
     let mut data = capabilities()?;
     let permitted = joined(data, |data| data.permitted);
@@ -206,7 +203,6 @@ mod tests {
 
     const SOMEBODY: u32 = 65_534;
 
-    /// Runs `test` on a thread that may change its credentials. Without root it runs nothing.
     fn as_root(test: impl FnOnce(Credentials) + Send) {
         // SAFETY: takes nothing, cannot fail.
         if unsafe { libc::geteuid() } == 0 {

@@ -1,10 +1,8 @@
 //! The variables `NOWAIT_*` as they were when the library was loaded: a program may change them
 //! later.
 //!
-//! Most programs that load the library make no request. For these programs the library does little
-//! at load besides copying the variables. The functions that run at load are in one section
-//! (`.text.startup`), so that one page fault maps them: the kernel maps 64 KiB of a library at each
-//! fault.
+//! The functions that run at load are in one section (`.text.startup`), so that one page fault maps
+//! them: most programs that load the library make no request.
 
 use core::{
     cell::UnsafeCell,
@@ -12,15 +10,12 @@ use core::{
     sync::atomic::{AtomicUsize, Ordering::Acquire, Ordering::Release},
 };
 
-/// The prefix of all variables.
 const PREFIX: &[u8] = b"NOWAIT_";
 /// Bytes for two paths of the greatest length and the other variables.
 const ROOM: usize = 12 << 10;
 const NOT_KEPT: usize = usize::MAX;
 
-/// The variables, each with a terminating zero.
 static TEXT: Text = Text(UnsafeCell::new([0; ROOM]));
-/// The number of used bytes of `TEXT`.
 static LEN: AtomicUsize = AtomicUsize::new(NOT_KEPT);
 
 struct Text(UnsafeCell<[u8; ROOM]>);
@@ -33,7 +28,8 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// Copies the variables, if they were not copied yet. Returns `false` if they are too long.
+/// Copies the variables, if they were not copied yet. Returns `false` if the variables are too
+/// long.
 ///
 /// Called when the library is loaded. As for getenv(3), no other thread may change the environment
 /// meanwhile.
@@ -57,8 +53,6 @@ pub fn keep() -> bool {
     len.is_some()
 }
 
-/// Copies the environment variables `NOWAIT_*` to `text`. Returns the number of bytes copied;
-/// `None`: they do not fit.
 #[inline]
 fn copy<'a>(variables: impl Iterator<Item = &'a [u8]>, text: &mut [u8]) -> Option<usize> {
     let mut len = 0;

@@ -25,8 +25,8 @@ pub struct Ready {
     pub token: u64,
 }
 
-/// A set of descriptors. Each is reported as long as it is ready, unless it was added with [`ONCE`]
-/// or [`EDGE`].
+/// A set of descriptors. Each descriptor is reported as long as it is ready, unless it was added
+/// with [`ONCE`] or [`EDGE`].
 ///
 /// Changes of the set take effect on a wait of another thread, too. Source: epoll(7).
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Epoll {
     /// Adds `fd` with `token`, which the wait returns.
     ///
     /// # Errors
-    /// `EEXIST`: it is in the set. `EPERM`: it cannot be watched because it is always ready.
+    /// `EEXIST`: it is in the set. `EPERM`: the file cannot be watched because it is always ready.
     /// `EBADF`, `ENOMEM`, `ENOSPC`. Source: epoll_ctl(2).
     pub fn add(&self, fd: i32, events: u32, token: u64) -> Result<(), Errno> {
         self.control(libc::EPOLL_CTL_ADD, fd, events, token)

@@ -41,7 +41,6 @@ errnos! {
         DQUOT = EDQUOT, OVERFLOW = EOVERFLOW, NXIO = ENXIO, NODEV = ENODEV, EXIST = EEXIST,
         TXTBSY = ETXTBSY, NODATA = ENODATA,
     }
-    // Hidden in the documentation.
     internal {
         INTR = EINTR, FAULT = EFAULT, INPROGRESS = EINPROGRESS, TIME = ETIME, ALREADY = EALREADY,
         MSGSIZE = EMSGSIZE, SHUTDOWN = ESHUTDOWN, NOTTY = ENOTTY, SRCH = ESRCH, NOTCONN = ENOTCONN,
@@ -55,7 +54,6 @@ impl Errno {
         Errno(number)
     }
 
-    /// Returns the error of the C library's last failed call on this thread.
     #[doc(hidden)]
     pub fn last() -> Errno {
         Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))

@@ -94,9 +94,8 @@ pub fn looks_like_eventfd(fd: i32) -> bool {
     written == Err(Errno::FAULT)
 }
 
-/// Returns `true` if `fd` is an eventfd, or if /proc cannot show what it is, or
-/// a filter of the program forbids the look. Takes one readlink(2)
-/// in /proc, some microseconds.
+/// Returns `true` if `fd` is an eventfd, if /proc cannot show what it is, or if a filter of the
+/// program forbids the look.
 ///
 /// # Errors
 /// `EBADF`: not open, or only as a name (O_PATH).

@@ -3,8 +3,8 @@
 use crate::{Errno, fdtable, sys};
 use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
-/// An owned descriptor. Drop closes it by the system call itself, so an interposed `close` never
-/// sees it.
+/// An owned descriptor. Dropping the `Fd` closes the descriptor by the system call itself: an
+/// interposed `close` does not see it.
 #[derive(Debug)]
 pub struct Fd(i32);
 
@@ -67,17 +67,14 @@ pub fn duplicate(fd: i32, floor: i32) -> Result<Fd, Errno> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_DUPFD_CLOEXEC, floor) }.map(|fd| Fd(fd as i32))
 }
 
-/// The largest value of `floor`, the lowest number of the library's descriptors in the program's
-/// table. Most programs have no descriptors so high. Higher numbers would make the kernel's table
-/// longer, and fork(2) copies it.
+/// The largest value of [`floor`], where the library's descriptors begin in the program's table.
+/// Higher numbers would make the kernel's table longer, and fork(2) copies it.
 const FLOOR_MAX: u64 = 4096;
 
 /// The lowest number that a descriptor of the library has had in the program's table: the limit may
 /// change afterwards.
 static LOWEST: AtomicI32 = AtomicI32::new(i32::MAX);
 
-/// Records the number of a descriptor of the library, unless the calling thread has a private
-/// table.
 pub(crate) fn is_ours(fd: i32) {
     if !fdtable::is_private() {
         LOWEST.fetch_min(fd, Relaxed);
@@ -90,17 +87,14 @@ pub fn may_be_ours(fd: i32) -> bool {
 }
 
 /// Duplicates `fd` to a number for the library's descriptors: in the top quarter of the soft limit,
-/// or from `FLOOR_MAX` on if that is lower.
-///
-/// # Errors
-/// As for [`duplicate`].
+/// or from `FLOOR_MAX` on if that is lower. Fails as [`duplicate`] does.
 pub fn duplicate_high(fd: i32) -> Result<Fd, Errno> {
     let high = duplicate(fd, floor())?;
     is_ours(high.raw());
     Ok(high)
 }
 
-/// Makes the kernel grow the descriptor table for the library's numbers now. This takes
+/// Makes the kernel grow the descriptor table for the library's numbers now. The growth takes
 /// microseconds in a process with one thread, and 8 to 16 ms where other threads share the table.
 #[unsafe(link_section = ".text.startup")]
 pub fn make_room() {
@@ -119,7 +113,7 @@ pub fn nofile_limit() -> u64 {
     rlimit(libc::RLIMIT_NOFILE).0
 }
 
-/// Raises the soft limit of open descriptors to the hard one. Returns the resulting soft limit.
+/// Raises the soft limit of open descriptors to the hard one, and returns the resulting soft limit.
 pub fn raise_nofile_limit() -> u64 {
     let (soft, hard) = rlimit(libc::RLIMIT_NOFILE);
     let limit = libc::rlimit { rlim_cur: hard, rlim_max: hard };

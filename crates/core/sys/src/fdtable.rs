@@ -1,5 +1,4 @@
-//! A private descriptor table for the library's threads, and the channel by which files get into
-//! it.
+//! A private descriptor table for the library's threads, and the channel that brings files into it.
 //!
 //! A request must keep a reference to the open file it was submitted on, whatever the application
 //! does with the number afterwards. A duplicate in the application's table would keep it, but
@@ -18,23 +17,21 @@ std::thread_local! {
     static IS_PRIVATE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Marks the calling thread as using the private table, or the application's table. Returns the
-/// previous mark.
+/// Marks the calling thread as using the private table or not. Returns the previous mark.
 pub fn mark_private(is_private: bool) -> bool {
     IS_PRIVATE.replace(is_private)
 }
 
-/// Returns `true` if the calling thread is marked as using the private table, where a number means
-/// another file than in the application's table.
+/// Returns `true` if the calling thread is marked as using the private table.
 pub fn is_private() -> bool {
     IS_PRIVATE.get()
 }
 
-/// Gives the calling thread, and the threads it will start, a descriptor table of their own. It
-/// holds only `keep`, and descriptors 0 to 2, which cannot be written to.
+/// Gives the calling thread, and the threads it will start, a descriptor table of their own. The
+/// new table holds only `keep`, and descriptors 0 to 2, which cannot be written to.
 ///
 /// `EPERM`, `ENOSYS`: neither unshare(2) nor close_range(2) is allowed here, or the program's own
-/// filter would kill for them. The thread still shares the table, and nothing was closed.
+/// filter may kill for them. The thread still shares the table, and nothing was closed.
 pub fn make_private(keep: i32) -> Result<(), Errno> {
     const UNSHARE: usize = 1 << 1; // CLOSE_RANGE_UNSHARE
     confined::check(Extra::OwnTable)?;
@@ -143,8 +140,8 @@ pub fn send(channel: i32, fd: i32, mut tag: u64) -> Result<(), Errno> {
 }
 
 /// Takes the first message out of the channel and drops its file without giving it a number. A
-/// thread of the application calls it, because closing a number would drop the application's locks
-/// on the file (fcntl(2)).
+/// thread of the application calls this function, because closing a number would drop the
+/// application's locks on the file (fcntl(2)).
 ///
 /// # Errors
 /// `EAGAIN`: there is no message.
@@ -161,13 +158,12 @@ pub fn discard(channel: i32) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_recvmsg, channel, message, libc::MSG_DONTWAIT) }.map(drop)
 }
 
-/// Copies the open file behind `number` from the main thread's table into the calling thread's. A
-/// thread with a private table calls it if it knows only the application's number.
+/// Copies the open file behind `number` from the main thread's table into the calling thread's.
 ///
 /// # Errors
-/// `EBADF`: not open there, or the main thread has ended. `EMFILE`: no free number. `ENOSYS`,
-/// `EPERM`: the kernel is older than Linux 5.6, or a filter forbids it.
-/// Source: pidfd_getfd(2).
+/// `EBADF`: not open there. `EBADF` or `ESRCH`: the main thread has ended. `EMFILE`: no free
+/// number. `ENOSYS`, `EPERM`: the kernel is older than Linux 5.6, or a filter forbids it. Source:
+/// pidfd_getfd(2).
 pub fn fetch(number: i32) -> Result<Fd, Errno> {
     confined::check(Extra::Fetch)?;
     // SAFETY: no memory is involved.
@@ -202,7 +198,6 @@ pub fn peek(socket: i32) -> Result<(u64, Option<Fd>), Errno> {
     if read == 8 { Ok((tag, fd)) } else { Err(Errno::AGAIN) }
 }
 
-/// Receives up to eight bytes and a file. Returns the number of bytes, the bytes and the file.
 fn receive_message(socket: i32, flags: i32) -> Result<(usize, u64, Option<Fd>), Errno> {
     let mut tag = 0u64;
     let mut control = Control { len: 0, level: 0, kind: 0, fd: -1, pad: 0 };
@@ -283,7 +278,6 @@ mod tests {
         let (tag, first) = receive(far.raw()).unwrap();
         assert!(tag == 9 && first.is_some());
         drop((writer, first));
-        // The read reaches the end of the pipe: no descriptor has the write end open.
         let mut all = String::new();
         std::io::Read::read_to_string(&mut &reader, &mut all).unwrap();
     }
@@ -295,7 +289,6 @@ mod tests {
         let number = far.raw();
         let private = std::thread::spawn(move || {
             make_private(number)?;
-            // A message that code prints in this table must not get into a file.
             let line = b"lost".as_ptr();
             for stream in 0..3 {
                 // SAFETY: the memory is a constant.

@@ -82,9 +82,8 @@ impl Stat {
         matches!(self.file_type(), libc::S_IFREG | libc::S_IFBLK)
     }
 
-    /// Returns `true` if all descriptors of this inode mean the same file. Descriptors of anonymous
-    /// files (eventfds) and of character devices (network tunnels) may share an inode and mean
-    /// different files.
+    /// Returns `true` if all descriptors of this inode mean the same file. Anonymous files
+    /// (eventfds) and character devices (network tunnels) may share an inode.
     pub fn names_one_file(&self) -> bool {
         self.file_type() != 0 && self.file_type() != libc::S_IFCHR
     }
@@ -114,9 +113,8 @@ impl Stat {
         self.file_type() == libc::S_IFSOCK
     }
 
-    /// Returns `true` if the file is a device that never runs out of bytes to read: /dev/zero,
-    /// /dev/full, /dev/random or /dev/urandom.
-    /// Source: Linux Documentation/admin-guide/devices.txt.
+    /// Returns `true` for the devices that never run out of bytes: /dev/zero, /dev/full,
+    /// /dev/random and /dev/urandom. Source: Linux Documentation/admin-guide/devices.txt.
     pub fn is_endless(&self) -> bool {
         const MEMORY_DEVICES: u32 = 1;
         self.file_type() == libc::S_IFCHR
@@ -135,9 +133,7 @@ impl Stat {
 pub struct Version {
     /// The file's attributes.
     pub stat: Stat,
-    /// The time of the last change of the data, in nanoseconds since 1970.
     mtime_ns: i64,
-    /// The time of the last change of the inode, in nanoseconds since 1970.
     ctime_ns: i64,
     /// The time at which these values were read, by the clock of file timestamps.
     looked_ns: i64,
@@ -155,12 +151,10 @@ impl Version {
     }
 }
 
-/// Reads into `iov` from `offset`, or from the stream's position for `offset` = -1.
-///
-/// May block unless `flags` has [`rwf::NOWAIT`].
+/// Reads into `iov` from `offset`, or from the stream's position for `offset` = -1. May block
+/// unless `flags` has [`rwf::NOWAIT`]. Source: preadv2(2).
 /// # Safety
 /// Every segment must be writable for its length during the call.
-/// Source: preadv2(2).
 #[inline]
 pub unsafe fn preadv2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Result<usize, Errno> {
     // SAFETY: `iov` is a live slice; the segments are the caller's promise.
@@ -177,12 +171,10 @@ pub unsafe fn preadv2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Result
     }
 }
 
-/// Writes `iov` at `offset`, or at the stream's position for `offset` = -1.
-///
-/// May block unless `flags` has [`rwf::NOWAIT`].
+/// Writes `iov` at `offset`, or at the stream's position for `offset` = -1. May block unless
+/// `flags` has [`rwf::NOWAIT`]. Source: pwritev2(2).
 /// # Safety
 /// Every segment must be readable for its length during the call.
-/// Source: pwritev2(2).
 #[inline]
 pub unsafe fn pwritev2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Result<usize, Errno> {
     // SAFETY: `iov` is a live slice; the segments are the caller's promise.
@@ -198,8 +190,7 @@ pub unsafe fn pwritev2(fd: i32, iov: &[IoVec], offset: i64, flags: u32) -> Resul
     }
 }
 
-/// Returns `true` if the kernel accepts writes that do not append, whatever the flags of the open
-/// file (`RWF_NOAPPEND`, Linux 6.9). Tries such a write on a file in memory.
+/// Returns `true` if the kernel knows `RWF_NOAPPEND` (Linux 6.9); tries it on a file in memory.
 pub fn can_choose_append() -> bool {
     let mut byte = 0u8;
     let Ok(file) = memory_file() else { return false };
@@ -208,8 +199,8 @@ pub fn can_choose_append() -> bool {
     unsafe { pwritev2(file.raw(), &[one], 0, rwf::NOAPPEND) }.is_ok()
 }
 
-/// Returns the flags of a transfer that the running kernel knows. Before Linux 6.9 it returns
-/// [`rwf::OLD`] only. Asks the kernel once; if it cannot ask, returns [`rwf::KNOWN`].
+/// Returns the flags of a transfer that the running kernel knows; before Linux 6.9 only
+/// [`rwf::OLD`]. If it cannot ask the kernel, returns [`rwf::KNOWN`].
 pub fn known_flags() -> u32 {
     static KNOWN: AtomicU32 = AtomicU32::new(0);
     let known = KNOWN.load(Relaxed);
@@ -225,8 +216,8 @@ pub fn known_flags() -> u32 {
 }
 
 /// Returns `true` if the kernel's AIO refuses transfers on the file because its driver has plain
-/// read or write calls only (no `read_iter` or `write_iter`). Transfers nothing. Before Linux 6.9
-/// it always returns `false`.
+/// read or write calls only (no `read_iter` or `write_iter`). Before Linux 6.9 it always returns
+/// `false`.
 pub fn lacks_iterator(fd: i32, writes: bool) -> bool {
     const POSITION: i64 = -1;
     if known_flags() & rwf::NOAPPEND == 0 {
@@ -275,11 +266,10 @@ fn memory_file() -> Result<Fd, Errno> {
     made.map(|fd| Fd::from_raw(fd as i32))
 }
 
-/// Reads as [`preadv2`] without flags does, for kernels and filters that know only the older calls.
+/// Reads by preadv(2), or by readv(2) for `offset` = -1.
 ///
 /// # Safety
 /// Every segment must be writable for its length during the call.
-/// Source: preadv(2), readv(2).
 pub unsafe fn preadv(fd: i32, iov: &[IoVec], offset: i64) -> Result<usize, Errno> {
     if offset == -1 {
         // SAFETY: `iov` is a live slice; the segments are the caller's promise.
@@ -289,12 +279,10 @@ pub unsafe fn preadv(fd: i32, iov: &[IoVec], offset: i64) -> Result<usize, Errno
     unsafe { sys!(libc::SYS_preadv, fd, iov.as_ptr(), iov.len(), offset, offset >> 63) }
 }
 
-/// Writes as [`pwritev2`] without flags does, for kernels and filters that know only the older
-/// calls.
+/// Writes by pwritev(2), or by writev(2) for `offset` = -1.
 ///
 /// # Safety
 /// Every segment must be readable for its length during the call.
-/// Source: pwritev(2), writev(2).
 pub unsafe fn pwritev(fd: i32, iov: &[IoVec], offset: i64) -> Result<usize, Errno> {
     if offset == -1 {
         // SAFETY: `iov` is a live slice; the segments are the caller's promise.
@@ -316,20 +304,18 @@ pub fn fdatasync(fd: i32) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_fdatasync, fd) }.map(drop)
 }
 
-/// Returns the status flags of the open file (access mode, O_DIRECT, O_APPEND, …).
-/// Source: fcntl(2), F_GETFL.
+/// Returns the status flags of the open file (O_DIRECT, O_APPEND, …). Source: fcntl(2), F_GETFL.
 #[inline]
 pub fn status_flags(fd: i32) -> Result<i32, Errno> {
     // SAFETY: F_GETFL takes no pointer.
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_GETFL) }.map(|flags| flags as i32)
 }
 
-/// Makes calls on the open file return `EAGAIN` where they would wait. All users of the open file
-/// see the change.
+/// Makes calls on the open file return `EAGAIN` instead of waiting, for all its users. Source:
+/// fcntl(2), F_SETFL.
 ///
 /// # Errors
 /// `EBADF`: not open.
-/// Source: fcntl(2), F_SETFL.
 pub fn set_nonblocking(fd: i32) -> Result<(), Errno> {
     let flags = status_flags(fd)? | libc::O_NONBLOCK;
     // SAFETY: fcntl with F_SETFL takes no pointer.
@@ -341,9 +327,8 @@ const NS: i64 = 1_000_000_000;
 /// Describes the file behind `fd`, without its times.
 ///
 /// Since Linux 6.13 the next write after a read of the times gives them a new value, and so changes
-/// the inode in the journal. Reading the times before each direct write makes each write take twice
-/// as long.
-/// Source: statx(2); "multigrain timestamps", Linux Documentation/filesystems.
+/// the inode in the journal. Reading the times before each direct write doubles the time of the
+/// write. Source: statx(2); "multigrain timestamps", Linux Documentation/filesystems.
 #[inline]
 pub fn stat(fd: i32) -> Result<Stat, Errno> {
     match extended(fd, libc::AT_EMPTY_PATH) {
@@ -355,18 +340,12 @@ pub fn stat(fd: i32) -> Result<Stat, Errno> {
 }
 
 /// Describes the file behind `fd` from the kernel's caches: a network or FUSE file system does not
-/// ask its server if it has cached the attributes.
-///
-/// # Errors
-/// As for statx(2).
+/// ask its server if it has cached the attributes. Source: statx(2), AT_STATX_DONT_SYNC.
 pub fn stat_cached(fd: i32) -> Result<Stat, Errno> {
     extended(fd, libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC).map(|st| Stat::from(&st))
 }
 
-/// Returns the number of the file's names (hard links), from the kernel's caches.
-///
-/// # Errors
-/// As for statx(2).
+/// Returns the number of the file's names (hard links), from the kernel's caches. Source: statx(2).
 pub fn links(fd: i32) -> Result<u32, Errno> {
     extended(fd, libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC).map(|st| st.stx_nlink)
 }
@@ -416,7 +395,7 @@ impl From<&libc::statx> for Stat {
     }
 }
 
-/// Describes the file behind `fd` with its times. [`stat`] explains the cost. Source: fstat(2).
+/// Describes the file behind `fd` with its times. Source: fstat(2).
 pub fn version(fd: i32) -> Result<Version, Errno> {
     // The clock is read before fstat: a change after fstat has a later time, or the same.
     let looked_ns = file_time_ns();
@@ -486,7 +465,6 @@ pub enum Advice {
 }
 
 impl Advice {
-    /// Returns the advice with the number `advice`; `None` for every other number.
     #[doc(hidden)]
     pub fn from_raw(advice: i32) -> Option<Advice> {
         Some(match advice {
@@ -501,10 +479,8 @@ impl Advice {
 }
 
 /// Tells the kernel about access to `len` bytes from `offset`; a `len` of 0 means up to the end.
-/// `WillNeed` may block for memory, metadata or request tags, not for the data.
-///
-/// # Errors
-/// As for posix_fadvise(2).
+/// `WillNeed` may block for memory, metadata or request tags, not for the data. Source:
+/// posix_fadvise(2).
 pub fn advise(fd: i32, offset: u64, len: u64, advice: Advice) -> Result<(), Errno> {
     let advice = match advice {
         Advice::Normal => libc::POSIX_FADV_NORMAL,
@@ -517,7 +493,7 @@ pub fn advise(fd: i32, offset: u64, len: u64, advice: Advice) -> Result<(), Errn
     unsafe { sys!(libc::SYS_fadvise64, fd, offset, len, advice) }.map(drop)
 }
 
-/// Writes append to the file. (The flags of open(2) are here for crates that do not use libc.)
+/// Writes append to the file.
 pub const O_APPEND: i32 = libc::O_APPEND;
 /// Direct I/O.
 pub const O_DIRECT: i32 = libc::O_DIRECT;
@@ -560,7 +536,6 @@ mod tests {
         unix::fs::{FileExt, OpenOptionsExt},
     };
 
-    /// Makes a file without a name in the folder for temporary files.
     fn unnamed() -> std::fs::File {
         let mut options = std::fs::OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_TMPFILE);
@@ -578,7 +553,6 @@ mod tests {
         let old = at(1, S, 2 * S);
         assert!(!old.has_changed(&at(1, S, 3 * S)));
         assert!(old.has_changed(&at(2, S, 3 * S)) && old.has_changed(&at(1, S + 1, 3 * S)));
-        // A change in the same tick as the read of the times leaves the same times.
         let fresh = at(1, S, S + 1);
         assert!(fresh.has_changed(&at(1, S, 3 * S)));
         assert!(at(1, 3 * S, S).has_changed(&at(1, 3 * S, S)), "a clock that was set back");
@@ -626,7 +600,6 @@ mod tests {
     fn another_length_or_time_is_another_version() {
         let file = unnamed();
         let fd = file.as_raw_fd();
-        // A version that was read long after the change.
         let before = Version { looked_ns: i64::MAX, ..version(fd).unwrap() };
         assert!(!before.has_changed(&version(fd).unwrap()));
         file.write_all_at(b"more", 0).unwrap();

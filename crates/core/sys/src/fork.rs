@@ -2,12 +2,11 @@
 //! parent's memory.
 //!
 //! A process has a number in a page that the kernel empties in a child (MADV_WIPEONFORK), however
-//! the child was made: fork(2), `_Fork`, clone(2) and clone3(2) past the C library. The first
-//! thread of the child that needs a number takes the next one. Handlers of pthread_atfork(3) run
-//! only in children that fork(3) has made.
+//! the child was made: fork(2), `_Fork`, clone(2) and clone3(2) past the C library. Handlers of
+//! pthread_atfork(3) run only in children that fork(3) has made.
 //!
 //! A child of vfork(2), or of clone(2) with CLONE_VM, shares its parent's memory and so the number.
-//! Such a child is called a guest, and its parent the owner of the memory.
+//! A child that shares memory is called a guest, and its parent the owner of the memory.
 
 use crate::{
     Errno,
@@ -22,19 +21,17 @@ use core::{
     },
 };
 
-/// The number of a process. A forked child, which has a copy of the memory, has another number.
+/// The number of a process.
 #[derive(Clone, Copy, Debug)]
 pub struct ForkMark {
     page: &'static Page,
     number: u32,
 }
 
-/// The content of the page.
 #[derive(Debug)]
 struct Page {
     /// The number of the process; 0: no thread has asked for one in this process yet.
     number: AtomicU32,
-    /// The process id of the owner of the memory.
     owner: AtomicI32,
 }
 
@@ -84,8 +81,7 @@ pub fn owner() -> i32 {
     ForkMark::new().page.owner.load(Relaxed)
 }
 
-/// Returns `true` if the calling process owns the memory, `false` for a guest. Takes one system
-/// call.
+/// Returns `true` if the calling process owns the memory, `false` for a guest.
 pub fn is_owner() -> bool {
     // A simulated machine has no guests.
     cfg!(simulated) || owner() == thread::process_id()
@@ -118,9 +114,7 @@ extern "C" fn wipe() {
     UNWIPED.number.store(0, Release);
 }
 
-/// Maps a page that a child finds empty.
-///
-/// Source: madvise(2), MADV_WIPEONFORK.
+/// Maps a page that a child finds empty. Source: madvise(2), MADV_WIPEONFORK.
 fn wiped_page() -> Result<usize, Errno> {
     if cfg!(any(miri, simulated)) {
         return Err(Errno::NOSYS); // Miri and simulations have neither such a page nor fork
@@ -136,8 +130,7 @@ fn wiped_page() -> Result<usize, Errno> {
 mod tests {
     use super::*;
 
-    /// Makes a child that runs `checks`, without the handlers of fork. Returns the child's exit
-    /// status.
+    /// The handlers of fork do not run in the child.
     fn in_child(flags: i32, checks: impl FnOnce() -> i32) -> i32 {
         let flags = flags | libc::SIGCHLD;
         // SAFETY: as fork(2), or vfork(2): the child runs `checks` and leaves by `_exit`.

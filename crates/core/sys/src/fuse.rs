@@ -27,8 +27,8 @@ pub mod open {
     pub const DSYNC: u32 = libc::O_DSYNC as u32;
 }
 
-/// Unmounts the file system on `point`. With `lazily` it does so even if the file system is in use:
-/// no new user can open it, and it ends with its last user.
+/// Unmounts the file system on `point`. With `lazily` it also unmounts a file system in use: no new
+/// user can open the file system, which ends with its last user.
 ///
 /// # Errors
 /// `EBUSY`: in use. `EPERM`: the caller has no permission. `EINVAL`: nothing is mounted there.

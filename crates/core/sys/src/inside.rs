@@ -1,22 +1,19 @@
 //! Signal handlers of the program run between calls of the library, not inside one, except for
 //! faults.
 //!
-//! A call of the library behaves like a system call: a handler must not run while the interrupted
-//! call holds a lock. A handler may call exit(3), which waits for the requests in flight. It may
-//! also wait for a request itself.
+//! A handler must not run while the interrupted call holds a lock: the handler may call exit(3),
+//! which waits for the requests in flight, or wait for a request itself.
 //!
 //! So a thread counts the calls it is in ([`Inside`]). The library sends a signal that arrives
 //! during a call to the same thread again, and keeps it and [`thread::ALL_BUT_FAULTS`] blocked
-//! until the call is over ([`defer`]). The handler then runs as if it had interrupted the program's
-//! own code. A deferred signal ends the sleep of an [`interruptible`] part, as a signal ends a
-//! system call. If the signal arrives just before the sleep, `defer` writes to a word that `sleep`
-//! names, which makes the system call return at once. A wait with its own signal mask lets signals
-//! in where it sleeps, and once at its end ([`masked`]). Their handlers, too, run when the call is
-//! over, under that mask.
+//! until the call is over ([`defer`]). A deferred signal ends the sleep of an [`interruptible`]
+//! part. If the signal arrives just before the sleep, `defer` writes to a word that `sleep` names,
+//! which makes the system call return at once. A wait with its own signal mask lets signals in
+//! where it sleeps, and once at its end ([`masked`]); their handlers run when the call is over.
 //!
-//! A handler may leave by longjmp(3) or end its thread. A deferred handler may do so, because no
-//! call is below it on the stack. If a handler of a fault does so, the call below it never ends and
-//! keeps its locks and memory.
+//! A deferred handler may leave by longjmp(3) or end its thread, because no call is below it on the
+//! stack. If a handler of a fault leaves so, the interrupted call never ends and keeps its locks
+//! and memory.
 //!
 //! The state of this module belongs to one thread and its signal handlers: relaxed atomics and
 //! compiler fences are enough.
@@ -36,9 +33,7 @@ use core::{
     },
 };
 
-/// The state of a thread's calls of the library, shared with the handlers that interrupt it.
 struct Here {
-    /// The number of calls on the stack.
     depth: AtomicU32,
     /// `true`: a signal waits until the calls end. The thread's signal mask is then set to `mask`.
     is_deferred: AtomicBool,
@@ -46,7 +41,6 @@ struct Here {
     /// The mask of a wait that has its own. At the end of the call, the handlers of pending signals
     /// that this mask does not block run.
     wait_mask: AtomicU64,
-    /// A signal may interrupt the call where it sleeps.
     is_interruptible: AtomicBool,
     /// The address and the value that a signal writes, so that a sleep that has not begun returns
     /// at once.
@@ -103,9 +97,9 @@ impl Inside {
 }
 
 impl Drop for Inside {
-    /// Ends the call. The end of the outermost call runs the deferred handlers, which may end the
-    /// thread. So the function that began the call must have nothing else to drop, and is `extern
-    /// "C-unwind"` if C calls it.
+    /// The end of the outermost call runs the deferred handlers, which may end the thread. So the
+    /// function that began the call must have nothing else to drop, and is `extern "C-unwind"` if C
+    /// calls it.
     #[inline]
     fn drop(&mut self) {
         compiler_fence(SeqCst);
@@ -120,7 +114,7 @@ impl Drop for Inside {
     }
 }
 
-/// Restores the thread's signal mask. The kernel delivers the deferred signals before this returns.
+/// The kernel delivers the deferred signals before this returns.
 #[cold]
 fn let_handlers_run(here: &Here) {
     let mask = here.mask.load(Relaxed);
@@ -150,9 +144,8 @@ pub fn is_in_handler() -> bool {
     HERE.with(is_handler_running)
 }
 
-/// Returns `true` if a handler runs. Forgets a handler that has left by longjmp(3), when this
-/// function's frame lies where the handler's was. (A handler on an alternate stack above this one
-/// looks as if it still ran.)
+/// Forgets a handler that has left by longjmp(3), when this function's frame lies where the
+/// handler's was. (A handler on an alternate stack above this one looks as if it still ran.)
 #[cold]
 fn is_handler_running(here: &Here) -> bool {
     let deepest = 0u8;
@@ -175,7 +168,7 @@ pub fn interruptible<T>(part: impl FnOnce() -> T) -> T {
 /// Runs a part of a call that returns a number of taken items. While the part runs,
 /// [`thread::ALL_BUT_FAULTS`] are blocked, except where it sleeps under `mask`. If the part
 /// succeeds, signals that `mask` permits are let in at least once, even if it did not sleep, as in
-/// pselect(2). Their handlers run at the end of the call.
+/// pselect(2). The handlers of these signals run at the end of the call.
 ///
 /// # Errors
 /// `EINTR`: a handler has to run, and `part` took nothing. The errors of `part`.
@@ -198,7 +191,7 @@ pub fn masked(mask: u64, part: impl FnOnce() -> Result<i64, Errno>) -> Result<i6
     })
 }
 
-/// Restores the thread's own mask on drop, or at the end of the call if handlers wait for it.
+/// Restores the thread's own mask on drop, or at the end of the call if a handler is deferred.
 struct Masked<'a> {
     here: &'a Here,
     own: u64,
@@ -216,8 +209,8 @@ impl Drop for Masked<'_> {
     }
 }
 
-/// Makes a system call that sleeps. In an [`interruptible`] part, a signal that is deferred before
-/// the kernel begins the call writes `instead` to `escape`, which makes the call return at once.
+/// In an [`interruptible`] part, a signal that is deferred before the kernel begins the call writes
+/// `instead` to `escape`, which makes the call return at once.
 ///
 /// # Errors
 /// `EINTR`: a handler has to run. The errors of `call`.
@@ -245,7 +238,8 @@ pub(crate) fn sleep<T>(
 pub enum Arrival {
     /// The signal arrives again at the end of the call.
     Deferred,
-    /// The handler runs now. When it returns, the caller passes this number to [`handled`].
+    /// The handler runs now. When the handler returns, the caller passes this number to
+    /// [`handled`].
     Now(u32),
 }
 
@@ -304,7 +298,7 @@ const fn bit(signal: i32) -> u64 {
 }
 
 /// Returns `true` if an instruction of the thread itself has raised the signal, or if it is
-/// SIGABRT. Such a signal cannot wait.
+/// SIGABRT.
 fn is_fault(signal: i32, code: i32) -> bool {
     signal == libc::SIGABRT || (thread::ALL_BUT_FAULTS & bit(signal) == 0 && code > 0)
 }
@@ -328,8 +322,6 @@ mod tests {
         }
     }
 
-    /// Installs the handler for a signal of the test. Returns a function that raises the signal on
-    /// this thread.
     fn install(signal: i32) -> impl Fn() -> usize {
         // SAFETY: all-zero is a valid action.
         let mut action: libc::sigaction = unsafe { core::mem::zeroed() };
@@ -392,7 +384,6 @@ mod tests {
         thread::swap_signal_mask(0);
     }
 
-    /// The handler leaves as by longjmp(3).
     #[test]
     #[cfg_attr(miri, ignore = "frames lie anywhere")]
     fn a_handler_that_does_not_return_is_forgotten() {

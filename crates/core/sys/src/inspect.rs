@@ -1,5 +1,4 @@
-//! Finds out which operations this system allows. It reads small files of /proc and /sys, tries
-//! operations on files, and makes calls only to see how the kernel refuses them.
+//! Finds out which operations this system allows.
 
 use crate::{
     Errno, Fd,
@@ -87,8 +86,9 @@ pub fn disk_of(dev: u64) -> Option<(u64, usize)> {
     (queues > 0).then(|| (disk, tags.saturating_mul(queues)))
 }
 
-/// A one-word attribute of a block device in /sys. It is read without the heap: the allocator of a
-/// program that forks meanwhile may not expect another thread to allocate (AddressSanitizer).
+/// A one-word attribute of a block device in /sys. Reading an attribute takes no memory from the
+/// heap: the allocator of a program that forks meanwhile may not expect another thread to allocate
+/// (AddressSanitizer).
 struct Attribute {
     bytes: [u8; 32],
     len: usize,
@@ -109,10 +109,7 @@ impl Attribute {
     }
 }
 
-/// Returns the names in the folder `path`, without `.` and `..`.
-///
-/// # Errors
-/// As for open(2) and getdents64(2).
+/// Returns the names in the folder `path`, without `.` and `..`. Source: getdents64(2).
 pub fn names_in(path: &CStr) -> Result<Vec<String>, Errno> {
     const LENGTH_AT: usize = 16;
     const NAME_AT: usize = 19;
@@ -201,9 +198,9 @@ pub fn has_file_capabilities(path: &CStr) -> bool {
     unsafe { sys!(libc::SYS_getxattr, path.as_ptr(), name.as_ptr(), 0, 0) }.is_ok()
 }
 
-/// Calls io_uring_enter with an invalid descriptor and returns the error. The kernel returns
-/// `EBADF` for the descriptor -1 whatever its sysctl is, and `ENOSYS` if it has no io_uring; only a
-/// filter returns `EPERM`, and this function without a call if the engine may not use io_uring.
+/// Calls io_uring_enter with the descriptor -1 and returns the error. The kernel returns `EBADF`
+/// whatever its sysctl is, and `ENOSYS` if it has no io_uring; `EPERM` comes from a filter. If the
+/// program's own filter may kill for the call, the function returns `EPERM` without the call.
 pub fn uring_enter_nothing() -> Errno {
     if let Err(errno) = confined::check(Extra::Rings) {
         return errno;

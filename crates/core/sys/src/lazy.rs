@@ -1,9 +1,8 @@
-//! A value that is made at its first use, and again at a later use if that failed.
+//! Values that are made at their first use.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// A value that is made once. If making it fails, the next use tries again: descriptors,
-/// threads or memory that were missing may be available by then.
+/// A value that is made once. If making it fails, the next use tries again.
 #[derive(Debug)]
 pub struct Lazy<T> {
     made: OnceLock<T>,

@@ -1,26 +1,5 @@
 //! System calls of the engine and the servers, and the `unsafe` code they need.
 //!
-//! | module | contents |
-//! |---|---|
-//! | `raw`, `raw_miri` | the system call instruction, and its replacement under Miri |
-//! | `errno` | names for error numbers |
-//! | `fd`, `fdtable` | owned descriptors; the private descriptor table of the library's threads |
-//! | `file`, `named`, `sparse`, `lock` | read, write, sync, stat; find by name; holes; byte locks |
-//! | `announce` | reads that the kernel begins before a call waits for them |
-//! | `pipe`, `socket`, `stderr` | calls on streams |
-//! | `aio`, `uring` | the kernel's native AIO; one io_uring |
-//! | `eventfd`, `futex`, `poll`, `epoll`, `signalfd` | how threads wait |
-//! | `signal`, `inside` | signals that announce completions; delaying the program's handlers |
-//! | `cred` | a thread's credentials |
-//! | `confined`, `seccomp` | optional calls of the engine; seccomp filters of the program |
-//! | `memory`, `aligned`, `allocator` | mappings, address checks; direct I/O buffers; the heap |
-//! | `thread`, `own_thread`, `fork` | signals and ids; threads of the library; forked children |
-//! | `primitives`, `mutex` | atomics and locks that loom models or simulations replace |
-//! | `environment`, `inspect`, `time` | variables, abilities of the system, clocks |
-//! | `lazy` | values that are made at their first use |
-//! | `fuse`, `ublk` | FUSE requests, unmounting; block devices that a process serves |
-//! | `mistake` | deliberate bugs that simulations must find |
-//!
 //! Most system calls are issued by the instruction itself, not through the C library: a preloaded
 //! library interposes some of the C library's wrappers, many are cancellation points, and callers
 //! of libaio expect `errno` to stay as it was.

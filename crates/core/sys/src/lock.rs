@@ -1,6 +1,4 @@
-//! Locks on single bytes of an open file. The open file owns the lock, not a process or thread.
-//!
-//! The kernel releases a lock with its open file's last descriptor.
+//! Locks on single bytes of an open file, which the open file owns, not a process or thread.
 //! Source: fcntl(2), "Open file description locks".
 
 use crate::{Errno, sys};
@@ -36,10 +34,8 @@ pub fn release(fd: i32, byte: u64) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_fcntl, fd, libc::F_OFD_SETLK, core::ptr::from_ref(&lock)) }.map(drop)
 }
 
-/// Returns `true` if another open file, or a process, has a lock of any kind on `byte`.
-///
-/// # Errors
-/// As for [`release`].
+/// Returns `true` if another open file, or a process, has a lock of any kind on `byte`. Fails as
+/// [`release`] does.
 pub fn is_locked_by_others(fd: i32, byte: u64) -> Result<bool, Errno> {
     let mut lock = of_byte(libc::F_WRLCK, byte);
     // SAFETY: `lock` is a live local of the type the call reads and fills.

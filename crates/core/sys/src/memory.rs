@@ -25,14 +25,9 @@ unsafe impl Send for TwoViews {}
 unsafe impl Sync for TwoViews {}
 
 impl TwoViews {
-    /// Maps `len` bytes of zeroes, a multiple of the page size, twice.
-    ///
-    /// # Errors
-    /// `ENOMEM`: no memory, or too many mappings (`vm.max_map_count`).
-    /// Source: mmap(2); mremap(2), "If the value of old_size is zero".
+    /// Allocates `len` bytes of zeroes as both views: Miri has no mappings.
     #[cfg(miri)]
     pub fn new(len: usize) -> Result<TwoViews, Errno> {
-        // Miri has no mappings: one zeroed allocation serves as both views and is freed on drop.
         let page = Box::into_raw(vec![0u64; len / 8].into_boxed_slice());
         let ours = page.cast::<u8>();
         Ok(TwoViews { ours, theirs: ours, len })
@@ -89,8 +84,6 @@ impl Drop for TwoViews {
 }
 
 /// Private zeroed memory, aligned to 2 MiB, in huge pages as far as the system provides them.
-///
-/// The system allocates a page when it is first touched.
 #[derive(Debug)]
 pub struct HugeMemory {
     base: *mut u8,
@@ -114,7 +107,6 @@ impl HugeMemory {
         let mapped = len.checked_add(HUGE_PAGE_SIZE).ok_or(Errno::NOMEM)?;
         let start = map(mapped, libc::MAP_PRIVATE | libc::MAP_NORESERVE)?;
         let base = start.next_multiple_of(HUGE_PAGE_SIZE);
-        // The parts before and behind the aligned range are unmapped.
         if base > start {
             unmap(start, base - start);
         }
@@ -126,9 +118,6 @@ impl HugeMemory {
     }
 
     /// Allocates `len` bytes: Miri has neither mappings nor huge pages.
-    ///
-    /// # Errors
-    /// None.
     #[cfg(miri)]
     pub fn new(len: usize) -> Result<HugeMemory, Errno> {
         // SAFETY: the layout is not empty.
@@ -171,10 +160,8 @@ impl Drop for HugeMemory {
 }
 
 /// Makes an empty vector for `count` values, in huge pages if it is large enough and the system has
-/// them. Made for tables with random access, where each small page would cost a walk of the page
-/// tables.
-///
-/// Source: madvise(2), MADV_HUGEPAGE.
+/// them: in tables with random access each small page would cost a walk of the page tables. Source:
+/// madvise(2), MADV_HUGEPAGE.
 pub fn huge_vec<T>(count: usize) -> Vec<T> {
     let vec = Vec::<T>::with_capacity(count);
     let start = (vec.as_ptr() as usize).next_multiple_of(HUGE_PAGE_SIZE);
@@ -199,12 +186,11 @@ pub fn prefetch(address: *const u8) {
     let _ = address;
 }
 
-/// `true` in sanitizer builds, which map memory by the C library's functions. A sanitizer sees only
-/// mappings made by these functions. Otherwise it confuses old and new memory at an address, and
-/// reports unmapping and mapping as a race.
+/// `true` in sanitizer builds, which map memory by the C library's functions. A sanitizer does not
+/// see other mappings: it would confuse old and new memory at an address, and report unmapping and
+/// mapping as a race.
 pub(crate) const BY_LIBRARY: bool = option_env!("NOWAIT_SANITIZER").is_some();
 
-/// Maps `len` bytes of zeroes, readable and writable.
 pub(crate) fn map(len: usize, flags: i32) -> Result<usize, Errno> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = flags | libc::MAP_ANONYMOUS;
@@ -238,12 +224,10 @@ pub(crate) fn unmap(address: usize, len: usize) {
     let _ = unsafe { sys!(libc::SYS_munmap, address, len) };
 }
 
-/// The futex operation that compares a word, FUTEX_CMP_REQUEUE. As used here, it wakes and moves no
-/// thread.
+/// Compares a word: as used here, the operation wakes and moves no thread.
 pub(crate) const COMPARE: i32 = libc::FUTEX_CMP_REQUEUE | libc::FUTEX_PRIVATE_FLAG;
 
-/// The futex operation that writes a word atomically, FUTEX_WAKE_OP. As used here, it changes no
-/// bit.
+/// Writes a word atomically: as used here, the operation changes no bit.
 pub(crate) const TOUCH: i32 = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
 
 /// Returns `true` if the word at `address`, which may be any number, holds `value`. Returns `false`
@@ -275,18 +259,12 @@ pub fn check_writable(address: usize) -> Result<(), Errno> {
     })
 }
 
-/// Makes the kernel populate a page, as a write would.
 fn populate(page: usize) -> Result<usize, Errno> {
     confined::check(Extra::Populate)?;
     // SAFETY: the call populates only what the program has mapped there, and changes nothing.
     unsafe { sys!(libc::SYS_madvise, page, PAGE_SIZE, libc::MADV_POPULATE_WRITE) }
 }
 
-/// Makes the kernel compare the word at `address` with `value`.
-///
-/// # Errors
-/// `EFAULT`: it cannot be read. `EAGAIN`: it holds another value.
-/// Source: futex(2), FUTEX_CMP_REQUEUE.
 fn compare(address: usize, value: u32) -> Result<usize, Errno> {
     confined::check(Extra::Memory)?;
     let own = 0u32;
@@ -296,11 +274,8 @@ fn compare(address: usize, value: u32) -> Result<usize, Errno> {
 }
 
 /// Makes the kernel write the word at `address` without changing a bit. If the word holds -2048, a
-/// thread that sleeps on it may get a spurious wake-up, as futex(2) allows.
-///
-/// # Errors
-/// `EFAULT`: it cannot be written, or the write would have to wait.
-/// Source: futex(2), FUTEX_WAKE_OP.
+/// thread that sleeps on it may get a spurious wake-up, as futex(2) allows. `EFAULT`: the word
+/// cannot be written, or the write would have to wait. Source: futex(2), FUTEX_WAKE_OP.
 fn touch(address: usize) -> Result<usize, Errno> {
     confined::check(Extra::Memory)?;
     let no_bit = libc::FUTEX_OP(libc::FUTEX_OP_OR, 0, libc::FUTEX_OP_CMP_EQ, -2048);
@@ -311,13 +286,12 @@ fn touch(address: usize) -> Result<usize, Errno> {
     unsafe { sys!(libc::SYS_futex, own, TOUCH, 0, 0, address, no_bit) }
 }
 
-/// Returns the address of the aligned futex word that contains the byte at `address`.
 fn word_of(address: usize) -> usize {
     address & !(align_of::<u32>() - 1)
 }
 
-/// Turns the result of a check into success or EFAULT. If a seccomp filter forbids the check, the
-/// memory counts as mapped: if it is not, the program ends by SIGSEGV.
+/// If a seccomp filter forbids the check, the memory counts as mapped: if it is not, the program
+/// ends by SIGSEGV.
 fn is_there(looked: Result<usize, Errno>) -> Result<(), Errno> {
     match looked {
         Err(Errno::FAULT) => Err(Errno::FAULT),
@@ -358,7 +332,6 @@ mod tests {
         assert_eq!(unsafe { last.replace(7) }, 0);
     }
 
-    /// Maps pages with these protections.
     fn pages(protections: &[i32]) -> usize {
         let start = map(protections.len() * PAGE_SIZE, libc::MAP_PRIVATE).unwrap();
         for (index, protection) in protections.iter().enumerate() {
@@ -407,7 +380,6 @@ mod tests {
         unmap(start, len);
     }
 
-    /// Makes a page that a thread provides on demand; `None`: the system does not support it.
     /// Source: ioctl_userfaultfd(2), linux/userfaultfd.h.
     fn page_by_hand() -> Option<(usize, Fd)> {
         const API: (libc::Ioctl, u64) = (0xc018_aa3f_u32 as libc::Ioctl, 0xaa);

@@ -1,9 +1,8 @@
 //! Mistakes that the engine makes on purpose, and that simulations must find.
 //!
-//! The mistakes exist in builds with `--cfg simulated` only. Shipped builds make none and check
-//! nothing.
+//! The mistakes exist in builds with `--cfg simulated` only.
 
-/// A mistake. Most were made once by accident, or leave out a step on which another thread relies.
+/// A mistake that an engine makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mistake {
@@ -13,8 +12,7 @@ pub enum Mistake {
     KickNoThread,
     /// The last close of a cached file drops data that other threads have written meanwhile.
     AbandonAtClose,
-    /// A request that makes a cached file dirty does not keep the file referenced until it is
-    /// clean.
+    /// A request that makes a cached file dirty keeps no reference to the file until it is clean.
     KeepNothing,
     /// A thread submits requests that other threads have queued in native AIO, and the others
     /// return from their submit before these requests are submitted.
@@ -39,8 +37,7 @@ pub enum Mistake {
     /// A submitting thread does not wait until another thread, which has taken the event of a
     /// refused request out of the ring, has marked the request as refused.
     MissRefusal,
-    /// A request that io_uring gives up, because the thread that submitted it has ended, is not
-    /// submitted again.
+    /// A request that io_uring gives up, because its submitter has ended, is not submitted again.
     LeaveGivenUp,
     /// An open with O_TRUNC truncates the file without telling the file's cache.
     TruncateBehind,
@@ -75,8 +72,8 @@ pub enum Mistake {
     KeepSlot,
     /// A signal handler runs in the middle of a call of the library.
     HandleAtOnce,
-    /// A direct request that the kernel refuses in submit begins anew on another route, without
-    /// waiting for earlier requests that overlap it.
+    /// A direct request that the kernel refuses in submit does not wait for earlier, overlapping
+    /// ones.
     RefuseOutOfOrder,
     /// After a sync, the engine assumes that only this process has changed the file.
     SeenAfterSync,

@@ -40,7 +40,7 @@ impl Named {
     }
 
     /// Opens this file for reading, even if its name refers to another file by now. On a local file
-    /// system it does not wait, also not for a lease (fcntl(2), `F_SETLEASE`).
+    /// system the open does not wait, also not for a lease (fcntl(2), `F_SETLEASE`).
     ///
     /// # Errors
     /// As for [`file::reopen`]. `EAGAIN`: there is a lease.
@@ -48,8 +48,8 @@ impl Named {
         file::reopen(self.fd.raw(), libc::O_RDONLY | libc::O_NONBLOCK)
     }
 
-    /// Returns `true` if the file has no name any more. Closing its last descriptor then frees its
-    /// blocks, which may wait.
+    /// Returns `true` if the file has no name any more. Closing the file's last descriptor then
+    /// frees the blocks, which may wait.
     pub fn is_unlinked(&self) -> bool {
         file::links(self.fd.raw()) == Ok(0)
     }
@@ -64,8 +64,6 @@ mod tests {
         Named::find(&CString::new(path.as_os_str().as_bytes()).unwrap())
     }
 
-    /// Returns `true` if openat2 works here: the kernel may be too old, or a filter may refuse the
-    /// call.
     fn is_there() -> bool {
         let answer = Named::find(c"/");
         let is_missing = matches!(answer, Err(Errno::NOSYS | Errno::PERM));
@@ -75,7 +73,6 @@ mod tests {
         !is_missing
     }
 
-    /// A new folder, which the test removes.
     fn new_folder(name: &str) -> PathBuf {
         let folder = std::env::temp_dir().join(format!("nowait-{name}-{}", std::process::id()));
         fs::create_dir(&folder).unwrap();

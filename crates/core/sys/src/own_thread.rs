@@ -11,8 +11,8 @@ mod start;
 pub use start::{OwnHandle, STACK_BYTES, aside, leave_stacks, start};
 
 /// The number of the library's live threads and, in the upper bits, how often one has begun or
-/// ended. The process has one such number, because it is compared with the kernel's count, which
-/// does not distinguish libraries.
+/// ended. The process has one such number, because [`lives_for_itself`] compares it with the
+/// kernel's count, which does not distinguish libraries.
 static OWN: AtomicU64 = AtomicU64::new(0);
 const COUNT: u64 = u32::MAX as u64;
 const CHANGE: u64 = COUNT + 1;
@@ -36,11 +36,8 @@ impl OwnThread {
         OwnThread::standing_by()
     }
 
-    /// Starts a thread of the library for `body`. No handler of the application runs on it, from
-    /// its first instruction on.
-    ///
-    /// # Errors
-    /// As for [`start`].
+    /// Starts a thread of the library for `body`, as [`start`] does. No handler of the application
+    /// runs on the thread, from its first instruction on.
     pub fn spawn(
         name: &str,
         stack_bytes: usize,
@@ -76,10 +73,9 @@ pub fn forget_own_threads() {
 
 /// Returns `true` if only threads of the library are left in this process.
 ///
-/// A thread that has just begun or is just ending counts as the program's, and so do threads that
-/// the program made without the C library. So the function may return `false` although only threads
-/// of the library are left. `true` is final, because the library's threads start no thread of the
-/// program, and because no thread began or ended during the check.
+/// A thread that has just begun or is just ending counts as the program's, so the function may
+/// return `false` nevertheless. `true` is final, because the library's threads start no thread of
+/// the program, and because no thread began or ended during the check.
 ///
 /// # Errors
 /// There is no /proc, or no free descriptor.
@@ -119,8 +115,8 @@ fn is_a_thread_of_the_c_library(stat: &str) -> bool {
 }
 
 /// A function that runs when a thread that called [`AtThreadEnd::of_this_thread`] ends
-/// (pthread_exit, pthread_cancel), but not when the process exits. The library that contains it
-/// must never be unmapped. Source: pthread_key_create(3).
+/// (pthread_exit, pthread_cancel), but not when the process exits. The library that contains the
+/// function must never be unmapped. Source: pthread_key_create(3).
 ///
 /// Thread-local variables of std with a destructor are no replacement: they call malloc, and glibc
 /// ends the process where that fails.
@@ -160,7 +156,6 @@ impl AtThreadEnd {
     }
 }
 
-/// The C library's functions for threads return the error number.
 fn check(err: i32) -> Result<(), Errno> {
     if err == 0 { Ok(()) } else { Err(Errno::new(err)) }
 }

@@ -2,12 +2,10 @@
 
 use crate::{Errno, sys, time::Deadline};
 
-/// Waits until `fd` is ready for `events` or the deadline, under `sigmask`.
-///
-/// Returns the ready events, zero at the deadline.
+/// Waits until `fd` is ready for `events` or the deadline, under `sigmask`. Returns the ready
+/// events, zero at the deadline. Source: ppoll(2).
 /// # Errors
 /// `EINTR`: a signal handler ran.
-/// Source: ppoll(2).
 pub fn ppoll(
     fd: i32,
     events: i16,

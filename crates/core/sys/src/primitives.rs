@@ -10,15 +10,12 @@ mod real {
     pub use crate::mutex::Mutex;
     pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, fence};
 
-    /// Sleeps while the word holds `expected`; wake-ups may be spurious. See [`futex::wait`].
-    ///
-    /// # Errors
-    /// As for [`futex::wait`].
+    /// Sleeps as [`futex::wait`] does.
     pub fn futex_wait(word: &AtomicU32, expected: u32, deadline: Deadline) -> Result<(), Errno> {
         futex::wait(word, expected, deadline)
     }
 
-    /// Wakes up to `count` threads that sleep on the word. See [`futex::wake`].
+    /// Wakes threads as [`futex::wake`] does.
     pub fn futex_wake(word: &AtomicU32, count: u32) {
         futex::wake(word, count);
     }

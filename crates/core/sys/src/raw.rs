@@ -10,7 +10,6 @@ pub use kernel6 as syscall6;
 #[cfg(simulated)]
 pub use simulated::{Answer, answered_by, pause, syscall6};
 
-/// System calls in a simulation, in place of the kernel's.
 #[cfg(simulated)]
 mod simulated {
     use std::sync::OnceLock;

@@ -1,9 +1,8 @@
 //! System calls under Miri.
 //!
-//! Miri cannot run the system call instruction. Miri implements some calls as functions of the C
-//! library, and this module maps system calls to these. Calls that Miri lacks fail with `ENOSYS`,
-//! and the callers use their fallbacks: workers instead of rings, descriptors in the application's
-//! table.
+//! Miri cannot run the system call instruction, so this module maps system calls to the functions
+//! of the C library that Miri implements. Other calls fail with `ENOSYS`, and the callers use their
+//! fallbacks.
 
 use crate::Errno;
 use core::ptr::{from_mut, null, with_exposed_provenance, with_exposed_provenance_mut};
@@ -27,7 +26,7 @@ pub unsafe fn syscall6(nr: i64, args: [usize; 6]) -> isize {
     }
 }
 
-/// The calls that move data. Under Miri no file supports the flags of preadv2 and pwritev2.
+/// Under Miri no file supports the flags of preadv2 and pwritev2.
 unsafe fn transfer(nr: i64, [fd, memory, len, offset, ..]: [usize; 6]) -> Option<isize> {
     let (fd, count, offset) = (fd as i32, len as i32, offset as i64);
     let bytes = with_exposed_provenance_mut::<libc::c_void>(memory);
@@ -53,7 +52,6 @@ unsafe fn transfer(nr: i64, [fd, memory, len, offset, ..]: [usize; 6]) -> Option
     })
 }
 
-/// The calls that make, describe and close descriptors.
 unsafe fn describe(nr: i64, [a, b, c, d, ..]: [usize; 6]) -> Option<isize> {
     let fd = a as i32;
     // SAFETY: promised by the caller of `syscall6`.
@@ -85,7 +83,6 @@ unsafe fn describe(nr: i64, [a, b, c, d, ..]: [usize; 6]) -> Option<isize> {
     Some(result as isize)
 }
 
-/// The calls that wait.
 unsafe fn wait(nr: i64, [a, b, c, d, _, f]: [usize; 6]) -> Option<isize> {
     let fd = a as i32;
     // SAFETY: promised by the caller of `syscall6`.
@@ -109,7 +106,7 @@ unsafe fn wait(nr: i64, [a, b, c, d, _, f]: [usize; 6]) -> Option<isize> {
     })
 }
 
-/// The calls about threads. There are no signals, and no scheduler settings.
+/// Miri has no signals and no scheduler settings.
 fn of_threads(nr: i64) -> Option<isize> {
     // SAFETY: no memory is involved.
     Some(unsafe {
@@ -167,7 +164,6 @@ unsafe fn epoll_ctl(set: i32, op: i32, fd: i32, event: *const libc::epoll_event)
     unsafe { libc::epoll_ctl(set, op, fd, from_mut(&mut event)) as isize }
 }
 
-/// Polls one descriptor, by an epoll set.
 unsafe fn ppoll(asked: *mut libc::pollfd, timeout: *const libc::timespec) -> isize {
     // SAFETY: promised by the caller.
     let (fd, events) = unsafe { ((*asked).fd, (*asked).events) };

@@ -1,12 +1,10 @@
 //! Seccomp filters (seccomp(2)) that the program installs on itself.
 //!
-//! A call that a container's filter refuses fails with an errno, and the engine has a fallback. The
-//! filter of a program that confines itself often kills instead, as QEMU's does under libvirt: a
-//! call that only the engine makes would end a thread of the engine, or the process. The kernel
-//! does not tell what a filter will return. So the library evaluates each filter that it sees the
-//! program pass to the kernel, with the engine's optional calls as input. The engine makes no
-//! optional call for which a filter would kill. If the program installed a filter that the library
-//! did not see, the engine makes only those optional calls that the program makes, too.
+//! A program's own filter often kills for a call that only the engine makes, as QEMU's does under
+//! libvirt. The kernel does not tell what a filter will return, so the library evaluates each
+//! filter that it sees the program pass to the kernel. The engine makes no optional call for which
+//! a filter would kill. If the program installed a filter that the library did not see, the engine
+//! makes only those optional calls that the program makes, too.
 
 use crate::confined::{self, Extra};
 use crate::{announce, inspect, memory, sys};
@@ -14,7 +12,6 @@ use core::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// The number of filters on the process when the library was loaded; -1: not counted.
 static AT_LOAD: AtomicI32 = AtomicI32::new(-1);
-/// The number of filters that the library has seen since it was loaded.
 static SEEN: AtomicI32 = AtomicI32::new(0);
 
 /// Counts the filters on the process when the library is loaded: these belong to the container or
@@ -25,8 +22,7 @@ pub fn note_at_load() {
 }
 
 /// Checks whether the program has installed a filter that the library did not see. If so, forbids
-/// the optional calls that the program does not make itself. Takes one system call if the process
-/// has no filter.
+/// the optional calls that the program does not make itself.
 pub fn look() {
     let at_load = AT_LOAD.load(Relaxed);
     if at_load >= 0 && filters() - at_load > SEEN.load(Relaxed) {
@@ -88,8 +84,8 @@ pub struct Program {
 /// Instructions of the longest filter that the kernel accepts (BPF_MAXINSNS).
 const INSTRUCTIONS_MAX: usize = 4096;
 
-/// Reads a filter; `None`: the kernel will refuse it. Uses plain loads: an earlier filter may end
-/// the process for a system call that checks the memory.
+/// Uses plain loads: an earlier filter may end the process for a system call that checks the
+/// memory.
 ///
 /// # Safety
 /// As for [`sees`].
@@ -105,10 +101,8 @@ unsafe fn read_filter(program: *const Program) -> Option<Vec<Instruction>> {
     Some((0..count).map(read).collect())
 }
 
-/// A system call with the arguments that identify it.
 type Call = (i64, [u64; 3]);
 
-/// The system calls of each [`Extra`].
 const CALLS: &[(Extra, &[Call])] = &[
     (
         Extra::OwnTable,
@@ -171,7 +165,6 @@ const CALLS: &[(Extra, &[Call])] = &[
     (Extra::Devices, &[(libc::SYS_openat, [libc::AT_FDCWD as u64, 0, libc::O_CLOEXEC as u64])]),
 ];
 
-/// Returns the optional calls for which `filter` kills, a bit each.
 fn forbidden_by(filter: &[Instruction]) -> u32 {
     let kills = |call: &&Call| kills(run(filter, &data_of(call)));
     let forbidden = CALLS.iter().filter(|(_, calls)| calls.iter().any(|call| kills(&call)));
@@ -201,8 +194,8 @@ fn data_of((number, args): &Call) -> Data {
     data
 }
 
-/// Returns `true` if this return value of a filter ends the thread or the process. A filter that
-/// raises SIGSYS does so, too, because the engine's threads block that signal.
+/// Returns `true` if this return value of a filter ends the thread or the process. A SIGSYS ends
+/// the process, too, because the engine's threads block that signal.
 fn kills(returned: Option<u32>) -> bool {
     const ERRNO: u32 = 0x0005_0000;
     const USER_NOTIF: u32 = 0x7fc0_0000;
@@ -213,7 +206,6 @@ fn kills(returned: Option<u32>) -> bool {
     !returned.is_some_and(lets_live)
 }
 
-/// Evaluates a filter; `None`: the filter is invalid.
 /// Source: the kernel's Documentation/networking/filter.rst, "BPF engine and instruction set".
 fn run(filter: &[Instruction], data: &Data) -> Option<u32> {
     let (mut accumulator, mut index, mut scratch) = (0u32, 0u32, [0u32; 16]);
@@ -319,7 +311,6 @@ mod tests {
         let mut other = filter;
         other[6].operand = 3;
         assert_eq!(forbidden_by(&other), 0);
-        // The filter distinguishes the operations of futex(2), as some programs' filters do.
         let mut futex = filter;
         futex[3].operand = libc::SYS_futex as u32;
         futex[6].operand = (memory::TOUCH & 0xff) as u32;

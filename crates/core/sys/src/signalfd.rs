@@ -15,8 +15,8 @@ pub struct Signals(Fd);
 
 impl Signals {
     /// Blocks `signals` on the calling thread and makes them readable here. New threads inherit the
-    /// blocked signals. Call it before the first thread starts, or a thread without the block may
-    /// get the signal.
+    /// blocked signals. Call this function before the first thread starts, or a thread without the
+    /// block may get the signal.
     ///
     /// # Errors
     /// `EMFILE`, `ENFILE`: no descriptors left. `ENOMEM`.

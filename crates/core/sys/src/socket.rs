@@ -18,13 +18,12 @@ fn message(iov: &[IoVec]) -> libc::msghdr {
     header
 }
 
-/// Receives the available bytes into `iov`, as read(2) would.
+/// Receives the available bytes into `iov`, as read(2) would. Source: recvmsg(2), MSG_DONTWAIT.
 ///
 /// # Errors
 /// `EAGAIN`: no bytes are available. `ENOTCONN`, `ECONNRESET`, …
 /// # Safety
 /// Every segment must be writable for its length during the call.
-/// Source: recvmsg(2), MSG_DONTWAIT.
 pub unsafe fn receive_now(fd: i32, iov: &[IoVec]) -> Result<usize, Errno> {
     let mut header = message(iov);
     let header = core::ptr::from_mut(&mut header);
@@ -32,13 +31,13 @@ pub unsafe fn receive_now(fd: i32, iov: &[IoVec]) -> Result<usize, Errno> {
     unsafe { sys!(libc::SYS_recvmsg, fd, header, libc::MSG_DONTWAIT) }
 }
 
-/// Sends as much of `iov` as there is room for now, as write(2) would, SIGPIPE included.
+/// Sends as much of `iov` as there is room for now, as write(2) would, SIGPIPE included. Source:
+/// sendmsg(2), MSG_DONTWAIT.
 ///
 /// # Errors
 /// `EAGAIN`: no room. `EPIPE`, `EMSGSIZE`, `ENOTCONN`, …
 /// # Safety
 /// Every segment must be readable for its length during the call.
-/// Source: sendmsg(2), MSG_DONTWAIT.
 pub unsafe fn send_now(fd: i32, iov: &[IoVec]) -> Result<usize, Errno> {
     let header = message(iov);
     let header = core::ptr::from_ref(&header);
@@ -47,23 +46,21 @@ pub unsafe fn send_now(fd: i32, iov: &[IoVec]) -> Result<usize, Errno> {
 }
 
 /// Copies the first unread bytes and leaves them in the socket; never waits. If files are attached
-/// to the messages, it copies the bytes of the first message only. Returns the number of bytes; 0:
-/// the peer sends nothing more.
+/// to the messages, copies the bytes of the first message only. Returns the number of bytes; 0: the
+/// peer sends nothing more. Source: recv(2), MSG_PEEK.
 ///
 /// # Errors
 /// `EAGAIN`: no bytes are available. `ENOTCONN`, `ECONNRESET`, …
-/// Source: recv(2), MSG_PEEK.
 pub fn peek(fd: i32, bytes: &mut [u8]) -> Result<usize, Errno> {
     let (flags, none) = (libc::MSG_DONTWAIT | libc::MSG_PEEK, core::ptr::null::<u8>());
     // SAFETY: a live slice of this length; no address is asked for.
     unsafe { sys!(libc::SYS_recvfrom, fd, bytes.as_mut_ptr(), bytes.len(), flags, none, none) }
 }
 
-/// Returns the number of unread bytes.
+/// Returns the number of unread bytes. Source: unix(7), SIOCINQ.
 ///
 /// # Errors
 /// `EINVAL`: the socket listens.
-/// Source: unix(7), SIOCINQ.
 pub fn unread_bytes(fd: i32) -> Result<usize, Errno> {
     let mut count = 0i32;
     // SAFETY: a live local of the type that the call fills.

@@ -2,7 +2,6 @@
 
 use crate::{Errno, signal, sys, thread};
 
-/// The signals that a failed write raises.
 const OF_WRITES: u64 = 1 << (libc::SIGPIPE - 1) | 1 << (libc::SIGXFSZ - 1);
 
 /// Writes `text` to the standard error. If a write fails, the rest of the text is lost and the
@@ -22,7 +21,6 @@ pub fn say(text: &str) {
     thread::swap_signal_mask(before);
 }
 
-/// Source: write(2).
 fn write_all(fd: i32, mut bytes: &[u8]) -> Result<(), Errno> {
     while !bytes.is_empty() {
         // SAFETY: pointer and length come from one live slice.
@@ -35,7 +33,7 @@ fn write_all(fd: i32, mut bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the signals that wait for this thread or the process. Source: rt_sigpending(2).
+/// Source: rt_sigpending(2).
 fn pending_signals() -> u64 {
     let mut set = 0u64;
     // SAFETY: the set is a live local of the kernel's 8 bytes.
@@ -56,14 +54,11 @@ mod tests {
     const NAME: &str = "stderr::tests::what_cannot_be_said_changes_nothing";
     const CHILD: &str = "NOWAIT_TEST_CHILD";
 
-    /// Sets the disposition of SIGPIPE, as in a program without Rust's runtime.
     fn set_pipe_signal(handler: libc::sighandler_t) {
         // SAFETY: the default and "ignore" run no code of this process.
         unsafe { libc::signal(libc::SIGPIPE, handler) };
     }
 
-    /// Installs a seccomp filter that ends the process for a system call, as a program that
-    /// confines itself does.
     fn forbid(call: i64) {
         let step = |code: u32, k, jf| libc::sock_filter { code: code as u16, jt: 0, jf, k };
         let mut filter = [
@@ -81,7 +76,6 @@ mod tests {
         }
     }
 
-    /// Writes to standard error, and exits with a code of its own.
     fn speak(how: &str) -> ! {
         set_pipe_signal(libc::SIG_DFL);
         match how {
@@ -120,7 +114,6 @@ mod tests {
             speak(how.to_str().unwrap());
         }
         let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
-        // A pipe whose reader is gone.
         let broken = || std::io::pipe().unwrap().1;
         let (_reader, writer) = std::io::pipe().unwrap();
         for (how, status) in [

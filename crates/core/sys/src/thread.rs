@@ -11,10 +11,9 @@ const fn bit(signal: i32) -> u64 {
 }
 
 /// The signal by which the C library makes every thread change its identity. A caller of setuid(2)
-/// or one of its kin waits until each thread has done so.
+/// or one of its kin waits until each thread has changed its identity.
 const SETXID: u64 = bit(if cfg!(target_env = "musl") { 34 } else { 33 });
 
-/// The signals that the C library reserves, [`SETXID`] among them.
 const OF_THE_C_LIBRARY: u64 = bit(32) | bit(33) | SETXID;
 
 /// All signals that a thread may block: those that the C library does not reserve.
@@ -59,10 +58,10 @@ pub fn swap_signal_mask(mask: u64) -> u64 {
     change_signal_mask(libc::SIG_SETMASK, mask)
 }
 
-/// Restores this thread's signal mask. Handlers of pending signals run before it returns.
+/// Handlers of pending signals run before it returns.
 ///
-/// A handler may end the thread (pthread_exit), which unwinds the stack from here. So this calls
-/// the C library's function, whose frame may be unwound, and callers must have nothing to drop.
+/// A handler may end the thread (pthread_exit), which unwinds the stack from here. So this function
+/// calls the C library's, whose frame may be unwound, and callers must have nothing to drop.
 pub(crate) fn let_handlers_run(mask: u64) {
     unsafe extern "C-unwind" {
         fn pthread_sigmask(how: i32, set: *const SignalSet, before: *mut SignalSet) -> i32;
@@ -89,7 +88,6 @@ pub(crate) fn let_signals_in(mask: u64) {
     });
 }
 
-/// The C library's `sigset_t`.
 #[repr(C)]
 struct SignalSet([u64; size_of::<libc::sigset_t>() / 8]);
 
@@ -115,7 +113,7 @@ pub fn thread_id() -> i32 {
 }
 
 /// Returns the kernel's id of this thread, with a system call only the first time. In a forked
-/// child it returns the id of the thread that forked.
+/// child the function returns the id of the thread that forked.
 pub fn this_thread() -> i32 {
     std::thread_local!(static THREAD: i32 = thread_id());
     THREAD.with(|id| *id)
@@ -146,12 +144,9 @@ pub fn send_signal(thread_id: i32, signal: i32) {
     let _ = unsafe { sys!(libc::SYS_tgkill, process_id(), thread_id, signal) };
 }
 
-/// Queues a signal that has arrived for this thread again. `info` is its `siginfo_t`, of 128 bytes.
-/// If no more signals can be queued (RLIMIT_SIGPENDING), the signal arrives without its
-/// `siginfo_t`.
-///
-/// A thread may send itself any `siginfo_t`, also one of the kernel.
-/// Source: rt_tgsigqueueinfo(2).
+/// Queues a signal that has arrived for this thread again. `info` is its `siginfo_t`, of 128 bytes;
+/// a thread may send itself any. If no more signals can be queued (RLIMIT_SIGPENDING), the signal
+/// arrives without it. Source: rt_tgsigqueueinfo(2).
 pub(crate) fn signal_again(signal: i32, info: *const i32) {
     let (process, thread) = (process_id(), thread_id());
     // SAFETY: the kernel reads the siginfo_t that it gave to a handler.

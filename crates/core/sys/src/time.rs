@@ -55,8 +55,7 @@ fn timespec_of(ns: u64) -> libc::timespec {
     libc::timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 }
 }
 
-/// Returns the processor time of the calling thread in nanoseconds, for measurements beside other
-/// load.
+/// Returns the processor time of the calling thread in nanoseconds.
 pub fn thread_cpu_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a live local; the clock always exists.
@@ -81,7 +80,7 @@ pub fn boot_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Returns CLOCK_MONOTONIC in nanoseconds; 27 ns through the vDSO.
+/// Returns CLOCK_MONOTONIC in nanoseconds.
 #[inline]
 pub fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };

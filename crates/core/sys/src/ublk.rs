@@ -59,7 +59,7 @@ fn open(path: &CStr, flags: i32) -> Result<OwnedFd, Errno> {
 }
 
 /// Writes back the dirty pages of a block device and of the file system mounted on it. Waits until
-/// that is done.
+/// the pages are written.
 ///
 /// # Errors
 /// `EACCES`: not root. `EIO`: the device has failed.

@@ -36,10 +36,10 @@ pub enum Issuer {
     /// process completions.
     Any,
     /// Any thread enters the ring, mostly the one that also takes the completions. The kernel does
-    /// not interrupt the submitting thread. It processes completions at that thread's next system
-    /// call, or at the tick of its processor, which not all processors have
+    /// not interrupt the submitting thread. The kernel processes completions at that thread's next
+    /// system call, or at the tick of its processor, which not all processors have
     /// (IORING_SETUP_COOP_TASKRUN; nohz_full). Another thread that takes completions has to wait
-    /// that long.
+    /// for that call or tick.
     InTurn,
     /// Only the thread that created the ring enters it. The kernel processes completions when that
     /// thread enters.
@@ -103,7 +103,7 @@ impl Ring {
     }
 
     /// Returns the number of completions that the completion queue holds. The kernel keeps further
-    /// ones until a thread calls [`Ring::enter`] with `submit` = 0 or `min` > 0.
+    /// completions until a thread calls [`Ring::enter`] with `submit` = 0 or `min` > 0.
     pub fn completions_max(&self) -> usize {
         self.inner.params().cq_entries() as usize
     }
@@ -165,13 +165,12 @@ impl Ring {
         unsafe { self.inner.submission_shared().taskrun() }
     }
 
-    /// Hands `submit` entries to the kernel and waits for `min` completions or the deadline.
+    /// Hands `submit` entries to the kernel and waits for `min` completions (0: none) or the
+    /// deadline.
     ///
-    /// With `min` = 0 it does not wait.
     /// # Errors
-    /// `EINTR`: a signal handler ran. `ETIME`: the deadline passed. `EBUSY`/`EAGAIN`: the
-    /// kernel is short of resources; nothing was submitted.
-    /// Source: io_uring_enter(2).
+    /// `EINTR`: a signal handler ran. `ETIME`: the deadline passed. `EBUSY`/`EAGAIN`: the kernel is
+    /// short of resources; nothing was submitted. Source: io_uring_enter(2).
     pub fn enter(&self, submit: u32, min: u32, deadline: Deadline) -> Result<usize, Errno> {
         enter(self.inner.as_raw_fd(), submit, min, deadline)
     }
@@ -202,7 +201,6 @@ impl Ring {
     }
 }
 
-/// Hands entries of ring `fd` to the kernel and waits for completions, as [`Ring::enter`] does.
 pub(crate) fn enter(fd: i32, submit: u32, min: u32, deadline: Deadline) -> Result<usize, Errno> {
     /// `struct io_uring_getevents_arg`.
     #[repr(C)]

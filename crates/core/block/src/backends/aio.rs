@@ -34,22 +34,21 @@ const POLLERR_POLLHUP: u16 = 0x8 | 0x10;
 /// The longest wait in the kernel while no alarm is armed, or while bios wait for room in the
 /// kernel; in nanoseconds.
 const DEAF_SLICE_NS: u64 = 1_000_000;
-/// The most events that one system call takes.
 const EVENTS: usize = 8;
 
 /// A backend that uses one context of the kernel's native AIO.
 ///
-/// Direct I/O, syncs and polls are mostly asynchronous; other bios may block in `commit`, unless
-/// [`Kaio::without_waiting`] was called. Bios of streams fail with `EINVAL`, because native AIO has
-/// no position -1. `cancel` can end polls, and bios that are not committed. Dropping the backend
-/// waits for the bios in flight. Completions never interrupt the thread that commits.
+/// Direct I/O, syncs and polls are mostly asynchronous; other bios may block in `commit`, and
+/// [`Kaio::without_waiting`] avoids most of these waits. Transfers of streams (offset -1) fail with
+/// `EINVAL`. `cancel` can end polls, and bios that are not committed. Dropping the backend waits
+/// for the bios in flight.
 pub struct Kaio {
     // Declared, and so dropped, before `blocks`: the context's drop waits for the requests in
     // flight, which use the memory of the blocks.
     context: AioContext,
     blocks: Blocks,
     book: Mutex<Book>,
-    /// The number of requests in the book. Written under the book's lock.
+    /// Written under the book's lock.
     count: AtomicUsize,
     /// Completions that the next `reap` returns, and that are not in the kernel's ring: of refused
     /// and cancelled bios, and those that [`Kaio::refused`] has taken out of the ring.
@@ -63,8 +62,8 @@ pub struct Kaio {
     dozing: AtomicBool,
     /// `true`: the reaper sleeps in the kernel although nothing is in flight.
     sleeps_idle: AtomicBool,
-    /// `true`: a submission found a dozing reaper and had to wake it. From then on an idle reaper
-    /// sleeps in the kernel. A call of `wake` that finds an idle reaper there clears this flag.
+    /// `true`: a submission found a dozing reaper and had to wake it, so an idle reaper now sleeps
+    /// in the kernel. A call of `wake` that finds an idle reaper in the kernel clears this flag.
     was_nudged: AtomicBool,
     armed: AtomicBool,
     /// `true`: this kernel's AIO has no polls, so there is no alarm.
@@ -72,7 +71,6 @@ pub struct Kaio {
     /// The eventfd that the alarm polls: for no event, or for `POLLOUT` to fire at once.
     anchor: EventFd,
     depth: usize,
-    /// This queue's part in the engine-wide limit of requests outstanding at a disk.
     share: Option<Share>,
     /// Flags (RWF_*) that a transfer gets in addition to its own, unless it has an eventfd or may
     /// wait.
@@ -127,9 +125,8 @@ impl Kaio {
 
     /// Asks the kernel not to wait in `commit` for a lock, for metadata or for blocks, except for
     /// bios with an eventfd. A transfer for which the kernel would wait ends short, or with
-    /// `EAGAIN` and no bytes transferred; on a file system without RWF_NOWAIT it ends with
-    /// `EOPNOTSUPP`. On a frozen file system `commit` waits nevertheless. Source: RWF_NOWAIT in
-    /// preadv2(2).
+    /// `EAGAIN`; on a file system without RWF_NOWAIT it ends with `EOPNOTSUPP`. On a frozen file
+    /// system `commit` waits nevertheless. Source: RWF_NOWAIT in preadv2(2).
     #[must_use]
     pub fn without_waiting(self) -> Kaio {
         Kaio { rw_flags: rwf::NOWAIT, ..self }
@@ -141,7 +138,6 @@ impl Kaio {
         Kaio { share: Some(share), ..self }
     }
 
-    /// Publishes the number of requests; the caller holds the lock of the book.
     fn publish(&self, book: &Book) {
         self.count.store(book.requests.len(), Release);
         self.share.iter().for_each(|share| share.publish(book.requests.len()));
@@ -153,9 +149,9 @@ impl Kaio {
         self.any_failed.load(Acquire) || self.context.has_events()
     }
 
-    /// Submits requests in order. If the kernel refuses a request and the committing thread gets it
-    /// (`give_back`), records this for `refused`. Otherwise the request stays queued after
-    /// `EAGAIN`, and completes with any other errno.
+    /// If the kernel refuses a request and the committing thread gets it (`give_back`), records
+    /// this for `refused`. Another refused request stays queued after `EAGAIN`, and completes with
+    /// any other errno.
     fn submit(&self, keys: &[u64], claim: Claim) {
         let mut blocks: Vec<*mut Iocb> = keys.iter().map(|key| self.block(*key)).collect();
         let mut done = 0;
@@ -188,7 +184,6 @@ impl Kaio {
     /// reference to it.
     fn take_pending(&self, claim: Claim) -> (Vec<u64>, Before) {
         let me = this_thread();
-        // Allocated before taking the lock, so that this thread holds the lock for a shorter time.
         let mut keys = Vec::with_capacity(8);
         let mut book = self.book.lock();
         let is_mine = |thread| thread == me || thread == ANY_THREAD;
@@ -217,8 +212,6 @@ impl Kaio {
         self.nudge();
     }
 
-    /// Records that io_submit has refused a request. Returns `true` if the committing thread gets
-    /// the request, `false` if the caller must deal with it.
     fn give_back(&self, key: u64, errno: Errno, claim: Claim) -> bool {
         let result = -i64::from(errno.raw());
         self.book.lock().requests.get_mut(key).is_some_and(|it| it.give_back(result, claim))
@@ -234,7 +227,6 @@ impl Kaio {
         self.end_here(&mut vec![failed]);
     }
 
-    /// Leaves `completions` for the next `reap`.
     fn end_here(&self, completions: &mut Vec<Completion>) {
         self.failed.lock().append(completions);
         self.any_failed.store(true, Release);
@@ -247,7 +239,7 @@ impl Kaio {
         }
     }
 
-    /// Takes events, and waits for one if `min` is 1. Returns their number with the alarm's.
+    /// The returned number counts the alarm's event, too.
     fn events(
         &self,
         done: &mut Vec<Completion>,
@@ -287,7 +279,7 @@ impl Kaio {
         Ok(count)
     }
 
-    /// Processes an event. Returns `true` if it is the event of the alarm.
+    /// Returns `true` for the event of the alarm.
     fn end(&self, book: &mut Book, event: IoEvent, done: &mut Vec<Completion>) -> bool {
         if event.data == ALARM {
             self.armed.store(false, Release);
@@ -315,23 +307,22 @@ impl Kaio {
         }
     }
 
-    /// Takes the requests that the kernel refused or ended short before io_submit returned. `keys`
-    /// are the requests that this thread has just submitted.
+    /// Takes the requests that the kernel refused or ended short before io_submit returned.
     fn refused(&self, keys: &[u64], before: Before) -> Refused {
         // Another thread may have taken an event of these requests and not processed it yet. After
-        // `VAIN_MAX` commits that have waited for it in vain, this thread does not wait.
+        // `VAIN_MAX` commits that waited for another thread in vain, this thread does not wait.
         const MOMENTS: usize = 50;
         const MOMENT_NS: u64 = 20_000;
         const VAIN_MAX: u32 = 3;
-        // This thread takes the events of refused requests out of the ring. Otherwise they would
-        // fill the ring, because no thread takes events while nothing is in flight.
+        // This thread takes the events of refused requests out of the ring. They would fill it: no
+        // thread takes events while nothing is in flight.
         let mut others = Vec::new();
         let mut refused = Refused::default();
         for left in (0..MOMENTS).rev() {
             let mut book = self.book.lock();
             let mut unfinished = false;
-            // The events that were in the ring before the submission do not belong to these
-            // requests. This thread can skip them as long as no thread has taken an event.
+            // The events that were in the ring before the submission do not belong to the submitted
+            // requests. This thread skips those events as long as no thread has taken an event.
             let no_others =
                 book.events_total == before.events_total && book.dealt_with == self.context.head();
             let head = self.context.look(no_others.then_some(before.tail), |event| {
@@ -415,8 +406,6 @@ impl Kaio {
         }
     }
 
-    /// Accepts a bio and writes its block, with `rw_flags` in addition to the bio's own flags.
-    /// Returns its key; `None` if there is no room.
     fn enter(&self, book: &mut Book, bio: &Bio, rw_flags: u32) -> Option<u64> {
         let request = Request {
             token: bio.token,
@@ -440,8 +429,7 @@ impl Kaio {
         Some(key)
     }
 
-    /// Sleeps until an event, a wake-up or the deadline. Returns `false` after a wake-up: the
-    /// caller should then return the available completions.
+    /// Returns `false` after a wake-up: the caller should then return the available completions.
     fn wait(&self, done: &mut Vec<Completion>, deadline: Deadline) -> Result<bool, Errno> {
         // The alarm and the flags that a waking thread reads are set before `gate.begin` announces
         // the wait.
@@ -503,7 +491,7 @@ impl Kaio {
         self.armed.store(armed.is_ok(), Release);
     }
 
-    /// Submits the alarm as a poll for `events`. Only the thread that has set `armed` calls it.
+    /// Only the thread that has set `armed` calls this function.
     fn submit_alarm(&self, events: u16) -> Result<(), Errno> {
         match self.submit_poll(self.anchor.raw(), events) {
             // The application closed the anchor, or this thread has another descriptor table.
@@ -532,7 +520,6 @@ impl Kaio {
         }
     }
 
-    /// Ends the sleep of the reaper. It is no error if the reaper does not sleep any more.
     fn rouse(&self) {
         if self.dozing.load(Relaxed) {
             return self.gate.rouse();

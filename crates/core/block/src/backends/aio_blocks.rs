@@ -4,8 +4,8 @@ use crate::bio::{Bio, BioOp, Segments};
 use core::cell::UnsafeCell;
 use nowait_sys::aio::{FLAG_IOPRIO, FLAG_RESFD, Iocb, cmd};
 
-/// One control block per slot. Its address never changes, because io_cancel identifies a request by
-/// the address of its block.
+/// One control block per slot, at a fixed address: io_cancel identifies a request by the address of
+/// its block.
 pub(super) struct Blocks(Box<[UnsafeCell<Iocb>]>);
 
 // SAFETY: blocks are only reached through `address`, whose users state which thread may touch which
@@ -38,7 +38,6 @@ const EMPTY: Iocb = Iocb {
     resfd: 0,
 };
 
-/// Encodes `bio` for the kernel. Adds `rw_flags` to the own flags of a read or write.
 pub(super) fn of_bio(bio: &Bio, key: u64, rw_flags: u32) -> Iocb {
     let block = Iocb { data: key, fildes: bio.fd as u32, ..EMPTY };
     match bio.op {
@@ -68,7 +67,7 @@ fn transfer(mut block: Iocb, bio: &Bio, opcodes: [u16; 2], rw_flags: u32) -> Ioc
     block
 }
 
-/// Encodes a poll. If `events` is 0, only an error, a hang-up or a cancellation ends the poll.
+/// If `events` is 0, only an error, a hang-up or a cancellation ends the poll.
 pub(super) fn poll(fd: i32, events: u16, data: u64) -> Iocb {
     Iocb { data, opcode: cmd::POLL, fildes: fd as u32, buf: u64::from(events), ..EMPTY }
 }

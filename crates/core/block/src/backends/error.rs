@@ -41,7 +41,6 @@ pub struct Error<B> {
     is_woken: AtomicBool,
 }
 
-/// The bios that the wrapped backend does not see.
 #[derive(Default)]
 struct Own {
     accepted: u64,
@@ -159,7 +158,6 @@ impl Own {
     }
 }
 
-/// Returns the first `bytes` of `segments`.
 fn first(segments: &Segments, mut bytes: usize) -> Segments {
     let mut kept = Vec::new();
     for segment in segments.as_slice() {

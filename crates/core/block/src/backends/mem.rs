@@ -1,4 +1,4 @@
-//! An array of bytes as a device. Bios complete in an order drawn from a seed.
+//! An array of bytes as a device.
 
 use crate::{
     BlockBackend, Completion, Limits,
@@ -140,8 +140,6 @@ impl Device {
         !self.committed.is_empty() || !self.cancelled.is_empty()
     }
 
-    /// Moves the completions of cancelled bios to `done`, and runs all committed bios in a drawn
-    /// order.
     fn run(&mut self, done: &mut Vec<Completion>) {
         done.append(&mut self.cancelled);
         while !self.committed.is_empty() {

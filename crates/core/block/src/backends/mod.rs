@@ -1,7 +1,7 @@
 //! Backends that talk to the system, and backends for tests and measurements.
 //!
 //! ```text
-//! uring     io_uring: buffered reads without threads, and polls; 27 ns a request in a batch
+//! uring     io_uring: buffered reads without threads, and polls
 //! aio       native AIO: direct I/O, also where io_uring is forbidden
 //! threads   blocking calls, also for requests with which the others would wait
 //! mem       an array of bytes; bios complete in a seeded order            for tests

@@ -1,13 +1,13 @@
 //! A pool of worker threads that make blocking calls.
 //!
 //! ```text
-//! queue ─▶ pending ── commit: one lock, at most one futex wake ─▶ ready ─▶ worker ─▶ deliver
+//! queue ─▶ pending ─── commit: a batch, at most one futex wake ─▶ ready ─▶ worker ─▶ deliver
 //!                                      lane: its bios in their order    ─┘   │
 //!                                      poll: one thread watches all polls  ◀─┘
 //! ```
-//! Workers start workers: the first worker may give itself a private descriptor table, and all
-//! workers started after it share this table. When a worker begins work and no other worker is
-//! idle or starting, it starts one (up to `max_workers`), so that threads that commit start none.
+//! The first worker may give itself a private descriptor table, and all workers started after it
+//! share this table. So workers start workers: a worker that begins work while no other is idle,
+//! woken or starting starts one (up to `max_workers`).
 
 mod pool;
 mod ready;
@@ -21,9 +21,9 @@ use nowait_sys::{Errno, time::Deadline};
 use pool::Pool;
 use std::{any::Any, sync::Arc};
 
-/// A function that receives completions on a thread of the pool, and empties the list. If it takes
-/// only some of them, for example because it panics, the pool calls it again with the rest. If it
-/// takes none, the pool drops the rest.
+/// A function that receives completions on a thread of the pool, and empties the list. If the
+/// function takes only some completions, for example because it panics, the pool calls it again
+/// with the rest. If the function takes none, the pool drops them.
 pub type Receiver = Arc<dyn Fn(&mut Vec<Completion>) + Send + Sync>;
 
 /// A function that gets the payload of a panic on a thread of the pool. If the panic happened while
@@ -35,15 +35,15 @@ pub type OnPanic = Arc<dyn Fn(&(dyn Any + Send)) + Send + Sync>;
 pub enum Deliver {
     /// To `reap`.
     Queue,
-    /// To this function. The worker that ran a bio calls it right after the bio. Another worker may
-    /// call it for a cancelled bio, and the thread that watches polls may call it for a poll.
-    /// `reap` then finds nothing, and `wake` makes a worker call the function without completions.
-    /// In the function the worker has its own credentials and priority.
+    /// To this function. A worker calls the function after each bio or joined write. For a poll,
+    /// the thread that watches polls may call the function. `reap` finds nothing for this
+    /// destination, and `wake` makes a worker call the function without completions. In the
+    /// function the worker has its own credentials and priority.
     Call(Receiver),
 }
 
-/// The function by which a worker runs a bio. It returns the number of bytes transferred, or an
-/// error. The function may block.
+/// The function by which a worker runs a bio. The function returns the number of bytes transferred,
+/// and may block.
 pub type Carry = Arc<dyn Fn(&Bio) -> Result<usize, Errno> + Send + Sync>;
 
 /// The configuration of a pool of workers.
@@ -56,7 +56,7 @@ pub struct ThreadsConfig {
     /// private descriptor table.
     pub first: Option<Box<dyn FnOnce() + Send>>,
     /// A function that each thread of the pool runs at its start (the first worker after `first`),
-    /// also the thread that watches polls. The pool's owner marks these threads by it.
+    /// also the thread that watches polls.
     pub each: fn(),
     /// The function by which workers run bios other than polls: [`system_calls`], or a simulated
     /// device.
@@ -86,9 +86,9 @@ impl Default for ThreadsConfig {
 ///
 /// The kernel looks a descriptor up in the workers' table when a worker makes the call: `commit`
 /// takes no reference to the files. After a short transfer of a regular file or block device the
-/// worker transfers the rest, unless the bio has RWF_NOWAIT, RWF_ATOMIC or RWF_APPEND; for a stream
-/// it makes one call. A write beyond RLIMIT_FSIZE fails with `EFBIG`: workers block signals, and
-/// the `SIGXFSZ` that stays pending on the worker is harmless.
+/// worker transfers the rest, unless the bio has RWF_NOWAIT, RWF_ATOMIC or RWF_APPEND or is too
+/// long for one call; for a stream it makes one call. A write beyond RLIMIT_FSIZE fails with
+/// `EFBIG`: workers block signals, and the `SIGXFSZ` that stays pending on the worker is harmless.
 ///
 /// `cancel` can end polls, and bios that have not started. Dropping the pool calls
 /// [`Threads::shutdown`].
@@ -96,7 +96,6 @@ pub struct Threads {
     pool: Arc<Pool>,
 }
 
-/// The most bios in flight.
 const DEPTH: usize = 1 << 20;
 
 impl Threads {
@@ -113,15 +112,15 @@ impl Threads {
 
     /// Ends the pool: accepts no more bios (`queue` returns them as `Err`), completes all polls and
     /// the bios that have not started with `ECANCELED`, waits for the running bios (a read of a
-    /// silent pipe may run for ever), and joins the threads. A worker that calls it, inside
+    /// silent pipe may run for ever), and joins the threads. A worker that calls `shutdown`, inside
     /// [`Deliver::Call`], does not wait for itself. In a forked child, where the workers do not
-    /// exist, it does nothing.
+    /// exist, `shutdown` does nothing.
     pub fn shutdown(&self) {
         self.pool.shutdown();
     }
 
-    /// Makes workers deliver these completions before all bios that wait. It is for requests that
-    /// have ended elsewhere and must continue in the workers' descriptor table. Empties the list.
+    /// Makes workers deliver these completions before all bios that wait. The requests have ended
+    /// elsewhere and must continue in the workers' descriptor table.
     pub fn deliver(&self, completions: &mut Vec<Completion>) {
         self.pool.deliver_on_worker(completions);
     }

@@ -4,9 +4,9 @@
 //! queue   ── slot, entry ─▶ SQ ── commit: enter ─▶ kernel ─▶ CQ ── reap: pop, else enter ─▶ done
 //! wake    ── changes a word of memory, or writes to an eventfd, for which the ring itself waits
 //! ```
-//! The submission queue and the completion queue each have a lock. No thread holds such a lock
-//! while it enters the ring: the kernel reads the submission queue under a lock of its own, so any
-//! number of threads may enter.
+//! The submission queue and the completion queue each have a lock. No thread holds one while it
+//! enters the ring, so several may enter at once: the kernel reads the submission queue under a
+//! lock of its own.
 
 use super::{
     uring_entry as entry,
@@ -39,25 +39,23 @@ const RETRY_NS: u64 = 1_000_000;
 
 /// A backend that uses one io_uring.
 ///
-/// With [`Issuer::Any`] and [`Issuer::InTurn`] every thread may call all methods. With
-/// [`Issuer::Single`] only the issuer, the thread that made the backend, may call `reap` with
+/// With [`Issuer::Single`] only the issuer, the thread that made the backend, may call `reap` with
 /// `min` > 0; every thread may call `queue`, `commit`, `wake` and `cancel`. A bio that another
 /// thread commits starts when the issuer reaps (`commit` wakes the issuer for that), so the other
 /// thread must keep the descriptor open until then.
 ///
 /// Dropping the backend cancels the bios in flight and waits until they have ended; with
-/// [`Issuer::Single`] only if the issuer drops it. If another thread drops it, the kernel ends the
-/// requests some time later: their memory must then stay valid for ever.
+/// [`Issuer::Single`] only if the issuer drops it. If another thread drops the backend, the kernel
+/// ends the requests some time later: the requests' memory must then stay valid for ever.
 pub struct Uring {
     ring: Ring,
-    /// Guards the completion queue.
     completion: Mutex<()>,
-    /// The requests in flight. The lock also guards the submission queue.
+    /// The lock also guards the submission queue.
     requests: Mutex<Requests>,
-    /// The length of `requests`, readable without the lock; written under it.
+    /// Requests in flight, readable without the lock of `requests`; written under it.
     in_flight: AtomicUsize,
-    /// The number of requests that wait for a device: the depth limits only these. Written under
-    /// the lock of `requests`.
+    /// Requests that wait for a device: the depth limits only these. Written under the lock of
+    /// `requests`.
     on_devices: AtomicUsize,
     /// The keys of requests to cancel, until a thread that may enter the ring takes them.
     cancels: Mutex<Vec<u64>>,
@@ -71,28 +69,24 @@ pub struct Uring {
     issuer_thread: i32,
     process: ForkMark,
     depth: usize,
-    /// Counts the checks of [`Uring::enters_now_and_then`].
     looks: AtomicU32,
-    /// This queue's part in the engine-wide limit of requests outstanding at a disk.
     share: Option<Share>,
 }
 
-/// The means to wake a thread that sleeps in `reap`.
 struct Alarm {
     /// The gate, in a box because the kernel refers to it by its address.
     gate: Box<Gate>,
     /// `true`: an entry of the ring waits on the gate or on the eventfd.
     armed: AtomicBool,
-    /// `true`: on this kernel the ring can wait on neither, so waits are cut into slices.
+    /// `true`: on this kernel the ring can wait on neither gate nor eventfd, so waits are cut into
+    /// slices.
     deaf: AtomicBool,
-    /// The eventfd. `None`: the ring waits on the gate's word, which needs no descriptor.
+    /// `None`: the ring waits on the gate's word, which needs no descriptor.
     counter: Option<Arc<dyn Descriptor>>,
 }
 
 enum WaitEnd {
-    /// Check again for enough completions.
     Again,
-    /// Return the available completions.
     Enough,
 }
 
@@ -115,8 +109,8 @@ impl Uring {
     /// Creates a ring for up to `depth` bios (1 to 8192) that wait for a device, and any number of
     /// bios that wait for readiness. If `counter` is `None`, wake-ups reach the ring by a word of
     /// memory, otherwise by the eventfd `counter`, which must have a number in the descriptor table
-    /// of each calling thread. If this does not work, `reap` cuts its waits into slices of ten
-    /// milliseconds.
+    /// of each calling thread. If the ring can wait on neither, `reap` cuts its waits into slices
+    /// of ten milliseconds.
     ///
     /// # Errors
     /// `ENOSYS`, `EPERM`: the kernel, a sysctl or a seccomp filter refuses io_uring. `ENOMEM`:
@@ -178,7 +172,7 @@ impl Uring {
         there || self.holds_back()
     }
 
-    /// Returns the ring's descriptor, readable while there are completions. The ring still owns it.
+    /// Returns the ring's descriptor, readable while there are completions.
     pub fn raw_fd(&self) -> i32 {
         self.ring.raw_fd()
     }
@@ -196,10 +190,9 @@ impl Uring {
         unsafe { self.ring.holds_back() }
     }
 
-    /// Counts a check of a ring with [`Issuer::InTurn`] and requests in flight. Returns `true` for
-    /// every 64th of these checks, which must then enter the kernel in any case: if a thread has
-    /// submitted to several rings, the kernel marks only one of these rings as holding completions
-    /// back.
+    /// Returns `true` for every 64th check of a ring with [`Issuer::InTurn`] and requests in
+    /// flight. Such a check must enter the kernel: if a thread has submitted to several rings, the
+    /// kernel marks only one of these rings as holding completions back.
     fn enters_now_and_then(&self) -> bool {
         const LOOKS: u32 = 64;
         let counts = self.issuer == Issuer::InTurn && self.in_flight() > 0;
@@ -212,8 +205,7 @@ impl Uring {
         unsafe { self.ring.pending() as u32 }
     }
 
-    /// Queues an entry. If the queue is full and this thread may enter the ring, first submits the
-    /// queued entries. Returns `false` if there is still no room.
+    /// If the queue is full and this thread may enter the ring, first submits the queued entries.
     fn push(&self, entry: &Entry) -> bool {
         for _ in 0..2 {
             if self.push_now(&self.requests.lock(), entry) {
@@ -227,7 +219,6 @@ impl Uring {
         false
     }
 
-    /// Queues an entry if there is room; the lock that guards the queue is held.
     fn push_now(&self, _queue: &MutexGuard<'_, Requests>, entry: &Entry) -> bool {
         // SAFETY: the lock is held. The entry's memory lives until its completion: the bio's memory
         // by the promise of `Bio::new`, and its segment list in `requests`. The alarm's word is in
@@ -235,8 +226,7 @@ impl Uring {
         unsafe { self.ring.push(entry) }
     }
 
-    /// Submits all queued entries to the kernel. Entries that the kernel does not take, mostly for
-    /// lack of memory, stay queued.
+    /// Entries that the kernel does not take, mostly for lack of memory, stay queued.
     fn submit(&self) {
         loop {
             let pending = self.pending();
@@ -266,8 +256,8 @@ impl Uring {
         }
     }
 
-    /// Records the keys of marked requests for cancellation. A thread that may enter the ring, this
-    /// one or another, passes the cancellations to the kernel.
+    /// A thread that may enter the ring, this one or another, passes the cancellations to the
+    /// kernel.
     fn stop(&self, keys: &[u64]) {
         self.cancels.lock().extend_from_slice(keys);
         self.cancels_wait.store(true, Relaxed);
@@ -288,13 +278,10 @@ impl Uring {
         self.cancels_wait.store(false, Relaxed);
     }
 
-    /// Moves completions to `done`. Returns the number of entries taken, including the completions
-    /// of the ring's own entries.
-    ///
+    /// Returns the number of entries taken, including the completions of the ring's own entries.
     /// There may be more completions than the completion queue holds, because any number of polls
     /// may end. When the queue is full, the kernel keeps further completions until a thread enters
-    /// the ring. So this function enters the ring after it has taken as many entries as a full
-    /// queue holds.
+    /// the ring, so this function enters the ring after a full queue.
     fn take(&self, done: &mut Vec<Completion>) -> usize {
         let mut total = 0;
         loop {
@@ -335,7 +322,6 @@ impl Uring {
         taken
     }
 
-    /// Publishes the number of requests in flight, for reads without the lock.
     fn count(&self, requests: &Requests) {
         self.on_devices.store(requests.on_devices(), Relaxed);
         self.share.iter().for_each(|share| share.publish(requests.on_devices()));
@@ -343,7 +329,7 @@ impl Uring {
     }
 
     /// Submits entries that wait for this thread, makes the kernel show completions that it holds
-    /// back, and takes the completions. Does not wait.
+    /// back, and takes the completions.
     fn catch_up(&self, done: &mut Vec<Completion>) {
         let foreign_work = self.issuer == Issuer::Single && self.pending() > 0;
         let behind = foreign_work || self.starved.load(Relaxed) || self.cancels_wait.load(Relaxed);
@@ -507,7 +493,7 @@ impl BlockBackend for Uring {
 
 impl Drop for Uring {
     fn drop(&mut self) {
-        // In a forked child: it shares the ring with its parent, and the requests are the parent's.
+        // A forked child shares the ring with its parent, and the requests are the parent's.
         if !self.may_enter() || !self.process.is_here() {
             return;
         }
@@ -533,7 +519,6 @@ impl Drop for Alarm {
 }
 
 impl Alarm {
-    /// Returns the eventfd's number in the calling thread's table; `None` if there is no eventfd.
     /// The process has two tables: `Uring::new` has checked that the eventfd has a number in one,
     /// and the caller of `Uring::new` checks the other.
     fn number(&self) -> Option<i32> {
@@ -547,7 +532,6 @@ impl Alarm {
         }
     }
 
-    /// Processes the completion of the alarm's entry.
     fn gone_off(&self, result: i32) {
         self.armed.store(false, Relaxed);
         if let Some(number) = self.number() {
@@ -561,7 +545,6 @@ impl Alarm {
         }
     }
 
-    /// Returns `deadline` or, if the alarm is not armed, at most [`SLICE_NS`] from now.
     fn slice(&self, deadline: Deadline) -> Deadline {
         match self.armed.load(Relaxed) {
             true => deadline,

@@ -5,7 +5,6 @@ use nowait_sys::uring::{Entry, opcode, types};
 
 /// `user_data` of the entry that waits for a wake-up; keys of requests have bit 63 clear.
 pub(super) const ALARM: u64 = 1 << 63;
-/// `user_data` of entries that cancel requests.
 pub(super) const CANCEL: u64 = 1 << 63 | 1;
 
 /// The most bytes that read(2) and write(2) transfer (`MAX_RW_COUNT`).
@@ -73,7 +72,6 @@ pub(super) fn wait_on_word(word: *const u32, seen: u32) -> Entry {
         .user_data(ALARM)
 }
 
-/// Makes an entry that completes when the eventfd's counter is not zero.
 pub(super) fn wait_on_counter(fd: i32) -> Entry {
     const POLLIN: u32 = 1;
     opcode::PollAdd::new(types::Fd(fd), POLLIN).build().user_data(ALARM)

@@ -1,15 +1,13 @@
 //! The requests of an io_uring in flight, and the look-up of requests to cancel.
 //!
-//! At most `depth` requests wait for a device, so a cancellation searches all of these. Endless
-//! requests (polls, and transfers of streams) wait for readiness. There may be a hundred thousand
-//! of these, so a map finds them by their token.
+//! At most `depth` requests wait for a device, so a cancellation searches these. Endless requests
+//! (polls, and transfers of streams) may be a hundred thousand, so a map finds them by token.
 
 use crate::slab::Slab;
 use nowait_sys::file::IoVec;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// A request in flight: the data that its completion needs, and its segment list.
 pub(super) struct Request {
     pub(super) token: u64,
     pub(super) cancelled: bool,
@@ -17,7 +15,7 @@ pub(super) struct Request {
     pub(super) _segments: Option<Arc<[IoVec]>>,
 }
 
-/// The requests of a ring. Bit 63 of a key is always clear.
+/// Bit 63 of a key is always clear.
 pub(super) struct Requests {
     on_devices: Slab<Request>,
     endless: Slab<Request>,
@@ -29,8 +27,6 @@ pub(super) struct Requests {
 const ENDLESS: u64 = 1 << 31;
 
 impl Requests {
-    /// Makes a table for up to `depth` requests that wait for a device, and any number of endless
-    /// requests.
     pub(super) fn new(depth: usize) -> Requests {
         Requests {
             on_devices: Slab::new(depth),
@@ -39,8 +35,7 @@ impl Requests {
         }
     }
 
-    /// Adds a request and returns its key; `None` if `depth` other requests wait for a device, and
-    /// this one would, too.
+    /// Adds a request; `None` if `depth` other requests wait for a device, and this one would, too.
     pub(super) fn insert(&mut self, request: Request) -> Option<u64> {
         if !request.endless {
             return self.on_devices.insert(request).ok();
@@ -51,7 +46,6 @@ impl Requests {
         Some(key)
     }
 
-    /// Removes a request; `None` if it was removed already.
     pub(super) fn remove(&mut self, key: u64) -> Option<Request> {
         if key & ENDLESS == 0 {
             return self.on_devices.remove(key);
@@ -61,8 +55,6 @@ impl Requests {
         Some(request)
     }
 
-    /// Marks a request with this token as cancelled and returns its key; `None` if there is no
-    /// request with this token that is not marked yet.
     pub(super) fn cancel(&mut self, token: u64) -> Option<u64> {
         let endless = self.by_token.get(&token).copied();
         let on_a_device = || self.on_devices.find(|it| it.token == token && !it.cancelled);
@@ -71,7 +63,6 @@ impl Requests {
         Some(key)
     }
 
-    /// Marks all requests as cancelled. Returns the keys of those that were not marked before.
     pub(super) fn cancel_all(&mut self) -> Vec<u64> {
         let keys = self.on_devices.keys().chain(self.endless.keys().map(|key| key | ENDLESS));
         let keys: Vec<u64> = keys.collect();
@@ -82,12 +73,10 @@ impl Requests {
         self.on_devices.len() + self.endless.len()
     }
 
-    /// Returns the number of requests that wait for a device.
     pub(super) fn on_devices(&self) -> usize {
         self.on_devices.len()
     }
 
-    /// Marks a request as cancelled. Returns `false` if it was marked before.
     fn mark(&mut self, key: u64) -> bool {
         let request = match key & ENDLESS {
             0 => self.on_devices.get_mut(key),
@@ -126,8 +115,7 @@ mod tests {
         assert_eq!((requests.len(), requests.on_devices()), (98, 1));
     }
 
-    /// A cancellation does not search endless requests: otherwise these 200,000 cancellations would
-    /// read 20,000,000,000 entries.
+    /// With a search, these 200,000 cancellations would read 20,000,000,000 entries.
     #[test]
     fn a_cancellation_among_many_endless_requests_finds_its_own() {
         let mut requests = Requests::new(192);
@@ -143,8 +131,7 @@ mod tests {
     }
 
     proptest! {
-        /// The table behaves like a list that is searched. The test gives no two requests in flight
-        /// the same token.
+        /// No two requests in flight have the same token.
         #[test]
         fn finds_what_a_scan_would_find(
             steps in prop::collection::vec((0u8..5, 0u64..12, any::<bool>()), 0..200),

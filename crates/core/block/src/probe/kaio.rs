@@ -1,4 +1,4 @@
-//! Is the kernel's native AIO usable? The probe makes a context and reads a file through it.
+//! Is the kernel's native AIO usable?
 
 use super::{Detail, Probe, Refusal, STACK_BYTES, check_read, test_file};
 use nowait_sys::aio::{AioContext, IoEvent, Iocb, cmd};
@@ -6,9 +6,7 @@ use nowait_sys::confined::Extra;
 use nowait_sys::time::Deadline;
 use nowait_sys::{Errno, own_thread, thread};
 
-/// The longest wait for a read of 16 bytes of memory.
 const PATIENCE_NS: u64 = 1_000_000_000;
-/// The value in the request that its event must return.
 const TOKEN: u64 = 0x6e6f_7761_6974;
 
 /// Sets up a context, and reads a file through it.

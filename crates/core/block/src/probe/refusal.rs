@@ -70,7 +70,7 @@ pub struct Situation {
     pub seccomp: Option<u8>,
     /// The calling thread's effective capabilities, a bit each.
     pub capabilities: u64,
-    /// `/proc/sys/kernel/io_uring_disabled`; `None` before Linux 6.6.
+    /// `/proc/sys/kernel/io_uring_disabled`; `None` if it cannot be read, as before Linux 6.6.
     pub uring_disabled: Option<u8>,
     /// `/proc/sys/fs/aio-nr` and `aio-max-nr`.
     pub aio_slots: Option<(u64, u64)>,
@@ -84,7 +84,7 @@ const CAP_IPC_LOCK: u64 = 1 << 14;
 const CAP_SYS_ADMIN: u64 = 1 << 21;
 
 impl Situation {
-    /// Examines the system; takes about a tenth of a millisecond.
+    /// Examines the running system.
     pub fn current() -> Situation {
         let status = inspect::read_text(c"/proc/thread-self/status")
             .or_else(|_| inspect::read_text(c"/proc/self/status"))
@@ -126,10 +126,8 @@ fn number(path: &CStr) -> Option<u64> {
 }
 
 impl Refusal {
-    /// Checks that the program's own seccomp filter will not kill the program for `call`.
-    ///
-    /// # Errors
-    /// A refusal with the cause [`Cause::Confined`].
+    /// Fails with [`Cause::Confined`] if the program's own seccomp filter may kill the program for
+    /// `call`.
     pub(crate) fn unless_confined(call: &'static str, extra: Extra) -> Result<(), Refusal> {
         let refusal = Refusal { call, errno: Errno::PERM, cause: Cause::Confined };
         if confined::forbids(extra) { Err(refusal) } else { Ok(()) }
@@ -232,7 +230,6 @@ impl Refusal {
     }
 }
 
-/// Finds the cause of ENOSYS: the kernel lacks the call, or a filter refuses it.
 fn missing(uring: bool, seen: &Situation) -> Cause {
     // Only a kernel with io_uring has the sysctl, or answers io_uring_enter(2) with EBADF.
     let kernel_has_uring = seen.uring_disabled.is_some() || seen.enter == Some(Errno::BADF);
@@ -247,7 +244,6 @@ fn missing(uring: bool, seen: &Situation) -> Cause {
     }
 }
 
-/// Finds the cause of EPERM or EACCES: a filter, the sysctl, or a security module.
 fn forbidden(call: &str, errno: Errno, seen: &Situation) -> Cause {
     if call == "io_uring_setup" {
         // The kernel answers io_uring_enter(2) on descriptor -1 with EBADF, whatever the sysctl is.
@@ -278,7 +274,6 @@ fn family(call: &str) -> &str {
 }
 
 impl fmt::Display for Refusal {
-    /// Writes one line: the call, the errno and the cause.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}, ", self.call, self.errno.name())?;
         match self.cause {
@@ -329,7 +324,6 @@ mod tests {
     fn sysctl_and_filter_are_told_apart_by_who_answers_enter() {
         let sysctl = Situation { uring_disabled: Some(2), ..kernel_with_uring() };
         assert_eq!(cause("io_uring_setup", Errno::PERM, &sysctl), Cause::Sysctl(2));
-        // A filter is in force, but it did not return the error.
         let both = Situation { seccomp: Some(2), ..sysctl.clone() };
         assert_eq!(cause("io_uring_setup", Errno::PERM, &both), Cause::Sysctl(2));
         let filter = Situation { enter: Some(Errno::PERM), ..both };

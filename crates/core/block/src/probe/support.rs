@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 pub enum Answer {
     /// The request was done at once.
     Yes,
-    /// `EAGAIN`: the file system knows the flag, but would wait, although nothing here requires it.
+    /// `EAGAIN`: the file system knows the flag, but would wait, although the trial gives no
+    /// reason.
     WouldWait,
     /// `EOPNOTSUPP`: the file system does not support the flag.
     Unsupported,
@@ -48,15 +49,16 @@ pub struct NowaitSupport {
     pub direct_read: Answer,
     /// A direct write over allocated blocks.
     pub direct_write: Answer,
-    /// The alignment of O_DIRECT requests, or why files do not open with O_DIRECT.
+    /// The alignment of O_DIRECT requests, or the errno that kept the probe from trying any.
     pub direct: Result<Alignment, Errno>,
 }
 
 /// Tries RWF_NOWAIT and O_DIRECT on the file system of `path`.
 ///
 /// Makes a file without a name in the directory `path`, or beside the regular file `path`. If there
-/// can be none beside the file, and on a block device, it reads `path` and tries no writes. It
-/// never writes to `path`. Waits for the device, mostly about a millisecond.
+/// can be none beside the file, and on a block device, it reads `path` and tries no writes. The
+/// probe never writes to `path`. Waits for the device.
+///
 /// # Errors
 /// `ENOENT`, `EACCES`, …: `path` cannot be opened.
 pub fn nowait_support(path: &Path) -> Result<NowaitSupport, Errno> {
@@ -120,13 +122,11 @@ fn untested(file_system: String, errno: Errno) -> NowaitSupport {
     }
 }
 
-/// The largest alignment that a file system requires today, and the length of the transfer with
-/// which a trial begins.
+/// The length of a trial's first transfer; no file system requires a larger alignment today.
 const LEN: usize = 64 << 10;
 
 struct Trial {
     fd: Fd,
-    /// The reason why the test must not write; `None`: it may write.
     read_only: Option<Errno>,
 }
 
@@ -137,7 +137,6 @@ enum Direction {
 }
 
 impl Trial {
-    /// Makes a trial that writes nothing, for the reason `why`.
     fn reading(fd: Fd, why: Errno) -> Trial {
         Trial { fd, read_only: Some(why) }
     }
@@ -174,9 +173,8 @@ impl Trial {
         }
     }
 
-    /// Tries direct requests on blocks that are allocated. Blocks that this function may write are
-    /// also not in the page cache: otherwise a direct write would first have to drop the cached
-    /// pages, and could fail with `EAGAIN` for that alone.
+    /// Tries direct requests on allocated blocks. If it may write, it first writes the blocks
+    /// without the page cache: a direct write that must drop cached pages could fail with `EAGAIN`.
     fn direct_answers(&self, memory: &mut [u8]) -> (Answer, Answer) {
         let mut offset = 0;
         if self.read_only.is_none() {
@@ -236,15 +234,13 @@ impl Trial {
     }
 }
 
-/// Returns the length of an aligned direct request: 4096 bytes to [`LEN`].
 fn unit(alignment: Alignment) -> usize {
     (alignment.offset as usize).clamp(4096, LEN)
 }
 
 const BLOCK_DEVICE: &str = "a block device";
 
-/// Returns the name of a file system by its `f_type`, or that number in hexadecimal. Source:
-/// statfs(2), `<linux/magic.h>`.
+/// Source: statfs(2), `<linux/magic.h>`.
 fn name_of(magic: u32) -> String {
     let name = match magic {
         0xEF53 => "ext4",

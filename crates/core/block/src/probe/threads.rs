@@ -4,10 +4,8 @@ use super::{CONTENT, Detail, Probe, Refusal, aside, check_read, test_file};
 use nowait_sys::file::{IoVec, preadv2};
 use nowait_sys::{Errno, Fd, fdtable, poll, time::Deadline};
 
-/// The longest time that the thread waits for the file sent to it.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
-/// The results of the operations that the new thread tried.
 struct Findings {
     private_table: Result<(), Errno>,
     file_passing: Result<(), Refusal>,
@@ -47,8 +45,7 @@ fn send_file(channel: i32) -> Result<(), Refusal> {
     fdtable::send(channel, file.raw(), 1).map_err(|errno| Refusal::diagnose("sendmsg", errno))
 }
 
-/// Runs on the new thread. `channel` belongs to the thread that has called `attempt`, and stays
-/// open in that thread's table.
+/// The thread in [`attempt`] owns `channel`.
 fn look(channel: i32, sent: Result<(), Refusal>) -> Findings {
     let private_table = fdtable::make_private(channel);
     let file_passing = sent.and_then(|()| receive_file(channel));

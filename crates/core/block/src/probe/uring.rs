@@ -1,4 +1,4 @@
-//! Is io_uring usable? The probe makes a ring and reads a file through it.
+//! Is io_uring usable?
 
 use super::{Detail, Probe, Refusal, aside, check_read, test_file};
 use nowait_sys::Errno;
@@ -9,7 +9,6 @@ use nowait_sys::uring::{Completion, Issuer, Ring, opcode, types};
 /// Entries of the probed ring: as many as a small queue of the backend has, so that the probe fails
 /// if RLIMIT_MEMLOCK is too low for such a queue.
 const ENTRIES: u32 = 128;
-/// The longest wait for a read of 16 bytes of memory.
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 const NEEDED: &[(&str, u8)] = &[
@@ -22,7 +21,7 @@ const NEEDED: &[(&str, u8)] = &[
     ("cancel", opcode::AsyncCancel::CODE),
 ];
 
-/// Makes a ring, reads a file through it, and finds out which operations the ring supports.
+/// Makes a ring, reads a file through it, and lists the operations that the ring lacks.
 pub fn uring() -> Probe {
     // The kernel tears a ring down at any time after its close, and then interrupts the waits of
     // the threads that made or entered it. So a new thread makes this ring, and then ends.

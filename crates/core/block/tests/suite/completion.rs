@@ -41,7 +41,6 @@ fn batch_completes_once_each(fixture: &Fixture) {
     nothing_more(fixture);
 }
 
-/// Panics if another bio completes.
 pub(super) fn nothing_more(fixture: &Fixture) {
     let mut more = Vec::new();
     for _ in 0..8 {
@@ -124,7 +123,6 @@ fn full_backend_gives_the_bio_back(fixture: &Fixture) {
 }
 
 impl Fixture {
-    /// Runs one bio while `others` are still in flight, and reaps them all.
     fn run_among(&self, bio: Bio, others: usize) -> Result<u32, Errno> {
         let token = bio.token;
         self.start(bio);
@@ -151,7 +149,6 @@ fn tokens_are_the_callers(fixture: &Fixture) {
     for token in [0, 1, u64::MAX, 1 << 63, 1 << 63 | 1, 1 << 32] {
         assert_eq!(fixture.run(fixture.read(&mut buffer, 0, token)), Ok(1));
     }
-    // Each bio completes once, even if both have the same token.
     let count = fixture.backend.limits().depth.min(2);
     for _ in 0..count {
         assert!(fixture.backend.queue(fixture.read(&mut buffer, 0, 7)).is_ok());

@@ -11,42 +11,31 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// The size of a fixture's file in bytes, all of which are zero at first.
 pub(crate) const FILE_BYTES: usize = 64 << 10;
 
 /// The features that a backend lacks, each with the reason; `None`: the backend has the feature.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Lacks {
-    /// Descriptors other than the fixture's.
     pub(crate) descriptors: Option<&'static str>,
-    /// Polls of pipes.
     pub(crate) polls: Option<&'static str>,
-    /// Writes that make the file longer.
     pub(crate) growth: Option<&'static str>,
-    /// Calls by other threads than the one that made the backend.
     pub(crate) threads: Option<&'static str>,
 }
 
-/// A backend and a file for it.
 pub(crate) struct Fixture {
-    /// The backend under test. It is the first field, so that it is dropped before its file.
+    /// The first field, so that it is dropped before its file.
     pub(crate) backend: Box<dyn BlockBackend>,
-    /// A file of [`FILE_BYTES`] zero bytes, open for reading and writing.
     pub(crate) fd: i32,
-    /// The same file with O_DIRECT, if the file system supports it.
     pub(crate) direct_fd: Option<i32>,
     /// The clock of the backend's deadlines; `None`: CLOCK_MONOTONIC.
     pub(crate) clock: Option<Arc<VirtualClock>>,
-    /// The features that the suite does not test, because the backend lacks them.
     pub(crate) lacks: Lacks,
-    /// Values that must live as long as the fixture.
     pub(crate) _keep: Box<dyn Any>,
 }
 
 impl Fixture {
-    /// Returns `true` if the backend has the feature that a claim needs (`lack` is `None`).
-    /// Otherwise prints a skip, but does not count it: the backend lacks the feature on every
-    /// machine.
+    /// Returns `true` if `lack` is `None`. Otherwise prints a skip that `NOWAIT_SKIPS` does not
+    /// count: the backend lacks the feature on every machine.
     pub(super) fn can(&self, claim: &str, lack: Option<&str>) -> bool {
         if let Some(why) = lack {
             print_skip(&format!("{} {claim}", self.backend.name()), why);
@@ -54,7 +43,6 @@ impl Fixture {
         lack.is_none()
     }
 
-    /// Returns the time on the clock of the deadlines.
     pub(super) fn now_ns(&self) -> u64 {
         self.clock.as_ref().map_or_else(now_ns, |clock| clock.now_ns())
     }
@@ -72,14 +60,12 @@ impl Fixture {
         done[0].result
     }
 
-    /// Reaps until `count` completions have come; panics if there are more.
     pub(super) fn reap(&self, count: usize) -> Vec<Completion> {
         let done = self.reap_at_least(count);
         assert_eq!(done.len(), count);
         done
     }
 
-    /// Reaps until `count` or more completions have come.
     pub(super) fn reap_at_least(&self, count: usize) -> Vec<Completion> {
         let mut done = Vec::new();
         while done.len() < count {
@@ -89,7 +75,7 @@ impl Fixture {
         done
     }
 
-    /// Reaps once. Begins again if a signal, a debugger or a freezer interrupts it.
+    /// Begins again if a signal, a debugger or a freezer interrupts it.
     pub(super) fn wait(&self, done: &mut Vec<Completion>, min: usize, deadline: Deadline) {
         loop {
             match self.backend.reap(done, min, deadline) {
@@ -109,9 +95,8 @@ impl Fixture {
     }
 }
 
-/// Calls a function when it is dropped, also if a claim has panicked. The function ends the other
-/// threads of a scope: otherwise the scope would wait for them for ever, and the test would not
-/// report the failed claim.
+/// The function ends the other threads of a scope: otherwise the scope would wait for them for
+/// ever.
 pub(super) struct OnDrop<F: FnMut()>(pub(super) F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
@@ -130,7 +115,6 @@ pub(super) fn one(bytes: &mut [u8]) -> Segments {
     Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() })
 }
 
-/// Cuts `bytes` into segments of these lengths.
 pub(super) fn many(mut bytes: &mut [u8], lengths: &[usize]) -> Segments {
     let mut segments = Vec::new();
     for len in lengths {
@@ -141,7 +125,6 @@ pub(super) fn many(mut bytes: &mut [u8], lengths: &[usize]) -> Segments {
     Segments::Many(segments.into())
 }
 
-/// Returns bytes that show their position.
 pub(super) fn pattern(len: usize, seed: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7 + i / 251 + seed * 31) as u8).collect()
 }

@@ -1,10 +1,5 @@
 //! A suite of claims that every backend must fulfil.
 //!
-//! ```text
-//! fixture    a backend, a file for it, and the features that the backend lacks
-//! transfer   the effects of reads and writes          completion  each bio once, failed or not
-//! waiting    reap, deadline, wake, cancel, poll       parallel    several threads at once
-//! ```
 //! The suite prints `skipped: …: why` for each claim that needs a feature the backend lacks.
 
 mod completion;
@@ -17,8 +12,6 @@ pub(crate) use fixture::{FILE_BYTES, Fixture, Lacks};
 
 type Claim = (&'static str, fn(&Fixture));
 
-/// Checks all claims, each on its own fixture. Prints the name of each claim; the first claim that
-/// fails panics.
 pub(crate) fn suite(make: &dyn Fn() -> Fixture) {
     let all = [transfer::CLAIMS, completion::CLAIMS, waiting::CLAIMS, parallel::CLAIMS];
     for (name, claim) in all.concat() {

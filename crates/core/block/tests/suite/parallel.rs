@@ -45,8 +45,8 @@ fn threads_queue_and_commit_while_one_reaps(fixture: &Fixture) {
     nothing_more(fixture);
 }
 
-/// Queues the bios of one thread, in batches of changing size. All of them read into the same
-/// buffer: only their completions matter. Stops when `over` is set, because the reaper has ended.
+/// All bios read into the same buffer: only their completions matter. Stops when `over` is set,
+/// because the reaper has ended.
 fn feed(
     backend: &dyn BlockBackend,
     fd: i32,

@@ -86,7 +86,6 @@ fn wake_during_the_wait_ends_it(fixture: &Fixture) {
         let returned = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let _returned = OnDrop(|| returned.store(true, SeqCst));
-            // Wakes again and again, before the wait or during it.
             scope.spawn(|| {
                 while !returned.load(SeqCst) {
                     fixture.backend.wake();
@@ -120,7 +119,6 @@ fn wake_does_not_lose_completions(fixture: &Fixture) {
     nothing_more(fixture);
 }
 
-/// Starts a poll of an empty pipe.
 fn poll_pipe(fixture: &Fixture, claim: &str, events: u16) -> Option<(PipeReader, PipeWriter)> {
     if !fixture.can(claim, fixture.lacks.polls) {
         return None;

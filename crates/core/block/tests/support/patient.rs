@@ -1,5 +1,4 @@
-//! Wraps a backend for callers that take signals: queues those bios again that the kernel has given
-//! up.
+//! Wraps a backend for callers that take signals.
 
 use nowait_block::{Bio, BlockBackend, Completion, Limits};
 use nowait_sys::mutex::Mutex;
@@ -17,7 +16,6 @@ pub(crate) struct Patient<B> {
     in_flight: Mutex<Vec<Pending>>,
 }
 
-/// A bio in flight, which may have to be queued again.
 struct Pending {
     bio: Bio,
     is_cancelled: bool,
@@ -28,8 +26,7 @@ impl<B: BlockBackend> Patient<B> {
         Patient { inner, in_flight: Mutex::default() }
     }
 
-    /// Moves completions to `done`, and queues those bios again that the kernel has given up. The
-    /// inner backend has room for these bios, because they have counted as in flight until now.
+    /// The inner backend has room for the bios queued again: they count as in flight until now.
     fn pass_on(&self, fresh: Vec<Completion>, done: &mut Vec<Completion>) {
         let mut in_flight = self.in_flight.lock();
         for completion in fresh {
@@ -46,8 +43,7 @@ impl<B: BlockBackend> Patient<B> {
         self.inner.commit();
     }
 
-    /// Returns `true` if as many bios that are not [endless](Bio::is_endless) are in flight as the
-    /// depth allows.
+    /// [Endless](Bio::is_endless) bios do not count.
     fn is_full(&self, in_flight: &[Pending]) -> bool {
         let count = in_flight.iter().filter(|it| !it.bio.is_endless()).count();
         count >= self.inner.limits().depth

@@ -4,7 +4,6 @@ use core::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use nowait_sys::thread;
 use std::sync::{Mutex, PoisonError};
 
-/// A signal handler that does nothing: the signal only interrupts system calls.
 pub(crate) extern "C" fn nothing(_signal: i32) {}
 
 fn handle_signals(handler: extern "C" fn(i32)) {
@@ -15,8 +14,7 @@ fn handle_signals(handler: extern "C" fn(i32)) {
     unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, core::ptr::null_mut()) };
 }
 
-/// Stops the thread that sends the signals, also if the test fails: otherwise the scope would never
-/// end.
+/// Ends the sender also if the test fails: otherwise the scope would never end.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -25,8 +23,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Sends signals to the calling thread as long as `run` runs. In a process one call runs at a time,
-/// because all threads share the handler.
+/// All threads of a process share the handler, so one call runs at a time.
 pub(crate) fn under_signals<R>(handler: extern "C" fn(i32), run: impl FnOnce() -> R) -> R {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

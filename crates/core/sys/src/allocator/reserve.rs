@@ -5,8 +5,8 @@
 //! error. So a call that would begin a request first checks [`is_there`], and fails with ENOMEM or
 //! EAGAIN if it returns `false`; requests that have begun use the reserve. Between two such checks
 //! a thread takes at most a few chunks, and a table or list doubles when it grows. The whole
-//! reserve is four times the largest table or list, and at least 1 MiB. Half of it is enough to
-//! begin a request.
+//! reserve is four times the largest table or list, and at least 1 MiB. Half of the reserve is
+//! enough to begin a request.
 
 use super::{PAGE, unmap_if_any};
 use crate::memory::map;
@@ -43,13 +43,12 @@ pub fn is_whole() -> bool {
     split(RESERVE.load(Relaxed)).1 >= 2 * ENOUGH.load(Relaxed) || renew()
 }
 
-/// Returns `true` if the reserve holds `bytes`. If not, renews it first.
+/// Returns `true` if the reserve holds `bytes`; renews it first if it does not.
 pub fn holds(bytes: usize) -> bool {
     let pages = bytes.div_ceil(PAGE);
     split(RESERVE.load(Relaxed)).1 >= pages || renew_with(pages.max(2 * ENOUGH.load(Relaxed)))
 }
 
-/// Replaces the reserve by a whole one.
 #[cold]
 fn renew() -> bool {
     renew_with(2 * ENOUGH.load(Relaxed))
@@ -65,7 +64,6 @@ fn renew_with(pages: usize) -> bool {
     true
 }
 
-/// Takes `len` bytes at a multiple of `align` from the reserve; `None`: it has too few.
 #[cold]
 pub(super) fn take(len: usize, align: usize) -> Option<usize> {
     let mut seen = RESERVE.load(Acquire);
@@ -83,7 +81,7 @@ pub(super) fn take(len: usize, align: usize) -> Option<usize> {
     }
 }
 
-/// Records an allocation of `len` bytes, which may need twice as many when it grows. Ignores
+/// Records an allocation of `len` bytes: a list needs twice as many when it grows. Ignores
 /// allocations larger than any list of requests: a page cache makes these once, and they do not
 /// grow.
 pub(super) fn note_large(len: usize) {

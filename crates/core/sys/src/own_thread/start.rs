@@ -20,7 +20,7 @@ use std::{
 /// The bytes of the stack of a thread that runs no function of the program.
 pub const STACK_BYTES: usize = 256 << 10;
 
-/// A handle of a thread, for [`OwnHandle::join`]. Dropping it detaches the thread.
+/// A handle of a thread, for [`OwnHandle::join`]. Dropping the handle detaches the thread.
 #[derive(Debug)]
 pub struct OwnHandle(libc::pthread_t);
 
@@ -117,12 +117,10 @@ fn created(stack_bytes: usize, body: *mut Body) -> Result<libc::pthread_t, i32> 
 /// its parent's id in this word, and ignores it.
 static STARTING: AtomicU32 = AtomicU32::new(0);
 
-/// The right of one thread of the process to start another.
 struct Turn;
 
 impl Turn {
-    /// Sleeps until the thread that has the turn gives it up. Sleeping lets a thread of lower
-    /// priority run.
+    /// Sleeping lets a thread of lower priority run.
     fn take() -> Turn {
         // Longer than pthread_create(3) takes. After that time threads share the turn, so no thread
         // sleeps for ever.
@@ -154,7 +152,7 @@ impl Drop for Turn {
 /// may be locked, mmap returns EAGAIN, and so does calloc in a thread that never called malloc
 /// (nptl/allocatestack.c, malloc/arena.c of glibc 2.36).
 fn would_abort(stack_bytes: usize) -> bool {
-    // The guard page and the memory that calloc maps.
+    // The stack, the guard page and the memory that calloc maps.
     let bytes = stack_bytes + 3 * 4096;
     match memory::map(bytes, libc::MAP_PRIVATE | libc::MAP_NORESERVE) {
         Ok(start) => {
@@ -186,7 +184,6 @@ fn thread_locals_bytes() -> usize {
 extern "C" fn run(body: *mut c_void) -> *mut c_void {
     // SAFETY: `start` has made the body and given it to this thread.
     let body = unsafe { Box::from_raw(body.cast::<Body>()) };
-    // The panic's message is on standard error.
     let _ = catch_unwind(AssertUnwindSafe(body));
     null_mut()
 }

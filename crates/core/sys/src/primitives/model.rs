@@ -1,8 +1,8 @@
 //! The primitives of a model: loom's, and a futex on which loom's threads sleep.
 //!
 //! A thread that is not woken sleeps for ever, which loom reports as a deadlock: so a model fails
-//! if the code forgets a wake-up. No deadline ever passes, because that would hide a missed
-//! wake-up. For the same reason there are no spurious wake-ups.
+//! if the code forgets a wake-up. No deadline passes and no wake-up is spurious, because that would
+//! hide a missed wake-up.
 
 use crate::{Errno, time::Deadline};
 use core::{cell::RefCell, sync::atomic::Ordering::Relaxed};

@@ -9,7 +9,6 @@ use std::os::fd::{AsRawFd, OwnedFd};
 pub struct Control {
     device: OwnedFd,
     ring: IoUring<Entry128, cqueue::Entry>,
-    /// The `user_data` of the last command.
     last: u64,
 }
 
@@ -31,7 +30,8 @@ impl Control {
         Ok(Control { device, ring, last: 0 })
     }
 
-    /// Returns the features of this kernel: some of [`super::feature`]. Does not wait.
+    /// Returns a bit for each feature of this kernel ([`super::feature`] and others). Does not
+    /// wait.
     ///
     /// # Errors
     /// `EOPNOTSUPP`, `EINVAL`: before Linux 6.5.
@@ -48,7 +48,7 @@ impl Control {
         self.exchange(wire::control::INFO, id, info, size_of::<DeviceInfo>())
     }
 
-    /// Makes a device. Returns its actual properties, the number included.
+    /// Makes a device. Returns the device's actual properties, the number included.
     ///
     /// # Errors
     /// `EEXIST`: the number is taken. `EPERM`: not root. `ENOMEM`.
@@ -172,8 +172,7 @@ impl Control {
         }
     }
 
-    /// Returns the result of the last command. Drops the results of earlier commands, for which the
-    /// caller stopped waiting.
+    /// Drops the results of earlier commands, for which the caller stopped waiting.
     fn result(&mut self) -> Option<Result<(), Errno>> {
         let last = self.last;
         let ended = self.ring.completion().find(|entry| entry.user_data() == last)?;

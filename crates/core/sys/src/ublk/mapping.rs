@@ -4,7 +4,6 @@ use crate::{Errno, sys};
 use core::ptr::NonNull;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// A mapping, unmapped on drop.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
@@ -17,20 +16,13 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of zeroes. The system allocates a page when it is first touched.
-    ///
-    /// # Errors
-    /// `ENOMEM`. Source: mmap(2).
+    /// The system allocates a page when it is first touched.
     pub(super) fn zeroed(len: usize) -> Result<Mapping, Errno> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         Mapping::new(len, protection, flags, -1, 0)
     }
 
-    /// Maps `len` bytes of a device from `offset` on, for reading.
-    ///
-    /// # Errors
-    /// `EINVAL`: the device has no such bytes. `ENOMEM`.
     pub(super) fn of_device(
         fd: BorrowedFd<'_>,
         offset: usize,

@@ -24,8 +24,8 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Returns the address of the data of `tag`, and their largest length. The address is valid as
-    /// long as `self` lives.
+    /// Returns the address of the data of `tag`, valid as long as `self` lives, and their largest
+    /// length.
     pub fn place(&self, tag: u16) -> (NonNull<u8>, usize) {
         let offset = usize::from(tag) * self.each_bytes;
         assert!(offset + self.each_bytes <= self.mapping.len(), "a tag of the queue");
@@ -34,7 +34,8 @@ impl Buffers {
     }
 }
 
-/// A queue. The thread that makes it serves it: the kernel takes results from no other thread.
+/// A queue. The thread that makes a queue serves the queue: the kernel takes results from no other
+/// thread.
 pub struct Queue {
     ring: Ring,
     device: Arc<OwnedFd>,
@@ -44,7 +45,6 @@ pub struct Queue {
     buffers: Arc<Buffers>,
     /// The number of tags with a command that has not completed.
     held: u16,
-    /// The number of commands that were pushed and not submitted.
     unsent: u32,
     _one_thread: PhantomData<*const ()>,
 }
@@ -187,7 +187,6 @@ impl Drop for Queue {
     }
 }
 
-/// Returns the bytes of a table of descriptors, in whole pages.
 fn pages(depth: u16) -> usize {
     (usize::from(depth) * size_of::<Descriptor>()).next_multiple_of(PAGE_SIZE)
 }

@@ -160,7 +160,6 @@ pub(super) const PARAMETERS_BYTES: usize = offset_of!(Parameters, discard) + siz
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Descriptor {
-    /// The operation, and flags above it.
     pub(super) operation_and_flags: u32,
     pub(super) sectors: u32,
     pub(super) first_sector: u64,
@@ -242,7 +241,6 @@ impl QueueCommand {
     }
 }
 
-/// Commands about a device, sent by [`super::Control`].
 pub(super) mod control {
     use super::encoded;
 
@@ -262,7 +260,6 @@ pub(super) mod control {
     const WRITE: u32 = 1;
 }
 
-/// Commands about a request, sent by [`super::Queue`].
 pub(super) mod io {
     use super::encoded;
 
@@ -292,7 +289,6 @@ const _: () = {
 mod tests {
     use super::*;
 
-    /// The numbers as a C compiler computes them from the header.
     #[test]
     fn commands_are_encoded_as_the_header_says() {
         assert_eq!(control::INFO, 0x8020_7502);

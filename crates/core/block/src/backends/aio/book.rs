@@ -12,28 +12,22 @@ pub(super) struct Book {
     /// The keys of requests that are queued and not submitted, each with the number of the thread
     /// that queued it, or with [`ANY_THREAD`] if the kernel had no room for the request.
     pub(super) pending: Vec<(i32, u64)>,
-    /// The number of threads that are in a system call that takes events. While it is not 0, other
-    /// threads also take events by this system call, not from the user-mapped ring. If a thread
-    /// ends inside the call, it stays counted, and every thread makes the system call from then on.
+    /// Threads in a system call that takes events. Meanwhile other threads also make this system
+    /// call and leave the user-mapped ring alone. A thread that ends inside the call stays counted.
     pub(super) asking: usize,
     /// The slot of the ring that follows the last processed event.
     pub(super) dealt_with: u32,
-    /// The number of processed events.
     pub(super) events_total: u64,
     /// The number of consecutive commits that waited in vain for another thread to process the
-    /// events that it has taken. That thread has ended, or does not get a processor.
+    /// events that it has taken.
     pub(super) waits_in_vain: u32,
 }
 
-/// Every thread may submit the request.
 pub(super) const ANY_THREAD: i32 = 0;
 
-/// The state of the ring's events just before a thread submits requests.
 #[derive(Clone, Copy)]
 pub(super) struct Before {
-    /// The slot of the ring that the kernel fills next.
     pub(super) tail: u32,
-    /// [`Book::events_total`].
     pub(super) events_total: u64,
 }
 
@@ -56,7 +50,6 @@ pub(super) struct Request {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Claim {
     Reaper,
-    /// The committing thread, which is in `commit_or_refuse` or `submit_now`.
     Committer,
     /// The committing thread, and the kernel has returned this result.
     Refused(i64),
@@ -68,7 +61,6 @@ impl Request {
         self.claim = Claim::Committer;
     }
 
-    /// Records `result` if the committing thread gets it. Returns `false` if the reaper gets it.
     pub(super) fn claims(&mut self, result: i64) -> bool {
         let claims = self.is_unfinished(result);
         if claims {
@@ -77,9 +69,8 @@ impl Request {
         claims
     }
 
-    /// Records that io_submit has refused the request with `result`. Returns `false` if the
-    /// committing thread does not get the request. A thread in `commit_or_refuse` gets every
-    /// refused request with an eventfd, because the kernel does not signal that eventfd.
+    /// A thread in `commit_or_refuse` gets every refused request with an eventfd, because the
+    /// kernel does not signal that eventfd.
     pub(super) fn give_back(&mut self, result: i64, committer: Claim) -> bool {
         if self.is_counted && committer == Claim::Committer {
             self.claim = Claim::Refused(result);
@@ -96,8 +87,8 @@ impl Request {
     }
 }
 
-/// Returns the length of a transfer. `None`: the bio is no transfer, or has RWF_NOWAIT itself, and
-/// then the kernel's answer is the bio's result.
+/// `None`: the bio is no transfer, or has RWF_NOWAIT itself, and then the kernel's answer is the
+/// bio's result.
 pub(super) fn claimable(bio: &Bio) -> Option<u64> {
     let is_transfer = matches!(bio.op, BioOp::Read | BioOp::Write);
     (is_transfer && bio.rw_flags & rwf::NOWAIT == 0).then(|| bio.segments.len() as u64)

@@ -5,14 +5,13 @@ use crate::bio::Segments;
 use nowait_sys::file::IoVec;
 use std::{io::pipe, os::fd::AsRawFd, sync::Arc};
 
-/// Returns a poll of a pipe that does not end, because the test writes nothing into the pipe.
 fn silent(fd: i32) -> Bio {
     // SAFETY: a poll has no memory.
     unsafe { Bio::new(BioOp::Poll(1), fd, Segments::NONE, 0, 1) }
 }
 
 /// If another thread takes the alarm's event first, the woken thread finds an empty ring and would
-/// sleep on. Here one thread plays both: it announces a wait and takes the event.
+/// sleep on.
 #[test]
 fn an_alarm_that_another_thread_takes_sounds_again() {
     let Ok(kaio) = Kaio::new(4) else {
@@ -38,13 +37,11 @@ fn an_alarm_that_another_thread_takes_sounds_again() {
         kaio.collect(&mut done);
         assert_eq!(done, [], "there was the alarm alone");
         assert!(kaio.context.has_events(), "the one that sleeps would sleep on");
-        // Takes the event, as a thread does that was woken.
         kaio.events(&mut done, 1, Deadline::NEVER).unwrap();
         assert!(!kaio.context.has_events());
         kaio.arm();
     }
 
-    // No thread waits any more: taking the alarm's event does not trigger the alarm again.
     sound();
     kaio.gate.end();
     kaio.collect(&mut Vec::new());
@@ -53,8 +50,7 @@ fn an_alarm_that_another_thread_takes_sounds_again() {
     kaio.reap(&mut Vec::new(), 1, Deadline::NEVER).unwrap();
 }
 
-/// Starts a thread that reaps one completion. Returns when the thread has announced its wait, and
-/// checks that it waits in the kernel (`in_kernel`) or on the gate.
+/// Returns when the thread has announced its wait in the kernel (`in_kernel`) or on the gate.
 fn reaper(kaio: &Arc<Kaio>, in_kernel: bool) -> std::thread::JoinHandle<Vec<Completion>> {
     let reaps = kaio.clone();
     let reaper = std::thread::spawn(move || {
@@ -72,7 +68,6 @@ fn reaper(kaio: &Arc<Kaio>, in_kernel: bool) -> std::thread::JoinHandle<Vec<Comp
     reaper
 }
 
-/// Submits a poll that the kernel ends at once.
 fn submit_ready(kaio: &Kaio, fd: i32) {
     // SAFETY: a poll has no memory.
     let ready = unsafe { Bio::new(BioOp::Poll(POLLOUT), fd, Segments::NONE, 0, 7) };
@@ -96,15 +91,13 @@ fn a_reaper_that_had_to_be_woken_for_a_submission_sleeps_in_the_kernel_from_then
             submit_ready(&kaio, writer.as_raw_fd());
             assert_eq!(came(next), 1);
         }
-        // After a call of `wake`, the next reaper sleeps on the gate, where a wake-up costs less.
         let called = reaper(&kaio, true);
         kaio.wake();
         assert_eq!(came(called), 0);
     }
 }
 
-/// Returns a write at `offset` for a file without O_DIRECT. With RWF_NOWAIT the kernel may refuse
-/// the write.
+/// With RWF_NOWAIT the kernel may refuse this write: the file has no O_DIRECT.
 fn buffered_write(fd: i32, memory: &mut [u8], offset: i64, token: u64) -> Bio {
     let segment = IoVec { base: memory.as_mut_ptr(), len: memory.len() };
     // SAFETY: the tests reap before the memory is freed.
@@ -117,8 +110,7 @@ fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
         return crate::skip::note_skip_here("native AIO is refused");
     };
     let (reader, _writer) = pipe().unwrap();
-    // Another thread has queued this bio: in a worker's descriptor table, the bio's descriptor
-    // number would mean another file.
+    // In a worker's descriptor table, the number of this bio would mean another file.
     std::thread::scope(|scope| scope.spawn(|| kaio.queue(silent(reader.as_raw_fd()))).join())
         .unwrap()
         .unwrap();
@@ -141,7 +133,6 @@ fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
         "what another thread queued waits for its commit"
     );
 
-    // A request that the kernel refuses in io_submit is not in flight.
     let nothing = buffered_write(-1, &mut memory, 0, 20);
     assert_eq!(kaio.submit_now(nothing, true).unwrap().bios, [(20, Err(Errno::BADF))]);
     assert_eq!(kaio.in_flight(), 1);
@@ -156,7 +147,6 @@ fn what_may_wait_is_submitted_apart_from_all_that_others_have_queued() {
     kaio.reap(&mut done, 1, Deadline::NEVER).unwrap();
 }
 
-/// A queue reports no room if the disk has no tags left, but accepts bios nevertheless.
 #[test]
 fn queues_that_share_tags_have_room_together() {
     let tags = Arc::new(crate::Tags::default());

@@ -52,8 +52,8 @@ impl IdleSlot {
 #[derive(Default)]
 struct State {
     ready: Ready,
-    /// The idle workers. The worker that became idle last is woken first, because its caches are
-    /// warm. A worker that became idle while no other was idle sleeps without a time limit.
+    /// The worker that became idle last is woken first, because its caches are warm. A worker that
+    /// became idle while no other was idle sleeps without a time limit.
     idle: Vec<Arc<IdleSlot>>,
     /// `true`: a thread has woken a worker that does not run yet. That worker sees all ready work.
     called: bool,
@@ -61,7 +61,6 @@ struct State {
     starting: usize,
     started_total: usize,
     handles: Vec<OwnHandle>,
-    /// The number of threads whose handles are not in `handles` yet.
     spawning: usize,
     closing: bool,
 }
@@ -84,9 +83,9 @@ impl State {
         slot
     }
 
-    /// Finds a successor for a worker that begins work now. If more work is ready, this is an idle
-    /// worker. If no worker is idle, woken or starting, it is a new worker, as far as `workers_max`
-    /// allows: the work may take long, and threads that commit cannot start workers.
+    /// Finds a successor for a worker that begins work now: an idle worker if more work is ready.
+    /// If no worker is idle, woken or starting, it is a new worker, as far as `workers_max` allows:
+    /// the work may take long, and threads that commit start no workers.
     fn successor(&mut self, workers_max: usize) -> Successor {
         if let Some(slot) = self.call_idle() {
             return Successor::Call(slot);
@@ -113,8 +112,7 @@ struct PendingBios {
 }
 
 pub(super) struct Pool {
-    /// Bios that are queued and not committed. A thread that takes both locks takes this one before
-    /// `state`.
+    /// A thread that takes both locks takes this one before `state`.
     pending: Mutex<PendingBios>,
     state: Mutex<State>,
     watches: Watches,
@@ -275,7 +273,7 @@ impl Pool {
         }
     }
 
-    /// Starts a worker that [`State::count_start`] has counted.
+    /// The caller has counted the worker with [`State::count_start`].
     fn start_worker(self: &Arc<Pool>, first: Option<FirstTask>) -> Result<(), Errno> {
         let name = format!("{}{}", self.name, self.state.lock().started_total - 1);
         let pool = self.clone();
@@ -311,8 +309,9 @@ impl Pool {
         while let Some(work) = self.next(&slot) {
             self.attend(work, &runner, &mut batch);
         }
-        // When the pool closes, the watcher must check for that. A worker wakes it, and not the
-        // thread in `shutdown`, because the watcher's eventfd is in the workers' descriptor table.
+        // When the pool closes, the watcher must check for that. A worker wakes the watcher, and
+        // not the thread in `shutdown`, because the watcher's eventfd is in the workers' descriptor
+        // table.
         self.watches.rouse();
         self.leave();
     }
@@ -370,8 +369,7 @@ impl Pool {
         self.deliver(batch);
     }
 
-    /// Runs up to [`LANE_TURN`] bios of one lane. Delivers the completion of a bio before the next
-    /// bio starts, which may block for long; adjoining writes run as one call.
+    /// Delivers completions before the next bio or joined write starts, which may block for long.
     fn drain(self: &Arc<Pool>, lane: &Arc<Lane>, runner: &BioRunner, batch: &mut Vec<Completion>) {
         let (mut again, mut had) = (true, Vec::with_capacity(LANE_TURN));
         let mut run = Vec::new();
@@ -390,8 +388,7 @@ impl Pool {
         self.state.lock().ready.end_turn(lane, &had, again);
     }
 
-    /// Runs a bio, or begins to watch a poll. Drops the bio, and with it the reference to its file,
-    /// before the completion is reported.
+    /// Drops the bio, and with it the reference to its file, before the completion is reported.
     fn run(self: &Arc<Pool>, bio: Bio, runner: &BioRunner, batch: &mut Vec<Completion>) {
         match bio.op {
             BioOp::Poll(events) => {
@@ -402,8 +399,6 @@ impl Pool {
         }
     }
 
-    /// Runs writes that join as one call. Then runs each write alone that this call has not written
-    /// in full.
     fn run_joined(&self, bios: VecDeque<Bio>, runner: &BioRunner, batch: &mut Vec<Completion>) {
         let mut bios = bios;
         let whole = runner.run_joined(&bios);
@@ -457,7 +452,6 @@ impl Pool {
             let watch = || pool.watches.watch(&poll_set, |done| pool.deliver(done));
             if let Err(cause) = catch_unwind(AssertUnwindSafe(watch)) {
                 (pool.failed)(cause.as_ref());
-                // The next poll starts another watcher.
                 let mut ended = Vec::new();
                 pool.watches.fail_all(Errno::IO, &mut ended);
                 pool.deliver(&mut ended);
@@ -505,7 +499,6 @@ impl Pool {
     }
 }
 
-/// Takes the next work from the ready list, and registers it with `watches` if it is a poll.
 fn take_work(state: &mut State, watches: &Watches) -> Option<Work> {
     Some(match state.ready.next()? {
         Work::Bio(bio) => match bio.op {
@@ -519,8 +512,6 @@ fn take_work(state: &mut State, watches: &Watches) -> Option<Work> {
     })
 }
 
-/// Adds completions that workers must deliver to `batch`, as long as it is shorter than
-/// [`LANE_TURN`].
 fn take_done(state: &mut State, batch: &mut Vec<Completion>) {
     while batch.len() < LANE_TURN
         && let Some(completion) = state.ready.next_done()

@@ -12,9 +12,7 @@ const LANES: u64 = 1;
 pub(super) enum Work {
     Bio(Bio),
     Lane(Arc<Lane>),
-    /// A poll and its number in `Watches`.
     Poll(Bio, u64),
-    /// The worker must call `Watches::poke`.
     Poke,
     /// The worker must call the receiver without completions.
     Wake,
@@ -22,20 +20,17 @@ pub(super) enum Work {
     Done(Completion),
 }
 
-/// The place where a bio waits.
 enum Place {
-    /// In its flow, under this number.
     Flow(u64, u64),
-    /// In a lane, under this number.
     Lane(Arc<Lane>, u64),
 }
 
-/// The work that no worker has begun. It finds a bio to cancel by its token without a search.
+/// [`Ready::take`] finds a bio by its token without a search.
 #[derive(Default)]
 pub(super) struct Ready {
     work: Fair<Work>,
-    /// The places of waiting bios by token. A bio of a lane stays in here until the end of the turn
-    /// in which a worker has taken it.
+    /// The places of waiting bios by token. A bio that a worker has taken from a lane stays in this
+    /// map until the lane's turn ends.
     places: FxHashMap<u64, Place>,
     /// The lanes whose bios workers run now.
     lanes: Vec<Arc<Lane>>,
@@ -45,7 +40,6 @@ pub(super) struct Ready {
 pub(super) type LaneEntry = (u64, u64);
 
 impl Ready {
-    /// Adds a bio, at the end of its lane if it has one.
     pub(super) fn add(&mut self, mut bio: Bio) {
         let (token, flow) = (bio.token, bio.flow);
         let place = match bio.hints.lane.take() {
@@ -61,7 +55,6 @@ impl Ready {
         self.places.insert(token, place);
     }
 
-    /// Adds work that goes before all other work.
     pub(super) fn add_urgent(&mut self, work: Work) {
         self.work.push_urgent(work);
     }
@@ -76,7 +69,6 @@ impl Ready {
         Some(work)
     }
 
-    /// Takes the next work if it is a completion that a worker must deliver.
     pub(super) fn next_done(&mut self) -> Option<Completion> {
         match self.work.pop_urgent_if(|work| matches!(work, Work::Done(_)))? {
             Work::Done(completion) => Some(completion),
@@ -84,8 +76,7 @@ impl Ready {
         }
     }
 
-    /// Ends the turn of a lane in which the bios `had` ran. If `again`, the lane has more bios and
-    /// waits for another turn.
+    /// If `again`, the lane has more bios and waits for another turn.
     pub(super) fn end_turn(&mut self, lane: &Arc<Lane>, had: &[LaneEntry], again: bool) {
         if let Some(index) = self.lanes.iter().position(|running| Arc::ptr_eq(running, lane)) {
             self.lanes.swap_remove(index);
@@ -105,7 +96,6 @@ impl Ready {
         }
     }
 
-    /// Takes the bio with `token` out; `None`: a worker has taken this bio, or there is none.
     pub(super) fn take(&mut self, token: u64) -> Option<Bio> {
         match self.places.remove(&token)? {
             Place::Lane(lane, number) => lane.take(number),
@@ -123,7 +113,7 @@ impl Ready {
         for work in self.work.take_all() {
             match work {
                 Work::Bio(bio) => bios.push(bio),
-                // No worker runs bios of this lane, and this loop has just taken its turn.
+                // No worker runs bios of this lane, which was in `work`, not in `lanes`.
                 Work::Lane(lane) => {
                     take_all(&lane, &mut bios);
                     lane.pause();
@@ -146,7 +136,6 @@ fn take_all(lane: &Lane, bios: &mut Vec<Bio>) {
     bios.extend(core::iter::from_fn(|| lane.take_first()));
 }
 
-/// Returns the work that completes a bio with `ECANCELED`.
 pub(super) fn cancelled(token: u64) -> Work {
     Work::Done(Completion { token, result: Err(Errno::CANCELED) })
 }

@@ -19,7 +19,6 @@ use std::{
 const TRANSFER_MAX: usize = 0x7fff_f000;
 const PAGE_SIZE: usize = 4096;
 
-/// Runs bios with their credentials and priority, and then restores those of the worker.
 pub(super) struct BioRunner {
     priority: u16,
     carry: Carry,
@@ -27,12 +26,11 @@ pub(super) struct BioRunner {
 }
 
 impl BioRunner {
-    /// Makes a runner that restores the calling thread's current I/O priority after each bio.
+    /// The runner restores the calling thread's current I/O priority after each bio.
     pub(super) fn new(carry: Carry, failed: OnPanic) -> BioRunner {
         BioRunner { priority: thread::io_priority(), carry, failed }
     }
 
-    /// Runs adjoining writes ([`Bio::goes_with`]) as one; returns the number of bytes written.
     pub(super) fn run_joined(&self, bios: &VecDeque<Bio>) -> Result<usize, Errno> {
         let Some(mut joined) = bios.front().cloned() else { return Ok(0) };
         let segments = bios.iter().flat_map(|bio| bio.segments.as_slice()).copied();
@@ -40,11 +38,11 @@ impl BioRunner {
         self.run(&joined).result.map(|bytes| bytes as usize)
     }
 
-    /// Runs `bio` to its end; blocks. The bio is not a poll.
+    /// The bio is not a poll.
     pub(super) fn run(&self, bio: &Bio) -> Completion {
         let result = match &bio.hints.credentials {
-            // `run` compares them with the worker's current credentials, because the process may
-            // change these at any time.
+            // `run` compares them with the worker's current credentials, which the process may
+            // change at any time.
             Some(credentials) => {
                 credentials.run(|| self.with_priority(bio)).and_then(|result| result)
             }
@@ -63,8 +61,8 @@ impl BioRunner {
         result
     }
 
-    /// Runs a bio. If this panics, the bio ends with EIO; the panic is stopped here, so that the
-    /// callers restore the worker's credentials and priority.
+    /// If `carry` panics, the bio ends with EIO; the panic is stopped here, so that the callers
+    /// restore the worker's credentials and priority.
     fn perform(&self, bio: &Bio) -> Result<usize, Errno> {
         catch_unwind(AssertUnwindSafe(|| (self.carry)(bio))).unwrap_or_else(|cause| {
             (self.failed)(cause.as_ref());
@@ -107,7 +105,6 @@ fn transfer(bio: &Bio, fd: i32) -> Result<usize, Errno> {
     Ok(done)
 }
 
-/// Returns `true` if the worker should transfer the rest after a short transfer.
 fn continues(bio: &Bio, fd: i32, len: usize) -> bool {
     // A short transfer with NOWAIT means that the rest would wait; an atomic write and an append
     // must stay one call.

@@ -21,12 +21,9 @@ use std::{collections::HashMap, sync::Arc};
 const POLLNVAL: u16 = 0x20;
 /// Events that the kernel always reports (POLLERR, POLLHUP).
 const ALWAYS: u16 = 0x8 | 0x10;
-/// The number of the eventfd in the epoll set; descriptors have other numbers.
 const COUNTER: u64 = 0;
-/// The most descriptors that the watcher takes from the epoll set after one wait.
 const READY_MAX: usize = 64;
 
-/// The watched descriptors and their epoll set.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     book: Mutex<Book>,
@@ -37,9 +34,7 @@ struct Book {
     watches: HashMap<u64, Watch>,
     by_token: HashMap<u64, u64>,
     by_fd: HashMap<i32, WatchedFd>,
-    /// The descriptors by their numbers in the epoll set ([`WatchedFd::number`]).
     fds: HashMap<u64, i32>,
-    /// Cancelled polls, which the watcher must end.
     cancelled: Vec<u64>,
     last_id: u64,
     poll_set: Option<Arc<PollSet>>,
@@ -50,7 +45,6 @@ struct Book {
 #[derive(Debug)]
 pub(super) struct PollSet {
     epoll: Epoll,
-    /// Wakes the watcher.
     counter: EventFd,
 }
 
@@ -71,12 +65,10 @@ struct WatchedFd {
     polls: Vec<u64>,
 }
 
-/// The result of the attempt to watch a poll.
 pub(super) enum WatchStart {
-    /// The poll has ended: it was ready or cancelled, or it cannot be watched.
     Ended(Completion),
     Watched,
-    /// The poll is in this set, and the caller must start a watcher for the set.
+    /// The poll is in a new epoll set, and the caller must start a watcher for the set.
     Unwatched(Arc<PollSet>),
 }
 
@@ -90,8 +82,7 @@ impl PollSet {
 }
 
 impl Book {
-    /// Removes a poll and returns it with its completion; `None`: the poll has ended before. Called
-    /// on threads with the workers' descriptor table.
+    /// Called on threads with the workers' descriptor table.
     fn end(&mut self, id: u64, result: Result<u32, Errno>) -> Option<(Completion, Watch)> {
         let watch = self.watches.remove(&id)?;
         self.by_token.remove(&watch.token);
@@ -129,8 +120,7 @@ impl Book {
         }
     }
 
-    /// Adds a poll of `fd` to the epoll set. Makes the set if there is none, and then returns it:
-    /// no thread watches it yet.
+    /// Makes the epoll set if there is none, and returns a new set, which no thread watches yet.
     fn begin(&mut self, id: u64, fd: i32) -> Result<Option<Arc<PollSet>>, Errno> {
         if self.poll_set.is_some() {
             return self.register(id, fd).map(|()| None);
@@ -143,7 +133,6 @@ impl Book {
         registered.map(|()| self.poll_set.clone())
     }
 
-    /// Adds a poll to the polls of `fd`, and its events to the epoll set.
     fn register(&mut self, id: u64, fd: i32) -> Result<(), Errno> {
         let number = self.next_id();
         self.watches.get_mut(&id).ok_or(Errno::INVAL)?.fd = Some(fd);
@@ -156,7 +145,7 @@ impl Book {
 }
 
 impl Watches {
-    /// Accepts a poll and returns its number. From now on [`Watches::cancel`] finds the poll.
+    /// From now on [`Watches::cancel`] finds the poll.
     pub(super) fn add(&self, bio: &Bio, events: u16) -> u64 {
         let mut book = self.book.lock();
         let (id, cancelled) = (book.next_id(), book.closing);
@@ -173,8 +162,8 @@ impl Watches {
     /// descriptor table.
     pub(super) fn begin(&self, id: u64, bio: Bio, events: u16) -> Option<WatchStart> {
         let ready = bio.number().and_then(|fd| Ok((fd, ready_now(fd, events)?)));
-        // The poll may end as soon as it is registered. Its watch must then have the last reference
-        // to the file, so the bio's reference is dropped before.
+        // The poll may end as soon as it is registered. The poll's watch must then have the last
+        // reference to the file, so the bio is dropped before.
         drop(bio);
         let fd = match ready {
             Ok((fd, 0)) => fd,
@@ -197,14 +186,13 @@ impl Watches {
         ended.map(|(completion, _)| WatchStart::Ended(completion))
     }
 
-    /// Ends a poll with `result`; `None`: the poll has ended before.
     pub(super) fn end(&self, id: u64, result: Result<u32, Errno>) -> Option<Completion> {
         let ended = self.book.lock().end(id, result);
         ended.map(|(completion, _)| completion)
     }
 
-    /// Marks the poll with `token` as cancelled. Returns `true` if it has marked a poll, which was
-    /// not marked before; a worker must then call [`Watches::poke`].
+    /// Returns `true` if the poll exists and was not marked before; a worker must then call
+    /// [`Watches::poke`].
     pub(super) fn cancel(&self, token: u64) -> bool {
         let book = &mut *self.book.lock();
         let Some(id) = book.by_token.get(&token) else { return false };
@@ -226,8 +214,8 @@ impl Watches {
         }
     }
 
-    /// Makes the watcher end the cancelled polls. If there is no watcher, ends them itself and adds
-    /// their completions to `done`. Called on threads with the workers' descriptor table.
+    /// Makes the watcher end the cancelled polls. If there is no watcher, ends the polls itself and
+    /// adds their completions to `done`. Called on threads with the workers' descriptor table.
     pub(super) fn poke(&self, done: &mut Vec<Completion>) {
         let book = self.book.lock();
         if let Some(poll_set) = &book.poll_set {
@@ -255,7 +243,7 @@ impl Watches {
         done.extend(failed.iter().map(|(completion, _)| *completion));
     }
 
-    /// Ends the polls marked as cancelled. Called on threads with the workers' descriptor table.
+    /// Called on threads with the workers' descriptor table.
     fn take_cancelled(&self, done: &mut Vec<Completion>) {
         let mut book = self.book.lock();
         let ids = core::mem::take(&mut book.cancelled);
@@ -265,8 +253,7 @@ impl Watches {
         done.extend(ended.iter().map(|(completion, _)| *completion));
     }
 
-    /// Runs the watcher: passes the completions of polls to `deliver`. Returns when the watches are
-    /// closed and no poll is left.
+    /// Returns when the watches are closed and no poll is left.
     pub(super) fn watch(&self, poll_set: &PollSet, mut deliver: impl FnMut(&mut Vec<Completion>)) {
         let (mut ready, mut done) = (Vec::with_capacity(READY_MAX), Vec::new());
         loop {
@@ -287,8 +274,6 @@ impl Watches {
         }
     }
 
-    /// Ends the polls of a descriptor that wait for one of its `ready` events. `number` is the
-    /// descriptor's number in the set.
     fn found(&self, number: u64, ready: u16, done: &mut Vec<Completion>) {
         let mut book = self.book.lock();
         let Some(fd) = book.fds.get(&number).copied() else { return };

@@ -6,8 +6,7 @@ use core::sync::atomic::{AtomicI32, Ordering::SeqCst};
 use nowait_sys::{eventfd::EventFd, fd, fdtable, own_thread::OwnThread};
 use std::os::fd::AsRawFd;
 
-/// Makes a ring that waits on an eventfd, as on kernels before 6.7, where rings cannot wait on a
-/// word of memory.
+/// On kernels before 6.7, rings cannot wait on a word of memory.
 fn with_a_counter(issuer: Issuer, test: &str) -> Option<Uring> {
     with(issuer, Some(Arc::new(EventFd::new().unwrap())), test)
 }
@@ -32,7 +31,6 @@ fn a_ring_that_has_gone_waits_for_no_word_any_more() {
         let seen = gate.begin().unwrap();
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| gate.sleep(seen, Deadline::after_ns(5_000_000_000)));
-            // After these yields the sleeper mostly sleeps.
             (0..100).for_each(|_| std::thread::yield_now());
             assert!(gate.wake());
             gate.rouse();
@@ -42,7 +40,7 @@ fn a_ring_that_has_gone_waits_for_no_word_any_more() {
 }
 
 /// The kernel shows completions that did not fit into the queue only after a thread has entered the
-/// ring. So `reap` must enter the ring even if it does not wait.
+/// ring. So `reap` must enter the ring even with `min` = 0.
 #[test]
 fn completions_that_do_not_fit_are_seen_without_a_wait() {
     const POLLS: u64 = 1000;
@@ -80,7 +78,6 @@ fn to_collect_starts_nothing() {
     // SAFETY: a poll names no memory.
     let poll = unsafe { Bio::new(events, reader.as_raw_fd(), none, 0, 1) };
     uring.queue(poll).unwrap();
-    // The state after another thread has recorded a cancellation and not entered the ring yet.
     uring.cancels.lock().push(u64::MAX >> 1);
     uring.cancels_wait.store(true, Relaxed);
     let mut done = Vec::new();
@@ -94,7 +91,6 @@ fn to_collect_starts_nothing() {
 /// at the end of a slice as after a signal.
 #[test]
 fn the_end_of_a_slice_is_no_signal() {
-    // The thread blocks signals, so that none interrupts the wait.
     let _own = OwnThread::begin();
     for _ in 0..3 {
         let uring = with_a_counter(Issuer::Any, "the_end_of_a_slice_is_no_signal");
@@ -105,7 +101,6 @@ fn the_end_of_a_slice_is_no_signal() {
     }
 }
 
-/// An eventfd with a number in each of two descriptor tables.
 #[derive(Debug)]
 struct InBoth {
     here: EventFd,
@@ -184,8 +179,7 @@ fn the_alarm_of_a_thread_that_has_ended_goes_off_and_is_set_again() {
     }
 }
 
-/// Waits in the ring up to four times, until the alarm is armed, and returns `true` if it is. The
-/// first waits may return because an earlier alarm completes.
+/// Waits up to four times: the first waits may return because an earlier alarm completes.
 fn sets_the_alarm(uring: &Uring) -> bool {
     (0..4).any(|_| {
         let _ = uring.wait(&mut Vec::new(), Deadline::after_ns(50_000));
@@ -207,7 +201,6 @@ fn wake_by_a_counter_ends_the_wait() {
                     }
                 });
                 let mut done = Vec::new();
-                // A debugger or a freezer may interrupt the wait: then reaps again.
                 let mut reap = || uring.reap(&mut done, 1, Deadline::NEVER);
                 let reaped = core::iter::repeat_with(&mut reap).find(|it| *it != Err(Errno::INTR));
                 returned.store(true, SeqCst); // before a panic, because the other thread is joined
