@@ -129,7 +129,7 @@ impl Remote {
         let thread = Some(named.spawn(move || link.run(stream))?);
         let (nowait, address) = (nowait.clone(), address.clone());
         Ok(Remote {
-            end: patience.outage + patience.end,
+            end: patience.outage.saturating_add(patience.end),
             nowait,
             address,
             shown,
