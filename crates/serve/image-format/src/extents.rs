@@ -20,8 +20,6 @@ impl Extent {
         Extent { blocks: self.blocks - skip as u32, index: self.index + skip as u32, ..self }
     }
 
-    /// Returns `true` if `next`, which follows this extent in the image, also follows it in the
-    /// segment.
     fn adjoins(self, next: Extent) -> bool {
         self.sequence == next.sequence
             && self.index.checked_add(self.blocks) == Some(next.index)
@@ -192,7 +190,6 @@ mod tests {
 
     const BLOCKS: u64 = 48;
 
-    /// The place of each single block.
     type Model = Vec<Option<(u64, u32)>>;
 
     #[derive(Clone, Debug)]
@@ -215,7 +212,6 @@ mod tests {
         gone.extend((0..extent.blocks).map(|skip| (extent.sequence, extent.index + skip)));
     }
 
-    /// Applies `op` to the extents and to the model; returns the places that each has lost.
     fn apply(op: &Op, extents: &mut Extents, model: &mut Model) -> [Vec<(u64, u32)>; 2] {
         let mut gone = Vec::new();
         let range = match *op {

@@ -34,7 +34,7 @@ pub const EDITED_BYTES_MAX: usize =
 /// number is damage.
 pub const COUNT_MAX: u64 = 1 << 62;
 
-/// The writer of an image: a random number, and a name for people.
+/// The writer of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writer {
     /// A random number that no other writer has.
@@ -63,7 +63,6 @@ impl Checkpoint {
         Key::Part { epoch: self.epoch, nth: self.nth, number }
     }
 
-    /// Returns the epoch and the number of the checkpoint: the names of its parts contain them.
     pub(crate) fn id(&self) -> (u64, u32) {
         (self.epoch, self.nth)
     }
@@ -98,7 +97,7 @@ pub struct CloneOf {
     pub image: ImageId,
     /// The path of the clone in the store.
     pub path: String,
-    /// `true`: the clone was made. If the snapshot is removed before, the clone is not made.
+    /// `true`: the clone was made. If the snapshot is removed earlier, nobody makes the clone.
     pub is_made: bool,
 }
 
@@ -161,7 +160,6 @@ impl Head {
         self.end.max(self.snapshots_end()).max(self.bases.end())
     }
 
-    /// Returns the place behind the last segment that a snapshot may need; 0 without snapshots.
     pub(crate) fn snapshots_end(&self) -> u64 {
         self.snapshots.iter().map(|snapshot| snapshot.end).max().unwrap_or(0)
     }
@@ -308,7 +306,6 @@ impl Head {
         head.judge()
     }
 
-    /// Returns the head if its numbers are consistent.
     fn judge(self) -> Result<Head, Damage> {
         let ordered = |snapshot: &Snapshot| {
             (snapshot.checkpoint.position..=COUNT_MAX).contains(&snapshot.end)
@@ -347,10 +344,8 @@ impl Head {
 
 const CHECKPOINT_BYTES: usize = 24;
 
-/// The bytes of a snapshot whose name is empty, and which has no clones.
 const SNAPSHOT_BYTES_MIN: usize = 2 + CHECKPOINT_BYTES + 8 + 8 + 4;
 
-/// The bytes of a clone whose path is empty.
 const CLONE_BYTES_MIN: usize = 16 + 1 + 2;
 
 fn put_checkpoint(bytes: &mut Vec<u8>, checkpoint: Checkpoint) {

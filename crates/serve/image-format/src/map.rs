@@ -31,10 +31,8 @@ impl SegmentUse {
 pub struct Map {
     extents: Extents,
     segments: BTreeMap<u64, SegmentUse>,
-    /// The number of data blocks in segments with a live block, and how many of them are live.
     held: u64,
     live: u64,
-    /// The number of data blocks in segments without a live block.
     dead: u64,
 }
 
@@ -130,13 +128,12 @@ impl Map {
         }
     }
 
-    /// Adds a fence: a segment without data, which a later checkpoint deletes like other segments
-    /// without live blocks.
+    /// Adds a fence, which counts as a segment without live blocks.
     pub fn fence(&mut self, sequence: u64) {
         self.add(sequence);
     }
 
-    /// Adds a segment of a checkpoint without live blocks; the caller then adds these by `write`.
+    /// Adds a segment of a checkpoint; the caller then adds the segment's live blocks by `write`.
     pub(crate) fn load_segment(&mut self, sequence: u64, segment: SegmentUse) {
         self.segments.insert(sequence, SegmentUse { live: 0, ..segment });
         self.dead += u64::from(segment.blocks);

@@ -115,7 +115,6 @@ pub fn make(mistake: Option<Mistake>) {
     MADE.set(mistake);
 }
 
-/// Returns `true` if the state machine should make this mistake here.
 #[inline]
 pub(crate) fn makes(mistake: Mistake) -> bool {
     #[cfg(feature = "mistakes")]
