@@ -22,16 +22,14 @@ use crate::segment::Content;
 use crate::stamp::ImageId;
 use crate::store::{Answer, Costs, Key, Operation, Tag, Ticket};
 
-/// The reason to refuse a snapshot of an image whose log has a gap.
 const LOST: &str = "a part of its log is missing: see nowait image check";
 
-/// The most headers that an editor reads at the same time.
 const READS_MAX: u64 = 64;
 
 /// An edit of a head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// Adds a snapshot with a name. The snapshot has all data that is durable now.
+    /// Adds a snapshot with this name. The snapshot has all data that is durable now.
     Snapshot(String),
     /// Removes snapshots, unless one of them has a clone that is not listed here. The caller has
     /// found that the listed clones do not exist.
@@ -60,7 +58,6 @@ pub struct Editor {
     edit: Edit,
     out: Outbox,
     head: Option<(Head, Tag)>,
-    /// The scan of the log; `None` until the head was read.
     scan: Option<Scan>,
     /// `true`: the editor waits for a list of the segments behind the end of the log.
     is_at_end: bool,
@@ -175,7 +172,7 @@ impl Editor {
         }
     }
 
-    /// Reads the head again, because an object contradicts it.
+    /// Reads the head again, because the log does not match it.
     fn doubt(&mut self, why: &'static str) {
         self.out.errands.forget(|_| true);
         self.out.get(Purpose::Judge(why), Key::Head, HEAD_BYTES_MAX);
@@ -203,8 +200,8 @@ impl Editor {
         }
     }
 
-    /// Returns `true` if the head in the store has the edit: mostly because an earlier PUT of this
-    /// editor succeeded.
+    /// Returns `true` if the head has the edit already: an earlier PUT of this editor may have
+    /// succeeded.
     fn is_done(&self, head: &Head) -> bool {
         match &self.edit {
             Edit::Snapshot(name) => head.snapshot(name).is_some_and(|it| {
@@ -220,7 +217,6 @@ impl Editor {
         }
     }
 
-    /// Follows the log to its end.
     fn go_on(&mut self) {
         let known_end = self.head.as_ref().map_or(0, |it| it.0.known_end());
         while let Some(scan) = self.scan.as_mut().filter(|_| !self.is_at_end) {
@@ -249,7 +245,6 @@ impl Editor {
         }
     }
 
-    /// Lists the segments from the end of the log on.
     fn confirm_end(&mut self) {
         self.is_at_end = true;
         let end = self.end_of_log();
@@ -274,7 +269,6 @@ impl Editor {
     }
 }
 
-/// Returns all clones of an image's snapshots.
 fn clones(head: &Head) -> impl Iterator<Item = &CloneOf> {
     head.snapshots.iter().flat_map(|it| &it.clones)
 }
@@ -293,7 +287,6 @@ fn is_cloned(there: &Snapshot, listed: &[Snapshot]) -> bool {
     there.clones.iter().any(|clone| !known.contains(clone))
 }
 
-/// Returns `Ok` if the edit can be made, otherwise the reason.
 fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
     match edit {
         Edit::Snapshot(name) if name.is_empty() || name.len() > NAME_BYTES_MAX => {
@@ -332,7 +325,6 @@ fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
     }
 }
 
-/// Returns the next head, with an edit that [`judge`] has accepted. `end` is the end of the log.
 fn apply(edit: &Edit, mut head: Head, end: u64) -> Head {
     head.revision += 1;
     match edit {

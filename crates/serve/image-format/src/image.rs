@@ -72,7 +72,7 @@ impl Image {
         self.out.errands.costs
     }
 
-    /// Returns the number of bytes of changes in memory that are not durable.
+    /// Returns the number of bytes in segments that are not durable; waiting requests do not count.
     pub fn unflushed_bytes(&self) -> usize {
         match &self.phase {
             Phase::Serving(serving) => serving.unflushed_bytes(),
@@ -185,7 +185,7 @@ impl Image {
     }
 
     fn serve(&mut self, serving: Serving) {
-        // Forgets operations that the recovery has started and does not need any more.
+        // Forgets operations that only the recovery needed.
         self.out.errands.forget(|_| true);
         let mut serving = Box::new(serving);
         for (id, request) in self.early.drain(..) {
@@ -194,7 +194,6 @@ impl Image {
         self.phase = Phase::Serving(serving);
     }
 
-    /// Ends the state machine: fails all requests that have not ended.
     fn end(&mut self, over: Over) {
         self.out.errands.forget(|_| true);
         let mut ids: Vec<RequestId> = self.early.drain(..).map(|(id, _)| id).collect();

@@ -30,7 +30,6 @@ struct Begun {
     found: Vec<u32>,
 }
 
-/// The objects that earlier writers may have left.
 #[derive(Debug)]
 pub(crate) struct Leftovers {
     known: Vec<Key>,
@@ -59,7 +58,6 @@ impl Leftovers {
         Leftovers { known, begun: begun.collect() }
     }
 
-    /// Requests parts, to find which exist. Returns objects to delete.
     pub(crate) fn go_on(&mut self, out: &mut Outbox) -> Vec<Key> {
         let mut keys = core::mem::take(&mut self.known);
         // Checks one checkpoint after the other: there is no hurry.
@@ -84,7 +82,6 @@ impl Leftovers {
         keys
     }
 
-    /// Records whether a requested part exists. A part that exists will be deleted.
     pub(crate) fn looked(&mut self, epoch: u64, number: u32, is_there: bool) {
         let Some(begun) = self.begun.last_mut().filter(|it| it.epoch == epoch) else { return };
         begun.unanswered -= 1;

@@ -47,7 +47,6 @@ pub(crate) enum Purpose {
     },
     /// Reads the header of a segment being collected.
     ReadVictim(u64),
-    /// Reads `blocks` blocks of a segment being collected, from index `start` on.
     ReadLive {
         sequence: u64,
         start: u32,
@@ -60,7 +59,6 @@ pub(crate) enum Purpose {
         number: u32,
     },
     DeleteSegment(u64),
-    /// Deletes a part of a checkpoint that is no longer needed.
     DeletePart {
         epoch: u64,
         nth: u32,
@@ -105,7 +103,6 @@ pub(crate) struct Outbox {
     /// Segments with lost data, each segment once: its image, its place, and the problem.
     pub(crate) losses: VecDeque<(ImageId, u64, &'static str)>,
     lost: BTreeSet<u64>,
-    /// The time of the current call.
     pub(crate) now_ns: u64,
 }
 
@@ -121,7 +118,6 @@ impl Outbox {
         self.ends.push_back(RequestEnd { id, result });
     }
 
-    /// Reports that data of a segment is lost, unless the segment was reported before.
     pub(crate) fn note_loss(&mut self, sequence: u64, what: &'static str) {
         if self.lost.insert(sequence) {
             let (_, image) = self.bases.owner(Key::Segment(sequence), self.image);
@@ -153,7 +149,7 @@ impl Outbox {
         self.errands.send(purpose, get, self.now_ns);
     }
 
-    /// Sets the image and its bases: from now on, operations are for objects of these.
+    /// Later operations are for objects of this image and its bases.
     pub(crate) fn know(&mut self, head: &Head) {
         (self.image, self.bases) = (head.image, head.bases.clone());
     }

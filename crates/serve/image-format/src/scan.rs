@@ -31,7 +31,6 @@ pub(crate) enum Next {
     End,
     /// The segment is missing, but must have existed.
     Lost,
-    /// The segment is damaged.
     Damaged,
 }
 
@@ -46,7 +45,6 @@ pub(crate) enum Behind {
     More,
 }
 
-/// The store's answer for a place.
 #[derive(Debug)]
 enum Entry {
     There(Header, u32),
@@ -78,7 +76,6 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// Makes a scan of the log from the checkpoint of `head` on.
     pub(crate) fn new(head: &Head, ahead_max: u64) -> Scan {
         let next = head.checkpoint.position;
         Scan {
@@ -95,23 +92,20 @@ impl Scan {
         }
     }
 
-    /// Returns the first place whose segment was not returned.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Returns `true` if the scan has reached the end that the head names.
     fn is_at_end(&self) -> bool {
         self.next >= self.end
     }
 
-    /// Stores the list of the segments from the first apparent end of the log on.
     pub(crate) fn take_list(&mut self, places: Vec<u64>) {
         self.listed = Some(places);
     }
 
-    /// Judges the end of the log by the list. Returns `None` if there is no list: the caller must
-    /// first request it.
+    /// Judges the end of the log by the list. Returns `None` if the caller must first request a
+    /// list.
     pub(crate) fn judge_end(&mut self, out: &mut Outbox) -> Option<Behind> {
         let listed = self.listed.as_deref()?;
         let reaches = |from: u64| listed.iter().any(|place| *place >= from);
@@ -134,7 +128,6 @@ impl Scan {
         }
     }
 
-    /// Requests further segments, as many as `ahead` allows.
     pub(crate) fn ask(&mut self, out: &mut Outbox) {
         while self.asked < self.next.saturating_add(self.ahead).min(self.end) {
             let sequence = self.asked;
@@ -143,7 +136,6 @@ impl Scan {
         }
     }
 
-    /// Parses and stores the header of the segment at place `sequence`, which begins with `bytes`.
     /// Returns `None` if the segment is damaged, or belongs to another place or image.
     pub(crate) fn take(
         &mut self,
@@ -164,7 +156,7 @@ impl Scan {
         self.segments.insert(sequence, Entry::Missing);
     }
 
-    /// Records a segment as damaged. This does not matter if the log ends before the segment.
+    /// A damaged segment does not matter if the log ends before it.
     pub(crate) fn damage(&mut self, sequence: u64) {
         self.segments.insert(sequence, Entry::Damaged);
     }
@@ -189,7 +181,6 @@ impl Scan {
         }
     }
 
-    /// Judges the next place, whose segment is missing.
     fn judge_gap(&self) -> Next {
         let behind = self.next + 1..=self.next.saturating_add(WINDOW);
         if self.next < self.known {
@@ -223,7 +214,6 @@ impl Scan {
         true
     }
 
-    /// Continues at place `resume`, to which a fence leads.
     pub(crate) fn skip(&mut self, resume: u64) {
         self.next = resume;
         self.asked = self.asked.max(resume);

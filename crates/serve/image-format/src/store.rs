@@ -50,8 +50,8 @@ impl Key {
     }
 }
 
-/// The number of hexadecimal digits of an image's number in the names of its objects. Half of the
-/// number is enough to distinguish images that have the same path one after the other.
+/// Half of the image's number is enough to distinguish images that have the same path one after the
+/// other.
 const NAME_DIGITS: usize = 16;
 
 impl fmt::Display for Key {
@@ -97,8 +97,8 @@ pub enum Operation {
     /// Gets a range of bytes of an object; if the object is shorter, the bytes of the range that
     /// exist.
     Get {
-        /// The path in the store of the image that the object belongs to, if this is a base of the
-        /// image that is served.
+        /// The path of the object's image in the store, if that image is a base of the state
+        /// machine's image.
         of: Option<Arc<str>>,
         /// The number of the image that the object belongs to.
         image: ImageId,
@@ -134,9 +134,8 @@ pub struct Data {
     pub anew: bool,
 }
 
-/// The answer to an operation. The program that carries out the operations gives one answer to each
-/// of them. If the store does not answer in time, the program gives the answer [`Answer::Failed`],
-/// even if the store may carry out the operation later.
+/// The answer to an operation. The program that carries out the operations gives exactly one answer
+/// to each operation. If the store does not answer in time, the program answers [`Answer::Failed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The store has put the object, which has this tag.
@@ -159,8 +158,8 @@ pub enum Answer {
     Missing,
     /// The object was deleted, or did not exist.
     Deleted,
-    /// The operation has succeeded, has failed, or will still happen: a time-out, an error of the
-    /// server, or a lost connection.
+    /// The outcome is unknown after a time-out, an error of the server, or a lost connection. The
+    /// store may still carry out the operation later.
     Failed,
 }
 
@@ -181,7 +180,7 @@ pub struct Costs {
     pub deletes: u64,
     /// Segments whose collection has ended: all their live blocks were moved or replaced.
     pub segments_collected: u64,
-    /// The bytes of moved blocks, which are part of the bytes of the PUTs.
+    /// The bytes of the blocks that the collector has moved.
     pub bytes_moved: u64,
 }
 

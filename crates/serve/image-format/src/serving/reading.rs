@@ -44,7 +44,6 @@ impl Serving {
         }
     }
 
-    /// Copies an extent from memory. Returns `false` if the extent is not in memory.
     fn copy(&self, block: u64, extent: Extent, to: &mut [u8]) -> bool {
         let size = self.head.geometry.block_bytes as usize;
         let places = (extent.index..).map(|index| (extent.sequence, index)).zip(block..);
@@ -62,7 +61,6 @@ impl Serving {
         out.get_data(purpose, Key::Segment(extent.sequence), range);
     }
 
-    /// Continues with an answer to a GET of data.
     pub(super) fn read_answered(
         &mut self,
         errand: Errand<Purpose>,
@@ -103,15 +101,15 @@ impl Serving {
         }
     }
 
-    /// Ends a read, whose result is `data`, as soon as there is a proof that the writer had the
-    /// image within the last minute.
+    /// Ends a read only with a proof that the writer had the image within the last minute.
     pub(super) fn end_read(&mut self, id: RequestId, data: Vec<u8>, out: &mut Outbox) {
         self.unproven.push((id, data));
         self.prove(out);
     }
 
     /// Repeats the GET of a missing segment that the image needs, because the store may have erred.
-    /// After some tries reads the head, because a later writer may have deleted the segment.
+    /// After some tries the writer reads the head, because a later writer may have deleted the
+    /// segment.
     fn missed(errand: Errand<Purpose>, out: &mut Outbox) {
         let Purpose::ReadData { read, extent, .. } = errand.purpose else { return };
         if errand.damaged < MISSED_READS_MAX {
@@ -121,12 +119,10 @@ impl Serving {
         out.get(purpose, Key::Head, HEAD_BYTES_MAX);
     }
 
-    /// Fails a read because a segment that it needs is missing.
     pub(super) fn lose(&mut self, read: u64, sequence: u64, out: &mut Outbox) {
         self.fail(read, sequence, "missing", out);
     }
 
-    /// Fails a read because something is wrong with a segment.
     fn fail(&mut self, read: u64, sequence: u64, what: &'static str, out: &mut Outbox) {
         out.note_loss(sequence, what);
         let id = self.reads.remove(&read).map(|read| read.id);
@@ -148,7 +144,7 @@ impl Serving {
     }
 }
 
-/// Copies the blocks of an extent into the data of a read. Returns `None` if one of them is
+/// Copies the blocks of an extent into the data of a read; `None` if the extent is incomplete or
 /// damaged.
 fn take(
     read: &mut Read,
