@@ -37,7 +37,7 @@ const VICTIMS_MAX: usize = 16;
 /// [`Collector::pressure`].
 const PRESSURE: [u64; 4] = [103, 106, 109, 112];
 
-/// A search makes one in this many segments a candidate, but at least one.
+/// A search makes at most one in this many segments a candidate; of fewer segments, at most one.
 const CANDIDATES_SHARE: usize = 64;
 
 /// A block that was read, and its index in the segment being collected.

@@ -24,7 +24,7 @@ pub(crate) const IN_FLIGHT_MAX: usize = 4;
 const EXTENT_BYTES: u64 = 24;
 
 /// The least bytes of segments between two checkpoints, for each byte of the map. So checkpoints
-/// add about a 24th to the bytes put, unless many small segments or discards cause them.
+/// add at most about a 24th to the bytes put, unless many small segments or discards cause them.
 const MAP_SHARE: u64 = 24;
 
 #[derive(Debug)]
