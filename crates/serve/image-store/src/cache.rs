@@ -38,7 +38,7 @@ use xxhash_rust::xxh3::Xxh3;
 pub const PAGE_BYTES: u64 = 16 << 10;
 
 /// The size of a part of a page in bytes. Each part has a checksum of its own, and the cache reads
-/// whole parts from a folder. A block of 4 KiB with its checksum lies in two parts.
+/// whole parts from a folder.
 const PART_BYTES: usize = 4 << 10;
 
 const PARTS: usize = PAGE_BYTES as usize / PART_BYTES;
@@ -60,7 +60,6 @@ const WRITES_MAX: usize = 2048;
 /// The identity of a log: a checksum of the image's number, its store and its path.
 pub(crate) type Origin = [u8; 16];
 
-/// Returns the identity of the log of the image at `path` in `store`.
 pub(crate) fn origin(image: ImageId, store: &str, path: &str) -> Origin {
     let mut name = Xxh3::new();
     for part in [&image[..], store.as_bytes(), path.as_bytes()] {
@@ -72,9 +71,7 @@ pub(crate) fn origin(image: ImageId, store: &str, path: &str) -> Origin {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Segment {
-    /// The identity of the log to which the segment belongs.
     pub(crate) origin: Origin,
-    /// The number of the segment in the log.
     pub(crate) sequence: u64,
 }
 
@@ -101,7 +98,7 @@ type Sums = [u32; PARTS];
 type Page = nowait_device::pages::Page<PageKey, Sums>;
 type Pages = nowait_device::pages::Pages<PageKey, Sums>;
 
-/// A cache that several images may share. Each image has a thread of its own, which uses the cache.
+/// A cache of data in segments, which several images may share.
 #[derive(Debug)]
 pub struct Cache {
     state: Arc<Mutex<State>>,
@@ -172,8 +169,7 @@ impl Cache {
         self.folder.iter().for_each(|(_, writer)| writer.end());
     }
 
-    /// Returns the bytes `range` of a segment, if the cache holds all of them in memory; does not
-    /// wait.
+    /// Does not wait for a disk: a cache in a folder returns `None`.
     pub(crate) fn read_now(&self, segment: Segment, range: &Range<u64>) -> Option<Vec<u8>> {
         if self.folder.is_some() {
             return None;
@@ -188,8 +184,6 @@ impl Cache {
         Some(bytes)
     }
 
-    /// Returns the bytes `range` of a segment, if the cache holds all of them and can read them in
-    /// time.
     pub(crate) async fn read(&self, segment: Segment, range: &Range<u64>) -> Option<Vec<u8>> {
         if self.folder.is_none() {
             return self.read_now(segment, range);
@@ -215,8 +209,6 @@ impl Cache {
         has_all && self.asks()
     }
 
-    /// Returns `true` if the cache may use the folder. After a time without use, reports that the
-    /// disk answers again.
     fn asks(&self) -> bool {
         let mut state = self.state.lock();
         if self.is_aside_in(&state) {
@@ -261,7 +253,6 @@ impl Cache {
         state.writes.retain(|key, _| !key.segment.follows(from));
     }
 
-    /// Returns the bytes `within` of a page that is in the folder, or that is being written to it.
     async fn read_page(&self, key: PageKey, within: Range<usize>) -> Option<Bytes> {
         let (slot, page) = {
             let mut state = self.state.lock();
@@ -315,8 +306,8 @@ impl Cache {
         }
     }
 
-    /// Caches the whole pages in `bytes`, which begin at `start`, a page boundary, in a segment of
-    /// `segment_bytes`. With `anew`, replaces pages that the cache holds.
+    /// Caches the complete pages in `bytes`, which begin at the page boundary `start`. The last
+    /// page of a segment may be shorter. With `anew`, replaces pages that the cache holds.
     pub(crate) fn insert(
         &self,
         segment: Segment,

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// The most objects that a removal deletes at the same time.
 const DELETES_AT_ONCE: usize = 16;
 
-/// This long after another writer has replaced it, a writer has noticed this, or acknowledges no
-/// writes any more.
+/// The time after which a replaced writer has noticed its replacement, or acknowledges no flush of
+/// new data.
 pub const NOTICED_WITHIN: Duration = Duration::from_nanos(nowait_image_format::PROOF_NS);
 
 /// How often a removal lists and deletes an image's objects, if a writer still puts objects.

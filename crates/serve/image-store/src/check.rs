@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   list ─▶ head ─▶ of the image and of each snapshot: parts of the map ─▶ headers behind it
-//!     ─▶ each segment with blocks of one of them, whole ─▶ head: if it has changed, all again
+//!   ─▶ each segment with blocks of one of them, whole ─▶ after a finding, head: changed? all again
 //! ```
 
 use crate::client::Client;
@@ -62,9 +62,9 @@ pub struct Report {
     pub live_bytes: u64,
     /// The number of segments with bytes of the image or of snapshots.
     pub segments: u64,
-    /// The damage. If there is none, every flushed byte can be read, with one exception: if the
-    /// last segments of an image that was not closed are missing, the check cannot notice this,
-    /// because no object names them.
+    /// The damage. If there is none, every flushed byte can be read. But the check does not notice
+    /// if the last segments of an image that was not closed are missing, because no object names
+    /// them.
     pub findings: Vec<Finding>,
 }
 
@@ -77,7 +77,6 @@ pub fn check(url: &StoreUrl, options: &StoreOptions) -> io::Result<Report> {
     check_on(url, &client(url, options)?, options.key.as_ref())
 }
 
-/// Like [`check`], through an existing client.
 pub(crate) fn check_on(
     url: &StoreUrl,
     client: &Client,
@@ -101,7 +100,6 @@ type Extents = Vec<(u64, Extent)>;
 /// For each segment to read: the offset of its data, and the extents to verify.
 type Wanted = BTreeMap<u64, (usize, Extents)>;
 
-/// The image, or one of its snapshots.
 struct Moment {
     snapshot: Option<Snapshot>,
     head: Head,
@@ -188,8 +186,6 @@ impl Reader<'_> {
         Ok(report)
     }
 
-    /// Reads segments, verifies the checksums of the wanted blocks, with a cipher also their tags,
-    /// and adds findings to the report.
     async fn read_segments(
         &self,
         all: &Wanted,
@@ -212,8 +208,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Adds `moment`, which is the image or a snapshot, to each finding with a damaged block that
-    /// `moment` uses.
+    /// Adds `moment`, the image or a snapshot, to each finding with a damaged block that `moment`
+    /// uses.
     async fn say_which(
         &self,
         moment: &Moment,

@@ -28,17 +28,13 @@ pub struct Client {
     /// answered, and the number of data reads that it did not answer.
     asked: Arc<[AtomicU64; 4]>,
     cache: Option<Arc<Cache>>,
-    /// A text that identifies the store.
     store: Arc<str>,
-    /// Reports events to the user.
     say: Option<fn(&str)>,
 }
 
-/// The reason why the last failed operation failed.
 #[derive(Debug)]
 struct LastError {
     text: String,
-    /// A retry cannot succeed.
     is_hopeless: bool,
 }
 
@@ -63,15 +59,12 @@ impl Client {
         Client { say, ..self }
     }
 
-    /// Reports an event to the user, in one line.
     pub(crate) fn say(&self, text: &str) {
         if let Some(say) = self.say {
             say(text);
         }
     }
 
-    /// Returns the key that a segment has in the cache. The segment belongs to this image or to the
-    /// image at path `of`.
     fn segment(&self, image: ImageId, of: Option<&str>, sequence: u64) -> Segment {
         let path = of.unwrap_or(self.place.prefix.as_ref());
         Segment { origin: origin(image, &self.store, path), sequence }
@@ -104,12 +97,10 @@ impl Client {
         self.timeout
     }
 
-    /// Returns `true` if no operation has failed so far.
     pub(crate) fn is_well(&self) -> bool {
         self.last_error.lock().is_none()
     }
 
-    /// Returns the number of GETs, and the bytes that they requested.
     pub(crate) fn asked(&self) -> (u64, u64) {
         let [gets, bytes, ..] = &*self.asked;
         (gets.load(Relaxed), bytes.load(Relaxed))
@@ -120,13 +111,11 @@ impl Client {
         CacheFigures { hits: hits.load(Relaxed), misses: misses.load(Relaxed) }
     }
 
-    /// Returns `true` if the cache does not use its folder because the disk has not answered.
     pub(crate) fn is_cache_aside(&self) -> bool {
         self.cache.as_ref().is_some_and(|cache| cache.is_aside())
     }
 
-    /// Returns `true` if the last failure was of a kind that retries cannot mend, for example
-    /// missing credentials.
+    /// Returns `true` if retries cannot mend the last failure, for example missing credentials.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.last_error.lock().as_ref().is_some_and(|error| error.is_hopeless)
     }
@@ -161,7 +150,6 @@ impl Client {
         }
     }
 
-    /// Puts an object, if the condition in `mode` holds.
     pub(crate) async fn put(&self, path: &Path, body: PutPayload, mode: PutMode) -> Answer {
         let put = self.place.store.put_opts(path, body, mode.into());
         match self.limited(put).await {
@@ -179,8 +167,7 @@ impl Client {
         }
     }
 
-    /// Answers a GET of data from a cache in memory. `None`: the operation is not a GET of data, or
-    /// the cache does not hold all of this data.
+    /// Answers a GET of data at once, if a cache in memory holds all of the data.
     pub(crate) fn run_now(&self, operation: &Operation) -> Option<Answer> {
         let Operation::Get { of, image, key, range, data } = operation else { return None };
         let (cache, Key::Segment(sequence), Some(Data { anew: false })) =
@@ -194,8 +181,7 @@ impl Client {
         Some(Answer::Got { bytes, object_bytes: range.end, tag: Tag::new() })
     }
 
-    /// Gets data from the cache. If the cache does not hold all of it, gets whole pages from the
-    /// store and caches them.
+    /// Gets data from the cache, or else whole pages from the store, which it caches.
     async fn get_data(
         &self,
         cache: &Arc<Cache>,
@@ -237,7 +223,6 @@ impl Client {
         }
     }
 
-    /// Caches a segment that this client has put.
     fn keep(&self, image: ImageId, sequence: u64, body: &[u8]) {
         if let Some(cache) = &self.cache {
             let segment = self.segment(image, None, sequence);
@@ -420,7 +405,6 @@ fn is_conflict(error: &Error) -> bool {
     text.contains("status code: 409") && !text.contains("<Code>BlobAlreadyExists</Code>")
 }
 
-/// Returns `true` if the error says that a range begins behind the end of its object.
 fn is_behind_end(error: &Error) -> bool {
     says(error, &["status code: 416", "object was only"])
 }
@@ -432,8 +416,6 @@ fn is_denied(error: &Error) -> bool {
     says(error, &["status code: 401", "status code: 403"])
 }
 
-/// Returns `true` if the error is [`Error::Generic`] and the text of one of its causes contains one
-/// of `texts`.
 fn says(error: &Error, texts: &[&str]) -> bool {
     let Error::Generic { source, .. } = error else { return false };
     let mut source: Option<&dyn std::error::Error> = Some(source.as_ref());

@@ -39,10 +39,8 @@ const TIMEOUTS: u32 = 20;
 
 const PROBE_PAUSE: Duration = Duration::from_millis(200);
 
-/// The function to call when a request has ended.
 pub(crate) type Callback = Box<dyn FnOnce(Result<Vec<u8>, Failure>) + Send>;
 
-/// A message from a caller to the thread of an image.
 pub(crate) enum Command {
     Request(Request, Callback),
     End,
@@ -51,14 +49,12 @@ pub(crate) enum Command {
 pub(crate) type Commands = UnboundedReceiver<Command>;
 type Running = Pin<Box<dyn Future<Output = (Ticket, Kind, Answer)>>>;
 
-/// The parameters for opening an image.
 pub(crate) struct Plan {
     pub(crate) client: Client,
     pub(crate) settings: Settings,
     pub(crate) origin: Origin,
     pub(crate) nonce: String,
     pub(crate) opens_until: Instant,
-    /// The name of the image for users.
     pub(crate) shown: String,
 }
 
@@ -77,7 +73,6 @@ pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>)
     refuse(commands).await;
 }
 
-/// Closes the queue, and fails the requests in it.
 pub(crate) async fn refuse(mut commands: Commands) {
     commands.close();
     while let Some(command) = commands.recv().await {
@@ -100,7 +95,6 @@ async fn unlock(plan: &Plan) -> Result<(), &'static str> {
     Encryption::cipher(encryption.as_ref(), key).map(drop)
 }
 
-/// Compares the key, and then probes the store until it has answered, it refuses, or time is up.
 async fn prepare(plan: &Plan) -> Result<(), String> {
     if plan.origin == Origin::TakeOver {
         unlock(plan).await?;
@@ -132,7 +126,6 @@ struct Driver {
     client: Client,
     shared: Arc<Shared>,
     running: FuturesUnordered<Running>,
-    /// Operations that have not begun.
     waiting: VecDeque<(Ticket, Operation)>,
     has_forgotten: bool,
     callbacks: HashMap<RequestId, Callback>,
@@ -176,7 +169,6 @@ impl Driver {
         boot_ns() - self.begin_ns
     }
 
-    /// Serves the image until the owner drops it, or it could not be opened in time.
     async fn serve(&mut self, commands: &mut Commands) {
         loop {
             self.image.turn(self.now_ns());
@@ -298,7 +290,6 @@ impl Driver {
         }
     }
 
-    /// Reports lost segments to the user: reads of their blocks fail.
     fn tell_losses(&mut self) {
         while let Some((image, sequence, what)) = self.image.pop_loss() {
             self.trouble.lost(&Key::Segment(sequence).name(image), what, &self.client);

@@ -40,8 +40,6 @@ pub(crate) enum LogEnd<'a> {
 }
 
 impl LogEnd<'_> {
-    /// Returns the end of an image's log. `listed` holds the image's segments that are in the
-    /// store.
     pub(crate) fn of<'a>(head: &Head, listed: &'a BTreeSet<u64>) -> LogEnd<'a> {
         if head.is_closed { LogEnd::Closed(head.end, listed) } else { LogEnd::Behind(listed) }
     }
@@ -151,7 +149,8 @@ impl Reader<'_> {
         Ok((map, hits))
     }
 
-    /// Returns the map of the checkpoint; `None`: it cannot be read, and `hits` names the objects.
+    /// Returns `None` if a part of the map cannot be read, and adds the unreadable objects to
+    /// `hits`.
     pub(crate) async fn map(
         &self,
         head: &Head,
@@ -265,8 +264,6 @@ impl Reader<'_> {
         (key, read.await)
     }
 
-    /// Reads the header of a segment; returns the segment's number, the header, and the offset of
-    /// the data.
     pub(crate) async fn header(
         &self,
         head: &Head,
@@ -295,7 +292,8 @@ impl Reader<'_> {
         self.read_range(of, (key, None), 0..len as u64, parse).await
     }
 
-    /// Like [`Reader::read`], for a range of an object. A cache may hold this range.
+    /// Like [`Reader::read`], for a range of an object. A cache may answer if the key comes with
+    /// [`Data`].
     pub(crate) async fn read_range<T>(
         &self,
         (bases, image): (&Bases, ImageId),
@@ -336,7 +334,6 @@ pub(crate) struct Hit {
     pub(crate) what: &'static str,
 }
 
-/// Returns the numbers of an image's segments in a list.
 pub(crate) fn segments(listed: &BTreeMap<String, u64>, image: ImageId) -> BTreeSet<u64> {
     listed.keys().filter_map(|name| Key::segment_of(name, image)).collect()
 }
@@ -357,8 +354,7 @@ impl<T> Read<T> {
     }
 }
 
-/// Waits before the next attempt at an operation that was tried `tried` times; does not wait before
-/// the first.
+/// Waits before each attempt but the first.
 pub(crate) async fn pause(tried: u32) {
     if tried > 0 {
         tokio::time::sleep(PAUSE * (1 << (tried - 1))).await;

@@ -6,10 +6,10 @@
 //!   cut   there │ there ▏                             the image as it was at that moment
 //!   skip  there │ there │      │ there │ there       existing segments; the lost bytes are older
 //! ```
-//! The repair takes the image over as a writer, and waits until the earlier writer must have
-//! noticed this. It then puts a fence and a checkpoint behind all existing segments, and closes the
-//! image. The repair deletes no object; a later writer does. A repair that is killed half-way has
-//! changed no data.
+//! The repair takes the image over as a writer. If an earlier writer may still serve the image, the
+//! repair waits until that writer must have noticed this. It then puts a fence and a checkpoint
+//! behind all existing segments, and closes the image. The repair deletes no object; a later writer
+//! does. A repair that is killed half-way has changed no data.
 
 use crate::client::Client;
 use crate::image::writer;
@@ -61,7 +61,6 @@ pub enum Way {
     Skip,
 }
 
-/// The log of an image, as far as it can be read.
 struct Log {
     map: Map,
     loss: Option<Loss>,
@@ -117,7 +116,6 @@ pub fn repair(
     Ok(Some(loss))
 }
 
-/// Takes the image over; returns the old head, the new head, and the tag of the new head.
 async fn take(client: &Client, way: Way) -> Result<(Head, Head, Tag), String> {
     let reader = Reader { client };
     let (head, tag) = head_of(client).await?;
@@ -263,7 +261,6 @@ fn bytes_of(Record { block, blocks, change }: &Record, head: &Head) -> Range<u64
     block * size..(block + u64::from(*blocks)) * size
 }
 
-/// Returns the ranges in ascending order; merges adjacent and overlapping ranges.
 pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::new();
@@ -276,7 +273,6 @@ pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     merged
 }
 
-/// Puts a fence behind all existing segments; returns the number of the fence in the log.
 async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
     for _ in 0..FENCES_MAX {
         let listed = segments(&Reader { client }.list().await?, head.image);
@@ -334,7 +330,6 @@ async fn head_of(client: &Client) -> Result<(Head, Tag), String> {
     Err(client.last_error().unwrap_or_else(|| "the head cannot be read".to_owned()))
 }
 
-/// Replaces the head if it still has the tag `tag`; returns the tag of the new head.
 async fn put_head(client: &Client, head: &Head, tag: &Tag) -> Result<Tag, String> {
     let body = Arc::new(head.encode());
     for tried in 0..READS_MAX {

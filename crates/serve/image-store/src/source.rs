@@ -32,7 +32,8 @@ pub enum Durability {
     Flush,
     /// Before the write ends: each write is durable.
     Each,
-    /// If there is no flush, the PUT of written blocks begins at the latest after this time.
+    /// Without a flush, the PUT of written blocks begins after this time, or later when earlier
+    /// PUTs have ended.
     Interval(Duration),
 }
 
@@ -99,9 +100,8 @@ fn settings(options: &ObjectOptions) -> io::Result<Settings> {
 }
 
 impl Object {
-    /// Takes an image over, or opens it read-only, with its key. Blocks, for as long as `options`
-    /// permit. `say` gets a line of text when the image fails later or has trouble with its store.
-    /// The flush at the end of serving may take `sync_limit`.
+    /// `say` gets a line of text when the image fails later or has trouble with its store. The
+    /// flush at the end of serving may take `sync_limit`.
     pub(crate) fn open(
         nowait: &Nowait,
         url: &StoreUrl,

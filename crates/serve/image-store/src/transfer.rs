@@ -176,7 +176,6 @@ fn read_all(source: &dyn Source, to: &mut [u8], at: u64) -> Result<(), ImageErro
     Ok(())
 }
 
-/// Writes in flight into an image.
 struct Writes<'a> {
     image: &'a StoredImage,
     pending: usize,
@@ -220,8 +219,8 @@ impl Writes<'_> {
 }
 
 /// Copies the present state of an image, or a snapshot, into a new file, onto a device or to an NBD
-/// server. The image's writer continues. If the writer writes to the image meanwhile, the copy
-/// would not be of the present state, so the call fails. Blocks.
+/// server. The image's writer continues. If the writer changes or moves data of the image
+/// meanwhile, the call fails. Blocks.
 ///
 /// # Errors
 /// One line: the file exists already; the other end cannot be written, or is too small; the image
@@ -364,7 +363,6 @@ impl Target {
         }
     }
 
-    /// Makes the whole copy durable; gives a file its final name.
     fn finish(self) -> io::Result<()> {
         self.sync()?;
         let Target::File(_, part, path) = self else { return Ok(()) };
@@ -377,8 +375,7 @@ impl Target {
     }
 }
 
-/// Zeroes a range of a disk in steps. Writes zeroes where the disk fails to zero a step by one
-/// request.
+/// Writes zeroes where the disk fails to zero a step by one request.
 fn zero_disk(disk: &Image, start: u64, end: u64) -> io::Result<()> {
     const STEP: u64 = 1 << 30;
     let mut at = start;
@@ -400,7 +397,6 @@ fn zero_disk(disk: &Image, start: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the other end of a copy: a file, a device or an export of an NBD server.
 fn opened(nowait: &Nowait, path: &Path, read_only: bool) -> Result<Image, ImageError> {
     if let Some(url) = StoreUrl::of_path(path).map_err(ImageError::new)? {
         let text = format!("{url}: expected a file, a device or an NBD server");

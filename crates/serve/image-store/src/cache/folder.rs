@@ -8,10 +8,10 @@
 //! ```
 //! The cache makes its file durable only when it ends. It writes a page before the row of the page,
 //! but after a crash the file may have only one of the two. The checksum of each part also covers
-//! the page's key, so it shows which page a slot holds. A read of the cache verifies the checksum
-//! of each part, and the user of a block verifies the checksum of the block itself. The checksums
-//! of parts are not CRC32C: the CRC32C of data that ends with its own CRC32C, as segments do,
-//! depends only on the length.
+//! the page's key, so it shows which page a slot holds. The cache verifies the checksum of each
+//! part that it reads, and the user of a block verifies the checksum of the block. The checksums of
+//! parts are not CRC32C: the CRC32C of data that ends with its own CRC32C depends only on the
+//! length.
 
 use super::{PAGE_BYTES, PART_BYTES, PARTS, Page, PageKey, Pages, Segment, part_sum};
 use bytes::Bytes;
@@ -79,7 +79,6 @@ impl Folder {
         Ok((folder, pages))
     }
 
-    /// Returns the command-line option that names the folder, for messages.
     pub(super) fn shown(&self) -> &str {
         &self.shown
     }
@@ -96,8 +95,8 @@ impl Folder {
 
     /// Reads the table, or begins an empty one if the file does not fit. Blocks.
     ///
-    /// With [`CacheMode::User`], allocates all space of a new file at once, so that no later
-    /// writeback can find the disk full.
+    /// With [`CacheMode::User`], allocates all space at once, so that no later writeback can find
+    /// the disk full.
     fn restore(&self, mode: CacheMode) -> Result<Pages, nowait::Error> {
         let file = self.file.file();
         let mut pages = Pages::new(self.slots_max);
@@ -184,7 +183,6 @@ impl Folder {
         self.file.write_all_at(buffer, self.place(slot)).await.0
     }
 
-    /// Makes the file durable; ignores errors.
     pub(super) async fn sync(&self) {
         let _ = self.file.sync_data().await;
     }
@@ -198,8 +196,7 @@ impl Folder {
         block
     }
 
-    /// Writes a block of the table. If the write fails, a later run of the program may not find the
-    /// pages of these rows.
+    /// If the write fails, a later run of the program may not find the pages of these rows.
     pub(super) async fn write_block(&self, number: u32, block: AlignedBuffer) {
         let _ = self.file.write_all_at(block, table_block(number)).await;
     }
@@ -283,7 +280,6 @@ fn put_row(row: &mut [u8; ROW_BYTES], Page { key, len, sums }: &Page) {
     row[ROW_SUM_START..][..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Returns the page of a row, if the checksum of the row is right and the page has a valid length.
 fn page_of(row: &[u8; ROW_BYTES]) -> Option<Page> {
     let number = |at: usize| row[at..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
     let long = |at: usize| row[at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));

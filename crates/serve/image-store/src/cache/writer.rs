@@ -37,7 +37,6 @@ pub(super) struct Writer {
     has_ended: AtomicBool,
 }
 
-/// A message to the thread.
 #[derive(Debug)]
 enum Order {
     Write(Write),
@@ -70,8 +69,7 @@ impl Writer {
         let _ = self.queue.send(Order::Write(write));
     }
 
-    /// Lets the thread write all pending pages and end; waits for that, but at most [`END`].
-    /// Blocks.
+    /// Lets the thread write all pending pages and end. Blocks, for [`END`] at most.
     pub(super) fn end(&self) {
         if !self.has_ended.swap(true, Relaxed) {
             let _ = self.queue.send(Order::End);
@@ -93,7 +91,7 @@ struct Tasks {
     /// Two flags, one for each report that comes once: a page could not be stored; the disk is
     /// full.
     is_said: [bool; 2],
-    /// Blocks of the table that the thread has to write, because pages in their slots have changed.
+    /// Blocks of the table whose rows have changed.
     changed: BTreeSet<u32>,
 }
 
