@@ -256,7 +256,6 @@ impl Job {
 /// The most bytes that a discard or zeroing covers between two checks of the limit.
 const STEP_BYTES: u64 = 64 << 20;
 
-/// Divides a range of the file into steps, at the multiples of [`STEP_BYTES`].
 fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let (mut at, end) = (range.start, range.end);
     core::iter::from_fn(move || {
@@ -301,7 +300,6 @@ fn zero(image: &Image, range: &Range<u64>, allocated: bool, fast: bool, limit: &
     write_zeroes(image, &(inner.end - start..range.end), limit)
 }
 
-/// Returns the blocks that lie wholly inside a range of the image, as a range of the file.
 fn whole_blocks(image: &Image, range: &Range<u64>) -> Range<u64> {
     let align = image.alignment();
     let start = image.place(range.start).next_multiple_of(align);
@@ -395,8 +393,6 @@ fn extents(
 /// The most bytes of one prefetch: a prefetch is only a hint, and other tasks wait for its thread.
 const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 
-/// Reads the beginning of a range into the cache that the image uses; returns the length of this
-/// beginning.
 fn prefetch(image: &Image, range: Range<u64>, limit: &Limit<'_>) -> Result<u64, Errno> {
     let mut scratch = AlignedBuffer::zeroed(ZEROES_BYTES as usize);
     let mut at = range.start;
@@ -449,7 +445,6 @@ mod tests {
             Rig { tasks, image, mailbox, epoll, pool, expected, _folder: folder }
         }
 
-        /// Queues a write of part of a sector on behalf of `owner`.
         fn write_part(&mut self, owner: u64) {
             let mut chunk = self.pool.take(100);
             chunk.data_mut().fill(owner as u8);
@@ -462,7 +457,6 @@ mod tests {
             self.tasks.push(&self.image, task, tag, &self.mailbox);
         }
 
-        /// Waits for `count` ends; returns their owners.
         fn ends(&mut self, count: usize) -> Vec<u64> {
             let (mut ended, mut ready) = (VecDeque::new(), Vec::with_capacity(1));
             let limit = Deadline::after_ns(60_000_000_000);
@@ -500,7 +494,6 @@ mod tests {
         let image = rig.image.clone();
         let held = image.stripes.alone(&(0..4096));
         (0..50).for_each(|_| rig.write_part(1));
-        // The request of client 3 comes after those of client 1.
         rig.write_part(3);
         let dropped = rig.tasks.forget(1, &rig.mailbox);
         assert!(dropped.len() >= 48, "two at most have begun, {} have not", dropped.len());
@@ -515,7 +508,6 @@ mod tests {
 
     const FAILS: u64 = u64::MAX;
 
-    /// Panics if a task belongs to the client [`FAILS`].
     pub(super) fn inject(tag: Tag) {
         assert!(tag.owner != FAILS, "injected");
     }

@@ -24,7 +24,6 @@ pub struct Chunk {
     io_len: usize,
     /// The offset in the memory at which the requested bytes begin.
     skip: usize,
-    /// The number of requested bytes.
     wanted: usize,
     /// The number of the image that the chunk counts for.
     image: usize,
@@ -154,7 +153,6 @@ impl Pool {
         room
     }
 
-    /// Returns how many of an image's `held` bytes exceed its share.
     fn beyond(&self, held: usize) -> usize {
         held.saturating_sub(self.share_bytes)
     }
@@ -225,7 +223,6 @@ impl Pool {
         Chunk { memory, io_len: len, skip: 0, wanted: len, image }
     }
 
-    /// Frees all kept memory if the used memory, the kept memory and `bytes` more exceed the bound.
     fn make_room(&mut self, bytes: usize) {
         if self.used_bytes + self.free_bytes + bytes > self.bound_bytes {
             self.free.iter_mut().for_each(Vec::clear);
@@ -260,7 +257,6 @@ fn class_of(len: usize) -> usize {
     (len.max(SMALL_BYTES).next_power_of_two() / SMALL_BYTES).ilog2() as usize
 }
 
-/// Returns the bytes of memory that a chunk for `len` bytes takes; 0 for a length of 0.
 fn memory_of(len: usize) -> usize {
     if len == 0 { 0 } else { SMALL_BYTES << class_of(len) }
 }

@@ -8,7 +8,6 @@
 //! half. The server does not divide a burst of few requests, nor one of many bytes, which keeps the
 //! device busy for longer than the exchange takes.
 
-/// Decides how many of the waiting requests the disk hands to its queue.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     /// The number of requests in flight after the first half of a burst was handed over; `None`: no
@@ -18,8 +17,7 @@ pub(crate) struct Burst {
 
 /// The server does not divide a burst of fewer requests.
 const REQUESTS_MIN: usize = 8;
-/// The server does not divide a burst of more bytes: such a burst keeps the device busy for longer
-/// than an exchange between client and server takes.
+/// The server does not divide a burst of more bytes.
 const BYTES_MAX: usize = 2 << 20;
 
 impl Burst {

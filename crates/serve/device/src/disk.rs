@@ -29,7 +29,6 @@ pub struct Disk {
     burst: Burst,
 }
 
-/// The disk's record of a request in the queue.
 #[derive(Debug)]
 struct QueueTag {
     tag: Tag,
@@ -40,10 +39,8 @@ struct QueueTag {
     keeps: Keeps,
 }
 
-/// The resources that a request keeps until it ends.
 #[derive(Debug, Default)]
 struct Keeps {
-    /// The shared lock on the stripes of a write.
     _blocks: Option<Shared>,
     /// A flush, or a durable write whose failure other clients must learn of.
     flush: Option<Flush>,
@@ -118,7 +115,6 @@ impl Memory {
         }
     }
 
-    /// Returns the chunk, which goes back to the front; `None` for lent memory.
     fn into_chunk(self) -> Option<Chunk> {
         match self {
             Memory::Chunk(chunk) => Some(chunk),
@@ -239,7 +235,6 @@ impl Disk {
         self.waiting.push_back(QueuedRequest { file: file.clone(), tag, what, needed, keeps });
     }
 
-    /// Writes whole blocks.
     fn put(
         &mut self,
         image: &Image,

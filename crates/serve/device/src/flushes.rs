@@ -22,7 +22,6 @@ use nowait::Errno;
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
-/// The flushes and durable writes of one image.
 #[derive(Debug, Default)]
 pub(crate) struct Flushes(Mutex<State>);
 
@@ -38,7 +37,6 @@ struct State {
     in_flight: Vec<u64>,
     held: Vec<Held>,
     failures: u64,
-    /// The errno of the last failure.
     failure: Option<Errno>,
 }
 
@@ -67,12 +65,10 @@ pub(crate) struct Flush {
 }
 
 impl Flushes {
-    /// Returns the failures of which a new client need not be told: all so far.
     pub(crate) fn join(&self) -> KnownFailures {
         KnownFailures(Arc::new(AtomicU64::new(self.failures())))
     }
 
-    /// Returns the number of failures so far.
     pub(crate) fn failures(&self) -> u64 {
         self.0.lock().failures
     }
@@ -172,7 +168,6 @@ mod tests {
 
     const LOST: Result<(), Errno> = Err(Errno::IO);
 
-    /// Flushes of one client, and durable writes. A test gives each of them a number.
     struct Rig {
         flushes: Arc<Flushes>,
         told: KnownFailures,
@@ -196,7 +191,6 @@ mod tests {
             self.running.push((slot, self.flushes.begin_write(known)));
         }
 
-        /// Begins a flush of the client `told`, and ends it; panics if the end is held.
         fn flush_of(
             &mut self,
             told: &KnownFailures,
@@ -212,7 +206,6 @@ mod tests {
             self.running.remove(at).1
         }
 
-        /// Ends a flush or write; returns the ends that were reported since the last call.
         fn end(&mut self, slot: u32, result: Result<(), Errno>) -> Vec<(u32, Result<(), Errno>)> {
             let tag = Tag { owner: 0, slot, part: 0 };
             let ended = self.take(slot).end(RequestEnd::plain(tag, result), &self.mailbox);

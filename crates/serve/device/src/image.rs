@@ -81,10 +81,9 @@ pub struct Image<F = AnySource> {
     size: AtomicU64,
     stats: Stats,
     file: F,
-    /// The claim on the file against other programs; `None` for a source that is no file.
+    /// The claim on the file against other programs; `None` if the source is not a file.
     pub(crate) claim: Option<Arc<Claim>>,
     length: Option<u64>,
-    /// The position of the image among those that were opened together.
     number: usize,
     /// Locks for writes of parts of blocks, so that such a write does not undo another write to the
     /// rest of the block.
@@ -96,7 +95,6 @@ pub struct Image<F = AnySource> {
 }
 
 const PREFERRED_BYTES: u32 = 4096;
-/// Sector sizes that a front can serve.
 const SECTORS: core::ops::RangeInclusive<u32> = 512..=65_536;
 
 impl<F> Image<F> {
@@ -172,7 +170,7 @@ impl<F> Image<F> {
 }
 
 impl Image {
-    /// Opens the image that `options` describe. Blocks, as open(2) does.
+    /// Opens the image that `options` describe. Blocks.
     ///
     /// # Errors
     /// As for [`Image::open_all`].
@@ -181,8 +179,7 @@ impl Image {
         image.ok_or_else(|| ImageError::new("no image".to_owned()))
     }
 
-    /// Opens the images that `all` describe: files and exports of NBD servers. Blocks, as open(2)
-    /// does.
+    /// Opens the images that `all` describe: files and exports of NBD servers. Blocks.
     ///
     /// # Errors
     /// A file cannot be opened as its options say, or a server cannot be reached; as for
@@ -214,7 +211,6 @@ impl Image {
         Ok(images)
     }
 
-    /// Makes the image that `options` describe from its source.
     fn window(options: &ImageOptions, file: AnySource) -> Result<Image, ImageError> {
         let needed = file.block_bytes() as u32;
         let sector_bytes = options.sector_bytes.unwrap_or(needed);
@@ -279,7 +275,6 @@ impl Image {
         self.length.unwrap_or(there).min(there) % u64::from(self.properties.sector_bytes)
     }
 
-    /// Returns the range from the beginning of the window to the end of the file.
     fn measure(&self) -> Result<Range<u64>, ImageError> {
         Ok(self.start..self.file.size()?)
     }
@@ -291,7 +286,6 @@ impl Image {
     }
 }
 
-/// Refuses to share an image that may be written.
 fn check_share(options: &ImageOptions) -> Result<(), ImageError> {
     if options.force_share && !options.read_only {
         let shown = options.path.display();
@@ -331,11 +325,6 @@ pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource,
     Ok(Arc::new(remote))
 }
 
-/// Returns the cache of an image on an NBD server.
-///
-/// # Errors
-/// The options name a cache that an image on an NBD server cannot have, or one that would not see
-/// changes by others.
 fn cache_of_server(options: &ImageOptions) -> Result<Option<&Arc<ServerCache>>, &'static str> {
     match options.cache {
         Cache::None => Ok(None),

@@ -1,7 +1,7 @@
 //! The index of a cache: which page is in which slot, and which page is evicted. To free a slot, a
 //! clock hand goes round the slots, and evicts the first page that was not used since the hand last
-//! passed it. After 1,024 slots the hand evicts the next page in any case. It skips slots that a
-//! request is writing. The user of the index chooses the type of the keys.
+//! passed it. After 1,024 slots the hand evicts the next page in any case. The hand skips slots
+//! that a request is writing.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -165,7 +165,6 @@ mod tests {
         pages.put(slot, Page { key, len: 1, sums: () });
     }
 
-    /// Repeated changes of one page evict no other page.
     #[test]
     fn the_slot_of_a_page_that_was_forgotten_is_taken_first() {
         let mut pages = Pages::new(4);

@@ -46,7 +46,6 @@ pub struct Stats {
     kinds: [OfKind; Kind::ALL.len()],
     in_flight: AtomicU64,
     connections: AtomicU64,
-    /// The eventfd that the image signals when its last client has disconnected.
     last_gone: OnceLock<Arc<EventFd>>,
 }
 
@@ -216,7 +215,6 @@ mod tests {
         assert_eq!((read.requests, read.bytes, read.errors), (1000, 999 * 4096, 1));
         let entries = read.latency.entries();
         let below = |ns| entries.iter().filter(move |entry| entry.0 < ns).map(|entry| entry.1);
-        // The largest value of a bucket is at most an eighth above each latency in it.
         assert!(below(500_000).sum::<u64>() <= 500 && below(562_501).sum::<u64>() >= 500);
         assert_eq!(below(u64::MAX).sum::<u64>(), 1000);
         assert_eq!(stats.in_flight(), 0);

@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 
-/// A client, and the image that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
     /// Differs between clients.
@@ -15,7 +14,6 @@ pub(crate) struct Asker {
     pub(crate) image: usize,
 }
 
-/// The jobs that wait, and the askers of those that run.
 #[derive(Debug)]
 pub(crate) struct Turns<J> {
     /// The jobs of each asker, in the order of their turns; no list is empty.
@@ -41,7 +39,6 @@ impl<J> Turns<J> {
         }
     }
 
-    /// Returns how many jobs wait.
     pub(crate) fn len(&self) -> usize {
         self.waiting.iter().map(|(_, jobs)| jobs.len()).sum()
     }
@@ -88,14 +85,12 @@ impl<J> Turns<J> {
         Some((asker, job))
     }
 
-    /// Records that a running job of `asker` has ended, so that another job may run.
     pub(crate) fn end(&mut self, asker: Asker) {
         if let Some(index) = self.running.iter().position(|running| *running == asker) {
             self.running.swap_remove(index);
         }
     }
 
-    /// Removes and returns the waiting jobs of `client`.
     pub(crate) fn forget(&mut self, client: (usize, u64)) -> Vec<J> {
         let (gone, stay) = self.waiting.drain(..).partition(|(asker, _)| asker.client == client);
         self.waiting = stay;

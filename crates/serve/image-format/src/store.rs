@@ -151,8 +151,8 @@ pub enum Answer {
         /// The tag of the object.
         tag: Tag,
     },
-    /// The places of existing segments, in any order. If there are many segments, only the places
-    /// of the first ones.
+    /// The places of existing segments, in any order. If there are many segments, the store may
+    /// leave some out.
     Listed(Vec<u64>),
     /// The object does not exist.
     Missing,

@@ -272,7 +272,8 @@ impl Client {
         }
     }
 
-    /// Lists the image's segments from the number `from` on, at most the first 1,000 of them.
+    /// Lists at most 1,000 of the image's segments from the number `from` on. A folder lists them in
+    /// any order.
     async fn list(&self, image: ImageId, from: u64) -> Answer {
         const PLACES_MAX: usize = 1000;
         let before = self.place.path(image, Key::Segment(from.saturating_sub(1)));

@@ -23,8 +23,8 @@ impl Changes {
         Changes { counters: vec![Counter::default(); COUNTERS as usize].into() }
     }
 
-    /// Returns the present value of [`Changes::begun`] for `pages`, which grows when a change of
-    /// one of them begins; `None`: a change of one of them is in flight.
+    /// Returns [`Changes::begun`], or `None` while a change of one of `pages`, or of a page that
+    /// shares a counter, is in flight.
     pub(super) fn mark(&self, pages: &Range<u64>) -> Option<u64> {
         let is_changing = places(pages).any(|place| self.counters[place].in_flight > 0);
         (!is_changing).then(|| self.begun(pages))
@@ -36,7 +36,6 @@ impl Changes {
         places(pages).map(|place| self.counters[place].begun).sum()
     }
 
-    /// Counts a change of `pages` as begun and in flight.
     pub(super) fn begin(&mut self, pages: &Range<u64>) {
         for place in places(pages) {
             self.counters[place].begun += 1;
@@ -44,7 +43,6 @@ impl Changes {
         }
     }
 
-    /// Counts a change of `pages` as no longer in flight.
     pub(super) fn end(&mut self, pages: &Range<u64>) {
         places(pages).for_each(|place| self.counters[place].in_flight -= 1);
     }

@@ -63,7 +63,6 @@ struct State {
     verdict: Option<String>,
     /// The connection, so that any thread can shut it down.
     stream: Option<Stream>,
-    /// The features that client and server have negotiated for the connection.
     talk: Talk,
 }
 
@@ -81,12 +80,10 @@ enum Phase {
 pub(super) struct Sending {
     pub(super) cookie: u64,
     pub(super) header: Header,
-    /// The data of a write.
     pub(super) memory: Option<Memory>,
 }
 
 impl Line {
-    /// Makes an empty line with a journal of `journal_bytes`; 0: without a journal.
     pub(super) fn new(journal_bytes: usize) -> Line {
         let journal = Journal::new(journal_bytes);
         let keeps = journal.keeps();
@@ -144,9 +141,6 @@ impl Line {
 
     /// Takes back the memory of a write that was sent. If the server has answered the write
     /// already, ends it.
-    ///
-    /// # Errors
-    /// The line has no request with this cookie.
     pub(super) fn sent(&self, cookie: u64, memory: Memory) -> io::Result<()> {
         let mut state = self.state.lock();
         let request = state.requests.get_mut(&cookie).ok_or_else(wire::strange)?;
@@ -163,10 +157,7 @@ impl Line {
     }
 
     /// Reads the next answer of the server, or a part of one, and ends the request if the answer is
-    /// complete.
-    ///
-    /// # Errors
-    /// The connection has ended, or the client can no longer use it.
+    /// complete. After an error the client must give up the connection.
     pub(super) fn answer(&self, stream: &mut impl Read) -> io::Result<()> {
         let talk = self.state.lock().talk;
         let Reply { cookie, is_last, part } = wire::reply(stream, talk.chunks)?;
@@ -221,7 +212,6 @@ impl Line {
         self.end(cookie, memory, result)
     }
 
-    /// Lets `fill` fill a part of the memory of a read.
     fn fill(
         &self,
         cookie: u64,
@@ -281,7 +271,6 @@ impl Line {
         outcome
     }
 
-    /// Returns `true` if the server has requests and has answered nothing for longer than `limit`.
     pub(super) fn is_silent(&self, limit: Duration) -> bool {
         self.state.lock().silent_since.is_some_and(|since| since.elapsed() > limit)
     }
@@ -294,8 +283,6 @@ impl Line {
         state.phase == Phase::Down
     }
 
-    /// Records that the new connection is up, unless the image is being closed. `talk` has the
-    /// negotiated features.
     pub(super) fn open(&self, talk: Talk) {
         let mut state = self.state.lock();
         (state.talk, state.has_answered) = (talk, false);
@@ -304,12 +291,10 @@ impl Line {
         }
     }
 
-    /// Returns `true` if the last connection has answered a request.
     pub(super) fn has_answered(&self) -> bool {
         self.state.lock().has_answered
     }
 
-    /// Stops sending, because the connection is lost.
     pub(super) fn halt(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Up {
@@ -341,7 +326,6 @@ impl Line {
         state.verdict.take().map_or(Ok(()), Err)
     }
 
-    /// Returns `true` if requests have waited at least `limit` for a connection that answers.
     /// Counts the time that the lost connection was silent.
     pub(super) fn has_waited(&self, limit: Duration) -> bool {
         self.state.lock().waits_since.is_some_and(|since| since.elapsed() >= limit)
@@ -384,13 +368,11 @@ impl Line {
         self.news.notify_all();
     }
 
-    /// Returns `true` if the image is being closed.
     pub(super) fn is_closing(&self) -> bool {
         self.state.lock().phase == Phase::Closing
     }
 
-    /// Ends all requests with `EIO`; later requests end with `EIO`, too. The threads of the last
-    /// connection must have stopped using it.
+    /// The threads of the last connection must have stopped using it.
     pub(super) fn give_up(&self) {
         let mut state = self.state.lock();
         state.phase = Phase::Over;
@@ -414,8 +396,7 @@ impl State {
         cookie
     }
 
-    /// Begins a flush if the journal is more than half full, so that changes need not wait for room
-    /// in it.
+    /// Begins a flush before the journal is full, so that changes need not wait for room in it.
     fn make_room(&mut self) -> Option<Sending> {
         if self.makes_room || !self.journal.is_half_full() {
             return None;
@@ -463,7 +444,6 @@ impl State {
         request.ok_or_else(wire::strange)
     }
 
-    /// Counts an error that a chunk of a reply reports, and stores it if it is the first.
     fn fail(&mut self, cookie: u64, errno: Errno) -> io::Result<()> {
         /// If a server only sends errors, the limit ends the connection: such a server does not
         /// count as silent.
@@ -474,8 +454,7 @@ impl State {
         if so_far.failures > FAILURES_MAX { Err(wire::strange()) } else { Ok(()) }
     }
 
-    /// Stores the extents that the server reports for a request. A second report, or a report for
-    /// another metadata context, breaks the protocol.
+    /// A second report, or a report for another metadata context, breaks the protocol.
     fn put_extents(
         &mut self,
         cookie: u64,
@@ -511,11 +490,8 @@ impl State {
         Ok((memory, place(part.start)..place(part.end)))
     }
 
-    /// Updates the line after a request has ended. For a change, frees its range and adds `change`
-    /// to the journal. For a successful flush, removes the changes that it covers from the journal.
-    ///
-    /// # Errors
-    /// A flush has failed that the client sent to make room in the journal.
+    /// Updates the line after a request has ended. Fails if the ended request is the client's own
+    /// flush for room in the journal, and that flush has failed.
     fn note(&mut self, request: &Request, result: Done, change: Option<Change>) -> io::Result<()> {
         (self.waits_since, self.has_answered) = (None, true);
         let in_flight = self.requests.len() > self.unsent.len();
@@ -593,7 +569,6 @@ mod tests {
         assert_eq!(line.condition(), (WRITE as usize + 128, true));
     }
 
-    /// An empty change overlaps with no other change, so no change waits for its end either.
     #[test]
     fn an_empty_change_waits_for_no_other() {
         let line = Line::new(1 << 20);
@@ -609,7 +584,6 @@ mod tests {
         assert_eq!(send(&line), Some(2));
     }
 
-    /// The flush does not cover changes that the server answered after the client sent the flush.
     #[test]
     fn a_flush_covers_what_was_answered_before_it_was_sent() {
         let line = Line::new(8 << 20);

@@ -22,7 +22,6 @@ use std::{
     thread,
 };
 
-/// The state of the thread that keeps up the connection and receives.
 pub(super) struct Link {
     pub(super) nowait: Nowait,
     pub(super) line: Arc<Line>,
@@ -43,7 +42,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// goes directly to its destination.
 const ANSWERS_BYTES: usize = 32 << 10;
 
-/// Returns the pause that follows `pause`.
 fn longer(pause: Duration) -> Duration {
     (pause * 2).clamp(PAUSE, PAUSE_MAX)
 }
@@ -138,7 +136,6 @@ impl Link {
         })
     }
 
-    /// Prepares the stream, and returns a second handle for the sending thread.
     fn prepare(&self, stream: &Stream) -> io::Result<Stream> {
         // The read timeout lets the receiving thread notice a silent server.
         let look = self.patience.silence.max(PAUSE) / 4;
@@ -147,8 +144,7 @@ impl Link {
         stream.try_clone()
     }
 
-    /// Sends the requests in turn, as long as the connection lasts. If the image is being closed,
-    /// sends a disconnect request at the end.
+    /// If the image is being closed, sends a disconnect request at the end.
     fn send(&self, stream: &mut Stream) {
         while let Some(sending) = self.line.next() {
             let bytes = sending.memory.as_ref().map_or(&[][..], |memory| memory.bytes());
@@ -166,8 +162,6 @@ impl Link {
         }
     }
 
-    /// Receives the server's answers, as long as the connection lasts; returns the reason why it
-    /// ended.
     fn receive(&self, stream: &mut Stream) -> io::Error {
         let watched = Watched { stream, line: &self.line, silence: self.patience.silence };
         let mut answers = BufReader::with_capacity(ANSWERS_BYTES, watched);
@@ -198,7 +192,6 @@ impl Link {
         Err(reason)
     }
 
-    /// Connects, and repeats the changes of the journal to the server.
     fn connect(&self) -> Result<(Stream, Talk), Failure> {
         let stream = Stream::to(&self.address.server)?;
         if !self.line.hold(stream.try_clone()?) {

@@ -97,10 +97,6 @@ pub struct Remote {
 impl Remote {
     /// Connects to `address`, which users see as `shown`, and caches its data in `cache`. Blocks
     /// for about ten seconds at most, not counting the lookup of a host name.
-    ///
-    /// # Errors
-    /// The server cannot be reached, refuses the client, or does not speak NBD; TLS cannot be set
-    /// up; the thread cannot be started.
     pub(crate) fn connect(
         nowait: &Nowait,
         address: &NbdAddress,
@@ -162,8 +158,6 @@ impl Remote {
         self.export.flags & flag != 0
     }
 
-    /// Returns the range to read from the server for a range of whole blocks: if there is a cache,
-    /// whole pages.
     fn pages(&self, blocks: Range<u64>) -> Range<u64> {
         match &self.cached {
             Some(cached) => cached.span(&blocks),
@@ -171,8 +165,8 @@ impl Remote {
         }
     }
 
-    /// Returns kind and flags of a read of `len` bytes. A short read asks for a reply in one chunk
-    /// if the server supports this, because the server then need not look for holes.
+    /// A short read asks for a reply in one chunk if the server supports this, because the server
+    /// then need not look for holes.
     fn read_of(&self, len: u64) -> (Kind, u16) {
         const ALWAYS_ONE_BYTES: u64 = 64 << 10;
         let in_one = self.can(flags::DONT_FRAGMENT) && len <= ALWAYS_ONE_BYTES;

@@ -20,9 +20,7 @@ pub(super) struct Request {
     /// For a flush: the changes of the journal with lower numbers were answered when the flush was
     /// sent.
     pub(super) covers: u64,
-    /// The part of the reply that has arrived.
     pub(super) so_far: SoFar,
-    /// The request's record in the cache, if it has one.
     pub(super) visit: Option<Visit>,
     pub(super) end: End,
 }
@@ -103,7 +101,6 @@ impl Memory {
     }
 }
 
-/// The receiver of the end of a request.
 #[derive(Debug)]
 pub(super) enum End {
     Mail(Arc<Mailbox>, Tag, Option<Shared>),

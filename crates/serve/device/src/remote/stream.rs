@@ -21,7 +21,6 @@ pub(super) enum Stream {
     Tls(Arc<Channel>),
 }
 
-/// A socket, and the deadline for the handshake on it.
 #[derive(Debug)]
 pub(super) struct Socket {
     socket: socket2::Socket,
@@ -76,7 +75,6 @@ impl Stream {
         let _ = self.socket().socket.shutdown(Shutdown::Both);
     }
 
-    /// Sends `close_notify` if the connection uses TLS.
     pub(super) fn finish(&self) -> io::Result<()> {
         match self {
             Stream::Tls(channel) => channel.finish(),
@@ -112,10 +110,6 @@ impl Socket {
     }
 }
 
-/// Returns the time left until the deadline, more than zero.
-///
-/// # Errors
-/// `TimedOut`: no time is left.
 fn left_until(until_ns: u64) -> io::Result<Duration> {
     match until_ns.saturating_sub(now_ns()) {
         0 => Err(silent()),

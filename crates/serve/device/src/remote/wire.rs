@@ -38,11 +38,9 @@ const ERROR_BYTES_MAX: u32 = 64 << 10;
 /// The most extents in one reply that the client accepts.
 const EXTENTS_MAX: u32 = 128 << 10;
 
-/// The header of a request, without its data.
 pub(super) type Header = [u8; REQUEST_BYTES];
 
 impl Command {
-    /// Makes a command without flags and with an empty range.
     pub(super) fn plain(kind: Kind) -> Command {
         Command { kind, flags: 0, at: 0, len: 0 }
     }
@@ -71,7 +69,6 @@ impl Command {
     }
 }
 
-/// A reply from a server, or a chunk of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) cookie: u64,
@@ -79,7 +76,6 @@ pub(super) struct Reply {
     pub(super) part: Part,
 }
 
-/// The kind and contents of a reply or chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// A simple reply: the result. The data of a successful read follows.
@@ -95,10 +91,7 @@ pub(super) enum Part {
 }
 
 /// Reads the beginning of the next simple reply or, if the client has negotiated `chunks`, of a
-/// chunk. The caller reads data and extents that follow.
-///
-/// # Errors
-/// The connection ends, or the bytes are not a reply.
+/// chunk. The caller must read the data and extents that follow.
 pub(super) fn reply(stream: &mut impl Read, chunks: bool) -> io::Result<Reply> {
     let reply: [u8; REPLY_BYTES] = bytes(stream)?;
     let [magic, word, high, low] =
@@ -167,10 +160,6 @@ fn length_and_number(stream: &mut impl Read) -> io::Result<(u32, u32)> {
 /// An extent: its length, and `true` if it holds data.
 pub(super) type Extent = (u32, bool);
 
-/// Reads `count` extents.
-///
-/// # Errors
-/// The connection ends, or an extent is empty.
 pub(super) fn extents(stream: &mut impl Read, count: u32) -> io::Result<Vec<Extent>> {
     let mut all = vec![0; count as usize * 8];
     stream.read_exact(&mut all)?;
