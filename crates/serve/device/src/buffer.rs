@@ -101,13 +101,11 @@ pub struct Pool {
     of_images: Vec<usize>,
     beyond_bytes: usize,
     share_bytes: usize,
-    /// The bytes that all images together may have beyond their own shares.
     common_bytes: usize,
     /// [`Pool::has_room`] has returned `false` since the last [`Pool::take_refused`].
     refused: bool,
 }
 
-/// The most freed memory that the pool keeps, in bytes.
 const FREE_BYTES_MAX: usize = 16 << 20;
 
 impl Pool {

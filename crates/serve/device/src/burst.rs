@@ -15,9 +15,7 @@ pub(crate) struct Burst {
     held_at: Option<usize>,
 }
 
-/// The server does not divide a burst of fewer requests.
 const REQUESTS_MIN: usize = 8;
-/// The server does not divide a burst of more bytes.
 const BYTES_MAX: usize = 2 << 20;
 
 impl Burst {

@@ -1,6 +1,7 @@
 //! Claims on image files against other programs. The server takes the same locks as QEMU, so that
-//! neither opens a file that the other uses in a conflicting way. The server opens block devices
-//! exclusively, unless it shares them.
+//! neither opens a file that the other uses in a conflicting way. Unless the server shares a block
+//! device, it also opens the device exclusively, and keeps that descriptor if it may write the
+//! device.
 //!
 //! | byte of the file | is locked while |
 //! |---|---|
@@ -41,7 +42,6 @@ const RESIZE: u64 = 3;
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The right to use a file, until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     /// The open file that owns the locks. All images in the file share this claim.

@@ -24,7 +24,6 @@ pub struct Disk {
     mailbox: Arc<Mailbox>,
     /// Ends of requests that the queue did not report.
     ended: VecDeque<RequestEnd>,
-    /// Requests that [`Disk::start`] has not handed to the queue yet.
     waiting: VecDeque<QueuedRequest>,
     burst: Burst,
 }
@@ -51,7 +50,6 @@ struct QueuedRequest {
     file: File,
     tag: Tag,
     what: What,
-    /// See [`QueueTag::needed`].
     needed: usize,
     keeps: Keeps,
 }

@@ -33,7 +33,6 @@ pub struct KnownFailures(Arc<AtomicU64>);
 #[derive(Debug, Default)]
 struct State {
     begun: u64,
-    /// The numbers of the flushes and durable writes in flight.
     in_flight: Vec<u64>,
     held: Vec<Held>,
     failures: u64,

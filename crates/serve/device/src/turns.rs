@@ -8,9 +8,7 @@ use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
-    /// Differs between clients.
     pub(crate) client: (usize, u64),
-    /// Differs between images.
     pub(crate) image: usize,
 }
 

@@ -40,7 +40,6 @@ const PRESSURE: [u64; 4] = [103, 106, 109, 112];
 /// A search makes at most one in this many segments a candidate; of fewer segments, at most one.
 const CANDIDATES_SHARE: usize = 64;
 
-/// A block that was read, and its index in the segment being collected.
 #[derive(Debug)]
 pub(crate) struct Moved {
     pub(crate) block: u64,
@@ -72,7 +71,6 @@ pub(crate) struct Collector {
     rest: usize,
     /// The place of the last segment with moved blocks.
     pub(crate) moved_into: u64,
-    /// The number of moved blocks in the segment `moved_into`.
     pub(crate) moved_blocks: usize,
 }
 
@@ -112,8 +110,7 @@ impl Collector {
                 && all <= geometry.segment_blocks_max()
     }
 
-    /// Begins to collect the next segment in a part of the log, if the garbage exceeds its limit
-    /// and there is room. Returns the segment and the offset of its data.
+    /// Returns the segment, and the offset of the segment's data.
     pub(crate) fn begin(
         &mut self,
         map: &Map,

@@ -1,13 +1,13 @@
-//! Edits of a head by other processes than the writer. The writer continues, and finds the edit
-//! when it puts its next head.
+//! Edits of a head by other processes than the writer. The writer finds the edit when it puts its
+//! next head.
 //!
 //! ```text
 //!   head is read ─▶ for a snapshot: headers behind the map, to the end of the log
 //!     ─▶ head is put, if the store still has the same head ─▶ otherwise from the beginning
 //! ```
 //!
-//! While the head stays the same, the writer deletes no segment behind the head's checkpoint. So
-//! the part of the log that the editor read is the image at one moment.
+//! While the head stays the same, the writer deletes no segment of the log behind the head's
+//! checkpoint. So the part of the log that the editor read is the image at one moment.
 
 use crate::errands::Errand;
 use crate::geometry::Geometry;
@@ -273,15 +273,11 @@ fn clones(head: &Head) -> impl Iterator<Item = &CloneOf> {
     head.snapshots.iter().flat_map(|it| &it.clones)
 }
 
-/// Returns the snapshots of the head that are also in `snapshots`, with the clones that the head
-/// lists.
 fn left(snapshots: &[Snapshot], head: &Head) -> Vec<Snapshot> {
     let is_one = |there: &&Snapshot| snapshots.iter().any(|it| it.is(there));
     head.snapshots.iter().filter(is_one).cloned().collect()
 }
 
-/// Returns `true` if the snapshot `there` has a clone that the same snapshot in `listed` does not
-/// have.
 fn is_cloned(there: &Snapshot, listed: &[Snapshot]) -> bool {
     let known = listed.iter().find(|it| it.is(there)).map_or(&[][..], |it| &it.clones);
     there.clones.iter().any(|clone| !known.contains(clone))

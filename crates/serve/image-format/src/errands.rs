@@ -56,8 +56,6 @@ impl<P> Errands<P> {
         self.ready.pop_front()
     }
 
-    /// Takes out the errand of an answered operation; `None` if it was answered before or was
-    /// forgotten.
     pub(crate) fn answered(&mut self, ticket: Ticket) -> Option<Errand<P>> {
         self.in_flight.remove(&ticket)
     }

@@ -15,7 +15,6 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Returns the extent without its first `skip` blocks.
     fn from(self, skip: u64) -> Extent {
         Extent { blocks: self.blocks - skip as u32, index: self.index + skip as u32, ..self }
     }
@@ -76,8 +75,6 @@ impl Extents {
         }
     }
 
-    /// Splits the extent that contains `block`, if there is one, so that an extent begins at
-    /// `block`.
     fn split(&mut self, block: u64) {
         let Some((&at, extent)) = self.tree.range_mut(..block).next_back() else { return };
         let skip = block - at;

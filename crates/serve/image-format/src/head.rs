@@ -116,7 +116,7 @@ pub struct Head {
     pub image: ImageId,
     /// The number of this head; each new head adds one.
     pub revision: u64,
-    /// The number of the writer; each new writer adds one.
+    /// The number of the writer; each new writer gets a larger number.
     pub epoch: u64,
     /// The last writer.
     pub writer: Writer,
@@ -198,8 +198,8 @@ impl Head {
         BlockCodec { cipher, image: self.image_of(Key::Segment(sequence)), sequence }
     }
 
-    /// Returns the next head, which names a newer checkpoint and retires the present one. The log
-    /// reaches at least `end`.
+    /// Returns the next head, which names a newer checkpoint, and retires the present one unless a
+    /// snapshot needs it. The log reaches at least `end`.
     #[must_use]
     pub fn advanced(&self, checkpoint: Checkpoint, end: u64) -> Head {
         let (revision, end) = (self.revision + 1, self.end.max(end).max(checkpoint.position));

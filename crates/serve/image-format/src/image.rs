@@ -16,7 +16,6 @@ use crate::store::{Answer, Costs, Operation, Ticket};
 pub struct Image {
     out: Outbox,
     phase: Phase,
-    /// Requests that came before the writer had the image.
     early: Vec<(RequestId, Request)>,
 }
 

@@ -18,7 +18,6 @@ use std::ops::Range;
 /// The most earlier writers, and the most fences, whose leftovers a writer deletes.
 pub const WRITERS_MAX: u64 = 16;
 
-/// A checkpoint that a writer may have begun.
 #[derive(Debug)]
 struct Begun {
     epoch: u64,

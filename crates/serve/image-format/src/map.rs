@@ -140,8 +140,6 @@ impl Map {
     }
 }
 
-/// Subtracts `gone`, which the segment at place `by` replaces or zeroes, from the live blocks of
-/// its own segment.
 fn lose(
     segments: &mut BTreeMap<u64, SegmentUse>,
     [held, live, dead]: [&mut u64; 3],

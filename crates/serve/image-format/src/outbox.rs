@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    // Purposes while the image is being opened.
     CreateHead,
     ReadHead,
     TakeHead,
@@ -21,11 +20,9 @@ pub(crate) enum Purpose {
     ReadSegment(u64),
     PutFence(u64),
     ConfirmHead,
-    /// Lists the segments from the apparent end of the log on.
     ConfirmEnd,
     /// Puts the head back as it was, because the image cannot be opened.
     GiveBack(&'static str),
-    // Purposes while the image is served.
     PutSegment(u64),
     LookAtSegment(u64),
     PutPart(u32),
@@ -45,7 +42,6 @@ pub(crate) enum Purpose {
         block: u64,
         extent: Extent,
     },
-    /// Reads the header of a segment being collected.
     ReadVictim(u64),
     ReadLive {
         sequence: u64,
@@ -97,7 +93,6 @@ pub enum Over {
 pub(crate) struct Outbox {
     pub(crate) errands: Errands<Purpose>,
     pub(crate) ends: VecDeque<RequestEnd>,
-    /// The number and the bases of the image, once its head is known.
     pub(crate) image: ImageId,
     pub(crate) bases: Bases,
     /// Segments with lost data, each segment once: its image, its place, and the problem.
@@ -149,7 +144,6 @@ impl Outbox {
         self.errands.send(purpose, get, self.now_ns);
     }
 
-    /// Later operations are for objects of this image and its bases.
     pub(crate) fn know(&mut self, head: &Head) {
         (self.image, self.bases) = (head.image, head.bases.clone());
     }

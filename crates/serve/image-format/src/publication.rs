@@ -44,7 +44,6 @@ struct Draft {
     dead: Vec<(u64, u64)>,
 }
 
-/// A checkpoint whose parts are being deleted.
 #[derive(Debug)]
 struct Retirement {
     checkpoint: Checkpoint,
@@ -73,8 +72,7 @@ pub(crate) struct Publication {
 }
 
 impl Publication {
-    /// Begins to delete the checkpoints that `head` has retired. The log has `segments` segments
-    /// behind the head's checkpoint.
+    /// The log has `segments` segments behind the head's checkpoint.
     pub(crate) fn new(head: &Head, segments: u64) -> Publication {
         let mut publication = Publication {
             draft: None,
@@ -188,7 +186,6 @@ impl Publication {
         }
     }
 
-    /// Forgets the sent head, which the store has refused: `go_on` then sends another one.
     pub(crate) fn head_is_not_put(&mut self) {
         if let Some(draft) = &mut self.draft {
             draft.head = None;

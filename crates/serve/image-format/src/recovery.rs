@@ -6,8 +6,8 @@
 //!     ─▶ head is read: it still names this writer
 //! ```
 //!
-//! If the writer cannot open the image and has sent no fence, it puts the head back as it was,
-//! except for the revision: the next attempt finds the same state.
+//! If the map or the log is damaged and the writer has sent no fence, it puts the head back as it
+//! was, except for the revision: the next attempt finds the same state.
 //!
 //! The PUT of the fence ends the earlier writer's log. If the earlier writer puts a segment at the
 //! fence's place first, that segment is part of the log, and the fence goes behind it. Once the
@@ -38,7 +38,6 @@ const READS_MAX: u64 = 32;
 /// How often a writer reads an object again that looks damaged: the damage may be only in transit.
 pub(crate) const DAMAGED_READS_MAX: u32 = 8;
 
-/// The reason to refuse an image whose log has a gap.
 const LOST: &str = "a part of its log is lost, or an older head was put back: \
                     see nowait image check, and nowait image repair";
 
@@ -89,7 +88,6 @@ pub(crate) struct Recovery {
     parts: BTreeMap<u32, Part>,
     parts_asked: u32,
     map: Map,
-    /// `true`: the map contains the checkpoint, and the segments that were replayed.
     is_mapped: bool,
     scan: Option<Scan>,
     replayed: u64,

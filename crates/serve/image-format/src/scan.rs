@@ -20,7 +20,6 @@ use std::collections::BTreeMap;
 /// How often a missing object that should exist is requested again.
 pub(crate) const MISSED_READS_MAX: u32 = 4;
 
-/// The state of the next place of the log.
 #[derive(Debug)]
 pub(crate) enum Next {
     /// A segment, and the offset of its data.

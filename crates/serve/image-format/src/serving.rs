@@ -47,7 +47,6 @@ pub(crate) struct Serving {
     tag: Tag,
     cipher: Option<Cipher>,
     map: Map,
-    /// The place of this writer's first segment in the log.
     first: u64,
     tail: Tail,
     /// Flushes that wait, each with the place before which all segments must be durable, and the
@@ -223,7 +222,7 @@ impl Serving {
 
     fn flush(&mut self, id: RequestId, out: &mut Outbox) {
         let end = self.tail.next() + u64::from(!self.tail.open_is_empty());
-        // `is_proven` requests a proof now, so that it arrives about when the segment is put.
+        // `is_proven` may request a proof now, so that it arrives about when the segment is put.
         let is_kept = end <= self.promised || (self.is_proven(out) && end <= self.tail.durable());
         if !is_kept {
             return self.flushes.push_back((end, out.now_ns, id));

@@ -185,7 +185,6 @@ impl Tail {
         BlockCodec { cipher: self.cipher.as_ref(), image: self.image, sequence }
     }
 
-    /// Returns the place of the first segment that was not sent, if it is within the window.
     pub(crate) fn unsent(&self) -> Option<u64> {
         let mut near = self.sealed.range(..self.durable() + WINDOW);
         near.find(|(_, sealed)| !sealed.is_sent).map(|(sequence, _)| *sequence)

@@ -19,7 +19,6 @@ impl fmt::Display for Damage {
 
 impl std::error::Error for Damage {}
 
-/// Returns `bytes` without the checksum at their end, if the checksum matches.
 pub(crate) fn checked(bytes: &[u8]) -> Result<&[u8], Damage> {
     let Some((body, sum)) = bytes.split_last_chunk::<CHECKSUM_BYTES>() else {
         return Err(Damage("shorter than a checksum"));

@@ -76,7 +76,6 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Returns `true` if this segment is `from` or a later one of the same log.
     fn follows(self, from: Segment) -> bool {
         self.origin == from.origin && self.sequence >= from.sequence
     }
@@ -105,7 +104,6 @@ pub struct Cache {
     /// `None`: the pages are in memory.
     folder: Option<(Arc<Folder>, Writer)>,
     say: Option<fn(&str)>,
-    /// Wakes reads that wait for the GET of another read.
     fetched: Notify,
 }
 
@@ -365,8 +363,7 @@ impl State {
     }
 }
 
-/// The right to fetch a range from the store. Dropping this value wakes the reads that wait for the
-/// range.
+/// Dropping this value wakes the reads that wait for the same range.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     cache: &'a Cache,

@@ -12,7 +12,6 @@ use object_store::path::Path;
 use std::io;
 use std::time::Duration;
 
-/// The most objects that a removal deletes at the same time.
 const DELETES_AT_ONCE: usize = 16;
 
 /// The time after which a replaced writer has noticed its replacement, or acknowledges no flush of
@@ -81,10 +80,10 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// Removes an image; returns the number of objects that it deleted. It deletes the head before the
-/// other objects: if the call is interrupted, no writer can open the rest, and the next call
-/// removes the rest. If the image is a clone, the call removes it from the list of clones of its
-/// snapshot. Blocks.
+/// Removes an image; returns the number of objects that it deleted. The call deletes the head
+/// first: if the call is interrupted, no writer can open the rest, and the next call removes the
+/// rest. If the image is a clone, the call removes it from the list of clones of its snapshot.
+/// Blocks.
 ///
 /// The call replaces the image's writer. If an earlier writer may not know this yet, the call runs
 /// `wait`. `wait` must return only when that writer has noticed this ([`NOTICED_WITHIN`]) or has

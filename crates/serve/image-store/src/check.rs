@@ -22,7 +22,6 @@ use std::sync::Arc;
 /// How often a check reads an image if the head changes meanwhile.
 const ROUNDS_MAX: u32 = 5;
 
-/// The most segments that a check reads at the same time.
 const READS_AT_ONCE: usize = 4;
 
 /// A missing or damaged object.
@@ -231,8 +230,6 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads a segment, and verifies the blocks of `extents` in it; returns the segment's number,
-    /// the kind of damage and the damaged blocks, or `None` if there is no damage.
     async fn read_segment(
         &self,
         (head, cipher): (&Head, Option<&Cipher>),

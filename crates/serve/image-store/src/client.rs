@@ -77,7 +77,6 @@ impl Client {
         }
     }
 
-    /// Makes a client, without a cache, for another image on the same store.
     pub(crate) fn beside(&self, path: &str) -> Result<Client, String> {
         Ok(Client::new(self.place.beside(path)?, self.timeout))
     }
@@ -181,7 +180,6 @@ impl Client {
         Some(Answer::Got { bytes, object_bytes: range.end, tag: Tag::new() })
     }
 
-    /// Gets data from the cache, or else whole pages from the store, which it caches.
     async fn get_data(
         &self,
         cache: &Arc<Cache>,
@@ -272,8 +270,8 @@ impl Client {
         }
     }
 
-    /// Lists at most 1,000 of the image's segments from the number `from` on. A folder lists them in
-    /// any order.
+    /// Lists at most 1,000 of the image's segments from the number `from` on. A folder lists them
+    /// in any order.
     async fn list(&self, image: ImageId, from: u64) -> Answer {
         const PLACES_MAX: usize = 1000;
         let before = self.place.path(image, Key::Segment(from.saturating_sub(1)));

@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError};
 
-/// The most operations of an image in flight.
 const OPERATIONS_MAX: usize = 32;
 
 /// The most commands that the thread takes from the queue before it handles the store's answers.

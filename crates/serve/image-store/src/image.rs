@@ -273,8 +273,8 @@ impl StoredImage {
         self.asked_within(Request::Shrink { size_bytes }, limit, "not known to have shrunk")
     }
 
-    /// Waits until the image's thread has deleted all superfluous objects, but at most `limit`. The
-    /// next writer deletes the rest. Blocks.
+    /// Waits until the image's thread has deleted all superfluous objects, the image is no longer
+    /// served, or `limit` is over. The next writer deletes the rest. Blocks.
     pub fn clean_within(&self, limit: Duration) {
         self.shared.cleaned(Instant::now() + limit);
     }

@@ -56,7 +56,6 @@ pub struct Place {
     folder: Option<Arc<Folder>>,
 }
 
-/// The stores of `memory://NAME/…`, by their names.
 static MEMORIES: LazyLock<nowait_sys::mutex::Mutex<BTreeMap<String, Arc<InMemory>>>> =
     LazyLock::new(Default::default);
 
@@ -139,7 +138,6 @@ fn timeout(options: &StoreOptions) -> String {
     format!("{} seconds", options.request_timeout.as_secs() + 2)
 }
 
-/// Chooses the crypto provider of TLS, unless the program has chosen one.
 fn choose_ciphers() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

@@ -69,8 +69,7 @@ pub(crate) fn client(url: &StoreUrl, options: &StoreOptions) -> io::Result<Clien
     Ok(client.telling(options.say))
 }
 
-/// Runs `work` on the calling thread until it ends; adds the address of the image to the error.
-/// Blocks.
+/// Blocks, and adds the address of the image to the error.
 pub(crate) fn blocking<T>(
     url: &StoreUrl,
     work: impl Future<Output = Result<T, String>>,
@@ -354,7 +353,6 @@ impl<T> Read<T> {
     }
 }
 
-/// Waits before each attempt but the first.
 pub(crate) async fn pause(tried: u32) {
     if tried > 0 {
         tokio::time::sleep(PAUSE * (1 << (tried - 1))).await;

@@ -17,7 +17,7 @@ pub enum Status {
         /// The geometry of the image.
         geometry: Geometry,
     },
-    /// This process only reads the image, in the state in which it opened it.
+    /// This process only reads the image, in the state in which this process opened it.
     Reading {
         /// The epoch of the writer that left the image in this state.
         epoch: u64,

@@ -149,9 +149,9 @@ fn fill(
     Ok(copied)
 }
 
-/// Returns the end of the source's extent that contains `at`, and `true` if the import must read
-/// this extent: the extent holds data, or is a hole that ends in the same piece and before the end
-/// of the source.
+/// Returns the end of the source's extent that contains `at`. The `bool` is `true` if the import
+/// must read the extent: it holds data, or it is a hole that ends in the same piece and before the
+/// end of the source.
 fn extent(source: &dyn Source, at: u64, there: u64) -> (u64, bool) {
     if at >= there {
         return (there, false);

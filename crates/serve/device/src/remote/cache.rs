@@ -300,8 +300,6 @@ mod tests {
             })
         }
 
-        /// Checks that the cache holds only data that the server holds, and no page that a request
-        /// is changing.
         fn check(&self) {
             for (image, cached) in self.images.iter().enumerate() {
                 for start in (0..SIZE).step_by(PAGE as usize) {

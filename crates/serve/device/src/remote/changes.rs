@@ -48,7 +48,6 @@ impl Changes {
     }
 }
 
-/// Returns the counters of a range of pages, each once.
 fn places(pages: &Range<u64>) -> impl Iterator<Item = usize> {
     let end = pages.end.min(pages.start.saturating_add(COUNTERS));
     (pages.start..end).map(|number| (number % COUNTERS) as usize)

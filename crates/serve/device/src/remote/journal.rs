@@ -36,7 +36,6 @@ pub(super) fn cost(command: &Command) -> usize {
 }
 
 impl Journal {
-    /// Makes an empty journal for `bytes_max` bytes; one for 0 bytes stays empty.
     pub(super) fn new(bytes_max: usize) -> Journal {
         Journal { bytes_max, ..Journal::default() }
     }

@@ -28,7 +28,6 @@ use std::{
 
 type Done = Result<(), Errno>;
 
-/// The requests to the server of one image.
 #[derive(Debug)]
 pub(super) struct Line {
     state: Mutex<State>,
@@ -48,7 +47,6 @@ struct State {
     /// With a journal, the ranges of the changes in flight: the end of each range by its beginning.
     /// No two ranges overlap.
     changing: BTreeMap<u64, u64>,
-    /// The bytes that the changes in flight will need in the journal.
     changing_bytes: usize,
     journal: Journal,
     /// A flush that the client sent to make room in the journal is in flight.
@@ -331,7 +329,6 @@ impl Line {
         self.state.lock().waits_since.is_some_and(|since| since.elapsed() >= limit)
     }
 
-    /// Waits for `time`, or until the image is being closed; returns `false` in the second case.
     pub(super) fn pause(&self, time: Duration) -> bool {
         let ends = Instant::now() + time;
         let mut state = self.state.lock();

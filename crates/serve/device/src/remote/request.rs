@@ -42,7 +42,6 @@ impl Request {
         Request { command, memory, is_sent, answer, covers, so_far, visit, end }
     }
 
-    /// Forgets the incomplete reply, so that the request can be sent again.
     pub(super) fn forget_answer(&mut self) {
         self.is_sent = false;
         self.so_far = SoFar::default();
@@ -74,7 +73,6 @@ impl Request {
     }
 }
 
-/// The data that the client sends with a request, or the memory that the answer fills.
 #[derive(Debug)]
 pub(super) enum Memory {
     Nothing,

@@ -69,7 +69,6 @@ impl Stream {
         })
     }
 
-    /// Shuts the connection down for every thread that uses it.
     pub(super) fn shut(&self) {
         // An error means that the connection has ended already.
         let _ = self.socket().socket.shutdown(Shutdown::Both);

@@ -108,7 +108,6 @@ struct State {
     arrived: Vec<u8>,
 }
 
-/// The most bytes to read from the socket, or to encrypt, at once.
 const PIECE_BYTES: usize = 16 << 10;
 
 impl fmt::Debug for Channel {
@@ -118,7 +117,6 @@ impl fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// Runs the TLS handshake, in which the server proves its identity.
     pub(super) fn begin(mut socket: Stream, tls: &Tls) -> io::Result<Channel> {
         let connection = ClientConnection::new(tls.config.clone(), tls.name.clone());
         let mut connection = connection.map_err(io::Error::other)?;

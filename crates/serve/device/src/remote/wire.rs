@@ -33,9 +33,7 @@ const REQUEST_BYTES: usize = 28;
 /// the payload.
 const REPLY_BYTES: usize = 16;
 
-/// The longest payload of an error chunk that the client accepts, in bytes.
 const ERROR_BYTES_MAX: u32 = 64 << 10;
-/// The most extents in one reply that the client accepts.
 const EXTENTS_MAX: u32 = 128 << 10;
 
 pub(super) type Header = [u8; REQUEST_BYTES];
@@ -177,7 +175,6 @@ fn bytes<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Returns the error for a server that breaks the protocol.
 pub(super) fn strange() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the NBD server's reply is not NBD")
 }

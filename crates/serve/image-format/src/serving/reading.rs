@@ -13,7 +13,6 @@ use crate::scan::MISSED_READS_MAX;
 use crate::store::{Answer, Key};
 use std::ops::Range;
 
-/// A read that waits for the store.
 #[derive(Debug)]
 pub(super) struct Read {
     id: RequestId,
@@ -144,8 +143,6 @@ impl Serving {
     }
 }
 
-/// Copies the blocks of an extent into the data of a read; `None` if the extent is incomplete or
-/// damaged.
 fn take(
     read: &mut Read,
     bytes: &[u8],

@@ -37,7 +37,6 @@ const ROW_BYTES: usize = 64;
 const SUMS_START: usize = 32;
 const ROW_SUM_START: usize = SUMS_START + 4 * PARTS;
 pub(super) const ROWS: u32 = (BLOCK_BYTES / ROW_BYTES) as u32;
-/// The number of blocks of the table that [`Folder::restore`] reads at a time.
 const BLOCKS_AT_ONCE: u32 = 256;
 
 #[derive(Debug)]
@@ -172,7 +171,6 @@ impl Folder {
         })
     }
 
-    /// Returns `true` if reads of pages are still pending, even if no caller waits for them.
     pub(super) fn is_read(&self) -> bool {
         Arc::strong_count(&self.reads) > 1
     }
@@ -255,7 +253,6 @@ unsafe impl IoBufferMut for Read {
     }
 }
 
-/// Lends the memory of a buffer to [`Bytes`].
 struct Whole(AlignedBuffer);
 
 impl AsRef<[u8]> for Whole {

@@ -15,13 +15,11 @@ use std::time::Duration;
 use std::{io, thread};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// The most pages that the thread writes at the same time.
 const WRITES_AT_ONCE: usize = 32;
 
 /// The most changed blocks of the table that wait while there are pages to write.
 const CHANGED_MAX: usize = 256;
 
-/// A page to write, and the slot that the cache has taken for it.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) slot: u32,
@@ -43,7 +41,6 @@ enum Order {
     End,
 }
 
-/// How long [`Writer::end`] waits for the thread to write the pending pages.
 const END: Duration = Duration::from_secs(5);
 
 impl Writer {
@@ -91,7 +88,6 @@ struct Tasks {
     /// Two flags, one for each report that comes once: a page could not be stored; the disk is
     /// full.
     is_said: [bool; 2],
-    /// Blocks of the table whose rows have changed.
     changed: BTreeSet<u32>,
 }
 
