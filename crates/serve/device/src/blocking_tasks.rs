@@ -26,8 +26,7 @@ pub struct BlockingTasks {
 struct Line {
     state: Mutex<State>,
     news: Condvar,
-    /// The time from which on the threads give up all tasks except writes, by the clock of
-    /// [`now_ns`].
+    /// When the threads begin to give up all tasks except writes, by the clock of [`now_ns`].
     ends_ns: AtomicU64,
 }
 
@@ -65,8 +64,7 @@ impl BlockingTasks {
         Arc::new(BlockingTasks { line, threads: Mutex::default(), threads_max: threads_max.max(1) })
     }
 
-    /// Queues `task`. Its end comes into `mailbox`, unless [`BlockingTasks::forget`] drops the
-    /// task.
+    /// Queues a task, whose end comes into `mailbox` unless [`BlockingTasks::forget`] drops it.
     pub fn push(&self, image: &Arc<Image>, task: BlockingTask, tag: Tag, mailbox: &Arc<Mailbox>) {
         let asker = Asker { client: client(mailbox, tag.owner), image: Arc::as_ptr(image).addr() };
         let job = Job { image: image.clone(), task, tag, mailbox: mailbox.clone() };
@@ -127,8 +125,7 @@ impl BlockingTasks {
     }
 }
 
-/// Returns the identity of a client. Each serving thread has one mailbox, and numbers its own
-/// clients.
+/// Each serving thread has one mailbox, and numbers its own clients.
 fn client(mailbox: &Arc<Mailbox>, owner: u64) -> (usize, u64) {
     (Arc::as_ptr(mailbox).addr(), owner)
 }
@@ -173,8 +170,7 @@ impl Line {
 
 type Done = Result<(), Errno>;
 
-/// The reasons to give up a task. The task checks them before each of its pieces, unless it is a
-/// write.
+/// The reasons why a task that is not a write gives up before its next piece.
 struct Limit<'a> {
     gone: &'a AtomicBool,
     ends_ns: &'a AtomicU64,
@@ -190,8 +186,7 @@ impl Limit<'_> {
 }
 
 impl Job {
-    /// Runs the task, makes its effect durable if it must be durable, and reports the result: `EIO`
-    /// if the task panicked.
+    /// Reports `EIO` if the task panicked.
     fn end(self, limit: &Limit<'_>) {
         let mut ended = RequestEnd::plain(self.tag, Ok(()));
         let nowait = self.image.file().nowait();

@@ -139,8 +139,7 @@ impl Pool {
         self.has_room_beside(image, 0, bytes)
     }
 
-    /// Like [`Pool::has_room`], for chunks of `bytes` and in addition a reservation of `reserved`
-    /// bytes.
+    /// Like [`Pool::has_room`], with `reserved` bytes in addition.
     pub fn has_room_beside(&mut self, image: usize, reserved: usize, bytes: usize) -> bool {
         let last = memory_of(bytes % PIECE_BYTES);
         let more = bytes / PIECE_BYTES * PIECE_BYTES + last + reserved;
@@ -155,8 +154,7 @@ impl Pool {
         held.saturating_sub(self.share_bytes)
     }
 
-    /// Returns `true` if [`Pool::has_room`] has returned `false` since the last call of this
-    /// function.
+    /// Returns `true` if [`Pool::has_room`] has returned `false` since the last call.
     pub fn take_refused(&mut self) -> bool {
         core::mem::take(&mut self.refused)
     }

@@ -10,8 +10,7 @@
 
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
-    /// The number of requests in flight after the first half of a burst was handed over; `None`: no
-    /// second half waits.
+    /// Requests in flight after the first half was handed over; `None`: no second half waits.
     held_at: Option<usize>,
 }
 

@@ -112,8 +112,7 @@ fn check_apart<'a>(
     )))
 }
 
-/// Returns `true` if two images of one file overlap in bytes that one of them may change, and
-/// neither has `force_share`.
+/// Images that overlap collide if one may change the file, unless one has `force_share`.
 fn collide(one: &ImageOptions, two: &ImageOptions) -> bool {
     let end = |image: &ImageOptions| {
         image.length.map_or(u64::MAX, |length| image.offset.saturating_add(length))

@@ -321,8 +321,7 @@ impl Medium for Disk {
     fn write(&mut self, image: &Arc<Image>, chunk: Chunk, offset: u64, durable: bool, tag: Tag) {
         let (at, len, align) = (image.place(offset), chunk.data().len() as u64, image.alignment());
         let whole = at.is_multiple_of(align) && len.is_multiple_of(align);
-        // A write must wait while another request writes parts of the same blocks. Only a blocking
-        // task can wait.
+        // Only a blocking task can wait for a request that writes parts of the same blocks.
         let durable = durable && !mistake::makes(Mistake::AnswerEarly);
         let whole = match image.file().transfers() {
             // A source that cannot write durably needs a flush after the write, which a blocking

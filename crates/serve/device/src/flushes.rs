@@ -139,8 +139,7 @@ impl State {
         overlap.for_each(|held| held.ended.result = Err(errno));
     }
 
-    /// Marks all failures so far as known to a client if `ended`, the end of the client's flush, is
-    /// an error.
+    /// If the client's flush has failed, marks all failures so far as known to the client.
     fn tell(&self, ended: &RequestEnd, told: Option<&KnownFailures>) {
         if let (Err(_), Some(KnownFailures(told))) = (ended.result, told) {
             told.store(self.failures, Relaxed);

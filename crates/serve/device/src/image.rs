@@ -85,8 +85,7 @@ pub struct Image<F = AnySource> {
     pub(crate) claim: Option<Arc<Claim>>,
     length: Option<u64>,
     number: usize,
-    /// Locks for writes of parts of blocks, so that such a write does not undo another write to the
-    /// rest of the block.
+    /// Locks, so that a write of a part of a block does not undo another write to the block.
     pub(crate) stripes: Arc<Stripes>,
     pub(crate) flushes: Arc<Flushes>,
     /// The image uses the kernel's page cache: a failed durable write may mean that data of other
@@ -279,8 +278,7 @@ impl Image {
         Ok(self.start..self.file.size()?)
     }
 
-    /// Returns the block size of the source: offsets and lengths of its transfers must be multiples
-    /// of it.
+    /// Offsets and lengths of transfers must be multiples of the source's block size.
     pub(crate) fn alignment(&self) -> u64 {
         self.file.block_bytes()
     }

@@ -9,8 +9,7 @@ use std::hash::Hash;
 /// The most pages for which the index allocates room at the beginning: 128 GiB in pages of 16 KiB.
 const ROOM_MAX: u32 = 8 << 20;
 
-/// The clock hand passes this many slots before it evicts even a used page: a whole round of a
-/// large cache would take long.
+/// After this many slots the hand evicts even a used page: a whole round may take long.
 const STEPS_MAX: usize = 1024;
 
 /// A page in a slot.
@@ -90,8 +89,7 @@ impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
         self.index.contains_key(key)
     }
 
-    /// Returns the page `key` and its slot, and marks the page as used; `None`: the cache does not
-    /// hold it.
+    /// Returns the page `key` and its slot, if the cache holds the page, and marks it as used.
     pub fn find(&mut self, key: &K) -> Option<(u32, Page<K, S>)> {
         let number = *self.index.get(key)?;
         let slot = &mut self.slots[number as usize];

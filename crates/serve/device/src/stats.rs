@@ -39,8 +39,7 @@ impl Kind {
     }
 }
 
-/// The counters of an image: by kind of request, and of requests in flight and clients. Any thread
-/// may read them.
+/// The counters of an image, which any thread may read.
 #[derive(Debug, Default)]
 pub struct Stats {
     kinds: [OfKind; Kind::ALL.len()],
@@ -76,8 +75,7 @@ impl Stats {
         self.in_flight.fetch_add(1, Relaxed);
     }
 
-    /// Counts a request that ended after `ns` nanoseconds. Adds its `bytes` only if it did not
-    /// fail.
+    /// Counts a request that ended after `ns` nanoseconds; `bytes` count only if it succeeded.
     pub fn end(&self, kind: Kind, bytes: u64, ns: u64, failed: bool) {
         let of_kind = &self.kinds[kind as usize];
         of_kind.requests.fetch_add(1, Relaxed);
@@ -87,8 +85,7 @@ impl Stats {
         self.in_flight.fetch_sub(1, Relaxed);
     }
 
-    /// Subtracts one from the requests in flight: the client has gone, and the request will never
-    /// be counted as ended.
+    /// Ends the count of a request in flight whose client has gone.
     pub fn forget(&self) {
         self.in_flight.fetch_sub(1, Relaxed);
     }
@@ -167,8 +164,7 @@ fn bucket(ns: u64) -> usize {
     ((power - 2) * STEPS + step).min(BUCKETS - 1)
 }
 
-/// Returns the largest value of a bucket in nanoseconds. The last bucket also counts all larger
-/// values.
+/// The last bucket also counts all larger values.
 fn upper_ns(bucket: usize) -> u64 {
     if bucket < STEPS {
         return bucket as u64;

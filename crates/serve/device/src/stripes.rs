@@ -30,8 +30,7 @@ const ALONE: u32 = 1 << 31;
 #[derive(Debug)]
 pub(crate) struct Stripes {
     words: [AtomicU32; COUNT as usize],
-    /// Held by threads that check whether they must wait, and taken by threads before they wake the
-    /// waiting ones.
+    /// Threads hold the gate while they check whether to wait, and take it before they wake others.
     gate: Mutex<()>,
     freed: Condvar,
 }
@@ -61,8 +60,7 @@ impl Stripes {
         Arc::new(Stripes { words, gate: Mutex::new(()), freed: Condvar::new() })
     }
 
-    /// Shares the stripes of `range`. Does not wait. `None`: another request has one of the stripes
-    /// exclusively, or waits for that.
+    /// Returns `None` if another request has one of the stripes exclusively, or waits for that.
     pub(crate) fn try_share(self: &Arc<Stripes>, range: &Range<u64>) -> Option<Shared> {
         let mut shared = Shared { stripes: self.clone(), set: 0 };
         for stripe in each(stripes_of(range)) {

@@ -24,9 +24,8 @@ pub(crate) struct Turns<J> {
 }
 
 impl<J> Turns<J> {
-    /// Makes turns for `threads` threads, and one more for each image but the first. One client may
-    /// occupy half of `threads`, all clients of an image together three quarters, but each at least
-    /// one.
+    /// One client may occupy half of `threads`, all clients of an image three quarters; each may
+    /// occupy at least one.
     pub(crate) fn new(threads: usize) -> Turns<J> {
         Turns {
             waiting: VecDeque::new(),

@@ -61,8 +61,8 @@ impl Bases {
         }
     }
 
-    /// Returns the path and the number of the base that has an object; for an own object of the
-    /// image `image`, no path and the number `image`.
+    /// Returns path and number of the base that has an object; for an own object, no path and
+    /// `image`.
     pub fn owner(&self, key: Key, image: ImageId) -> (Option<Arc<str>>, ImageId) {
         let base = self.of(key);
         (base.map(|base| Arc::clone(&base.path)), base.map_or(image, |base| base.image))

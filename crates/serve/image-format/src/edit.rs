@@ -75,8 +75,7 @@ impl Editor {
         Editor { edit, out, head, scan, is_at_end: false, sent, outcome: None }
     }
 
-    /// Returns the outcome: the head with the edit, or the reason why the edit was refused or has
-    /// failed. `None`: the edit is in progress.
+    /// Returns the head with the edit, or why the edit failed; `None` while it is in progress.
     pub fn outcome(&self) -> Option<&Result<Head, &'static str>> {
         self.outcome.as_ref()
     }
@@ -102,8 +101,7 @@ impl Editor {
         self.out.errands.pop()
     }
 
-    /// Continues the edit with the store's answer to the operation of `ticket`. A second answer to
-    /// the same operation has no effect.
+    /// Continues with the store's answer. A second answer to an operation has no effect.
     pub fn answer(&mut self, ticket: Ticket, answer: Answer, now_ns: u64) {
         self.out.now_ns = now_ns;
         let Some(errand) = self.out.errands.answered(ticket) else { return };

@@ -6,8 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 /// The shortest pause before the first repetition. It doubles with each further repetition.
 const BACK_OFF_NS: u64 = 50_000_000;
 
-/// The limit of this doubling. [`Errands::again`] adds up to three quarters, so that simultaneous
-/// errands spread.
+/// The limit of this doubling. [`Errands::again`] adds up to three quarters to spread errands.
 const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
 
 #[derive(Debug)]

@@ -139,8 +139,7 @@ impl Extents {
         runs
     }
 
-    /// Returns the place of a block: its segment, and its index among the data blocks of the
-    /// segment. `None`: the block is zeroes.
+    /// Returns segment and index of a block's data; `None`: the block is zeroes.
     pub fn place(&self, block: u64) -> Option<(u64, u32)> {
         let (at, extent) = self.tree.range(..=block).next_back()?;
         let skip = block - at;

@@ -30,8 +30,7 @@ pub const RETIRED_MAX: usize = 4096;
 pub const EDITED_BYTES_MAX: usize =
     HEAD_BYTES_MAX - NAME_BYTES_MAX - RETIRED_MAX * CHECKPOINT_BYTES;
 
-/// The largest valid position, epoch or revision. Each of these grows by small steps, so a larger
-/// number is damage.
+/// The largest valid position, epoch or revision: a larger number is damage.
 pub const COUNT_MAX: u64 = 1 << 62;
 
 /// The writer of an image.
@@ -67,8 +66,8 @@ impl Checkpoint {
         (self.epoch, self.nth)
     }
 
-    /// Returns the number of the next checkpoint that the writer of `epoch` makes; this checkpoint
-    /// is the newest one of the image.
+    /// Returns the number of the next checkpoint by the writer of `epoch`; `self` is the newest
+    /// one.
     pub fn next_nth(&self, epoch: u64) -> u32 {
         if self.epoch == epoch { self.nth.saturating_add(1) } else { 1 }
     }
@@ -122,11 +121,9 @@ pub struct Head {
     pub writer: Writer,
     /// The log reaches at least this place; the log of a closed image ends exactly here.
     pub end: u64,
-    /// `true`: the writer has ended and all data is durable, so no segment follows before the next
-    /// writer.
+    /// `true`: the writer has ended, and no segment follows before the next writer.
     pub is_closed: bool,
-    /// `true`: the image is closed, and every earlier writer has had time to notice that it was
-    /// replaced.
+    /// `true`: closed, and every earlier writer has had time to notice that it was replaced.
     pub is_quiet: bool,
     /// The block size, size and encryption of the image.
     pub geometry: Geometry,
@@ -164,8 +161,7 @@ impl Head {
         self.snapshots.iter().map(|snapshot| snapshot.end).max().unwrap_or(0)
     }
 
-    /// Returns the head of a new clone of a snapshot of this image; `path` is the path of this
-    /// image.
+    /// Returns the head of a new clone of a snapshot; `path` is the path of this image.
     ///
     /// # Errors
     /// The chain of clones would be too long.
@@ -192,8 +188,7 @@ impl Head {
         self.bases.of(key).map_or(self.image, |base| base.image)
     }
 
-    /// Returns the codec for the blocks of the segment at a place, with `cipher` as the image's
-    /// cipher.
+    /// Returns the codec for the blocks of segment `sequence`; `cipher` is the image's cipher.
     pub fn codec<'a>(&self, cipher: Option<&'a Cipher>, sequence: u64) -> BlockCodec<'a> {
         BlockCodec { cipher, image: self.image_of(Key::Segment(sequence)), sequence }
     }

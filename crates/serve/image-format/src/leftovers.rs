@@ -42,8 +42,8 @@ impl Leftovers {
             return Leftovers { known, begun: Vec::new() };
         }
         for fence in fences.iter().rev().take(WRITERS_MAX as usize) {
-            // Segments behind a fence of a base are objects of the base, which this writer must not
-            // delete.
+            // Segments behind a fence of a base belong to the base: this writer must not delete
+            // them.
             let first = head.bases.end().max(fence.start + 1);
             known.extend((first..fence.end).map(Key::Segment));
         }

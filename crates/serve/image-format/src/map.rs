@@ -53,8 +53,7 @@ impl Map {
         dead.map(|(sequence, segment)| (*sequence, segment.dead_since)).collect()
     }
 
-    /// Returns the number of data blocks in segments that have a live block and so cannot be
-    /// deleted, and how many of these blocks are live.
+    /// Returns the data blocks in segments with a live block, and how many of these are live.
     pub fn held_and_live(&self) -> (u64, u64) {
         (self.held, self.live)
     }

@@ -31,8 +31,7 @@ pub(crate) enum Purpose {
     LookAtHead,
     CloseHead,
     ProveHead,
-    /// Reads the head, to learn whether this writer still has the image, because a segment that a
-    /// read needs is missing.
+    /// Reads the head, because a segment that a read needs is missing.
     ProveLoss {
         read: u64,
         sequence: u64,
@@ -48,8 +47,7 @@ pub(crate) enum Purpose {
         start: u32,
         blocks: u32,
     },
-    /// Checks whether a part of a checkpoint exists that the earlier writer of `epoch` may have
-    /// left.
+    /// Checks whether an earlier writer has left a part of a checkpoint.
     LookForPart {
         epoch: u64,
         number: u32,
@@ -60,8 +58,7 @@ pub(crate) enum Purpose {
         nth: u32,
     },
     DeleteLeftover,
-    /// Reads the head, to learn whether this writer still has the image, because an object is
-    /// missing or is not as expected.
+    /// Reads the head, because an object is missing or is not as expected.
     Judge(&'static str),
 }
 

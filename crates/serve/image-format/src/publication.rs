@@ -38,9 +38,8 @@ struct Draft {
     head: Option<Head>,
     /// The size that the image gets with this checkpoint, if it becomes smaller.
     size_bytes: Option<u64>,
-    /// Segments without live blocks in this map, each with the place since which it has none. While
-    /// this is the newest checkpoint, the image still needs segments that lose their last live
-    /// block later.
+    /// Segments without live blocks in this map, each with the place since which it has none. The
+    /// checkpoint still needs segments that lose their last live block later.
     dead: Vec<(u64, u64)>,
 }
 

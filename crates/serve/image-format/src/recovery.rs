@@ -91,8 +91,7 @@ pub(crate) struct Recovery {
     is_mapped: bool,
     scan: Option<Scan>,
     replayed: u64,
-    /// The epoch of the last replayed segment. It is an error if a segment of an earlier epoch
-    /// follows.
+    /// The epoch of the last replayed segment: no segment of an earlier epoch may follow.
     reached: u64,
     /// For each fence its place, and the place where the log continues.
     fences: Vec<Range<u64>>,
@@ -516,8 +515,7 @@ fn confirm(out: &mut Outbox) {
     out.get(Purpose::ConfirmHead, Key::Head, HEAD_BYTES_MAX);
 }
 
-/// Returns the place where the log continues behind a fence at `at`: segments that the earlier
-/// writer has in flight lie before it.
+/// Segments that the earlier writer has in flight lie before the place where the log continues.
 fn resume(at: u64) -> u64 {
     if mistake::makes(Mistake::ResumeBehind) { at + 1 } else { at + WINDOW }
 }

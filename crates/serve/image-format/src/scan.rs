@@ -57,8 +57,7 @@ pub(crate) struct Scan {
     next: u64,
     /// The first place whose segment was not requested.
     asked: u64,
-    /// The number of segments to request ahead. It grows by one with each segment that is found, up
-    /// to `ahead_max`.
+    /// The number of segments to request ahead; each segment that is found adds one.
     ahead: u64,
     ahead_max: u64,
     /// The log reaches at least the place `known`, and at most the place `end`.
@@ -103,8 +102,7 @@ impl Scan {
         self.listed = Some(places);
     }
 
-    /// Judges the end of the log by the list. Returns `None` if the caller must first request a
-    /// list.
+    /// Returns `None` if the caller must first request a list of the segments.
     pub(crate) fn judge_end(&mut self, out: &mut Outbox) -> Option<Behind> {
         let listed = self.listed.as_deref()?;
         let reaches = |from: u64| listed.iter().any(|place| *place >= from);

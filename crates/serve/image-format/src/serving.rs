@@ -49,8 +49,7 @@ pub(crate) struct Serving {
     map: Map,
     first: u64,
     tail: Tail,
-    /// Flushes that wait, each with the place before which all segments must be durable, and the
-    /// time when it came.
+    /// Waiting flushes: the place before which all must be durable, the arrival time, the request.
     flushes: VecDeque<(u64, u64, RequestId)>,
     /// A flush of segments before this place ends at once, without a new proof.
     promised: u64,
@@ -364,8 +363,7 @@ impl Serving {
         match (errand.purpose, answer) {
             (Purpose::PutSegment(sequence), Answer::Put(_)) => self.segment_is_put(sequence),
             (Purpose::PutSegment(sequence), Answer::Refused) => {
-                // An earlier try of this PUT had succeeded, or another writer's segment is at this
-                // place.
+                // An earlier try of this PUT succeeded, or another writer's segment is here.
                 if mistake::makes(Mistake::TrustRefusal) {
                     self.segment_is_put(sequence);
                 } else {

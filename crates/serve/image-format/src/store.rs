@@ -41,8 +41,7 @@ impl Key {
         }
     }
 
-    /// Returns the place in the log of the segment that is called `name` in an image; `None` if
-    /// this is no name of a segment of that image.
+    /// Returns the place of an image's segment by the segment's name; `None` for other names.
     pub fn segment_of(name: &str, image: ImageId) -> Option<u64> {
         let (_, sequence) = name.strip_prefix("log/")?.split_once('-')?;
         let sequence = sequence.parse().ok()?;
@@ -50,8 +49,7 @@ impl Key {
     }
 }
 
-/// Half of the image's number is enough to distinguish images that have the same path one after the
-/// other.
+/// Half of the number distinguishes images that have the same path one after the other.
 const NAME_DIGITS: usize = 16;
 
 impl fmt::Display for Key {
@@ -94,8 +92,7 @@ pub enum Operation {
         /// The tag of the previous head.
         tag: Tag,
     },
-    /// Gets a range of bytes of an object; if the object is shorter, the bytes of the range that
-    /// exist.
+    /// Gets those bytes of a range that the object has.
     Get {
         /// The path of the object's image in the store, if that image is a base of the state
         /// machine's image.
@@ -129,8 +126,7 @@ pub enum Operation {
 /// machine uses only the bytes of the answer, and not the tag or the length of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// `true`: the previous answer looked damaged, or the object was missing, so the store itself
-    /// must answer.
+    /// `true`: the store itself must answer: the object looked damaged or was missing.
     pub anew: bool,
 }
 

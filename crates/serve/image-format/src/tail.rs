@@ -100,8 +100,7 @@ impl Tail {
         }
     }
 
-    /// Returns the time of the open segment's first change; `None` if the open segment is empty or
-    /// another segment is sealed.
+    /// Returns when the open segment was begun; `None` if it is empty or another one is sealed.
     pub(crate) fn open_since_ns(&self) -> Option<u64> {
         (!self.open_is_empty() && self.sealed.is_empty()).then_some(self.open.since_ns)
     }
@@ -151,8 +150,7 @@ impl Tail {
         }
     }
 
-    /// Seals the open segment, which must not be empty. Returns the length of the sealed segment in
-    /// bytes.
+    /// The open segment must not be empty. Returns the length of the sealed segment in bytes.
     pub(crate) fn seal(&mut self, map: &mut Map) -> usize {
         let Open { records, blocks, data, .. } = core::mem::take(&mut self.open);
         let (image, epoch, writer, sequence) = (self.image, self.epoch, self.writer, self.next);
@@ -212,8 +210,7 @@ impl Tail {
         }
     }
 
-    /// Copies block `index` of a segment's data, which is `block` of the image. Returns `false` if
-    /// the block is not in memory.
+    /// Copies a block of a segment; returns `false` if the block is not in memory.
     pub(crate) fn copy(&self, (sequence, index): (u64, u32), block: u64, to: &mut [u8]) -> bool {
         let (size, index) = (self.geometry.block_bytes as usize, index as usize);
         let data = if sequence == self.next {

@@ -33,8 +33,7 @@ use tokio::sync::Notify;
 use writer::{Write, Writer};
 use xxhash_rust::xxh3::Xxh3;
 
-/// The size of a page in bytes. With a cache, the client requests whole pages of data from the
-/// store.
+/// The size of a page in bytes. With a cache, the client gets whole pages from the store.
 pub const PAGE_BYTES: u64 = 16 << 10;
 
 /// The size of a part of a page in bytes. Each part has a checksum of its own, and the cache reads
@@ -53,8 +52,7 @@ const READ_MAX: Duration = Duration::from_secs(1);
 /// uses the folder again only when the disk has also answered all pending reads.
 const ASIDE: Duration = Duration::from_secs(10);
 
-/// The most pages that wait to be written to a folder; the cache does not store further pages
-/// meanwhile.
+/// The most pages that wait to be written; the cache stores no further pages meanwhile.
 const WRITES_MAX: usize = 2048;
 
 /// The identity of a log: a checksum of the image's number, its store and its path.
@@ -91,8 +89,7 @@ struct PageKey {
     number: u32,
 }
 
-/// The checksums of a page's parts; zeroes if the cache is in memory, and for parts that a short
-/// page lacks.
+/// The checksums of a page's parts; zeroes for a cache in memory and for missing parts.
 type Sums = [u32; PARTS];
 type Page = nowait_device::pages::Page<PageKey, Sums>;
 type Pages = nowait_device::pages::Pages<PageKey, Sums>;
@@ -110,20 +107,17 @@ pub struct Cache {
 #[derive(Debug)]
 struct State {
     pages: Pages,
-    /// The bytes of the slots, if the cache is in memory.
     memory: Vec<Bytes>,
     /// Pages that are being written to the folder; reads use these pages.
     writes: HashMap<PageKey, Bytes>,
     /// The first page of each range that a read is fetching from the store.
     fetches: HashSet<PageKey>,
-    /// The earliest time at which to use the folder again, because its disk did not answer; `None`:
-    /// the folder is in use.
+    /// Before this time the cache does not use its folder; `None`: the folder is in use.
     aside_until: Option<Instant>,
 }
 
 impl Cache {
-    /// Makes a cache of up to `bytes` of memory, but at least one page. Allocates the memory as
-    /// needed.
+    /// Makes a cache of up to `bytes` of memory, allocated as needed, but at least one page.
     pub fn in_memory(bytes: u64) -> Arc<Cache> {
         let slots = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
         Arc::new(Cache::new(Pages::new(slots.max(1))))
@@ -284,9 +278,8 @@ impl Cache {
         pages.map(|page| page.key.segment).collect()
     }
 
-    /// Returns the right to fetch a range from the store, if no other read has the right for the
-    /// same first page. Otherwise waits until the other read has fetched its range or failed, and
-    /// returns `None`.
+    /// Returns the right to fetch a range, unless another read fetches from the same first page on.
+    /// In that case waits for the end of the other read, and returns `None`.
     pub(crate) async fn turn(&self, segment: Segment, range: &Range<u64>) -> Option<Turn<'_>> {
         let key = segment.page(range.start / PAGE_BYTES);
         if self.state.lock().fetches.insert(key) {

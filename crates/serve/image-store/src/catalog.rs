@@ -170,8 +170,7 @@ async fn delete_all(client: &Client) -> Result<u64, String> {
     Err("the server of this image still writes: stop that server first".to_owned())
 }
 
-/// Returns `true` if an object below the path of an image belongs to this image, and not to another
-/// image below this path.
+/// Returns `true` if an object belongs to this image, not to another image below its path.
 fn is_own(name: &str) -> bool {
     let is_number = |text: &str| {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')

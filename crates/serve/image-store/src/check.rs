@@ -122,8 +122,7 @@ fn moments(head: &Head) -> Vec<Moment> {
     std::iter::once(image).chain(head.snapshots.iter().map(then)).collect()
 }
 
-/// Adds the extents that a map has in each segment, so that the check reads a segment once even if
-/// several maps need it.
+/// Collects the extents of all maps by segment, so that the check reads each segment once.
 fn add(wanted: &mut Wanted, map: &Map) {
     let mut own: BTreeMap<u64, Extents> = BTreeMap::new();
     for (block, extent) in map.extents().iter() {
@@ -140,8 +139,7 @@ fn add(wanted: &mut Wanted, map: &Map) {
 
 impl Reader<'_> {
     async fn report(&self, key: Option<&ImageKey>) -> Result<Report, String> {
-        // Request the list before the head: so each listed segment had been put before the head was
-        // read.
+        // List before reading the head: a segment in the list was put before the head was read.
         let listed = self.list().await?;
         let head = self.head().await?;
         let cipher = match key {
@@ -207,8 +205,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Adds `moment`, the image or a snapshot, to each finding with a damaged block that `moment`
-    /// uses.
+    /// Adds `moment` to each finding with a damaged block that `moment` uses.
     async fn say_which(
         &self,
         moment: &Moment,
@@ -267,8 +264,7 @@ impl Reader<'_> {
 }
 
 impl Report {
-    /// Adds a finding for a missing or damaged object that makes all blocks of the image, or of a
-    /// snapshot, unreadable.
+    /// Adds an object whose damage makes all blocks of the image or snapshot unreadable.
     fn all_is_hit(&mut self, Hit { key, what }: Hit, snapshot: Option<&Snapshot>) {
         let size_bytes = snapshot.map_or(self.head.geometry.size_bytes, |it| it.size_bytes);
         let name = snapshot.map(|it| it.name.clone());

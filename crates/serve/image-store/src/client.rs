@@ -24,8 +24,8 @@ pub struct Client {
     place: Place,
     timeout: Duration,
     last_error: Arc<Mutex<Option<LastError>>>,
-    /// The number of GETs, the bytes that they requested, the number of data reads that the cache
-    /// answered, and the number of data reads that it did not answer.
+    /// GETs, the bytes that they requested, and data reads that the cache answered or did not
+    /// answer.
     asked: Arc<[AtomicU64; 4]>,
     cache: Option<Arc<Cache>>,
     store: Arc<str>,
@@ -39,8 +39,7 @@ struct LastError {
 }
 
 impl Client {
-    /// Makes a client for an image. A request to the store fails if the store does not answer
-    /// within `timeout`.
+    /// Makes a client for an image; each request to the store fails after `timeout`.
     pub fn new(place: Place, timeout: Duration) -> Client {
         let (last_error, asked) = (Arc::default(), Arc::default());
         let (cache, store, say) = (None, Arc::from(""), None);
@@ -305,9 +304,8 @@ impl Client {
         }
     }
 
-    /// Waits for an answer, for the time limit at most. A panic counts as a failure: the crate
-    /// `object_store` may panic at an unexpected reply. `None`: there is no answer, and the reason
-    /// is stored.
+    /// Waits for at most the time limit. A panic counts as a failure, because the crate
+    /// `object_store` may panic at an unexpected reply.
     async fn limited<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let caught = AssertUnwindSafe(work).catch_unwind();
         let why = match tokio::time::timeout(self.timeout, caught).await {
@@ -339,8 +337,7 @@ impl Client {
     }
 }
 
-/// The requested bytes of an object, its whole length and its tag; `None` if the store sent another
-/// range or length than expected, or no tag.
+/// Bytes, whole length and tag; `None` if the store sent another range or length, or no tag.
 type Body = Option<(Vec<u8>, u64, Tag)>;
 
 /// Reads the body of an answer; stops if the store sends more bytes than were requested.
@@ -376,8 +373,7 @@ fn body_of(body: &Arc<Vec<u8>>) -> PutPayload {
     PutPayload::from_bytes(bytes::Bytes::from_owner(Whole(Arc::clone(body))))
 }
 
-/// Makes a tag of the ETag and the version, because some stores compare the ETag and some the
-/// version; `None` if there is neither.
+/// Joins ETag and version, because some stores compare the one and some the other.
 fn tag_of(e_tag: Option<String>, version: Option<String>) -> Option<Tag> {
     if e_tag.is_none() && version.is_none() {
         return None;
@@ -408,9 +404,8 @@ fn is_behind_end(error: &Error) -> bool {
     says(error, &["status code: 416", "object was only"])
 }
 
-/// Returns `true` if the text of the error says that the store does not know or does not permit the
-/// caller. The crate `object_store` reports this only in the text for token requests, and for
-/// requests without a single object, such as deletions on Azure.
+/// The crate `object_store` reports a denial only in the text for token requests, and for requests
+/// without a single object, such as deletions on Azure.
 fn is_denied(error: &Error) -> bool {
     says(error, &["status code: 401", "status code: 403"])
 }

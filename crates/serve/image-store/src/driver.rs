@@ -129,8 +129,7 @@ struct Driver {
     has_forgotten: bool,
     callbacks: HashMap<RequestId, Callback>,
     requests: RequestId,
-    /// The time at which the state machine was made, by a clock that goes on while the machine is
-    /// suspended.
+    /// When the state machine was made, by a clock that goes on while the machine is suspended.
     begin_ns: u64,
     opens_until: Instant,
     failures: u64,
@@ -269,9 +268,8 @@ impl Driver {
         }
     }
 
-    /// Once, when the image is open: removes the segments from this writer's first one on from the
-    /// cache. If an administrator has put the store back to an older state, the cache may hold
-    /// other segments with these numbers.
+    /// Removes cached segments from this writer's first one on: if an administrator has put the
+    /// store back to an older state, the cache may hold other segments with these numbers.
     fn forget_others(&mut self) {
         if !self.has_forgotten
             && let Some((image, first)) = self.image.id().zip(self.image.first_sequence())

@@ -63,9 +63,8 @@ impl Folder {
         }
     }
 
-    /// Replaces an object, if its tag is that of `before`. If the caller drops the future, a
-    /// replacement that has begun continues, and keeps the lock until its end: so the next writer
-    /// finds the replacement done.
+    /// If the caller drops the future, a replacement that has begun continues and keeps the lock:
+    /// so the next writer finds it done.
     async fn replace(
         &self,
         location: &Path,

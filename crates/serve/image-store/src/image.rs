@@ -16,8 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// The least time that a close waits for the PUT of the head, even if the flush has used up the
-/// limit.
+/// The least time for the PUT of the head at a close, after the flush.
 const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 
 /// The caller waits for the thread this much longer than the limits for opening and for one request
@@ -327,8 +326,7 @@ fn prepared(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     reader::client(url, options)
 }
 
-/// Returns the identity of a new writer: a random number, and a name made of the host's name and
-/// the process number.
+/// Returns a new writer: a random number, and a name made of host name and process number.
 ///
 /// # Errors
 /// /dev/urandom could not be read.

@@ -132,8 +132,7 @@ fn retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-/// Returns the time limit of the crate `object_store`. It is longer than `request_timeout`, so that
-/// `request_timeout` applies first.
+/// Longer than `request_timeout`, so that `request_timeout` applies first.
 fn timeout(options: &StoreOptions) -> String {
     format!("{} seconds", options.request_timeout.as_secs() + 2)
 }

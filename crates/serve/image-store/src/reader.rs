@@ -117,8 +117,7 @@ impl Reader<'_> {
         Err(why)
     }
 
-    /// Returns the head, or the fact that it is missing or damaged. An error means that the store
-    /// did not answer or failed.
+    /// An error means that the store did not answer or failed.
     pub(crate) async fn look(&self) -> Result<Read<Head>, String> {
         let parse = |bytes: &[u8], _| Head::parse(bytes).ok();
         let of = (&Bases::default(), ImageId::default());
@@ -148,8 +147,7 @@ impl Reader<'_> {
         Ok((map, hits))
     }
 
-    /// Returns `None` if a part of the map cannot be read, and adds the unreadable objects to
-    /// `hits`.
+    /// Returns `None`, and adds objects to `hits`, if a part of the map cannot be read.
     pub(crate) async fn map(
         &self,
         head: &Head,
@@ -175,8 +173,7 @@ impl Reader<'_> {
         Ok(map.ok())
     }
 
-    /// Applies the log to a map; returns the first object that could not be read or does not belong
-    /// to the log.
+    /// Returns the first object that could not be read or does not belong to the log.
     async fn replay(
         &self,
         head: &Head,
@@ -192,8 +189,7 @@ impl Reader<'_> {
         let reads = (next..end_at).map(|sequence| self.header(head, sequence));
         let mut reads = futures_util::stream::iter(reads).buffered(READS_AHEAD);
         while let Some((sequence, header)) = reads.next().await {
-            // A segment before `next` lies behind a fence and is no part of the log, which
-            // continues at `next`.
+            // A segment before `next` lies behind a fence and is no part of the log.
             if sequence < next {
                 continue;
             }
@@ -278,9 +274,8 @@ impl Reader<'_> {
         (sequence, read.await)
     }
 
-    /// Reads the first `len` bytes of an object and parses them; repeats this if the object does
-    /// not come or `parse` finds it damaged. `of` holds the bases of the image, which tell which
-    /// image has the object.
+    /// Repeats the read if the object does not come or `parse` finds it damaged. The bases in `of`
+    /// tell which image has the object.
     pub(crate) async fn read<T>(
         &self,
         of: (&Bases, ImageId),
@@ -291,8 +286,7 @@ impl Reader<'_> {
         self.read_range(of, (key, None), 0..len as u64, parse).await
     }
 
-    /// Like [`Reader::read`], for a range of an object. A cache may answer if the key comes with
-    /// [`Data`].
+    /// Like [`Reader::read`], for a range; with [`Data`] a cache may answer.
     pub(crate) async fn read_range<T>(
         &self,
         (bases, image): (&Bases, ImageId),

@@ -30,8 +30,7 @@ use std::sync::Arc;
 /// How often [`look`] reads the log if the head changes meanwhile.
 const ROUNDS_MAX: u32 = 5;
 
-/// How often the repair tries to put the fence, if a running writer has put a segment at its place
-/// first.
+/// How often the repair tries to put the fence while a running writer puts segments.
 const FENCES_MAX: u32 = 5;
 
 /// A lost part of a log.
@@ -143,8 +142,7 @@ async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Resul
     }
     map.fence(at);
     for sequence in listed.range(taken.checkpoint.position..) {
-        // Keep each segment in the map, so that the next writer deletes those that it does not
-        // need.
+        // Keep each segment in the map, so that the next writer deletes the superfluous ones.
         map.fence(*sequence);
     }
     let parts = Part::of(&map, &taken, position);
@@ -289,8 +287,7 @@ async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
     Err("the server of this image still writes: stop that server first".to_owned())
 }
 
-/// Puts an object if none exists with this key; returns `true` if the store took it, or if the
-/// existing object has the bytes `body`.
+/// Returns `true` if the store took the object, or the existing object has the same bytes.
 pub(crate) async fn put_if_absent(
     client: &Client,
     image: ImageId,

@@ -248,8 +248,7 @@ impl Messages for Object {
     }
 }
 
-/// The time limit for the flush when an image is dropped and was not closed before, for example
-/// after a failed start.
+/// The time limit for the flush of an image that is dropped without a close.
 const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Drop for Object {

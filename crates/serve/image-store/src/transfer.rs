@@ -95,8 +95,7 @@ pub fn import(
     fill(&image, &**source.file(), there, Some(&view), progress)
 }
 
-/// Writes the first `there` bytes of a source into an image, except zeroes and blocks that `view`
-/// has.
+/// Writes neither zeroes nor blocks that `view` has.
 fn fill(
     image: &StoredImage,
     source: &dyn Source,
@@ -340,8 +339,7 @@ impl Target {
         }
     }
 
-    /// Zeroes the bytes from `start` to `end`. In a file these bytes are unwritten, so only the
-    /// length changes.
+    /// In a file the bytes are unwritten, so only the length changes.
     fn zero(&self, start: u64, end: u64) -> io::Result<()> {
         if start >= end {
             return Ok(());
@@ -410,8 +408,7 @@ fn opened(nowait: &Nowait, path: &Path, read_only: bool) -> Result<Image, ImageE
     Image::open(nowait, &options)
 }
 
-/// Returns `true` if a path names a file, existing or new, and neither a block device nor an image
-/// on a store.
+/// Returns `true` for a file, existing or new, that is no block device and no image on a store.
 fn is_file(path: &Path) -> bool {
     let is_device = std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device());
     !is_device && StoreUrl::of_path(path) == Ok(None)

@@ -54,8 +54,7 @@ pub struct CacheCounts {
 }
 
 impl Cache {
-    /// Makes a cache of up to `bytes` of memory, but at least one page. Allocates the memory as
-    /// needed.
+    /// Makes a cache of up to `bytes` of memory, allocated as needed, but at least one page.
     pub fn new(bytes: u64) -> Arc<Cache> {
         let slots = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
         let pages = Pages::new(slots.max(1));
@@ -132,21 +131,18 @@ impl ImageCache {
     }
 }
 
-/// A request in flight that reads or changes pages. Dropping this value records that the change has
-/// ended, if the request is a change.
+/// A request in flight that reads or changes pages. Dropping it ends the change.
 #[derive(Debug)]
 pub(super) struct Visit {
     image: Arc<ImageCache>,
     command: Command,
     pages: Range<u64>,
-    /// The value of [`Changes::begun`] when the request began; `None`: another change of these
-    /// pages was in flight then.
+    /// [`Changes::begun`] at the start; `None`: another change of these pages was in flight then.
     mark: Option<u64>,
 }
 
 impl Visit {
-    /// Caches the whole pages of `bytes`, which the successful request has read or written, unless
-    /// another change overlapped with the request.
+    /// Caches whole pages of a successful read or write, unless another change overlapped.
     pub(super) fn end_well(self, bytes: &[u8]) {
         if !matches!(self.command.kind, Kind::Read | Kind::Write) {
             return;

@@ -23,8 +23,7 @@ impl Changes {
         Changes { counters: vec![Counter::default(); COUNTERS as usize].into() }
     }
 
-    /// Returns [`Changes::begun`], or `None` while a change of one of `pages`, or of a page that
-    /// shares a counter, is in flight.
+    /// Returns `None` while a change of one of `pages`, or with the same counter, is in flight.
     pub(super) fn mark(&self, pages: &Range<u64>) -> Option<u64> {
         let is_changing = places(pages).any(|place| self.counters[place].in_flight > 0);
         (!is_changing).then(|| self.begun(pages))

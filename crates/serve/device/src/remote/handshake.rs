@@ -34,8 +34,7 @@ pub(super) struct Talk {
 }
 
 impl Export {
-    /// Compares the export with `before`, the export of the first connection. Returns the first
-    /// difference in size or capabilities; `None`: the client may use the export.
+    /// Returns the first difference in size or capabilities from `before`, the first connection's.
     pub(super) fn differs(&self, before: &Export) -> Option<String> {
         if self.size != before.size {
             return Some(format!(
@@ -59,8 +58,7 @@ const REPLY_BYTES_MAX: u32 = 64 << 10;
 const REPLIES_MAX: usize = 64;
 pub(super) const BLOCK_BYTES_MAX: u32 = 64 << 10;
 
-/// Chooses the export of `address` on a new connection. The caller must use the returned stream
-/// from then on.
+/// The caller must use the returned stream from then on.
 pub(super) fn choose(mut stream: Stream, address: &NbdAddress) -> io::Result<(Stream, Export)> {
     greet(&mut stream)?;
     if let Some(wish) = &address.tls {

@@ -61,14 +61,12 @@ impl Journal {
         self.changes.push_back(change);
     }
 
-    /// Returns the number of the next change. A flush sent now covers all changes with lower
-    /// numbers.
+    /// A flush sent now covers all changes with numbers below the returned one.
     pub(super) fn end(&self) -> u64 {
         self.gone + self.changes.len() as u64
     }
 
-    /// Removes the changes with numbers below `end`, because a flush has made them durable or the
-    /// image has failed.
+    /// Removes the changes that a flush has made durable; all changes after a failure of the image.
     pub(super) fn forget(&mut self, end: u64) {
         while self.gone < end
             && let Some(change) = self.changes.pop_front()

@@ -104,8 +104,7 @@ impl Line {
         Line { state: Mutex::new(state), news: Condvar::new(), keeps }
     }
 
-    /// Queues a request to the server, or ends the request with `EIO` if the image is being closed
-    /// or the connection is over. Does not wait.
+    /// Ends the request with `EIO` if the image is being closed or has failed. Does not wait.
     pub(super) fn ask(&self, command: Command, memory: Memory, visit: Option<Visit>, end: End) {
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Closing | Phase::Over) {
@@ -122,8 +121,7 @@ impl Line {
         self.news.notify_one();
     }
 
-    /// Waits for a request that may be sent. `None`: the connection is lost, or the image is being
-    /// closed.
+    /// Waits for a request to send; `None`: the connection is lost, or the image is being closed.
     pub(super) fn next(&self) -> Option<Sending> {
         let mut state = self.state.lock();
         loop {
@@ -187,8 +185,7 @@ impl Line {
         self.finish(cookie, outcome.ok_or_else(wire::strange)?, None::<&mut io::Empty>)
     }
 
-    /// Ends a request that the server has answered. `data` holds the data of a read; `None`: the
-    /// data came in chunks before.
+    /// `data` is the data of a read; `None` if the data came in chunks before.
     fn finish(&self, cookie: u64, result: Done, data: Option<&mut impl Read>) -> io::Result<()> {
         if self.keeps && result == Err(Errno::SHUTDOWN) {
             // The client repeats the request on the next connection.
@@ -273,8 +270,7 @@ impl Line {
         self.state.lock().silent_since.is_some_and(|since| since.elapsed() > limit)
     }
 
-    /// Stores a new connection, so that any thread can shut it down. Returns `false` if the image
-    /// is being closed and needs no connection.
+    /// Returns `false` if the image is being closed and needs no connection.
     pub(super) fn hold(&self, stream: Stream) -> bool {
         let mut state = self.state.lock();
         state.stream = Some(stream);
@@ -434,8 +430,7 @@ impl State {
         Some(Sending { cookie, header, memory })
     }
 
-    /// Returns the request with this cookie if it was sent or is being sent; fails otherwise,
-    /// because the server cannot answer such a request.
+    /// Fails for a request that was not sent: the server cannot answer it.
     fn sent(&mut self, cookie: u64) -> io::Result<&mut Request> {
         let request = self.requests.get_mut(&cookie).filter(|request| request.is_sent);
         request.ok_or_else(wire::strange)
@@ -465,8 +460,7 @@ impl State {
         Ok(())
     }
 
-    /// Lends the memory of a read to the caller. Returns the memory, and the place in it for the
-    /// bytes `part` of the image.
+    /// Lends the memory of a read, and the place in it for the bytes `part` of the image.
     fn lend(&mut self, cookie: u64, part: &Range<u64>) -> io::Result<(Memory, Range<usize>)> {
         let request = self.sent(cookie)?;
         let (whole, so_far) = (request.command.range(), &mut request.so_far);
@@ -487,8 +481,7 @@ impl State {
         Ok((memory, place(part.start)..place(part.end)))
     }
 
-    /// Updates the line after a request has ended. Fails if the ended request is the client's own
-    /// flush for room in the journal, and that flush has failed.
+    /// Fails if the client's own flush for room in the journal has failed.
     fn note(&mut self, request: &Request, result: Done, change: Option<Change>) -> io::Result<()> {
         (self.waits_since, self.has_answered) = (None, true);
         let in_flight = self.requests.len() > self.unsent.len();

@@ -38,8 +38,7 @@ pub(super) struct Link {
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The size of the receive buffer, in bytes. The buffer takes replies and short data; longer data
-/// goes directly to its destination.
+/// The receive buffer takes replies and short data; longer data goes to its destination.
 const ANSWERS_BYTES: usize = 32 << 10;
 
 fn longer(pause: Duration) -> Duration {
@@ -47,8 +46,7 @@ fn longer(pause: Duration) -> Duration {
 }
 
 impl Link {
-    /// Serves requests until the image is being closed or the client gives up the server, and then
-    /// fails all requests.
+    /// Fails all requests when the image is being closed, or the client gives up the server.
     pub(super) fn run(self, stream: Stream) {
         let talk = self.export.talk;
         let ended = self.nowait.caught("on a connection", || self.keep_up(stream, talk));
@@ -172,8 +170,6 @@ impl Link {
         }
     }
 
-    /// Tries to connect, with pauses, until an attempt succeeds or fails finally, requests have
-    /// waited for too long, or the image is being closed.
     fn connect_again(&self, mut pause: Duration) -> Result<(Stream, Talk), String> {
         let mut reason = "no answer in time".to_owned();
         // If a server accepts connections but never answers a request, the outage goes on, up to

@@ -74,8 +74,7 @@ pub struct ConnectionCounts {
 /// The size of the journal in bytes. The client flushes when the journal is more than half full.
 const JOURNAL_BYTES: usize = 64 << 20;
 
-/// The longest range for which the client asks for extents at once, in bytes: the server may take
-/// long to find extents.
+/// The longest range of one query for extents, in bytes: the server may take long.
 const STATUS_BYTES_MAX: u64 = 1 << 30;
 
 /// An image on an NBD server.
@@ -165,8 +164,7 @@ impl Remote {
         }
     }
 
-    /// A short read asks for a reply in one chunk if the server supports this, because the server
-    /// then need not look for holes.
+    /// A short read asks for one chunk if possible, so that the server need not look for holes.
     fn read_of(&self, len: u64) -> (Kind, u16) {
         const ALWAYS_ONE_BYTES: u64 = 64 << 10;
         let in_one = self.can(flags::DONT_FRAGMENT) && len <= ALWAYS_ONE_BYTES;

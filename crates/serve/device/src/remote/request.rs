@@ -17,8 +17,7 @@ pub(super) struct Request {
     pub(super) is_sent: bool,
     /// The result that the server reported while the request was still being sent.
     pub(super) answer: Option<Result<(), Errno>>,
-    /// For a flush: the changes of the journal with lower numbers were answered when the flush was
-    /// sent.
+    /// For a flush: changes with lower numbers were answered before the flush was sent.
     pub(super) covers: u64,
     pub(super) so_far: SoFar,
     pub(super) visit: Option<Visit>,
@@ -50,8 +49,7 @@ impl Request {
         }
     }
 
-    /// Returns the result of the request, after the last chunk of its reply; `None`: the chunks do
-    /// not make a complete reply.
+    /// Returns the result; `None`: the chunks do not make a complete reply.
     pub(super) fn outcome(&self) -> Option<Result<(), Errno>> {
         let is_whole = match &self.memory {
             _ if self.so_far.failure.is_some() => true,
@@ -61,8 +59,7 @@ impl Request {
         is_whole.then(|| self.so_far.failure.map_or(Ok(()), Err))
     }
 
-    /// Puts the data of a successful read or write into the cache, if there is one, and sends the
-    /// result to the receiver.
+    /// Also caches the data of a successful read or write.
     pub(super) fn tell(self, result: Result<(), Errno>, memory: Memory) {
         if let Some(visit) = self.visit
             && result.is_ok()

@@ -47,8 +47,7 @@ impl Stream {
         Ok(Stream::Plain(Socket { socket, until_ns: AtomicU64::new(until_ns) }))
     }
 
-    /// Sets how long each further read and write on this handle may take, `None`: without limit.
-    /// Lifts the deadline of the handshake.
+    /// Limits each further read and write on this handle. Lifts the deadline of the handshake.
     pub(super) fn limit(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
         let socket = self.socket();
         socket.until_ns.store(0, Relaxed);
@@ -93,8 +92,7 @@ impl Socket {
         self.socket.set_write_timeout(write)
     }
 
-    /// Makes a call that may wait for the server, up to the deadline of the handshake, if there is
-    /// one.
+    /// The deadline of the handshake limits the call, if there is one.
     fn in_time<T>(&self, call: impl FnOnce(&socket2::Socket) -> io::Result<T>) -> io::Result<T> {
         let until_ns = self.until_ns.load(Relaxed);
         if until_ns == 0 {

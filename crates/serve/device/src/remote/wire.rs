@@ -29,8 +29,7 @@ pub(super) enum Kind {
 }
 
 const REQUEST_BYTES: usize = 28;
-/// The length of a simple reply. The header of a chunk has as many bytes, and then the length of
-/// the payload.
+/// The length of a simple reply, and of a chunk's header without its payload length.
 const REPLY_BYTES: usize = 16;
 
 const ERROR_BYTES_MAX: u32 = 64 << 10;
@@ -88,8 +87,7 @@ pub(super) enum Part {
     Nothing,
 }
 
-/// Reads the beginning of the next simple reply or, if the client has negotiated `chunks`, of a
-/// chunk. The caller must read the data and extents that follow.
+/// With `chunks`, accepts chunks too. The caller must read data and extents that follow.
 pub(super) fn reply(stream: &mut impl Read, chunks: bool) -> io::Result<Reply> {
     let reply: [u8; REPLY_BYTES] = bytes(stream)?;
     let [magic, word, high, low] =

@@ -92,9 +92,8 @@ impl Serving {
         }
     }
 
-    /// Returns the most moved blocks of the open segment while a flush waits. The PUT then hardly
-    /// takes longer, or the segment has as many moved blocks as clients have written into it. The
-    /// limit grows when garbage piles up.
+    /// Limits the moved blocks of a segment while a flush waits: few enough for a quick PUT, or as
+    /// many as clients have written; more when garbage piles up.
     fn moved_beside_flushes(&self) -> usize {
         if mistake::makes(Mistake::StarveCollection) {
             return 0;
@@ -165,8 +164,7 @@ impl Serving {
     }
 }
 
-/// Returns the live blocks of a run that begins at index `start`; `None` if the run is incomplete
-/// or a live block is damaged.
+/// Returns the live blocks of a run from index `start` on; `None` if one is damaged or missing.
 fn check(
     (bytes, blocks, start): (&[u8], &[u64], u32),
     codec: BlockCodec<'_>,

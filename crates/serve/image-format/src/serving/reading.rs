@@ -87,8 +87,7 @@ impl Serving {
             }
             Answer::Got { .. } => out.errands.reread(errand, out.now_ns),
             Answer::Missing => {
-                // A newer change may have replaced the block, so that this writer has deleted the
-                // segment.
+                // This writer may have deleted the segment after a newer change of the block.
                 let is_there = self.map.extents().place(block);
                 if is_there == Some((extent.sequence, extent.index)) {
                     Self::missed(errand, out);
@@ -106,9 +105,8 @@ impl Serving {
         self.prove(out);
     }
 
-    /// Repeats the GET of a missing segment that the image needs, because the store may have erred.
-    /// After some tries the writer reads the head, because a later writer may have deleted the
-    /// segment.
+    /// Repeats the GET of a needed segment, because the store may have erred. After some tries the
+    /// writer reads the head, because a later writer may have deleted the segment.
     fn missed(errand: Errand<Purpose>, out: &mut Outbox) {
         let Purpose::ReadData { read, extent, .. } = errand.purpose else { return };
         if errand.damaged < MISSED_READS_MAX {

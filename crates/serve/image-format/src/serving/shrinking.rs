@@ -39,8 +39,7 @@ impl Shrink {
 }
 
 impl Serving {
-    /// Returns the size of the image for requests that come now: the smaller size once a shrink has
-    /// begun.
+    /// Returns the size for requests that come now: the smaller one once a shrink has begun.
     pub(super) fn size_bytes(&self) -> u64 {
         let size_bytes = self.head.geometry.size_bytes;
         self.shrink.as_ref().map_or(size_bytes, |it| it.size_bytes.min(size_bytes))

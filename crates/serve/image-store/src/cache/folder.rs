@@ -32,8 +32,7 @@ const NAME: &str = "nowait-cache";
 const MAGIC: &[u8; 8] = b"nwcache3";
 const BLOCK_BYTES: usize = 4096;
 const ROW_BYTES: usize = 64;
-/// The offset of the checksums of the page's parts in a row, and the offset of the checksum of the
-/// row itself.
+/// The offsets in a row: of the checksums of the page's parts, and of the row's own checksum.
 const SUMS_START: usize = 32;
 const ROW_SUM_START: usize = SUMS_START + 4 * PARTS;
 pub(super) const ROWS: u32 = (BLOCK_BYTES / ROW_BYTES) as u32;
@@ -221,14 +220,12 @@ fn opened(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns `true` for the magic of any version, and for zeroes, which a server that was killed may
-/// have left.
+/// Also accepts zeroes, which a server that was killed may have left.
 fn is_magic(magic: [u8; 8]) -> bool {
     magic[..7] == MAGIC[..7] || magic == [0; 8]
 }
 
-/// The memory that a read fills, and a reference by which [`Folder::is_read`] counts the read until
-/// it ends.
+/// Memory of a read, and a reference that [`Folder::is_read`] counts until the read ends.
 #[derive(Debug)]
 struct Read {
     memory: AlignedBuffer,

@@ -85,8 +85,7 @@ struct Tasks {
     folder: Arc<Folder>,
     state: Arc<Mutex<State>>,
     say: Option<fn(&str)>,
-    /// Two flags, one for each report that comes once: a page could not be stored; the disk is
-    /// full.
+    /// Two reports that come once: a page could not be stored; the disk is full.
     is_said: [bool; 2],
     changed: BTreeSet<u32>,
 }
