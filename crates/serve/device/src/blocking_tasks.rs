@@ -153,7 +153,7 @@ impl Line {
                 state.running.retain(|(_, running)| !Arc::ptr_eq(running, &gone));
                 state.jobs.end(asker);
                 // Two more jobs may run now: one of the same client, and one of another client of
-                // the same image. This thread takes one of them.
+                // the same image. This thread takes only one job.
                 if state.idle > 0 && state.jobs.len() > 1 {
                     self.news.notify_one();
                 }

@@ -39,7 +39,7 @@ struct State {
     failure: Option<Errno>,
 }
 
-/// The end of a flush or durable write. It is held until all flushes and writes with numbers below
+/// The end of a flush or durable write, held until all flushes and writes with numbers below
 /// `until` have ended, or one that overlaps has failed.
 #[derive(Debug)]
 struct Held {
@@ -130,7 +130,7 @@ impl Drop for Flush {
 
 impl State {
     /// Records that the flush or write `number` has failed. All flushes and durable writes that
-    /// overlap with it fail. Those that are held, and have ended since `number` began, fail now;
+    /// overlap with it fail. Held flushes and writes that have ended since `number` began fail now;
     /// those in flight fail at their end.
     fn fail(&mut self, number: u64, errno: Errno) {
         self.failures += 1;

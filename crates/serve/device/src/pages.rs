@@ -17,7 +17,7 @@ const STEPS_MAX: usize = 1024;
 pub struct Page<K, S = ()> {
     /// The key of the page.
     pub key: K,
-    /// The length in bytes; the last page of an image may be shorter than the others.
+    /// The length in bytes; the last page of an image or segment may be shorter.
     pub len: u32,
     /// Checksums of key and bytes, if the cache uses them.
     pub sums: S,

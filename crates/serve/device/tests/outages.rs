@@ -113,8 +113,8 @@ impl Storage {
     }
 }
 
-/// A server that makes a mistake at every n-th message, up to 25 mistakes. It carries out requests
-/// in any order, and after some mistakes loses data that was not flushed.
+/// A server that makes a mistake at every n-th message, up to 25 mistakes. The server carries out
+/// requests in any order, and after some mistakes loses data that was not flushed.
 struct Faulty {
     storage: Storage,
     numbers: Numbers,

@@ -29,8 +29,9 @@ const RUN_BLOCKS_MAX: u32 = 256;
 /// The most bytes of moved blocks in one segment; more when garbage piles up.
 const MOVED_BYTES_MAX: usize = 1 << 20;
 
-/// The most segments that are collected at the same time. One is not enough: the first blocks of a
-/// segment arrive only after two GETs, and meanwhile the writer may put many small segments.
+/// The most segments that are collected at the same time. One segment is not enough: the first
+/// blocks of a segment arrive only after two GETs, and meanwhile the writer may put many small
+/// segments.
 const VICTIMS_MAX: usize = 16;
 
 /// Percentages of the allowed garbage. Each percentage that the garbage exceeds doubles

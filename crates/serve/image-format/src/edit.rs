@@ -61,7 +61,8 @@ pub struct Editor {
     scan: Option<Scan>,
     /// `true`: the editor waits for a list of the segments behind the end of the log.
     is_at_end: bool,
-    /// The heads that the editor has sent. One of their PUTs may have succeeded without an answer.
+    /// The heads that the editor has sent. A PUT of a sent head may have succeeded without an
+    /// answer.
     sent: Vec<Head>,
     outcome: Option<Result<Head, &'static str>>,
 }

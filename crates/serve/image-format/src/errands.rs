@@ -3,10 +3,10 @@
 use crate::store::{Costs, Operation, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The shortest pause before the first repetition. It doubles with each further repetition.
+/// The pause before the first repetition, which doubles with each further repetition.
 const BACK_OFF_NS: u64 = 50_000_000;
 
-/// The limit of this doubling. [`Errands::again`] adds up to three quarters to spread errands.
+/// The longest pause, to which [`Errands::again`] adds up to three quarters to spread errands.
 const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
 
 #[derive(Debug)]
@@ -88,7 +88,8 @@ impl<P> Errands<P> {
         self.later.first_key_value().map(|(due, _)| due.0)
     }
 
-    /// Does not send selected errands that were not sent, and ignores the answers to the others.
+    /// Does not send selected errands that were not sent, and ignores the answers to the other
+    /// selected errands.
     pub(crate) fn forget(&mut self, which: impl Fn(&P) -> bool) {
         self.in_flight.retain(|_, errand| !which(&errand.purpose));
         self.later.retain(|_, errand| !which(&errand.purpose));

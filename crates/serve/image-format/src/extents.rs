@@ -62,7 +62,7 @@ impl Extents {
         self.tree.insert(block, extent);
     }
 
-    /// Removes the extents of a range, or the parts that lie in it. Calls `gone` with each of them.
+    /// Removes the extents of a range, or their parts in it; calls `gone` with each removed part.
     pub fn remove(&mut self, range: Range<u64>, mut gone: impl FnMut(Extent)) {
         if range.is_empty() {
             return;

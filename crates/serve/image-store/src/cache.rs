@@ -6,13 +6,13 @@
 //!                     └ no ─▶ one GET of all its pages, for all that want one ─▶ cached
 //!   a segment is put ──▶ its pages are cached
 //! ```
-//! A segment never changes. Its key in the cache (the image, the image's place in a store, and a
-//! number that the log does not use twice) belongs to no other segment. So no page is stale, and
-//! clones share the cached segments of their bases. Two segments can have the same key only after a
-//! user has put the objects of an image back to an older state. Therefore a writer removes the
-//! pages behind the end of its log from the cache, and the segments that it puts replace cached
-//! pages. In a folder, a page with a wrong checksum counts as missing. If the state machine finds
-//! damaged data, it reads the data from the store again.
+//! A segment never changes. The key of a segment in the cache (the image, the image's place in a
+//! store, and a number that the log does not use twice) belongs to no other segment. So no page is
+//! stale, and clones share the cached segments of their bases. Two segments can have the same key
+//! only after a user has put the objects of an image back to an older state. Therefore a writer
+//! removes the pages behind the end of its log from the cache, and the segments that it puts
+//! replace cached pages. In a folder, a page with a wrong checksum counts as missing. If the state
+//! machine finds damaged data, it reads the data from the store again.
 
 mod folder;
 mod writer;

@@ -1,5 +1,5 @@
-//! A check reads an image and its snapshots, and reports damage. It puts no object, and does not
-//! replace the writer.
+//! A check reads an image and its snapshots, and reports damage. A check puts no object, and does
+//! not replace the writer.
 //!
 //! ```text
 //!   list ─▶ head ─▶ of the image and of each snapshot: parts of the map ─▶ headers behind it

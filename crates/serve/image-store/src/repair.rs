@@ -7,9 +7,9 @@
 //!   skip  there │ there │      │ there │ there       existing segments; the lost bytes are older
 //! ```
 //! The repair takes the image over as a writer. If an earlier writer may still serve the image, the
-//! repair waits until that writer must have noticed this. It then puts a fence and a checkpoint
-//! behind all existing segments, and closes the image. The repair deletes no object; a later writer
-//! does. A repair that is killed half-way has changed no data.
+//! repair waits until that writer must have noticed this. The repair then puts a fence and a
+//! checkpoint behind all existing segments, and closes the image. The repair deletes no object; a
+//! later writer does. A repair that is killed half-way has changed no data.
 
 use crate::client::Client;
 use crate::image::writer;

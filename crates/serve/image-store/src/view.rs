@@ -274,7 +274,7 @@ async fn recovered(url: &StoreUrl, client: &Client, mut now: Head) -> Result<(He
         let recovered = reader.recovered(&meant, end).await?;
         now = reader.head().await?;
         // If the head has changed, a writer may have deleted objects that only the earlier head
-        // needed. It deletes none that a snapshot needs.
+        // needed. No writer deletes objects that a snapshot needs.
         let is_same = match &url.snapshot {
             Some(name) => head
                 .snapshot(name)

@@ -6,12 +6,12 @@
 //!             │ checksums of the parts of the page 4 × 4 │ checksum of the row 4 │ zeroes
 //!   pages     a slot each
 //! ```
-//! The cache makes its file durable only when it ends. It writes a page before the row of the page,
-//! but after a crash the file may have only one of the two. The checksum of each part also covers
-//! the page's key, so it shows which page a slot holds. The cache verifies the checksum of each
-//! part that it reads, and the user of a block verifies the checksum of the block. The checksums of
-//! parts are not CRC32C: the CRC32C of data that ends with its own CRC32C depends only on the
-//! length.
+//! The cache makes its file durable only when it ends. The cache writes a page before the row of
+//! the page, but after a crash the file may have only the page or only the row. The checksum of
+//! each part also covers the page's key, so it shows which page a slot holds. The cache verifies
+//! the checksum of each part that it reads, and the user of a block verifies the checksum of the
+//! block. The checksums of parts are not CRC32C: the CRC32C of data that ends with its own CRC32C
+//! depends only on the length.
 
 use super::{PAGE_BYTES, PART_BYTES, PARTS, Page, PageKey, Pages, Segment, part_sum};
 use bytes::Bytes;

@@ -200,8 +200,8 @@ impl Driven {
     }
 }
 
-/// A replaced writer has a minute to notice this. The repair keeps the data that this writer
-/// acknowledges in that time.
+/// A replaced writer has a minute to notice its replacement. The repair keeps the data that this
+/// writer acknowledges in that time.
 #[test]
 fn a_repair_waits_for_the_writer_and_keeps_what_it_promises_until_then() {
     let (url, image) = created("beside");
