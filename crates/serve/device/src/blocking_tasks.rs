@@ -325,9 +325,8 @@ fn write_zeroes(image: &Image, range: &Range<u64>, limit: &Limit<'_>) -> Done {
     Ok(())
 }
 
-/// Writes bytes that may begin and end inside blocks. Unless the bytes are whole blocks in
-/// page-aligned memory, reads the first and the last block, inserts the bytes, and writes all
-/// blocks.
+/// Unless the bytes are whole blocks in page-aligned memory, reads the first and the last block,
+/// inserts the bytes, and writes all blocks.
 fn write_parts(image: &Image, bytes: &[u8], offset: u64) -> Done {
     let (align, file) = (image.alignment(), image.file());
     let start = image.place(offset);
@@ -568,7 +567,6 @@ mod tests {
         assert!(!zero_stopped(&mut rig, gone));
         rig.expected = Err(Errno::SHUTDOWN);
         assert!(!zero_stopped(&mut rig, |rig| rig.tasks.end_at(0)));
-        // Later tasks fail in the same way, but a write is carried out.
         rig.push(
             1,
             BlockingTask::Zero { range: 0..4096, allocated: true, fast: false, durable: false },

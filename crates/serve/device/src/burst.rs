@@ -18,10 +18,9 @@ const REQUESTS_MIN: usize = 8;
 const BYTES_MAX: usize = 2 << 20;
 
 impl Burst {
-    /// Returns how many of the `waiting` requests the caller hands over now, the oldest first,
-    /// while `in_flight` other requests have not completed. `bytes` returns the bytes that the
-    /// waiting requests transfer. If requests remain waiting, the caller asks again after a
-    /// completion.
+    /// Returns how many of the `waiting` requests the caller hands over now, the oldest first.
+    /// `in_flight` other requests have not completed; `bytes` returns the bytes of the waiting
+    /// requests.
     pub(crate) fn share(
         &mut self,
         waiting: usize,

@@ -59,7 +59,6 @@ struct Wish {
 
 #[derive(PartialEq, Eq)]
 enum Place {
-    /// Device and inode.
     File(u64, u64),
     Other(String),
 }

@@ -121,8 +121,7 @@ impl Memory {
     }
 }
 
-/// Decides the result of a transfer that moved `bytes` bytes of at least `needed`. If a read
-/// succeeds, zeroes the memory that it did not fill.
+/// If a read succeeds, zeroes the memory that it did not fill.
 ///
 /// # Errors
 /// If the transfer moved fewer than `needed` bytes: `ENOSPC` for a write, `EIO` for a read. Inside

@@ -92,10 +92,9 @@ impl Flushes {
 }
 
 impl Flush {
-    /// Ends the flush or write whose own result is in `ended`. Returns `ended`, with an error if an
-    /// overlapping one has failed or the client has to learn of an earlier failure. `None`: other
-    /// flushes or writes are in flight, and `ended` comes into `mailbox` when they have ended or
-    /// one has failed.
+    /// Returns `ended`, with an error if an overlapping flush or write has failed, or the client
+    /// must learn of an earlier failure. `None`: others are in flight, and `ended` comes into
+    /// `mailbox` later.
     pub(crate) fn end(
         mut self,
         mut ended: RequestEnd,
@@ -129,9 +128,8 @@ impl Drop for Flush {
 }
 
 impl State {
-    /// Records that the flush or write `number` has failed. All flushes and durable writes that
-    /// overlap with it fail. Held flushes and writes that have ended since `number` began fail now;
-    /// those in flight fail at their end.
+    /// All flushes and durable writes that overlap with `number` fail: held ones that have ended
+    /// since `number` began fail now, those in flight fail at their end.
     fn fail(&mut self, number: u64, errno: Errno) {
         self.failures += 1;
         self.failure = Some(errno);

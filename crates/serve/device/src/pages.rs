@@ -27,7 +27,6 @@ pub struct Page<K, S = ()> {
 struct Slot<K, S> {
     page: Option<Page<K, S>>,
     is_used: bool,
-    /// A request is writing a page into the slot.
     is_busy: bool,
 }
 

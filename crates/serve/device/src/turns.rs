@@ -55,7 +55,6 @@ impl<J> Turns<J> {
         of_image == 0 || is_within && self.further() < self.further_max
     }
 
-    /// Returns how many jobs run beyond the first of each image.
     fn further(&self) -> usize {
         let before =
             |at: usize| self.running[..at].iter().any(|it| it.image == self.running[at].image);

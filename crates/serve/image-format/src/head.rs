@@ -193,8 +193,7 @@ impl Head {
         BlockCodec { cipher, image: self.image_of(Key::Segment(sequence)), sequence }
     }
 
-    /// Returns the next head, which names a newer checkpoint, and retires the present one unless a
-    /// snapshot needs it. The log reaches at least `end`.
+    /// Returns the next head, which names a newer checkpoint. The log reaches at least `end`.
     #[must_use]
     pub fn advanced(&self, checkpoint: Checkpoint, end: u64) -> Head {
         let (revision, end) = (self.revision + 1, self.end.max(end).max(checkpoint.position));

@@ -98,7 +98,6 @@ type Pages = nowait_device::pages::Pages<PageKey, Sums>;
 #[derive(Debug)]
 pub struct Cache {
     state: Arc<Mutex<State>>,
-    /// `None`: the pages are in memory.
     folder: Option<(Arc<Folder>, Writer)>,
     say: Option<fn(&str)>,
     fetched: Notify,
@@ -237,8 +236,7 @@ impl Cache {
         }
     }
 
-    /// Removes the pages of segment `from` and of later segments of the same log. The caller knows
-    /// that no writer of the present log has put these segments.
+    /// No writer of the present log may have put segment `from` or a later one.
     pub(crate) fn forget(&self, from: Segment) {
         let mut state = self.state.lock();
         state.pages.forget(|key| key.segment.follows(from));
@@ -370,7 +368,6 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Returns the numbers of the pages that a range touches, and the bytes of the range in each page.
 fn parts(range: &Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
     let (first, end) = (range.start, range.end);
     (first / PAGE_BYTES..end.div_ceil(PAGE_BYTES)).map(move |number| {

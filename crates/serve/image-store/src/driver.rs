@@ -81,9 +81,8 @@ pub(crate) async fn refuse(mut commands: Commands) {
     }
 }
 
-/// Compares the key with the head of an existing image. The state machine does this too, but only
-/// after the probe of the store, which puts objects. If the head cannot be read, returns `Ok`: the
-/// state machine will report the reason.
+/// The state machine compares the key too, but only after the probe, which puts objects. If the
+/// head cannot be read, the state machine will report the reason.
 async fn unlock(plan: &Plan) -> Result<(), &'static str> {
     let range = 0..HEAD_BYTES_MAX as u64;
     let image = ImageId::default();
@@ -134,7 +133,6 @@ struct Driver {
     opens_until: Instant,
     failures: u64,
     trouble: Trouble,
-    /// The number of GETs, and the bytes that they requested, before the state machine was made.
     asked_before: (u64, u64),
 }
 

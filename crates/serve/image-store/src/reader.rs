@@ -32,7 +32,6 @@ pub(crate) enum LogEnd<'a> {
     /// The log ends before the first missing segment, unless that segment has existed. The listed
     /// segments are in the store, but may not belong to the log.
     Behind(&'a BTreeSet<u64>),
-    /// The log ends at the end of a snapshot.
     At(u64),
     /// The log ends where the head of a closed image says, and no listed segment may lie behind
     /// this end.

@@ -63,7 +63,6 @@ pub enum Way {
 struct Log {
     map: Map,
     loss: Option<Loss>,
-    /// The highest epoch of a segment that could be read.
     epoch: u64,
 }
 

@@ -62,7 +62,6 @@ pub struct Object {
     notice: Arc<Notice>,
 }
 
-/// Tells the user once why requests fail, if the image is no longer served.
 #[derive(Debug)]
 struct Notice {
     watch: Watch,
@@ -199,7 +198,6 @@ impl Source for Object {
         self.call(Request::Flush).map(drop)
     }
 
-    /// Closes the image; its flush may take `sync_limit`.
     fn sync_all(&self) -> Result<(), String> {
         self.image.close_within(self.sync_limit).map_err(|error| error.to_string())
     }

@@ -61,7 +61,6 @@ impl Cache {
         Arc::new(Cache { state: Mutex::new(State { pages, memory: Vec::new(), changes: vec![] }) })
     }
 
-    /// The image's whole blocks end at `end`.
     pub(super) fn image(self: &Arc<Cache>, end: u64) -> ImageCache {
         let mut state = self.state.lock();
         let image = state.changes.len() as u32;
@@ -213,7 +212,6 @@ mod tests {
     use proptest::prelude::*;
 
     const PAGE: u64 = PAGE_BYTES;
-    /// The last page is short.
     const SIZE: u64 = 10 * PAGE + 512;
 
     fn command(kind: Kind, range: &Range<u64>) -> Command {

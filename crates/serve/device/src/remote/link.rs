@@ -59,8 +59,7 @@ impl Link {
         self.line.give_up();
     }
 
-    /// # Errors
-    /// The reason why the client gives up the server, though the image is open.
+    /// Returns an error if the client gives up the server though the image is open.
     fn keep_up(&self, mut stream: Stream, mut talk: Talk) -> Result<(), String> {
         let mut is_said = false;
         loop {
@@ -100,10 +99,8 @@ impl Link {
         }
     }
 
-    /// Sends and receives until the connection ends; returns the reason.
-    ///
-    /// # Errors
-    /// A thread has panicked: the request that this thread was handling is lost.
+    /// Returns why the connection ended. An error means that a thread panicked, and that its
+    /// request is lost.
     fn serve(&self, mut stream: Stream, talk: Talk) -> Result<String, String> {
         let mut sends = match self.prepare(&stream) {
             Ok(sends) => sends,

@@ -94,8 +94,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Connects to `address`, which users see as `shown`, and caches its data in `cache`. Blocks
-    /// for about ten seconds at most, not counting the lookup of a host name.
+    /// Blocks for about ten seconds at most, not counting the lookup of a host name.
     pub(crate) fn connect(
         nowait: &Nowait,
         address: &NbdAddress,
@@ -171,7 +170,6 @@ impl Remote {
         (Kind::Read, if in_one { flag::DONT_FRAGMENT } else { 0 })
     }
 
-    /// Returns the most bytes of one transfer, in whole blocks and pages of a cache.
     fn most_bytes(&self) -> usize {
         let unit = handshake::BLOCK_BYTES_MAX;
         (self.export.payload_max / unit * unit) as usize

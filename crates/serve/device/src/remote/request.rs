@@ -27,10 +27,8 @@ pub(super) struct Request {
 /// The chunks that have arrived of an incomplete reply.
 #[derive(Debug, Default)]
 pub(super) struct SoFar {
-    /// For a read: the number of bytes that have arrived.
     pub(super) bytes: u32,
     pub(super) failure: Option<Errno>,
-    /// The number of chunks that reported an error.
     pub(super) failures: u32,
 }
 

@@ -14,7 +14,6 @@ use std::{
     sync::Arc,
 };
 
-/// A connection by TCP or a Unix socket, or TLS over one of these.
 #[derive(Debug)]
 pub(super) enum Stream {
     Plain(Socket),
@@ -157,7 +156,6 @@ impl Write for Stream {
     }
 }
 
-/// Connects to the first address of `host` that accepts in time.
 fn tcp(host: &str, port: u16, until_ns: u64) -> io::Result<TcpStream> {
     let mut failure = io::Error::other("the host name has no address");
     let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();

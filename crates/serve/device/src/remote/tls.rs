@@ -104,7 +104,6 @@ pub(super) struct Channel {
 
 struct State {
     connection: ClientConnection,
-    /// Bytes that have arrived from the server and are not decrypted yet.
     arrived: Vec<u8>,
 }
 

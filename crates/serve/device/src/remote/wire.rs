@@ -131,7 +131,6 @@ fn part(stream: &mut impl Read, kind: u16) -> io::Result<Part> {
         },
         _ if kind & chunk::ERROR_BIT != 0 => match length_and_number(stream)? {
             (len @ 6..=ERROR_BYTES_MAX, number) => {
-                // Read and ignore the text of the error.
                 stream.read_exact(&mut vec![0; len as usize - 4])?;
                 Ok(Part::Failed(errno(number)))
             }

@@ -151,7 +151,6 @@ impl Folder {
         self.pages_start() + u64::from(slot) * PAGE_BYTES
     }
 
-    /// Returns the bytes `within` of a page, if the parts of the page that contain them are intact.
     pub(super) async fn read(&self, slot: u32, page: Page, within: Range<usize>) -> Option<Bytes> {
         let parts = within.start / PART_BYTES..within.end.div_ceil(PART_BYTES);
         let start = parts.start * PART_BYTES;
