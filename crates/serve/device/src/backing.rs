@@ -109,11 +109,9 @@ fn unix(rest: &str, secure: bool) -> Result<NbdAddress, String> {
     Ok(NbdAddress { server: NbdServer::Unix(socket.into()), export: name(export)?, tls })
 }
 
-/// The parameters of an address, behind its `?`.
 struct Query<'a>(Vec<(&'a str, String)>);
 
 impl<'a> Query<'a> {
-    /// Splits `text` into the name of the export and the parameters behind it.
     fn behind(text: &'a str) -> Result<(&'a str, Query<'a>), String> {
         let Some((export, query)) = text.split_once('?') else {
             return Ok((text, Query(Vec::new())));
@@ -131,14 +129,12 @@ impl<'a> Query<'a> {
         Some(self.0.remove(at).1)
     }
 
-    /// Takes the TLS parameters; without `tls-hostname` the certificate must be for `host`.
+    /// Without the parameter `tls-hostname`, the certificate must be for `host`.
     fn tls(&mut self, host: &str) -> TlsWish {
         let certificates = self.take("tls-certificates").map(PathBuf::from);
         TlsWish { host: self.take("tls-hostname").unwrap_or_else(|| host.to_owned()), certificates }
     }
 
-    /// # Errors
-    /// A parameter is left that no call of [`Query::take`] has taken.
     fn end(self) -> Result<(), String> {
         match self.0.first() {
             None => Ok(()),
@@ -155,7 +151,6 @@ fn name(text: &str) -> Result<String, String> {
     Ok(name)
 }
 
-/// Replaces each `%` and the two hexadecimal digits behind it by the byte that they encode.
 fn decoded(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

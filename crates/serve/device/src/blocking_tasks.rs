@@ -26,8 +26,7 @@ pub struct BlockingTasks {
 struct Line {
     state: Mutex<State>,
     news: Condvar,
-    /// The time from which on the threads give up all tasks except writes, by the clock of
-    /// [`now_ns`].
+    /// When the threads begin to give up all tasks except writes, by the clock of [`now_ns`].
     ends_ns: AtomicU64,
 }
 
@@ -65,8 +64,7 @@ impl BlockingTasks {
         Arc::new(BlockingTasks { line, threads: Mutex::default(), threads_max: threads_max.max(1) })
     }
 
-    /// Queues `task`. Its end comes into `mailbox`, unless [`BlockingTasks::forget`] drops the
-    /// task.
+    /// Queues a task, whose end comes into `mailbox` unless [`BlockingTasks::forget`] drops it.
     pub fn push(&self, image: &Arc<Image>, task: BlockingTask, tag: Tag, mailbox: &Arc<Mailbox>) {
         let asker = Asker { client: client(mailbox, tag.owner), image: Arc::as_ptr(image).addr() };
         let job = Job { image: image.clone(), task, tag, mailbox: mailbox.clone() };
@@ -127,8 +125,7 @@ impl BlockingTasks {
     }
 }
 
-/// Returns the identity of a client. Each serving thread has one mailbox, and numbers its own
-/// clients.
+/// Each serving thread has one mailbox, and numbers its own clients.
 fn client(mailbox: &Arc<Mailbox>, owner: u64) -> (usize, u64) {
     (Arc::as_ptr(mailbox).addr(), owner)
 }
@@ -156,7 +153,7 @@ impl Line {
                 state.running.retain(|(_, running)| !Arc::ptr_eq(running, &gone));
                 state.jobs.end(asker);
                 // Two more jobs may run now: one of the same client, and one of another client of
-                // the same image. This thread takes one of them.
+                // the same image. This thread takes only one job.
                 if state.idle > 0 && state.jobs.len() > 1 {
                     self.news.notify_one();
                 }
@@ -173,8 +170,7 @@ impl Line {
 
 type Done = Result<(), Errno>;
 
-/// The reasons to give up a task. The task checks them before each of its pieces, unless it is a
-/// write.
+/// The reasons why a task that is not a write gives up before its next piece.
 struct Limit<'a> {
     gone: &'a AtomicBool,
     ends_ns: &'a AtomicU64,
@@ -190,8 +186,7 @@ impl Limit<'_> {
 }
 
 impl Job {
-    /// Runs the task, makes its effect durable if it must be durable, and reports the result: `EIO`
-    /// if the task panicked.
+    /// Reports `EIO` if the task panicked.
     fn end(self, limit: &Limit<'_>) {
         let mut ended = RequestEnd::plain(self.tag, Ok(()));
         let nowait = self.image.file().nowait();
@@ -256,7 +251,6 @@ impl Job {
 /// The most bytes that a discard or zeroing covers between two checks of the limit.
 const STEP_BYTES: u64 = 64 << 20;
 
-/// Divides a range of the file into steps, at the multiples of [`STEP_BYTES`].
 fn steps(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let (mut at, end) = (range.start, range.end);
     core::iter::from_fn(move || {
@@ -301,7 +295,6 @@ fn zero(image: &Image, range: &Range<u64>, allocated: bool, fast: bool, limit: &
     write_zeroes(image, &(inner.end - start..range.end), limit)
 }
 
-/// Returns the blocks that lie wholly inside a range of the image, as a range of the file.
 fn whole_blocks(image: &Image, range: &Range<u64>) -> Range<u64> {
     let align = image.alignment();
     let start = image.place(range.start).next_multiple_of(align);
@@ -332,9 +325,8 @@ fn write_zeroes(image: &Image, range: &Range<u64>, limit: &Limit<'_>) -> Done {
     Ok(())
 }
 
-/// Writes bytes that may begin and end inside blocks. Unless the bytes are whole blocks in
-/// page-aligned memory, reads the first and the last block, inserts the bytes, and writes all
-/// blocks.
+/// Unless the bytes are whole blocks in page-aligned memory, reads the first and the last block,
+/// inserts the bytes, and writes all blocks.
 fn write_parts(image: &Image, bytes: &[u8], offset: u64) -> Done {
     let (align, file) = (image.alignment(), image.file());
     let start = image.place(offset);
@@ -395,8 +387,6 @@ fn extents(
 /// The most bytes of one prefetch: a prefetch is only a hint, and other tasks wait for its thread.
 const PREFETCH_BYTES_MAX: u64 = 32 << 20;
 
-/// Reads the beginning of a range into the cache that the image uses; returns the length of this
-/// beginning.
 fn prefetch(image: &Image, range: Range<u64>, limit: &Limit<'_>) -> Result<u64, Errno> {
     let mut scratch = AlignedBuffer::zeroed(ZEROES_BYTES as usize);
     let mut at = range.start;
@@ -449,7 +439,6 @@ mod tests {
             Rig { tasks, image, mailbox, epoll, pool, expected, _folder: folder }
         }
 
-        /// Queues a write of part of a sector on behalf of `owner`.
         fn write_part(&mut self, owner: u64) {
             let mut chunk = self.pool.take(100);
             chunk.data_mut().fill(owner as u8);
@@ -462,7 +451,6 @@ mod tests {
             self.tasks.push(&self.image, task, tag, &self.mailbox);
         }
 
-        /// Waits for `count` ends; returns their owners.
         fn ends(&mut self, count: usize) -> Vec<u64> {
             let (mut ended, mut ready) = (VecDeque::new(), Vec::with_capacity(1));
             let limit = Deadline::after_ns(60_000_000_000);
@@ -500,7 +488,6 @@ mod tests {
         let image = rig.image.clone();
         let held = image.stripes.alone(&(0..4096));
         (0..50).for_each(|_| rig.write_part(1));
-        // The request of client 3 comes after those of client 1.
         rig.write_part(3);
         let dropped = rig.tasks.forget(1, &rig.mailbox);
         assert!(dropped.len() >= 48, "two at most have begun, {} have not", dropped.len());
@@ -515,7 +502,6 @@ mod tests {
 
     const FAILS: u64 = u64::MAX;
 
-    /// Panics if a task belongs to the client [`FAILS`].
     pub(super) fn inject(tag: Tag) {
         assert!(tag.owner != FAILS, "injected");
     }
@@ -581,7 +567,6 @@ mod tests {
         assert!(!zero_stopped(&mut rig, gone));
         rig.expected = Err(Errno::SHUTDOWN);
         assert!(!zero_stopped(&mut rig, |rig| rig.tasks.end_at(0)));
-        // Later tasks fail in the same way, but a write is carried out.
         rig.push(
             1,
             BlockingTask::Zero { range: 0..4096, allocated: true, fast: false, durable: false },

@@ -24,7 +24,6 @@ pub struct Chunk {
     io_len: usize,
     /// The offset in the memory at which the requested bytes begin.
     skip: usize,
-    /// The number of requested bytes.
     wanted: usize,
     /// The number of the image that the chunk counts for.
     image: usize,
@@ -102,13 +101,11 @@ pub struct Pool {
     of_images: Vec<usize>,
     beyond_bytes: usize,
     share_bytes: usize,
-    /// The bytes that all images together may have beyond their own shares.
     common_bytes: usize,
     /// [`Pool::has_room`] has returned `false` since the last [`Pool::take_refused`].
     refused: bool,
 }
 
-/// The most freed memory that the pool keeps, in bytes.
 const FREE_BYTES_MAX: usize = 16 << 20;
 
 impl Pool {
@@ -142,8 +139,7 @@ impl Pool {
         self.has_room_beside(image, 0, bytes)
     }
 
-    /// Like [`Pool::has_room`], for chunks of `bytes` and in addition a reservation of `reserved`
-    /// bytes.
+    /// Like [`Pool::has_room`], with `reserved` bytes in addition.
     pub fn has_room_beside(&mut self, image: usize, reserved: usize, bytes: usize) -> bool {
         let last = memory_of(bytes % PIECE_BYTES);
         let more = bytes / PIECE_BYTES * PIECE_BYTES + last + reserved;
@@ -154,13 +150,11 @@ impl Pool {
         room
     }
 
-    /// Returns how many of an image's `held` bytes exceed its share.
     fn beyond(&self, held: usize) -> usize {
         held.saturating_sub(self.share_bytes)
     }
 
-    /// Returns `true` if [`Pool::has_room`] has returned `false` since the last call of this
-    /// function.
+    /// Returns `true` if [`Pool::has_room`] has returned `false` since the last call.
     pub fn take_refused(&mut self) -> bool {
         core::mem::take(&mut self.refused)
     }
@@ -225,7 +219,6 @@ impl Pool {
         Chunk { memory, io_len: len, skip: 0, wanted: len, image }
     }
 
-    /// Frees all kept memory if the used memory, the kept memory and `bytes` more exceed the bound.
     fn make_room(&mut self, bytes: usize) {
         if self.used_bytes + self.free_bytes + bytes > self.bound_bytes {
             self.free.iter_mut().for_each(Vec::clear);
@@ -260,7 +253,6 @@ fn class_of(len: usize) -> usize {
     (len.max(SMALL_BYTES).next_power_of_two() / SMALL_BYTES).ilog2() as usize
 }
 
-/// Returns the bytes of memory that a chunk for `len` bytes takes; 0 for a length of 0.
 fn memory_of(len: usize) -> usize {
     if len == 0 { 0 } else { SMALL_BYTES << class_of(len) }
 }

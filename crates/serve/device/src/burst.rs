@@ -8,25 +8,19 @@
 //! half. The server does not divide a burst of few requests, nor one of many bytes, which keeps the
 //! device busy for longer than the exchange takes.
 
-/// Decides how many of the waiting requests the disk hands to its queue.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
-    /// The number of requests in flight after the first half of a burst was handed over; `None`: no
-    /// second half waits.
+    /// Requests in flight after the first half was handed over; `None`: no second half waits.
     held_at: Option<usize>,
 }
 
-/// The server does not divide a burst of fewer requests.
 const REQUESTS_MIN: usize = 8;
-/// The server does not divide a burst of more bytes: such a burst keeps the device busy for longer
-/// than an exchange between client and server takes.
 const BYTES_MAX: usize = 2 << 20;
 
 impl Burst {
-    /// Returns how many of the `waiting` requests the caller hands over now, the oldest first,
-    /// while `in_flight` other requests have not completed. `bytes` returns the bytes that the
-    /// waiting requests transfer. If requests remain waiting, the caller asks again after a
-    /// completion.
+    /// Returns how many of the `waiting` requests the caller hands over now, the oldest first.
+    /// `in_flight` other requests have not completed; `bytes` returns the bytes of the waiting
+    /// requests.
     pub(crate) fn share(
         &mut self,
         waiting: usize,

@@ -1,6 +1,7 @@
 //! Claims on image files against other programs. The server takes the same locks as QEMU, so that
-//! neither opens a file that the other uses in a conflicting way. The server opens block devices
-//! exclusively, unless it shares them.
+//! neither opens a file that the other uses in a conflicting way. Unless the server shares a block
+//! device, it also opens the device exclusively, and keeps that descriptor if it may write the
+//! device.
 //!
 //! | byte of the file | is locked while |
 //! |---|---|
@@ -38,12 +39,9 @@ const READ: u64 = 0;
 const WRITE: u64 = 1;
 const RESIZE: u64 = 3;
 
-/// How long the server retries a claim: the kernel may need a moment to close the files of an ended
-/// process.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The right to use a file, until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     /// The open file that owns the locks. All images in the file share this claim.
@@ -52,7 +50,6 @@ pub(crate) struct Claim {
     _device: Option<Fd>,
 }
 
-/// The combined needs of all images in one file.
 #[derive(Clone, Copy)]
 struct Wish {
     writes: bool,
@@ -60,12 +57,9 @@ struct Wish {
     shares: bool,
 }
 
-/// The identity of the bytes behind an image. Several images may have the same.
 #[derive(PartialEq, Eq)]
 enum Place {
-    /// Device and inode.
     File(u64, u64),
-    /// The identity of another source.
     Other(String),
 }
 
@@ -77,11 +71,8 @@ fn place_of(image: &Image, path: &Path) -> Result<Place, ImageError> {
     Ok(Place::File(stat.dev, stat.ino))
 }
 
-/// Claims the files of `images`, which `options` describe, each file once. Claims no other sources:
-/// an NBD server must guard its images against other clients itself.
-///
-/// # Errors
-/// Another process uses a file in a conflicting way, or two of the images conflict.
+/// Claims each file of `images` once; `options` describe the images. Claims no other sources: an
+/// NBD server must guard its images against other clients itself.
 pub(crate) fn take(images: &mut [Image], options: &[ImageOptions]) -> Result<(), ImageError> {
     let places = images.iter().zip(options);
     let places = places.map(|(image, options)| place_of(image, &options.path));
@@ -120,8 +111,7 @@ fn check_apart<'a>(
     )))
 }
 
-/// Returns `true` if two images of one file overlap in bytes that one of them may change, and
-/// neither has `force_share`.
+/// Images that overlap collide if one may change the file, unless one has `force_share`.
 fn collide(one: &ImageOptions, two: &ImageOptions) -> bool {
     let end = |image: &ImageOptions| {
         image.length.map_or(u64::MAX, |length| image.offset.saturating_add(length))
@@ -132,8 +122,8 @@ fn collide(one: &ImageOptions, two: &ImageOptions) -> bool {
 }
 
 impl Claim {
-    /// Claims a file. If another process uses the file, calls `again`, which waits, and retries the
-    /// claim if `again` returns `true`.
+    /// If another process uses the file, calls `again`, which waits, and retries the claim if
+    /// `again` returns `true`.
     fn new(file: &File, wish: Wish, mut again: impl FnMut() -> bool) -> Result<Claim, Errno> {
         loop {
             match Claim::try_new(file, wish) {
@@ -206,7 +196,6 @@ mod tests {
     use super::*;
     use nowait::{Nowait, OpenOptions};
 
-    /// Opens one file twice, as two processes do.
     fn opened_twice() -> [File; 2] {
         let nowait = Nowait::builder().build().expect("an engine");
         let file = tempfile::NamedTempFile::new().expect("a file");

@@ -24,12 +24,10 @@ pub struct Disk {
     mailbox: Arc<Mailbox>,
     /// Ends of requests that the queue did not report.
     ended: VecDeque<RequestEnd>,
-    /// Requests that [`Disk::start`] has not handed to the queue yet.
     waiting: VecDeque<QueuedRequest>,
     burst: Burst,
 }
 
-/// The disk's record of a request in the queue.
 #[derive(Debug)]
 struct QueueTag {
     tag: Tag,
@@ -40,10 +38,8 @@ struct QueueTag {
     keeps: Keeps,
 }
 
-/// The resources that a request keeps until it ends.
 #[derive(Debug, Default)]
 struct Keeps {
-    /// The shared lock on the stripes of a write.
     _blocks: Option<Shared>,
     /// A flush, or a durable write whose failure other clients must learn of.
     flush: Option<Flush>,
@@ -54,7 +50,6 @@ struct QueuedRequest {
     file: File,
     tag: Tag,
     what: What,
-    /// See [`QueueTag::needed`].
     needed: usize,
     keeps: Keeps,
 }
@@ -118,7 +113,6 @@ impl Memory {
         }
     }
 
-    /// Returns the chunk, which goes back to the front; `None` for lent memory.
     fn into_chunk(self) -> Option<Chunk> {
         match self {
             Memory::Chunk(chunk) => Some(chunk),
@@ -127,8 +121,7 @@ impl Memory {
     }
 }
 
-/// Decides the result of a transfer that moved `bytes` bytes of at least `needed`. If a read
-/// succeeds, zeroes the memory that it did not fill.
+/// If a read succeeds, zeroes the memory that it did not fill.
 ///
 /// # Errors
 /// If the transfer moved fewer than `needed` bytes: `ENOSPC` for a write, `EIO` for a read. Inside
@@ -239,7 +232,6 @@ impl Disk {
         self.waiting.push_back(QueuedRequest { file: file.clone(), tag, what, needed, keeps });
     }
 
-    /// Writes whole blocks.
     fn put(
         &mut self,
         image: &Image,
@@ -328,8 +320,7 @@ impl Medium for Disk {
     fn write(&mut self, image: &Arc<Image>, chunk: Chunk, offset: u64, durable: bool, tag: Tag) {
         let (at, len, align) = (image.place(offset), chunk.data().len() as u64, image.alignment());
         let whole = at.is_multiple_of(align) && len.is_multiple_of(align);
-        // A write must wait while another request writes parts of the same blocks. Only a blocking
-        // task can wait.
+        // Only a blocking task can wait for a request that writes parts of the same blocks.
         let durable = durable && !mistake::makes(Mistake::AnswerEarly);
         let whole = match image.file().transfers() {
             // A source that cannot write durably needs a flush after the write, which a blocking

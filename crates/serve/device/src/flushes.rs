@@ -22,7 +22,6 @@ use nowait::Errno;
 use nowait_sys::mutex::Mutex;
 use std::sync::Arc;
 
-/// The flushes and durable writes of one image.
 #[derive(Debug, Default)]
 pub(crate) struct Flushes(Mutex<State>);
 
@@ -34,15 +33,13 @@ pub struct KnownFailures(Arc<AtomicU64>);
 #[derive(Debug, Default)]
 struct State {
     begun: u64,
-    /// The numbers of the flushes and durable writes in flight.
     in_flight: Vec<u64>,
     held: Vec<Held>,
     failures: u64,
-    /// The errno of the last failure.
     failure: Option<Errno>,
 }
 
-/// The end of a flush or durable write. It is held until all flushes and writes with numbers below
+/// The end of a flush or durable write, held until all flushes and writes with numbers below
 /// `until` have ended, or one that overlaps has failed.
 #[derive(Debug)]
 struct Held {
@@ -67,12 +64,10 @@ pub(crate) struct Flush {
 }
 
 impl Flushes {
-    /// Returns the failures of which a new client need not be told: all so far.
     pub(crate) fn join(&self) -> KnownFailures {
         KnownFailures(Arc::new(AtomicU64::new(self.failures())))
     }
 
-    /// Returns the number of failures so far.
     pub(crate) fn failures(&self) -> u64 {
         self.0.lock().failures
     }
@@ -97,10 +92,9 @@ impl Flushes {
 }
 
 impl Flush {
-    /// Ends the flush or write whose own result is in `ended`. Returns `ended`, with an error if an
-    /// overlapping one has failed or the client has to learn of an earlier failure. `None`: other
-    /// flushes or writes are in flight, and `ended` comes into `mailbox` when they have ended or
-    /// one has failed.
+    /// Returns `ended`, with an error if an overlapping flush or write has failed, or the client
+    /// must learn of an earlier failure. `None`: others are in flight, and `ended` comes into
+    /// `mailbox` later.
     pub(crate) fn end(
         mut self,
         mut ended: RequestEnd,
@@ -134,9 +128,8 @@ impl Drop for Flush {
 }
 
 impl State {
-    /// Records that the flush or write `number` has failed. All flushes and durable writes that
-    /// overlap with it fail. Those that are held, and have ended since `number` began, fail now;
-    /// those in flight fail at their end.
+    /// All flushes and durable writes that overlap with `number` fail: held ones that have ended
+    /// since `number` began fail now, those in flight fail at their end.
     fn fail(&mut self, number: u64, errno: Errno) {
         self.failures += 1;
         self.failure = Some(errno);
@@ -144,8 +137,7 @@ impl State {
         overlap.for_each(|held| held.ended.result = Err(errno));
     }
 
-    /// Marks all failures so far as known to a client if `ended`, the end of the client's flush, is
-    /// an error.
+    /// If the client's flush has failed, marks all failures so far as known to the client.
     fn tell(&self, ended: &RequestEnd, told: Option<&KnownFailures>) {
         if let (Err(_), Some(KnownFailures(told))) = (ended.result, told) {
             told.store(self.failures, Relaxed);
@@ -172,7 +164,6 @@ mod tests {
 
     const LOST: Result<(), Errno> = Err(Errno::IO);
 
-    /// Flushes of one client, and durable writes. A test gives each of them a number.
     struct Rig {
         flushes: Arc<Flushes>,
         told: KnownFailures,
@@ -196,7 +187,6 @@ mod tests {
             self.running.push((slot, self.flushes.begin_write(known)));
         }
 
-        /// Begins a flush of the client `told`, and ends it; panics if the end is held.
         fn flush_of(
             &mut self,
             told: &KnownFailures,
@@ -212,7 +202,6 @@ mod tests {
             self.running.remove(at).1
         }
 
-        /// Ends a flush or write; returns the ends that were reported since the last call.
         fn end(&mut self, slot: u32, result: Result<(), Errno>) -> Vec<(u32, Result<(), Errno>)> {
             let tag = Tag { owner: 0, slot, part: 0 };
             let ended = self.take(slot).end(RequestEnd::plain(tag, result), &self.mailbox);

@@ -81,13 +81,11 @@ pub struct Image<F = AnySource> {
     size: AtomicU64,
     stats: Stats,
     file: F,
-    /// The claim on the file against other programs; `None` for a source that is no file.
+    /// The claim on the file against other programs; `None` if the source is not a file.
     pub(crate) claim: Option<Arc<Claim>>,
     length: Option<u64>,
-    /// The position of the image among those that were opened together.
     number: usize,
-    /// Locks for writes of parts of blocks, so that such a write does not undo another write to the
-    /// rest of the block.
+    /// Locks, so that a write of a part of a block does not undo another write to the block.
     pub(crate) stripes: Arc<Stripes>,
     pub(crate) flushes: Arc<Flushes>,
     /// The image uses the kernel's page cache: a failed durable write may mean that data of other
@@ -96,7 +94,6 @@ pub struct Image<F = AnySource> {
 }
 
 const PREFERRED_BYTES: u32 = 4096;
-/// Sector sizes that a front can serve.
 const SECTORS: core::ops::RangeInclusive<u32> = 512..=65_536;
 
 impl<F> Image<F> {
@@ -172,7 +169,7 @@ impl<F> Image<F> {
 }
 
 impl Image {
-    /// Opens the image that `options` describe. Blocks, as open(2) does.
+    /// Opens the image that `options` describe. Blocks.
     ///
     /// # Errors
     /// As for [`Image::open_all`].
@@ -181,8 +178,7 @@ impl Image {
         image.ok_or_else(|| ImageError::new("no image".to_owned()))
     }
 
-    /// Opens the images that `all` describe: files and exports of NBD servers. Blocks, as open(2)
-    /// does.
+    /// Opens the images that `all` describe: files and exports of NBD servers. Blocks.
     ///
     /// # Errors
     /// A file cannot be opened as its options say, or a server cannot be reached; as for
@@ -214,7 +210,6 @@ impl Image {
         Ok(images)
     }
 
-    /// Makes the image that `options` describe from its source.
     fn window(options: &ImageOptions, file: AnySource) -> Result<Image, ImageError> {
         let needed = file.block_bytes() as u32;
         let sector_bytes = options.sector_bytes.unwrap_or(needed);
@@ -279,19 +274,16 @@ impl Image {
         self.length.unwrap_or(there).min(there) % u64::from(self.properties.sector_bytes)
     }
 
-    /// Returns the range from the beginning of the window to the end of the file.
     fn measure(&self) -> Result<Range<u64>, ImageError> {
         Ok(self.start..self.file.size()?)
     }
 
-    /// Returns the block size of the source: offsets and lengths of its transfers must be multiples
-    /// of it.
+    /// Offsets and lengths of transfers must be multiples of the source's block size.
     pub(crate) fn alignment(&self) -> u64 {
         self.file.block_bytes()
     }
 }
 
-/// Refuses to share an image that may be written.
 fn check_share(options: &ImageOptions) -> Result<(), ImageError> {
     if options.force_share && !options.read_only {
         let shown = options.path.display();
@@ -331,11 +323,6 @@ pub fn open_source(nowait: &Nowait, options: &ImageOptions) -> Result<AnySource,
     Ok(Arc::new(remote))
 }
 
-/// Returns the cache of an image on an NBD server.
-///
-/// # Errors
-/// The options name a cache that an image on an NBD server cannot have, or one that would not see
-/// changes by others.
 fn cache_of_server(options: &ImageOptions) -> Result<Option<&Arc<ServerCache>>, &'static str> {
     match options.cache {
         Cache::None => Ok(None),

@@ -10,7 +10,6 @@ use std::sync::Arc;
 pub struct LentMemory {
     start: NonNull<u8>,
     len: usize,
-    /// The owner that keeps the memory mapped.
     _keeper: Arc<dyn Any + Send + Sync>,
 }
 
@@ -52,7 +51,6 @@ impl LentMemory {
         unsafe { self.start.as_ptr().copy_from_nonoverlapping(from.as_ptr(), self.len) };
     }
 
-    /// Zeroes the bytes from `done` on, because a read has filled only the bytes before.
     pub(crate) fn zero_from(&mut self, done: usize) {
         let done = done.min(self.len);
         // SAFETY: the bytes are inside the memory, which is mapped and has no references to it.

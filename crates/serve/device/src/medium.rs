@@ -11,7 +11,7 @@ pub struct Loan {
     /// `true`: the medium writes the memory to the image; `false`: it reads the image into the
     /// memory.
     pub writes: bool,
-    /// The write must be durable when it succeeds. Reads ignore this.
+    /// `true`: the write must be durable when it succeeds; `false` for reads.
     pub durable: bool,
 }
 

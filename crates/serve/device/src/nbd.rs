@@ -5,18 +5,13 @@
 
 use nowait::Errno;
 
-/// The number that a server sends first.
 pub const GREETING: u64 = 0x4e42_444d_4147_4943;
-/// The number that precedes each option; the greeting has it, too.
 pub const OPTION: u64 = 0x4948_4156_454f_5054;
-/// The number that precedes each reply to an option.
 pub const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
 
-/// Flags of the greeting and of the client's answer: fixed newstyle, and no padding with zeroes.
 pub const FIXED_NEWSTYLE: u16 = 1;
 pub const NO_ZEROES: u16 = 2;
 
-/// Options.
 pub mod option {
     pub const EXPORT_NAME: u32 = 1;
     pub const ABORT: u32 = 2;
@@ -30,7 +25,6 @@ pub mod option {
     pub const EXTENDED_HEADERS: u32 = 11;
 }
 
-/// Answers to options.
 pub mod answer {
     pub const ACK: u32 = 1;
     pub const SERVER: u32 = 2;
@@ -47,14 +41,12 @@ pub mod answer {
     pub const TOO_BIG: u32 = ERROR_BIT | 9;
 }
 
-/// Kinds of information about an export.
 pub mod info {
     pub const EXPORT: u16 = 0;
     pub const NAME: u16 = 1;
     pub const BLOCK_SIZE: u16 = 3;
 }
 
-/// The flags of an export, which state its abilities.
 pub mod transmission {
     pub const HAS_FLAGS: u16 = 1;
     pub const READ_ONLY: u16 = 1 << 1;
@@ -68,7 +60,6 @@ pub mod transmission {
     pub const FAST_ZERO: u16 = 1 << 11;
 }
 
-/// Requests.
 pub mod command {
     pub const READ: u16 = 0;
     pub const WRITE: u16 = 1;
@@ -80,7 +71,6 @@ pub mod command {
     pub const BLOCK_STATUS: u16 = 7;
 }
 
-/// Flags of requests.
 pub mod flag {
     pub const FUA: u16 = 1;
     pub const NO_HOLE: u16 = 1 << 1;
@@ -90,7 +80,6 @@ pub mod flag {
     pub const PAYLOAD_LEN: u16 = 1 << 5;
 }
 
-/// Kinds of chunks of a structured reply.
 pub mod chunk {
     pub const NONE: u16 = 0;
     pub const OFFSET_DATA: u16 = 1;
@@ -100,7 +89,6 @@ pub mod chunk {
     /// The bit that is set in all kinds that report an error.
     pub const ERROR_BIT: u16 = 1 << 15;
     pub const ERROR: u16 = ERROR_BIT | 1;
-    /// The flag of the last chunk of a reply.
     pub const DONE: u16 = 1;
 }
 
@@ -110,7 +98,6 @@ pub const SIMPLE_REPLY: u32 = 0x6744_6698;
 pub const STRUCTURED_REPLY: u32 = 0x668e_33ef;
 pub const EXTENDED_REPLY: u32 = 0x6e8a_278c;
 
-/// The metadata context that describes which extents hold data.
 pub const ALLOCATION: &[u8] = b"base:allocation";
 /// The bit of an extent's status for an extent that reads as zeroes.
 pub const ZERO: u32 = 1 << 1;

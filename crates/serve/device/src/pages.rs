@@ -1,7 +1,7 @@
 //! The index of a cache: which page is in which slot, and which page is evicted. To free a slot, a
 //! clock hand goes round the slots, and evicts the first page that was not used since the hand last
-//! passed it. After 1,024 slots the hand evicts the next page in any case. It skips slots that a
-//! request is writing. The user of the index chooses the type of the keys.
+//! passed it. After 1,024 slots the hand evicts the next page in any case. The hand skips slots
+//! that a request is writing.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,8 +9,7 @@ use std::hash::Hash;
 /// The most pages for which the index allocates room at the beginning: 128 GiB in pages of 16 KiB.
 const ROOM_MAX: u32 = 8 << 20;
 
-/// The clock hand passes this many slots before it evicts even a used page: a whole round of a
-/// large cache would take long.
+/// After this many slots the hand evicts even a used page: a whole round may take long.
 const STEPS_MAX: usize = 1024;
 
 /// A page in a slot.
@@ -18,7 +17,7 @@ const STEPS_MAX: usize = 1024;
 pub struct Page<K, S = ()> {
     /// The key of the page.
     pub key: K,
-    /// The length in bytes; the last page of an image may be shorter than the others.
+    /// The length in bytes; the last page of an image or segment may be shorter.
     pub len: u32,
     /// Checksums of key and bytes, if the cache uses them.
     pub sums: S,
@@ -28,7 +27,6 @@ pub struct Page<K, S = ()> {
 struct Slot<K, S> {
     page: Option<Page<K, S>>,
     is_used: bool,
-    /// A request is writing a page into the slot.
     is_busy: bool,
 }
 
@@ -90,8 +88,7 @@ impl<K: Copy + Eq + Hash, S: Copy> Pages<K, S> {
         self.index.contains_key(key)
     }
 
-    /// Returns the page `key` and its slot, and marks the page as used; `None`: the cache does not
-    /// hold it.
+    /// Returns the page `key` and its slot, if the cache holds the page, and marks it as used.
     pub fn find(&mut self, key: &K) -> Option<(u32, Page<K, S>)> {
         let number = *self.index.get(key)?;
         let slot = &mut self.slots[number as usize];
@@ -165,7 +162,6 @@ mod tests {
         pages.put(slot, Page { key, len: 1, sums: () });
     }
 
-    /// Repeated changes of one page evict no other page.
     #[test]
     fn the_slot_of_a_page_that_was_forgotten_is_taken_first() {
         let mut pages = Pages::new(4);

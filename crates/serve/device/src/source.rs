@@ -82,8 +82,8 @@ pub trait Source: Any + fmt::Debug + Send + Sync {
     /// `EOPNOTSUPP`: the source cannot do that.
     fn discard(&self, range: Range<u64>) -> Result<(), Errno>;
 
-    /// Zeroes whole blocks without sending zeroes for all of them. With `fast`, fails unless this
-    /// is faster than writing zeroes.
+    /// Zeroes whole blocks without sending zeroes for all of them. With `fast`, fails if that would
+    /// take as long as writing zeroes.
     ///
     /// # Errors
     /// `EOPNOTSUPP`: the source cannot do that.

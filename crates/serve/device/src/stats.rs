@@ -39,14 +39,12 @@ impl Kind {
     }
 }
 
-/// The counters of an image: by kind of request, and of requests in flight and clients. Any thread
-/// may read them.
+/// The counters of an image, which any thread may read.
 #[derive(Debug, Default)]
 pub struct Stats {
     kinds: [OfKind; Kind::ALL.len()],
     in_flight: AtomicU64,
     connections: AtomicU64,
-    /// The eventfd that the image signals when its last client has disconnected.
     last_gone: OnceLock<Arc<EventFd>>,
 }
 
@@ -77,8 +75,7 @@ impl Stats {
         self.in_flight.fetch_add(1, Relaxed);
     }
 
-    /// Counts a request that ended after `ns` nanoseconds. Adds its `bytes` only if it did not
-    /// fail.
+    /// Counts a request that ended after `ns` nanoseconds; `bytes` count only if it succeeded.
     pub fn end(&self, kind: Kind, bytes: u64, ns: u64, failed: bool) {
         let of_kind = &self.kinds[kind as usize];
         of_kind.requests.fetch_add(1, Relaxed);
@@ -88,8 +85,7 @@ impl Stats {
         self.in_flight.fetch_sub(1, Relaxed);
     }
 
-    /// Subtracts one from the requests in flight: the client has gone, and the request will never
-    /// be counted as ended.
+    /// Ends the count of a request in flight whose client has gone.
     pub fn forget(&self) {
         self.in_flight.fetch_sub(1, Relaxed);
     }
@@ -168,8 +164,7 @@ fn bucket(ns: u64) -> usize {
     ((power - 2) * STEPS + step).min(BUCKETS - 1)
 }
 
-/// Returns the largest value of a bucket in nanoseconds. The last bucket also counts all larger
-/// values.
+/// The last bucket also counts all larger values.
 fn upper_ns(bucket: usize) -> u64 {
     if bucket < STEPS {
         return bucket as u64;
@@ -216,7 +211,6 @@ mod tests {
         assert_eq!((read.requests, read.bytes, read.errors), (1000, 999 * 4096, 1));
         let entries = read.latency.entries();
         let below = |ns| entries.iter().filter(move |entry| entry.0 < ns).map(|entry| entry.1);
-        // The largest value of a bucket is at most an eighth above each latency in it.
         assert!(below(500_000).sum::<u64>() <= 500 && below(562_501).sum::<u64>() >= 500);
         assert_eq!(below(u64::MAX).sum::<u64>(), 1000);
         assert_eq!(stats.in_flight(), 0);

@@ -30,13 +30,11 @@ const ALONE: u32 = 1 << 31;
 #[derive(Debug)]
 pub(crate) struct Stripes {
     words: [AtomicU32; COUNT as usize],
-    /// Held by threads that check whether they must wait, and taken by threads before they wake the
-    /// waiting ones.
+    /// Threads hold the gate while they check whether to wait, and take it before they wake others.
     gate: Mutex<()>,
     freed: Condvar,
 }
 
-/// Returns the locks of the stripes of a range, one bit each.
 fn stripes_of(range: &Range<u64>) -> u64 {
     if range.is_empty() {
         return 0;
@@ -48,7 +46,6 @@ fn stripes_of(range: &Range<u64>) -> u64 {
     (first..=last).fold(0, |set, stripe| set | 1 << (stripe % COUNT))
 }
 
-/// Returns the numbers of the bits of `set`, in ascending order.
 fn each(mut set: u64) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let next = (set != 0).then(|| set.trailing_zeros() as usize)?;
@@ -63,8 +60,7 @@ impl Stripes {
         Arc::new(Stripes { words, gate: Mutex::new(()), freed: Condvar::new() })
     }
 
-    /// Shares the stripes of `range`. Does not wait. `None`: another request has one of the stripes
-    /// exclusively, or waits for that.
+    /// Returns `None` if another request has one of the stripes exclusively, or waits for that.
     pub(crate) fn try_share(self: &Arc<Stripes>, range: &Range<u64>) -> Option<Shared> {
         let mut shared = Shared { stripes: self.clone(), set: 0 };
         for stripe in each(stripes_of(range)) {
@@ -82,8 +78,6 @@ impl Stripes {
         self.words[stripe].fetch_update(AcqRel, Relaxed, add).is_ok()
     }
 
-    /// Shares the stripes of `range`; waits while another request has one of them exclusively or
-    /// waits for that.
     pub(crate) fn share(self: &Arc<Stripes>, range: &Range<u64>) -> Shared {
         let mut shared = Shared { stripes: self.clone(), set: 0 };
         for stripe in each(stripes_of(range)) {
@@ -93,7 +87,6 @@ impl Stripes {
         shared
     }
 
-    /// Takes the stripes of `range` exclusively; waits until other requests have released them.
     pub(crate) fn alone(&self, range: &Range<u64>) -> Alone<'_> {
         let set = stripes_of(range);
         for stripe in each(set) {
@@ -112,7 +105,7 @@ impl Stripes {
         }
     }
 
-    /// Wakes all waiting threads. The caller has changed a stripe's word before.
+    /// The caller must have changed a stripe's word before.
     fn tell(&self) {
         // A thread that checked the word before the change holds the gate until it sleeps. This
         // thread has taken the gate, so that thread sleeps now, and the notification wakes it.
@@ -140,7 +133,6 @@ impl Drop for Shared {
     }
 }
 
-/// An exclusive lock on stripes. Dropping it releases the lock.
 #[derive(Debug)]
 pub(crate) struct Alone<'a> {
     stripes: &'a Stripes,

@@ -6,16 +6,12 @@
 
 use std::collections::VecDeque;
 
-/// A client, and the image that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asker {
-    /// Differs between clients.
     pub(crate) client: (usize, u64),
-    /// Differs between images.
     pub(crate) image: usize,
 }
 
-/// The jobs that wait, and the askers of those that run.
 #[derive(Debug)]
 pub(crate) struct Turns<J> {
     /// The jobs of each asker, in the order of their turns; no list is empty.
@@ -28,9 +24,8 @@ pub(crate) struct Turns<J> {
 }
 
 impl<J> Turns<J> {
-    /// Makes turns for `threads` threads, and one more for each image but the first. One client may
-    /// occupy half of `threads`, all clients of an image together three quarters, but each at least
-    /// one.
+    /// One client may occupy half of `threads`, all clients of an image three quarters; each may
+    /// occupy at least one.
     pub(crate) fn new(threads: usize) -> Turns<J> {
         Turns {
             waiting: VecDeque::new(),
@@ -41,7 +36,6 @@ impl<J> Turns<J> {
         }
     }
 
-    /// Returns how many jobs wait.
     pub(crate) fn len(&self) -> usize {
         self.waiting.iter().map(|(_, jobs)| jobs.len()).sum()
     }
@@ -61,7 +55,6 @@ impl<J> Turns<J> {
         of_image == 0 || is_within && self.further() < self.further_max
     }
 
-    /// Returns how many jobs run beyond the first of each image.
     fn further(&self) -> usize {
         let before =
             |at: usize| self.running[..at].iter().any(|it| it.image == self.running[at].image);
@@ -88,14 +81,12 @@ impl<J> Turns<J> {
         Some((asker, job))
     }
 
-    /// Records that a running job of `asker` has ended, so that another job may run.
     pub(crate) fn end(&mut self, asker: Asker) {
         if let Some(index) = self.running.iter().position(|running| *running == asker) {
             self.running.swap_remove(index);
         }
     }
 
-    /// Removes and returns the waiting jobs of `client`.
     pub(crate) fn forget(&mut self, client: (usize, u64)) -> Vec<J> {
         let (gone, stay) = self.waiting.drain(..).partition(|(asker, _)| asker.client == client);
         self.waiting = stay;

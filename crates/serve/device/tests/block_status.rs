@@ -23,7 +23,6 @@ use support::{
     heard, let_in, nbdkit, next_end, qemu, said, scripted_with, wait_until_left,
 };
 
-/// Starts a thread that accepts one client, which may ask for block status, and then calls `then`.
 fn telling<T: Send + 'static>(
     then: impl FnOnce(UnixStream) -> T + Send + 'static,
 ) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<T>) {
@@ -178,7 +177,6 @@ fn a_chunk_says_why_a_request_has_failed() {
     thread.join().unwrap();
 }
 
-/// A reply that breaks the protocol ends the connection.
 #[test]
 fn chunks_against_the_protocol_end_all_requests() {
     const COOKIE: [u8; 8] = [0; 8];
@@ -229,7 +227,6 @@ fn chunks_against_the_protocol_end_all_requests() {
     }
 }
 
-/// Generates chunks that a server may send in reply to a few requests: valid and invalid ones.
 fn chunks() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![
         4 => prop::sample::select(vec![NONE, DATA, HOLE, BLOCK_STATUS, ERROR]),
@@ -359,7 +356,6 @@ fn a_server_that_loses_block_status_is_another_one() {
         heard(&mut let_in(client, (greeting_with_status(), ASKED_FOR_STATUS_BYTES)));
         let (client, _) = listener.accept().unwrap();
         let mut client = let_in(client, (greeting(), ASKED_BYTES));
-        // The client sends no request on the second connection.
         assert_eq!(client.read(&mut [0]).unwrap(), 0);
     });
     let long = Duration::from_secs(50);
@@ -370,7 +366,6 @@ fn a_server_that_loses_block_status_is_another_one() {
     thread.join().unwrap();
 }
 
-/// The servers are qemu-nbd, and nbdkit with blocks of 4 KiB.
 #[test]
 fn servers_of_other_projects_report_extents() {
     let policy = ["blocksize-minimum=4096", "blocksize-error-policy=error"];

@@ -28,7 +28,6 @@ struct Rig {
 }
 
 impl Rig {
-    /// Makes a file, and opens a window in its middle as an image.
     fn new(cache: Cache) -> Rig {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("image");
@@ -187,7 +186,6 @@ fn an_image_agrees_with_a_model() {
             ops.into_iter().for_each(|op| agree(&mut rig, &mut model, op));
             assert!(rig.read(0..SIZE) == model, "{cache:?}");
             assert_eq!(rig.disk.pool().used_bytes(), 0);
-            // The bytes around the window are unchanged.
             rig.disk.flush(&rig.image, &rig.image.join(), TAG);
             assert_eq!(rig.end().result, Ok(()));
             let file = std::fs::read(rig.image.file().path()).unwrap();
@@ -199,8 +197,7 @@ fn an_image_agrees_with_a_model() {
     }
 }
 
-/// Bursts of several sizes end, also one with more requests than the queue of a disk takes. Each
-/// request ends once.
+/// 5,000 requests are more than the queue of a disk takes.
 #[test]
 fn every_request_of_a_burst_ends() {
     for cache in CACHES {
@@ -271,8 +268,6 @@ fn options_that_do_not_fit_are_refused_with_a_reason() {
     }
 }
 
-/// A write of a part of a block reads, changes and writes the block. It must not undo a write of
-/// the whole block that happens meanwhile.
 #[test]
 fn a_write_of_whole_blocks_is_not_undone_by_one_of_parts_of_them() {
     const BLOCK: usize = 4096;

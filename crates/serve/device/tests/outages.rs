@@ -42,7 +42,6 @@ const FUA: u16 = 1 << 3;
 const TRIM: u16 = 1 << 5;
 const ZEROES: u16 = 1 << 6;
 
-/// A request as the server receives it.
 struct Heard {
     flags: u16,
     kind: u16,
@@ -51,7 +50,6 @@ struct Heard {
     bytes: Vec<u8>,
 }
 
-/// Reads the next request; `None`: the client has gone or says goodbye.
 fn hear(client: &mut UnixStream) -> Option<Heard> {
     let mut header = [0; 28];
     client.read_exact(&mut header).ok()?;
@@ -72,7 +70,6 @@ fn reply(error: u32, cookie: [u8; 8], read: &[u8]) -> Vec<u8> {
         .concat()
 }
 
-/// A disk whose cache may lose data that was not flushed.
 struct Storage {
     cached: Vec<u8>,
     durable: Vec<u8>,
@@ -116,8 +113,8 @@ impl Storage {
     }
 }
 
-/// A server that makes a mistake at every n-th message, up to 25 mistakes. It carries out requests
-/// in any order, and after some mistakes loses data that was not flushed.
+/// A server that makes a mistake at every n-th message, up to 25 mistakes. The server carries out
+/// requests in any order, and after some mistakes loses data that was not flushed.
 struct Faulty {
     storage: Storage,
     numbers: Numbers,
@@ -127,7 +124,6 @@ struct Faulty {
     faults_left: u64,
 }
 
-/// Tells that the server ends the connection.
 struct Cut;
 
 impl Faulty {
@@ -158,8 +154,6 @@ impl Faulty {
         let mut at_hand = Vec::new();
         while let Some(heard) = hear(&mut client) {
             at_hand.push(heard);
-            // Gather up to six requests that have arrived, and then carry out the gathered ones in
-            // any order.
             let more = at_hand.len() < 6 && is_readable(&client) && self.numbers.below(4) > 0;
             while !more && !at_hand.is_empty() {
                 let next = self.numbers.below(at_hand.len() as u64) as usize;
@@ -177,7 +171,6 @@ impl Faulty {
         let fault = self.is_at_fault().then(|| self.numbers.below(6));
         let mut said = match fault {
             Some(0) => return Err(Cut),
-            // The server answers that it is shutting down, and does not carry out the request.
             Some(1) => reply(108, heard.cookie, &[]),
             _ => {
                 let read = self.storage.apply(heard);
@@ -204,7 +197,6 @@ fn is_readable(client: &UnixStream) -> bool {
     !ready.is_empty()
 }
 
-/// A thread that serves one client after the other, until [`Served::stop`].
 struct Served<T> {
     folder: tempfile::TempDir,
     stops: Arc<AtomicBool>,
@@ -240,7 +232,6 @@ impl<T: Send + 'static> Served<T> {
     }
 }
 
-/// Sends some writes, reads and flushes at once, and waits until all have succeeded.
 fn ask_for_some(rig: &mut Rig, numbers: &mut Numbers, model: &mut [u8], step: &mut u8) {
     let count = 1 + numbers.below(12) as u32;
     for slot in 0..count {
@@ -336,7 +327,6 @@ fn cached_data_is_correct_whatever_a_server_does() {
     assert!(hits > 100, "{hits}");
 }
 
-/// A read of cached data succeeds while the server does not answer another read.
 #[test]
 fn reads_of_cached_data_do_not_wait_for_the_server() {
     let server = Served::start((Storage::new(), 0), |(storage, clients), client| {
@@ -346,7 +336,6 @@ fn reads_of_cached_data_do_not_wait_for_the_server() {
     });
     let mut rig = Rig::with(&cached(&server.socket(), LONG, SIZE));
     assert_eq!(rig.write(0, &[1; 8192], false), Ok(()));
-    // The server does not answer this read.
     let chunk = rig.disk.pool().take(4096);
     rig.disk.read(&rig.image, chunk, 8192, Tag { slot: 1, ..TAG });
     assert_eq!(rig.read(4096..8192), Ok(vec![1; 4096]));
@@ -382,7 +371,6 @@ fn serve_until(
 
 const CAN: u16 = 1 | FLUSH | FUA | ZEROES;
 
-/// The server stalls on the first connection, and answers on the second.
 #[test]
 fn a_stalled_server_is_replaced_by_the_next() {
     let server = Served::start((Storage::new(), 0), |(storage, clients), client| {
@@ -417,8 +405,7 @@ fn was_said(text: &str) -> bool {
     SAID.lock().iter().any(|said| said.contains(text))
 }
 
-/// A proxy whose server is away accepts connections and closes them. The client reports the lost
-/// connection once.
+/// A proxy whose server is away accepts connections and closes them.
 #[test]
 fn a_server_that_accepts_and_hangs_up_is_reported_once() {
     let server = Served::start((Storage::new(), 0), |(storage, clients), client| {
@@ -447,7 +434,6 @@ fn a_server_that_accepts_and_hangs_up_is_reported_once() {
 fn all_requests_fail_when_a_server_stays_away_for_too_long() {
     let server = Served::start(Storage::new(), |storage, client| {
         let served = serve_until(storage, client, (SIZE, CAN), |heard| heard.kind == 0);
-        // The server does not answer reads.
         assert!(served.unwrap().is_some());
     });
     let patience = Patience {
@@ -471,7 +457,6 @@ fn all_requests_fail_when_a_server_stays_away_for_too_long() {
 #[test]
 fn a_server_that_has_gone_for_good_fails_all_requests() {
     let server = Served::start(Storage::new(), |storage, client| {
-        // The server closes the connection at the first read.
         let mut until = client.try_clone().unwrap();
         let mut reads = false;
         let ended = serve_until(storage, client, (SIZE, CAN), |heard| {
@@ -517,7 +502,6 @@ fn an_image_that_is_closed_does_not_wait_for_its_server() {
     drop(server);
 }
 
-/// The client gives up a server whose export has another size or other capabilities than before.
 #[test]
 fn a_server_with_another_image_fails_all_requests() {
     let (other_size, other_flags) = ((SIZE / 2, CAN), (SIZE, CAN & !FUA));
@@ -565,7 +549,6 @@ fn an_acknowledged_write_that_is_refused_later_fails_all_requests() {
     server.stop();
 }
 
-/// The size of the client's journal in bytes.
 const KEPT_MAX: u64 = 64 << 20;
 
 fn write_much(rig: &mut Rig, mut check: impl FnMut(&Rig)) -> Result<(), Errno> {

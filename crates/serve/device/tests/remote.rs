@@ -27,8 +27,7 @@ fn agrees_with_a_model(server: &Server, seed: u64) {
     image_agrees_with_a_model(server, Rig::with(&options), seed);
 }
 
-/// Compares an image with a model, through a cache that has no room for all of the image; returns
-/// how many reads the cache answered.
+/// The cache has no room for all of the image. Returns how many reads the cache answered.
 fn cached_agrees_with_a_model(server: &Server, seed: u64) -> u64 {
     let options = cached(&server.socket(), Patience::default(), SIZE * 3 / 4);
     image_agrees_with_a_model(server, Rig::with(&options), seed)
@@ -81,7 +80,6 @@ fn an_image_on_qemus_server_is_what_was_written() {
     }
 }
 
-/// The server's blocks have 4 KiB, so some requests fill only parts of blocks.
 #[test]
 fn an_image_of_large_blocks_is_what_was_written() {
     for seed in 0..4 {
@@ -107,7 +105,6 @@ fn a_cached_image_is_what_was_written() {
     }
 }
 
-/// The client sends a flush after each write that must be durable.
 #[test]
 fn an_image_on_a_server_without_fua_is_what_was_written() {
     let Some(server) = nbdkit("fua", &[]) else { return };
@@ -144,7 +141,6 @@ fn a_durable_write_uses_fua_or_is_followed_by_a_flush() {
     }
 }
 
-/// The client divides a request whose length the protocol cannot express.
 #[test]
 fn ranges_of_more_than_4_gib_are_zeroed_and_discarded_in_pieces() {
     const GIB: u64 = 1 << 30;
@@ -166,7 +162,6 @@ fn ranges_of_more_than_4_gib_are_zeroed_and_discarded_in_pieces() {
     }
 }
 
-/// The server does not support requests that zero a range.
 #[test]
 fn an_image_on_a_server_without_zeroing_is_what_was_written() {
     let Some(server) = nbdkit("nozero", &["zeromode=none"]) else { return };
@@ -195,8 +190,6 @@ fn an_export_that_is_read_only_makes_the_image_read_only() {
     assert!(error.contains("stays as at the start"), "{error}");
 }
 
-/// The rule for windows of one file also holds for windows of one export: if they overlap, neither
-/// may be writable.
 #[test]
 fn two_images_of_one_export_may_lie_side_by_side_only() {
     let Some(server) = qemu("writeback") else { return };
@@ -216,8 +209,7 @@ fn two_images_of_one_export_may_lie_side_by_side_only() {
     Image::open_all(&nowait, &[read(window(0)), read(window(4096))]).unwrap();
 }
 
-/// Sends reads, writes, durable writes and a flush, with more bytes than a socket holds; returns
-/// the number of requests.
+/// Sends more bytes than a socket holds, and returns the number of requests.
 fn ask_for_much(rig: &mut Rig) -> u32 {
     const COUNT: u32 = 65;
     for slot in 0..COUNT {
@@ -235,7 +227,6 @@ fn ask_for_much(rig: &mut Rig) -> u32 {
     COUNT
 }
 
-/// Checks that each of `count` requests ends once, with `EIO`, and gives its memory back.
 fn all_end(disk: &mut Disk, epoll: &Epoll, count: u32) {
     let mut slots: Vec<u32> = (0..count)
         .map(|_| {
@@ -293,8 +284,7 @@ fn the_last_flush_to_a_stalled_server_ends_in_time() {
     thread.join().unwrap();
 }
 
-/// When an image is closed, the client sends a disconnect request, so the server does not report a
-/// broken connection.
+/// Without a disconnect request, the server would report a broken connection.
 #[test]
 fn the_client_says_goodbye_to_a_server() {
     let (_folder, socket, thread) = scripted(|mut client| {
@@ -368,7 +358,6 @@ fn a_write_that_fails_leaves_nothing_in_the_cache() {
     thread.join().unwrap();
 }
 
-/// When the server is lost, reads of cached data of its image fail like all other reads.
 #[test]
 fn a_cached_image_fails_with_its_server() {
     let Some(mut server) = qemu("writeback") else { return };
@@ -393,8 +382,6 @@ fn a_cache_that_would_not_be_coherent_is_refused() {
     }
 }
 
-/// Starts a server that sends `answers` to one client, and then waits until the client closes the
-/// connection.
 fn stranger(answers: Vec<u8>) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<()>) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
@@ -445,8 +432,6 @@ fn a_wrong_greeting_is_refused_in_one_line() {
     }
 }
 
-/// A reply with an unknown cookie, of a kind that was not negotiated, or cut off ends the
-/// connection.
 #[test]
 fn replies_against_the_protocol_end_all_requests() {
     let reply = |magic: u32, cookie: u64| {
@@ -471,8 +456,6 @@ fn replies_against_the_protocol_end_all_requests() {
     }
 }
 
-/// Generates bytes that a server may send at first: whole answers, valid and invalid ones, and
-/// arbitrary bytes.
 fn sayings() -> impl Strategy<Value = Vec<u8>> {
     let number = prop_oneof![0..4_u32, any::<u32>()];
     let data = prop::collection::vec(any::<u8>(), 0..40);
@@ -486,7 +469,6 @@ fn sayings() -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Generates replies that a server may send before or after it has read requests.
 fn replies() -> impl Strategy<Value = Vec<u8>> {
     let magic = prop_oneof![12 => Just(nowait_device::nbd::SIMPLE_REPLY), 1 => any::<u32>()];
     let error = prop_oneof![4 => Just(0), 1 => 0..130_u32];
@@ -561,7 +543,6 @@ fn a_request_is_answered_once() {
     thread.join().unwrap();
 }
 
-/// Flushed data is in the file after the server was killed.
 #[test]
 fn flushed_data_outlives_the_server() {
     let Some(mut server) = qemu("none") else { return };

@@ -6,8 +6,8 @@
 //!              ───────────────── end ────────────── end ─────────▶
 //! ```
 //! The clone continues the base's numbers of the log and of the epochs, so an object's number shows
-//! which image has the object. The clone reads objects of a base, and never puts or deletes one. A
-//! snapshot in the head of the base keeps these objects.
+//! which image has the object. The clone never puts or deletes an object of a base. A snapshot in
+//! the head of the base keeps the objects that the clone reads.
 
 use crate::head::{COUNT_MAX, NAME_BYTES_MAX};
 use crate::stamp::ImageId;
@@ -61,19 +61,17 @@ impl Bases {
         }
     }
 
-    /// Returns the path and the number of the base that has an object; for an own object of the
-    /// image `image`, no path and the number `image`.
+    /// Returns path and number of the base that has an object; for an own object, no path and
+    /// `image`.
     pub fn owner(&self, key: Key, image: ImageId) -> (Option<Arc<str>>, ImageId) {
         let base = self.of(key);
         (base.map(|base| Arc::clone(&base.path)), base.map_or(image, |base| base.image))
     }
 
-    /// Returns the place behind the last segment of the newest base; 0 without a base.
     pub(crate) fn end(&self) -> u64 {
         self.last().map_or(0, |base| base.end)
     }
 
-    /// Returns the last epoch of the newest base; 0 without a base.
     pub(crate) fn epoch(&self) -> u64 {
         self.last().map_or(0, |base| base.epoch)
     }
@@ -109,5 +107,4 @@ impl Bases {
     }
 }
 
-/// The bytes of a base whose path and snapshot name are empty.
 const BASE_BYTES_MIN: usize = 16 + 2 + 2 + 8 + 8;

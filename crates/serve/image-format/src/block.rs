@@ -73,7 +73,6 @@ impl BlockCodec<'_> {
         }
     }
 
-    /// Verifies the checksum of a block. Returns its data, or its ciphertext and tag.
     fn parted<'a>(&self, stored: &'a [u8], block: u64) -> Result<Parted<'a>, Damage> {
         let body = stored_block(stored, block, self.sequence)?;
         match self.cipher {
@@ -104,11 +103,6 @@ impl BlockCodec<'_> {
 
 type Parted<'a> = (&'a [u8], Option<&'a [u8; TAG_BYTES]>);
 
-/// Returns the bytes before the checksum of a block stored in segment `sequence`: its data, or its
-/// ciphertext and tag.
-///
-/// # Errors
-/// `stored` is another block, or damaged.
 fn stored_block(stored: &[u8], block: u64, sequence: u64) -> Result<&[u8], Damage> {
     match stored.split_last_chunk::<CHECKSUM_BYTES>() {
         Some((data, sum)) if *sum == block_sum(data, block, sequence).to_le_bytes() => Ok(data),

@@ -21,13 +21,12 @@ use crate::wire::{Damage, checked, put_count, seal};
 /// The longest part, in bytes; a reader refuses a longer one.
 pub const PART_BYTES_MAX: usize = DATA_BYTES_MAX;
 
-/// The most entries of each kind in a part.
 const ENTRIES_MAX: usize = 200_000;
 
 const SEGMENT_BYTES: usize = 24;
 const EXTENT_BYTES: usize = 24;
 
-/// The place of a segment in the log, and its use. `live` is 0: the extents show the live blocks.
+/// `live` is 0 here: the extents show the live blocks.
 type SegmentEntry = (u64, SegmentUse);
 
 /// A part of a checkpoint.
@@ -118,7 +117,6 @@ impl Part {
     }
 }
 
-/// Removes the entries of the next part from `entries`, and returns them.
 fn take<T: Copy>(entries: &mut &[T]) -> Vec<T> {
     let (front, rest) = entries.split_at(entries.len().min(ENTRIES_MAX));
     *entries = rest;

@@ -105,14 +105,11 @@ impl Encryption {
     }
 }
 
-/// The place where a block of data is stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// The image whose writer put the segment.
     pub(crate) image: ImageId,
-    /// The place of the segment in the log.
     pub(crate) sequence: u64,
-    /// The number of the block in the image.
     pub(crate) block: u64,
 }
 
@@ -147,7 +144,6 @@ impl Cipher {
         Cipher(Arc::new(Aes256GcmSiv::new(key.into())))
     }
 
-    /// Encrypts a block in place; returns its tag.
     pub(crate) fn encrypt(&self, data: &mut [u8], at: Place) -> [u8; TAG_BYTES] {
         if mistake::makes(Mistake::StorePlain) {
             return [0; TAG_BYTES];
@@ -157,10 +153,7 @@ impl Cipher {
         tag.expect("a block is shorter than 64 GiB").into()
     }
 
-    /// Decrypts a block in place.
-    ///
-    /// # Errors
-    /// The block belongs to another place, or was changed. `data` then stays encrypted.
+    /// If the block belongs to another place or was changed, `data` stays encrypted.
     pub(crate) fn decrypt(
         &self,
         data: &mut [u8],

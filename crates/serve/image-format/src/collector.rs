@@ -7,11 +7,9 @@
 //!        unless newer changes have replaced them
 //! ```
 //!
-//! The collector handles one segment at a time, and more when garbage piles up, as long as their
-//! data together do not exceed the largest segment: that bounds the memory. At most one segment
-//! that is not durable contains moved blocks, so a flush waits for one such segment at most. While
-//! flushes wait, that segment has few moved blocks, or about as many as clients have written into
-//! it; more when garbage piles up.
+//! The collector handles one segment at a time, and more when garbage piles up. The data of these
+//! segments together do not exceed the largest segment: that bounds the memory. At most one segment
+//! that is not durable contains moved blocks, so a flush waits for one such segment at most.
 
 use crate::geometry::{DATA_BYTES_MAX, Geometry};
 use crate::head::Head;
@@ -26,24 +24,23 @@ const READS_MAX: usize = 4;
 /// The most dead blocks that one GET reads between two live blocks.
 const GAP_BLOCKS_MAX: u32 = 16;
 
-/// The most blocks of one GET.
 const RUN_BLOCKS_MAX: u32 = 256;
 
 /// The most bytes of moved blocks in one segment; more when garbage piles up.
 const MOVED_BYTES_MAX: usize = 1 << 20;
 
-/// The most segments that are collected at the same time. One is not enough: the first blocks of a
-/// segment arrive only after two GETs, and meanwhile the writer may put many small segments.
+/// The most segments that are collected at the same time. One segment is not enough: the first
+/// blocks of a segment arrive only after two GETs, and meanwhile the writer may put many small
+/// segments.
 const VICTIMS_MAX: usize = 16;
 
-/// Percentages of the allowed garbage. The collector doubles the number of blocks that it moves for
-/// each of these percentages that the garbage exceeds.
+/// Percentages of the allowed garbage. Each percentage that the garbage exceeds doubles
+/// [`Collector::pressure`].
 const PRESSURE: [u64; 4] = [103, 106, 109, 112];
 
-/// A search makes at most one in this many segments a candidate, but at least one segment.
+/// A search makes at most one in this many segments a candidate; of fewer segments, at most one.
 const CANDIDATES_SHARE: usize = 64;
 
-/// A block that was read, and its index in the segment being collected.
 #[derive(Debug)]
 pub(crate) struct Moved {
     pub(crate) block: u64,
@@ -51,17 +48,13 @@ pub(crate) struct Moved {
     pub(crate) data: Vec<u8>,
 }
 
-/// A segment that is being collected.
 #[derive(Debug)]
 pub(crate) struct Victim {
     pub(crate) sequence: u64,
     /// The image block of each data block of the segment, once the header was read.
     pub(crate) blocks: Vec<u64>,
-    /// Runs of indices that were not requested yet.
     unread: VecDeque<Range<u32>>,
-    /// The number of GETs of runs in flight.
     reads: usize,
-    /// Live blocks that were read and wait for room in the open segment.
     pub(crate) ready: VecDeque<Moved>,
     is_known: bool,
 }
@@ -79,7 +72,6 @@ pub(crate) struct Collector {
     rest: usize,
     /// The place of the last segment with moved blocks.
     pub(crate) moved_into: u64,
-    /// The number of moved blocks in that segment.
     pub(crate) moved_blocks: usize,
 }
 
@@ -96,7 +88,6 @@ impl Collector {
         }
     }
 
-    /// Counts a sealed segment, for the next search for candidates.
     pub(crate) fn count(&mut self) {
         self.rest = self.rest.saturating_sub(1);
     }
@@ -107,12 +98,11 @@ impl Collector {
             > u128::from(held) * u128::from(self.garbage_percent * percent)
     }
 
-    /// Returns the factor by which the collector moves more blocks than usual: 1 to 16.
+    /// Returns a factor from 1 to 16 for the number of blocks that the collector moves.
     pub(crate) fn pressure(&self, map: &Map) -> usize {
         1 << PRESSURE.iter().filter(|percent| self.exceeds(map, **percent)).count()
     }
 
-    /// Returns `true` if the collector may now begin with another segment, of `blocks` data blocks.
     fn has_room(&self, map: &Map, blocks: u32, geometry: Geometry) -> bool {
         let of = |sequence: u64| map.segments().get(&sequence).map_or(0, |it| it.blocks);
         let all = self.victims.iter().map(|victim| of(victim.sequence)).sum::<u32>() + blocks;
@@ -121,9 +111,7 @@ impl Collector {
                 && all <= geometry.segment_blocks_max()
     }
 
-    /// Begins to collect the next segment in a part of the log, if the garbage exceeds its limit
-    /// and there is room. Returns the segment and the offset of its data; `None`: it has begun
-    /// none.
+    /// Returns the segment, and the offset of the segment's data.
     pub(crate) fn begin(
         &mut self,
         map: &Map,
@@ -152,7 +140,6 @@ impl Collector {
         None
     }
 
-    /// Selects the segments of `part` with the lowest share of live blocks as candidates.
     fn look(&mut self, map: &Map, part: Range<u64>) {
         let share = |it: &SegmentUse| u64::from(it.live) * 1000 / u64::from(it.blocks.max(1));
         let emptier =
@@ -172,7 +159,6 @@ impl Collector {
         self.candidates = all.into_iter().map(|(_, sequence)| sequence).collect();
     }
 
-    /// Returns `true` if a segment is being collected, or was given up.
     fn is_known(&self, sequence: u64) -> bool {
         self.damaged.contains(&sequence) || self.victims.iter().any(|it| it.sequence == sequence)
     }
@@ -181,13 +167,11 @@ impl Collector {
         self.victims.iter_mut().find(|it| it.sequence == sequence)
     }
 
-    /// Returns the most moved blocks of one segment.
     pub(crate) fn moved_max(&self, map: &Map, geometry: Geometry) -> usize {
         let bytes = if self.exceeds(map, 150) { DATA_BYTES_MAX } else { MOVED_BYTES_MAX };
         bytes / geometry.block_bytes as usize
     }
 
-    /// Returns the number of moved blocks in a segment.
     pub(crate) fn moved_in(&self, sequence: u64) -> usize {
         if self.moved_into == sequence { self.moved_blocks } else { 0 }
     }
@@ -205,8 +189,6 @@ impl Victim {
         Victim { sequence, blocks: Vec::new(), unread, reads: 0, ready, is_known: false }
     }
 
-    /// Parses the header, and finds the live blocks. Returns `None` if the header is damaged, or is
-    /// of another segment.
     pub(crate) fn take_header(
         &mut self,
         bytes: &[u8],
@@ -240,8 +222,6 @@ impl Victim {
         Some(())
     }
 
-    /// Takes the next run of blocks to read; `None` if there is none, or if [`READS_MAX`] runs are
-    /// being read.
     pub(crate) fn take_unread(&mut self) -> Option<Range<u32>> {
         if self.reads >= READS_MAX {
             return None;
@@ -256,7 +236,6 @@ impl Victim {
         self.ready.extend(blocks);
     }
 
-    /// Returns `true` if no block is left to move.
     pub(crate) fn is_over(&self) -> bool {
         self.is_known && self.unread.is_empty() && self.reads == 0 && self.ready.is_empty()
     }

@@ -1,13 +1,13 @@
-//! Edits of a head by other processes than the writer. The writer continues, and finds the edit
-//! when it puts its next head.
+//! Edits of a head by other processes than the writer. The writer finds the edit when it puts its
+//! next head.
 //!
 //! ```text
 //!   head is read ─▶ for a snapshot: headers behind the map, to the end of the log
 //!     ─▶ head is put, if the store still has the same head ─▶ otherwise from the beginning
 //! ```
 //!
-//! While the head stays the same, the writer deletes no segment behind the head's checkpoint. So
-//! the part of the log that the editor read is the image at one moment.
+//! While the head stays the same, the writer deletes no segment of the log behind the head's
+//! checkpoint. So the part of the log that the editor read is the image at one moment.
 
 use crate::errands::Errand;
 use crate::geometry::Geometry;
@@ -22,16 +22,14 @@ use crate::segment::Content;
 use crate::stamp::ImageId;
 use crate::store::{Answer, Costs, Key, Operation, Tag, Ticket};
 
-/// The reason to refuse a snapshot of an image whose log has a gap.
 const LOST: &str = "a part of its log is missing: see nowait image check";
 
-/// The most headers that an editor reads at the same time.
 const READS_MAX: u64 = 64;
 
 /// An edit of a head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// Adds a snapshot with a name. The snapshot has all data that is durable now.
+    /// Adds a snapshot with this name. The snapshot has all data that is durable now.
     Snapshot(String),
     /// Removes snapshots, unless one of them has a clone that is not listed here. The caller has
     /// found that the listed clones do not exist.
@@ -60,11 +58,11 @@ pub struct Editor {
     edit: Edit,
     out: Outbox,
     head: Option<(Head, Tag)>,
-    /// The scan of the log; `None` until the head was read.
     scan: Option<Scan>,
     /// `true`: the editor waits for a list of the segments behind the end of the log.
     is_at_end: bool,
-    /// The heads that the editor has sent. One of their PUTs may have succeeded without an answer.
+    /// The heads that the editor has sent. A PUT of a sent head may have succeeded without an
+    /// answer.
     sent: Vec<Head>,
     outcome: Option<Result<Head, &'static str>>,
 }
@@ -78,8 +76,7 @@ impl Editor {
         Editor { edit, out, head, scan, is_at_end: false, sent, outcome: None }
     }
 
-    /// Returns the outcome: the head with the edit, or the reason why the edit was refused or has
-    /// failed. `None`: the edit is in progress.
+    /// Returns the head with the edit, or why the edit failed; `None` while it is in progress.
     pub fn outcome(&self) -> Option<&Result<Head, &'static str>> {
         self.outcome.as_ref()
     }
@@ -105,8 +102,7 @@ impl Editor {
         self.out.errands.pop()
     }
 
-    /// Continues the edit with the store's answer to the operation of `ticket`. A second answer to
-    /// the same operation has no effect.
+    /// Continues with the store's answer. A second answer to an operation has no effect.
     pub fn answer(&mut self, ticket: Ticket, answer: Answer, now_ns: u64) {
         self.out.now_ns = now_ns;
         let Some(errand) = self.out.errands.answered(ticket) else { return };
@@ -175,7 +171,7 @@ impl Editor {
         }
     }
 
-    /// Reads the head again, because an object contradicts it.
+    /// Reads the head again, because the log does not match it.
     fn doubt(&mut self, why: &'static str) {
         self.out.errands.forget(|_| true);
         self.out.get(Purpose::Judge(why), Key::Head, HEAD_BYTES_MAX);
@@ -203,8 +199,8 @@ impl Editor {
         }
     }
 
-    /// Returns `true` if the head in the store has the edit: mostly because an earlier PUT of this
-    /// editor succeeded.
+    /// Returns `true` if the head has the edit already: an earlier PUT of this editor may have
+    /// succeeded.
     fn is_done(&self, head: &Head) -> bool {
         match &self.edit {
             Edit::Snapshot(name) => head.snapshot(name).is_some_and(|it| {
@@ -220,7 +216,6 @@ impl Editor {
         }
     }
 
-    /// Follows the log to its end.
     fn go_on(&mut self) {
         let known_end = self.head.as_ref().map_or(0, |it| it.0.known_end());
         while let Some(scan) = self.scan.as_mut().filter(|_| !self.is_at_end) {
@@ -249,7 +244,6 @@ impl Editor {
         }
     }
 
-    /// Lists the segments from the end of the log on.
     fn confirm_end(&mut self) {
         self.is_at_end = true;
         let end = self.end_of_log();
@@ -274,26 +268,20 @@ impl Editor {
     }
 }
 
-/// Returns all clones of an image's snapshots.
 fn clones(head: &Head) -> impl Iterator<Item = &CloneOf> {
     head.snapshots.iter().flat_map(|it| &it.clones)
 }
 
-/// Returns the snapshots of the head that are also in `snapshots`, with the clones that the head
-/// lists.
 fn left(snapshots: &[Snapshot], head: &Head) -> Vec<Snapshot> {
     let is_one = |there: &&Snapshot| snapshots.iter().any(|it| it.is(there));
     head.snapshots.iter().filter(is_one).cloned().collect()
 }
 
-/// Returns `true` if the snapshot `there` has a clone that the same snapshot in `listed` does not
-/// have.
 fn is_cloned(there: &Snapshot, listed: &[Snapshot]) -> bool {
     let known = listed.iter().find(|it| it.is(there)).map_or(&[][..], |it| &it.clones);
     there.clones.iter().any(|clone| !known.contains(clone))
 }
 
-/// Returns `Ok` if the edit can be made, otherwise the reason.
 fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
     match edit {
         Edit::Snapshot(name) if name.is_empty() || name.len() > NAME_BYTES_MAX => {
@@ -332,7 +320,6 @@ fn judge(edit: &Edit, head: &Head) -> Result<(), &'static str> {
     }
 }
 
-/// Returns the next head, with an edit that [`judge`] has accepted. `end` is the end of the log.
 fn apply(edit: &Edit, mut head: Head, end: u64) -> Head {
     head.revision += 1;
     match edit {

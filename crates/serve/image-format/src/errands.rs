@@ -3,24 +3,22 @@
 use crate::store::{Costs, Operation, Ticket};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The shortest pause before the first repetition. It doubles with each further repetition.
+/// The pause before the first repetition, which doubles with each further repetition.
 const BACK_OFF_NS: u64 = 50_000_000;
 
-/// The limit of this doubling. A pause is up to three quarters longer than its shortest value.
+/// The longest pause, to which [`Errands::again`] adds up to three quarters to spread errands.
 const BACK_OFF_NS_MAX: u64 = 10_000_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Errand<P> {
     pub(crate) purpose: P,
     operation: Operation,
-    /// How often the operation was repeated.
     pub(crate) retries: u32,
     /// How often the object was read again because it looked damaged or was missing.
     pub(crate) damaged: u32,
     pub(crate) sent_ns: u64,
 }
 
-/// All operations of a state machine.
 #[derive(Debug)]
 pub(crate) struct Errands<P> {
     tickets: u64,
@@ -41,7 +39,6 @@ impl<P> Errands<P> {
         self.start(Errand { purpose, operation, retries: 0, damaged: 0, sent_ns: now_ns });
     }
 
-    /// Sends an operation after the pause that follows `tries` repetitions.
     pub(crate) fn send_later(&mut self, purpose: P, operation: Operation, tries: u32, now_ns: u64) {
         let errand = Errand { purpose, operation, retries: tries, damaged: 0, sent_ns: now_ns };
         self.again(errand, now_ns);
@@ -54,18 +51,14 @@ impl<P> Errands<P> {
         self.in_flight.insert(Ticket(self.tickets), errand);
     }
 
-    /// Takes the next operation for the store.
     pub(crate) fn pop(&mut self) -> Option<(Ticket, Operation)> {
         self.ready.pop_front()
     }
 
-    /// Takes out the errand of an answered operation; `None` if it was answered before or was
-    /// forgotten.
     pub(crate) fn answered(&mut self, ticket: Ticket) -> Option<Errand<P>> {
         self.in_flight.remove(&ticket)
     }
 
-    /// Repeats an errand after a pause. The pauses of simultaneous errands may differ.
     pub(crate) fn again(&mut self, errand: Errand<P>, now_ns: u64) {
         self.tickets += 1;
         let wait_ns = (BACK_OFF_NS << errand.retries.min(16)).min(BACK_OFF_NS_MAX);
@@ -75,7 +68,7 @@ impl<P> Errands<P> {
         self.later.insert(due, Errand { retries, ..errand });
     }
 
-    /// Reads an object that looks damaged or is missing again after a pause, not from a cache.
+    /// Repeats a read of an object that looks damaged or is missing, past any cache.
     pub(crate) fn reread(&mut self, errand: Errand<P>, now_ns: u64) {
         let (damaged, mut operation) = (errand.damaged + 1, errand.operation);
         if let Operation::Get { data: Some(data), .. } = &mut operation {
@@ -84,7 +77,6 @@ impl<P> Errands<P> {
         self.again(Errand { operation, damaged, ..errand }, now_ns);
     }
 
-    /// Starts the operations whose pause is over.
     pub(crate) fn turn(&mut self, now_ns: u64) {
         while let Some(entry) = self.later.first_entry().filter(|entry| entry.key().0 <= now_ns) {
             let errand = entry.remove();
@@ -92,13 +84,12 @@ impl<P> Errands<P> {
         }
     }
 
-    /// Returns the time when [`Errands::turn`] has something to do; `None` if nothing waits.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.later.first_key_value().map(|(due, _)| due.0)
     }
 
-    /// Forgets the errands whose purposes `which` selects. Does not send those that were not sent,
-    /// and ignores the answers to the others.
+    /// Does not send selected errands that were not sent, and ignores the answers to the other
+    /// selected errands.
     pub(crate) fn forget(&mut self, which: impl Fn(&P) -> bool) {
         self.in_flight.retain(|_, errand| !which(&errand.purpose));
         self.later.retain(|_, errand| !which(&errand.purpose));

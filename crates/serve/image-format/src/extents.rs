@@ -15,13 +15,10 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Returns the extent without its first `skip` blocks.
     fn from(self, skip: u64) -> Extent {
         Extent { blocks: self.blocks - skip as u32, index: self.index + skip as u32, ..self }
     }
 
-    /// Returns `true` if `next`, which follows this extent in the image, also follows it in the
-    /// segment.
     fn adjoins(self, next: Extent) -> bool {
         self.sequence == next.sequence
             && self.index.checked_add(self.blocks) == Some(next.index)
@@ -65,7 +62,7 @@ impl Extents {
         self.tree.insert(block, extent);
     }
 
-    /// Removes the extents of a range, or the parts that lie in it. Calls `gone` with each of them.
+    /// Removes the extents of a range, or their parts in it; calls `gone` with each removed part.
     pub fn remove(&mut self, range: Range<u64>, mut gone: impl FnMut(Extent)) {
         if range.is_empty() {
             return;
@@ -78,8 +75,6 @@ impl Extents {
         }
     }
 
-    /// Splits the extent that contains `block`, if there is one, so that an extent begins at
-    /// `block`.
     fn split(&mut self, block: u64) {
         let Some((&at, extent)) = self.tree.range_mut(..block).next_back() else { return };
         let skip = block - at;
@@ -144,8 +139,7 @@ impl Extents {
         runs
     }
 
-    /// Returns the place of a block: its segment, and its index among the data blocks of the
-    /// segment. `None`: the block is zeroes.
+    /// Returns segment and index of a block's data; `None`: the block is zeroes.
     pub fn place(&self, block: u64) -> Option<(u64, u32)> {
         let (at, extent) = self.tree.range(..=block).next_back()?;
         let skip = block - at;
@@ -192,7 +186,6 @@ mod tests {
 
     const BLOCKS: u64 = 48;
 
-    /// The place of each single block.
     type Model = Vec<Option<(u64, u32)>>;
 
     #[derive(Clone, Debug)]
@@ -215,7 +208,6 @@ mod tests {
         gone.extend((0..extent.blocks).map(|skip| (extent.sequence, extent.index + skip)));
     }
 
-    /// Applies `op` to the extents and to the model; returns the places that each has lost.
     fn apply(op: &Op, extents: &mut Extents, model: &mut Model) -> [Vec<(u64, u32)>; 2] {
         let mut gone = Vec::new();
         let range = match *op {

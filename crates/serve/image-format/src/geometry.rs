@@ -3,10 +3,9 @@
 use crate::cipher::{Encryption, TAG_BYTES};
 use crate::wire::{CHECKSUM_BYTES, Damage};
 
-/// The most bytes of data in one segment, without checksums.
+/// The most bytes of data in one segment, without tags and checksums.
 pub const DATA_BYTES_MAX: usize = 8 << 20;
 
-/// The size of the largest image, in bytes.
 const SIZE_BYTES_MAX: u64 = 1 << 60;
 
 /// The block size, size and encryption of an image.

@@ -30,11 +30,10 @@ pub const RETIRED_MAX: usize = 4096;
 pub const EDITED_BYTES_MAX: usize =
     HEAD_BYTES_MAX - NAME_BYTES_MAX - RETIRED_MAX * CHECKPOINT_BYTES;
 
-/// The largest valid position, epoch or revision. Each of these grows by small steps, so a larger
-/// number is damage.
+/// The largest valid position, epoch or revision: a larger number is damage.
 pub const COUNT_MAX: u64 = 1 << 62;
 
-/// The writer of an image: a random number, and a name for people.
+/// The writer of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Writer {
     /// A random number that no other writer has.
@@ -63,13 +62,12 @@ impl Checkpoint {
         Key::Part { epoch: self.epoch, nth: self.nth, number }
     }
 
-    /// Returns the epoch and the number of the checkpoint: the names of its parts contain them.
     pub(crate) fn id(&self) -> (u64, u32) {
         (self.epoch, self.nth)
     }
 
-    /// Returns the number of the next checkpoint that the writer of `epoch` makes; this checkpoint
-    /// is the newest one of the image.
+    /// Returns the number of the next checkpoint by the writer of `epoch`; `self` is the newest
+    /// one.
     pub fn next_nth(&self, epoch: u64) -> u32 {
         if self.epoch == epoch { self.nth.saturating_add(1) } else { 1 }
     }
@@ -98,7 +96,7 @@ pub struct CloneOf {
     pub image: ImageId,
     /// The path of the clone in the store.
     pub path: String,
-    /// `true`: the clone was made. If the snapshot is removed before, the clone is not made.
+    /// `true`: the clone was made. If the snapshot is removed earlier, nobody makes the clone.
     pub is_made: bool,
 }
 
@@ -117,17 +115,15 @@ pub struct Head {
     pub image: ImageId,
     /// The number of this head; each new head adds one.
     pub revision: u64,
-    /// The number of the writer; each new writer adds one.
+    /// The number of the writer; each new writer gets a larger number.
     pub epoch: u64,
     /// The last writer.
     pub writer: Writer,
     /// The log reaches at least this place; the log of a closed image ends exactly here.
     pub end: u64,
-    /// `true`: the writer has ended and all data is durable, so no segment follows before the next
-    /// writer.
+    /// `true`: the writer has ended, and no segment follows before the next writer.
     pub is_closed: bool,
-    /// `true`: the image is closed, and every earlier writer has had time to notice that it was
-    /// replaced.
+    /// `true`: closed, and every earlier writer has had time to notice that it was replaced.
     pub is_quiet: bool,
     /// The block size, size and encryption of the image.
     pub geometry: Geometry,
@@ -161,13 +157,11 @@ impl Head {
         self.end.max(self.snapshots_end()).max(self.bases.end())
     }
 
-    /// Returns the place behind the last segment that a snapshot may need; 0 without snapshots.
     pub(crate) fn snapshots_end(&self) -> u64 {
         self.snapshots.iter().map(|snapshot| snapshot.end).max().unwrap_or(0)
     }
 
-    /// Returns the head of a new clone of a snapshot of this image; `path` is the path of this
-    /// image.
+    /// Returns the head of a new clone of a snapshot; `path` is the path of this image.
     ///
     /// # Errors
     /// The chain of clones would be too long.
@@ -194,14 +188,12 @@ impl Head {
         self.bases.of(key).map_or(self.image, |base| base.image)
     }
 
-    /// Returns the codec for the blocks of the segment at a place, with `cipher` as the image's
-    /// cipher.
+    /// Returns the codec for the blocks of segment `sequence`; `cipher` is the image's cipher.
     pub fn codec<'a>(&self, cipher: Option<&'a Cipher>, sequence: u64) -> BlockCodec<'a> {
         BlockCodec { cipher, image: self.image_of(Key::Segment(sequence)), sequence }
     }
 
-    /// Returns the next head, which names a newer checkpoint and retires the present one. The log
-    /// reaches at least `end`.
+    /// Returns the next head, which names a newer checkpoint. The log reaches at least `end`.
     #[must_use]
     pub fn advanced(&self, checkpoint: Checkpoint, end: u64) -> Head {
         let (revision, end) = (self.revision + 1, self.end.max(end).max(checkpoint.position));
@@ -308,7 +300,6 @@ impl Head {
         head.judge()
     }
 
-    /// Returns the head if its numbers are consistent.
     fn judge(self) -> Result<Head, Damage> {
         let ordered = |snapshot: &Snapshot| {
             (snapshot.checkpoint.position..=COUNT_MAX).contains(&snapshot.end)
@@ -347,10 +338,8 @@ impl Head {
 
 const CHECKPOINT_BYTES: usize = 24;
 
-/// The bytes of a snapshot whose name is empty, and which has no clones.
 const SNAPSHOT_BYTES_MIN: usize = 2 + CHECKPOINT_BYTES + 8 + 8 + 4;
 
-/// The bytes of a clone whose path is empty.
 const CLONE_BYTES_MIN: usize = 16 + 1 + 2;
 
 fn put_checkpoint(bytes: &mut Vec<u8>, checkpoint: Checkpoint) {

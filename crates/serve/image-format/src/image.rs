@@ -1,6 +1,5 @@
-//! An image on a store, as a state machine: requests and answers go in, operations and completions
-//! come out. The caller passes the time to each call that may act, in nanoseconds. This time never
-//! goes back.
+//! An image on a store, as a state machine. Each call that may act gets the time in nanoseconds,
+//! which never goes back.
 
 use crate::Geometry;
 use crate::outbox::{Outbox, Over};
@@ -16,7 +15,6 @@ use crate::store::{Answer, Costs, Operation, Ticket};
 pub struct Image {
     out: Outbox,
     phase: Phase,
-    /// Requests that came before the writer had the image.
     early: Vec<(RequestId, Request)>,
 }
 
@@ -72,7 +70,7 @@ impl Image {
         self.out.errands.costs
     }
 
-    /// Returns the number of bytes of changes in memory that are not durable.
+    /// Returns the number of bytes in segments that are not durable; waiting requests do not count.
     pub fn unflushed_bytes(&self) -> usize {
         match &self.phase {
             Phase::Serving(serving) => serving.unflushed_bytes(),
@@ -96,8 +94,7 @@ impl Image {
         }
     }
 
-    /// Returns the place of this writer's first segment in the log; `None` while the writer does
-    /// not have the image.
+    /// Returns the place of this writer's first segment; `None` while it does not have the image.
     pub fn first_sequence(&self) -> Option<u64> {
         match &self.phase {
             Phase::Serving(serving) => Some(serving.first_sequence()),
@@ -105,8 +102,7 @@ impl Image {
         }
     }
 
-    /// Returns the space that the image takes in the store; `None` while the writer does not have
-    /// the image.
+    /// Returns the space that the image takes; `None` while the writer does not have the image.
     pub fn usage(&self) -> Option<Usage> {
         match &self.phase {
             Phase::Serving(serving) => Some(serving.usage()),
@@ -125,8 +121,7 @@ impl Image {
         }
     }
 
-    /// Continues with the store's answer to the operation of `ticket`. A second answer to the same
-    /// operation has no effect.
+    /// Continues with the store's answer. A second answer to an operation has no effect.
     pub fn answer(&mut self, ticket: Ticket, answer: Answer, now_ns: u64) {
         self.out.now_ns = now_ns;
         let Some(errand) = self.out.errands.answered(ticket) else { return };
@@ -178,14 +173,13 @@ impl Image {
         self.out.ends.pop_front()
     }
 
-    /// Takes a report of a segment with lost data: the image that has the segment, its place in the
-    /// log, and the problem. There is one report for each such segment.
+    /// Takes a report of a segment with lost data: image, place, problem. Each segment comes once.
     pub fn pop_loss(&mut self) -> Option<(ImageId, u64, &'static str)> {
         self.out.losses.pop_front()
     }
 
     fn serve(&mut self, serving: Serving) {
-        // Forgets operations that the recovery has started and does not need any more.
+        // Forgets operations that only the recovery needed.
         self.out.errands.forget(|_| true);
         let mut serving = Box::new(serving);
         for (id, request) in self.early.drain(..) {
@@ -194,7 +188,6 @@ impl Image {
         self.phase = Phase::Serving(serving);
     }
 
-    /// Ends the state machine: fails all requests that have not ended.
     fn end(&mut self, over: Over) {
         self.out.errands.forget(|_| true);
         let mut ids: Vec<RequestId> = self.early.drain(..).map(|(id, _)| id).collect();

@@ -18,7 +18,6 @@ use std::ops::Range;
 /// The most earlier writers, and the most fences, whose leftovers a writer deletes.
 pub const WRITERS_MAX: u64 = 16;
 
-/// A checkpoint that a writer may have begun.
 #[derive(Debug)]
 struct Begun {
     epoch: u64,
@@ -30,7 +29,6 @@ struct Begun {
     found: Vec<u32>,
 }
 
-/// The objects that earlier writers may have left.
 #[derive(Debug)]
 pub(crate) struct Leftovers {
     known: Vec<Key>,
@@ -44,8 +42,8 @@ impl Leftovers {
             return Leftovers { known, begun: Vec::new() };
         }
         for fence in fences.iter().rev().take(WRITERS_MAX as usize) {
-            // Segments behind a fence of a base are objects of the base, which this writer must not
-            // delete.
+            // Segments behind a fence of a base belong to the base: this writer must not delete
+            // them.
             let first = head.bases.end().max(fence.start + 1);
             known.extend((first..fence.end).map(Key::Segment));
         }
@@ -59,7 +57,6 @@ impl Leftovers {
         Leftovers { known, begun: begun.collect() }
     }
 
-    /// Requests parts, to find which exist. Returns objects to delete.
     pub(crate) fn go_on(&mut self, out: &mut Outbox) -> Vec<Key> {
         let mut keys = core::mem::take(&mut self.known);
         // Checks one checkpoint after the other: there is no hurry.
@@ -84,7 +81,6 @@ impl Leftovers {
         keys
     }
 
-    /// Records whether a requested part exists. A part that exists will be deleted.
     pub(crate) fn looked(&mut self, epoch: u64, number: u32, is_there: bool) {
         let Some(begun) = self.begun.last_mut().filter(|it| it.epoch == epoch) else { return };
         begun.unanswered -= 1;

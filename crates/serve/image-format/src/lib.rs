@@ -13,8 +13,8 @@
 //!     and the deletions that follow them; `collector`: moves blocks out of segments that are
 //!     mostly dead; [`leftovers`]: deletes objects of writers that died; [`needs`]: the segments
 //!     that snapshots keep
-//! * [`edit`]: another state machine, for snapshots, clones, larger sizes and removal. It edits the
-//!   head while the writer continues
+//! * [`edit`]: another state machine, which edits the head for snapshots, clones, larger sizes and
+//!   removal
 //! * `scan`: reads the log ahead; `outbox`: the output of a state machine; `errands`: operations in
 //!   flight, and operations to repeat
 //! * [`request`], [`store`]: the two interfaces of the state machine

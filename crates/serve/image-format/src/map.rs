@@ -31,10 +31,8 @@ impl SegmentUse {
 pub struct Map {
     extents: Extents,
     segments: BTreeMap<u64, SegmentUse>,
-    /// The number of data blocks in segments with a live block, and how many of them are live.
     held: u64,
     live: u64,
-    /// The number of data blocks in segments without a live block.
     dead: u64,
 }
 
@@ -55,8 +53,7 @@ impl Map {
         dead.map(|(sequence, segment)| (*sequence, segment.dead_since)).collect()
     }
 
-    /// Returns the number of data blocks in segments that have a live block and so cannot be
-    /// deleted, and how many of these blocks are live.
+    /// Returns the data blocks in segments with a live block, and how many of these are live.
     pub fn held_and_live(&self) -> (u64, u64) {
         (self.held, self.live)
     }
@@ -130,21 +127,18 @@ impl Map {
         }
     }
 
-    /// Adds a fence: a segment without data, which a later checkpoint deletes like other segments
-    /// without live blocks.
+    /// Adds a fence, which counts as a segment without live blocks.
     pub fn fence(&mut self, sequence: u64) {
         self.add(sequence);
     }
 
-    /// Adds a segment of a checkpoint without live blocks; the caller then adds these by `write`.
+    /// Adds a segment of a checkpoint; the caller then adds the segment's live blocks by `write`.
     pub(crate) fn load_segment(&mut self, sequence: u64, segment: SegmentUse) {
         self.segments.insert(sequence, SegmentUse { live: 0, ..segment });
         self.dead += u64::from(segment.blocks);
     }
 }
 
-/// Subtracts `gone`, which the segment at place `by` replaces or zeroes, from the live blocks of
-/// its own segment.
 fn lose(
     segments: &mut BTreeMap<u64, SegmentUse>,
     [held, live, dead]: [&mut u64; 3],

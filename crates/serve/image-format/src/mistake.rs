@@ -12,11 +12,9 @@ pub enum Mistake {
     NoFence,
     /// A refused PUT of a segment counts as an earlier success.
     TrustRefusal,
-    /// The writer puts the head that names a checkpoint before the segments in the checkpoint's map
-    /// are durable.
+    /// The writer puts a head before the segments in its checkpoint's map are durable.
     HeadFirst,
-    /// A segment without live blocks is deleted before the head names a checkpoint in which the
-    /// segment has no live block.
+    /// A segment without live blocks is deleted before a head names a checkpoint that shows this.
     DeleteAtOnce,
     /// Flushes and reads end without a proof that the writer still has the image.
     NeverAsk,
@@ -26,8 +24,7 @@ pub enum Mistake {
     KeepFirst,
     /// A writer that has put its fence does not check for a later writer.
     ServeAtOnce,
-    /// The end of a checkpoint also deletes segments that lost their last live block after its map
-    /// was made.
+    /// A checkpoint also deletes segments that lost their last live block after its map was made.
     DeleteByNewerMap,
     /// Moved blocks replace data that clients have written since the collector read the blocks.
     MoveOverNewer,
@@ -39,15 +36,13 @@ pub enum Mistake {
     LeaveBehind,
     /// Segments that a snapshot needs are deleted.
     ForgetSnapshots,
-    /// Segments without live blocks are deleted even if they lie between the checkpoint of a
-    /// snapshot and the snapshot's end.
+    /// Segments without live blocks are deleted although they belong to the log of a snapshot.
     ForgetLog,
     /// A writer replaces a head that was edited meanwhile, and so loses the edit.
     OverwriteEdits,
     /// The checkpoint of a smaller image contains the blocks that were cut off.
     CutLater,
-    /// Cut blocks count as dead since the last segment, although a snapshot that ends directly
-    /// behind this segment still has the blocks.
+    /// Cut blocks count as dead since the last segment, although a snapshot may end behind it.
     CutInPlace,
     /// Changes continue while an image becomes smaller.
     ChangeMeanwhile,
@@ -59,8 +54,7 @@ pub enum Mistake {
     NameByPath,
     /// The first missing segment counts as the end of the log, even if others follow.
     GapIsEnd,
-    /// An object with the epoch of a writer counts as this writer's object, even if another writer
-    /// has put it.
+    /// An object with the epoch of a writer counts as this writer's, whoever has put it.
     IgnoreNonce,
     /// Blocks are moved only when no flush waits.
     StarveCollection,
@@ -115,7 +109,6 @@ pub fn make(mistake: Option<Mistake>) {
     MADE.set(mistake);
 }
 
-/// Returns `true` if the state machine should make this mistake here.
 #[inline]
 pub(crate) fn makes(mistake: Mistake) -> bool {
     #[cfg(feature = "mistakes")]

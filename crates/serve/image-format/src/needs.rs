@@ -3,14 +3,11 @@
 use crate::head::Snapshot;
 use crate::mistake::{self, Mistake};
 
-/// A table of the segments that snapshots need, for fast queries: there may be a thousand snapshots
-/// and a million segments.
+/// A table for fast queries: there may be a thousand snapshots and a million segments.
 #[derive(Debug)]
 pub struct Needs {
-    /// The ends of the snapshots, ascending.
     ends: Vec<u64>,
-    /// The parts of the log from the checkpoint of each snapshot to its end, ascending; overlapping
-    /// parts are joined.
+    /// The parts of the log from each snapshot's checkpoint to its end, ascending and joined.
     logs: Vec<(u64, u64)>,
 }
 

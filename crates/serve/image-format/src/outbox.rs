@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    // Purposes while the image is being opened.
     CreateHead,
     ReadHead,
     TakeHead,
@@ -21,11 +20,9 @@ pub(crate) enum Purpose {
     ReadSegment(u64),
     PutFence(u64),
     ConfirmHead,
-    /// Lists the segments from the apparent end of the log on.
     ConfirmEnd,
     /// Puts the head back as it was, because the image cannot be opened.
     GiveBack(&'static str),
-    // Purposes while the image is served.
     PutSegment(u64),
     LookAtSegment(u64),
     PutPart(u32),
@@ -34,8 +31,7 @@ pub(crate) enum Purpose {
     LookAtHead,
     CloseHead,
     ProveHead,
-    /// Reads the head, to learn whether this writer still has the image, because a segment that a
-    /// read needs is missing.
+    /// Reads the head, because a segment that a read needs is missing.
     ProveLoss {
         read: u64,
         sequence: u64,
@@ -45,29 +41,24 @@ pub(crate) enum Purpose {
         block: u64,
         extent: Extent,
     },
-    /// Reads the header of a segment being collected.
     ReadVictim(u64),
-    /// Reads `blocks` blocks of a segment being collected, from index `start` on.
     ReadLive {
         sequence: u64,
         start: u32,
         blocks: u32,
     },
-    /// Checks whether a part of a checkpoint exists that the earlier writer of `epoch` may have
-    /// left.
+    /// Checks whether an earlier writer has left a part of a checkpoint.
     LookForPart {
         epoch: u64,
         number: u32,
     },
     DeleteSegment(u64),
-    /// Deletes a part of a checkpoint that is no longer needed.
     DeletePart {
         epoch: u64,
         nth: u32,
     },
     DeleteLeftover,
-    /// Reads the head, to learn whether this writer still has the image, because an object is
-    /// missing or is not as expected.
+    /// Reads the head, because an object is missing or is not as expected.
     Judge(&'static str),
 }
 
@@ -99,13 +90,11 @@ pub enum Over {
 pub(crate) struct Outbox {
     pub(crate) errands: Errands<Purpose>,
     pub(crate) ends: VecDeque<RequestEnd>,
-    /// The number and the bases of the image, once its head is known.
     pub(crate) image: ImageId,
     pub(crate) bases: Bases,
     /// Segments with lost data, each segment once: its image, its place, and the problem.
     pub(crate) losses: VecDeque<(ImageId, u64, &'static str)>,
     lost: BTreeSet<u64>,
-    /// The time of the current call.
     pub(crate) now_ns: u64,
 }
 
@@ -121,7 +110,6 @@ impl Outbox {
         self.ends.push_back(RequestEnd { id, result });
     }
 
-    /// Reports that data of a segment is lost, unless the segment was reported before.
     pub(crate) fn note_loss(&mut self, sequence: u64, what: &'static str) {
         if self.lost.insert(sequence) {
             let (_, image) = self.bases.owner(Key::Segment(sequence), self.image);
@@ -153,7 +141,6 @@ impl Outbox {
         self.errands.send(purpose, get, self.now_ns);
     }
 
-    /// Sets the image and its bases: from now on, operations are for objects of these.
     pub(crate) fn know(&mut self, head: &Head) {
         (self.image, self.bases) = (head.image, head.bases.clone());
     }

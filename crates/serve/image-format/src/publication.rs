@@ -21,35 +21,28 @@ use std::sync::Arc;
 /// The most PUTs of parts in flight, and the most deletions in flight.
 pub(crate) const IN_FLIGHT_MAX: usize = 4;
 
-/// The bytes of an extent in memory and in a checkpoint.
 const EXTENT_BYTES: u64 = 24;
 
 /// The least bytes of segments between two checkpoints, for each byte of the map. So checkpoints
-/// add at most about a 24th to the bytes put, unless many small segments cause a checkpoint.
+/// add at most about a 24th to the bytes put, unless many small segments or discards cause them.
 const MAP_SHARE: u64 = 24;
 
-/// A checkpoint in progress.
 #[derive(Debug)]
 struct Draft {
     position: u64,
     parts: u32,
     epoch: u64,
     nth: u32,
-    /// Parts whose PUT was not sent.
     unsent: VecDeque<(u32, Arc<Vec<u8>>)>,
-    /// Parts whose PUT was sent and has not succeeded yet.
     sent: BTreeSet<u32>,
-    /// The head that names the checkpoint, once it was sent.
     head: Option<Head>,
     /// The size that the image gets with this checkpoint, if it becomes smaller.
     size_bytes: Option<u64>,
-    /// Segments without live blocks in this map, each with the place since which it has none. While
-    /// this is the newest checkpoint, the image still needs segments that lose their last live
-    /// block later.
+    /// Segments without live blocks in this map, each with the place since which it has none. The
+    /// checkpoint still needs segments that lose their last live block later.
     dead: Vec<(u64, u64)>,
 }
 
-/// A checkpoint whose parts are being deleted.
 #[derive(Debug)]
 struct Retirement {
     checkpoint: Checkpoint,
@@ -65,8 +58,8 @@ pub(crate) struct Publication {
     /// The number and the bytes of the segments since the last checkpoint began.
     segments: u64,
     bytes: u64,
-    /// The most bytes of data in segments that were dead when the last checkpoint began and still
-    /// exist.
+    /// An upper bound for the data bytes of segments that were dead when the last checkpoint began
+    /// and still exist.
     dead_bytes: u64,
     deletions: VecDeque<(Purpose, Key)>,
     deletions_in_flight: usize,
@@ -78,8 +71,7 @@ pub(crate) struct Publication {
 }
 
 impl Publication {
-    /// Begins to delete the checkpoints that `head` has retired. The log has `segments` segments
-    /// behind the head's checkpoint.
+    /// The log has `segments` segments behind the head's checkpoint.
     pub(crate) fn new(head: &Head, segments: u64) -> Publication {
         let mut publication = Publication {
             draft: None,
@@ -107,7 +99,6 @@ impl Publication {
         self.draft.as_ref().map(Draft::checkpoint)
     }
 
-    /// Begins a checkpoint of the map of all segments before `position`, if one is due.
     pub(crate) fn begin(&mut self, settings: &Settings, head: &Head, map: &Map, position: u64) {
         let map_bytes = EXTENT_BYTES * map.extents().len() as u64;
         let bytes = settings.checkpoint_bytes.max(MAP_SHARE * map_bytes);
@@ -130,8 +121,7 @@ impl Publication {
     }
 
     /// Begins a checkpoint of the map of all segments before `position`, unless it would have too
-    /// many parts. The head with the checkpoint sets the image's size to `size_bytes`, if given.
-    /// The caller has checked [`Publication::may_begin`].
+    /// many parts. The caller must check [`Publication::may_begin`] first.
     pub(crate) fn draft(&mut self, head: &Head, map: &Map, position: u64, size_bytes: Option<u64>) {
         let parts = Part::of(map, head, position);
         if parts.len() > PARTS_MAX as usize {
@@ -149,7 +139,6 @@ impl Publication {
         (self.segments, self.bytes, self.dead_bytes) = (0, 0, dead_bytes);
     }
 
-    /// Sends all operations that are possible now; all segments before `durable` are durable.
     pub(crate) fn go_on(&mut self, head: &Head, tag: &Tag, durable: u64, out: &mut Outbox) {
         while self.deletions_in_flight < IN_FLIGHT_MAX
             && let Some((purpose, key)) = self.next_deletion()
@@ -196,22 +185,19 @@ impl Publication {
         }
     }
 
-    /// Forgets the sent head, which the store has refused: `go_on` then sends another one.
     pub(crate) fn head_is_not_put(&mut self) {
         if let Some(draft) = &mut self.draft {
             draft.head = None;
         }
     }
 
-    /// Returns the head that was sent and names the checkpoint in progress, if there is one.
     pub(crate) fn sent_head(&self) -> Option<Head> {
         self.draft.as_ref().and_then(|draft| draft.head.clone())
     }
 
-    /// Ends the checkpoint in progress, because `head` is in the store and names it. Begins to
-    /// delete the objects that the checkpoint makes superfluous; fences only if `with_fences`.
-    /// Without it an earlier writer may not have noticed that it was replaced, and a later
-    /// checkpoint deletes the fences.
+    /// Ends the checkpoint in progress, because `head` is in the store and names it. If
+    /// `with_fences` is `false`, an earlier writer may not have noticed that it was replaced. A
+    /// later checkpoint then deletes the fences.
     pub(crate) fn head_is_put(&mut self, head: &Head, map: &Map, with_fences: bool) {
         let Some(draft) = self.draft.take() else { return };
         self.retire(head);
@@ -223,7 +209,6 @@ impl Publication {
         self.delete(dead.map(|(sequence, _)| sequence).collect());
     }
 
-    /// Begins to delete the parts of the checkpoints that the head lists as retired.
     fn retire(&mut self, head: &Head) {
         self.retirements.retain(|it| head.retired.contains(&it.checkpoint));
         for checkpoint in &head.retired {
@@ -234,12 +219,10 @@ impl Publication {
         }
     }
 
-    /// Queues the deletion of objects that earlier writers have left.
     pub(crate) fn clean(&mut self, keys: impl IntoIterator<Item = Key>) {
         self.deletions.extend(keys.into_iter().map(|key| (Purpose::DeleteLeftover, key)));
     }
 
-    /// Queues the deletion of the segments `dead`, except for segments of a base.
     pub(crate) fn delete(&mut self, dead: Vec<u64>) {
         for sequence in dead {
             if sequence >= self.own_from && self.doomed.insert(sequence) {
@@ -249,14 +232,12 @@ impl Publication {
         }
     }
 
-    /// Returns how many superfluous objects are known and not deleted yet.
     pub(crate) fn deletions(&self) -> usize {
         let unasked = |it: &Retirement| (it.checkpoint.parts - it.next) as usize;
         let parts: usize = self.retirements.iter().map(unasked).sum();
         self.deletions.len() + self.deletions_in_flight + parts
     }
 
-    /// Counts a deletion that has ended, and removes a deleted segment from the map.
     pub(crate) fn deleted(&mut self, purpose: Purpose, map: &mut Map) {
         self.deletions_in_flight -= 1;
         match purpose {
@@ -280,8 +261,6 @@ impl Draft {
         Checkpoint { position, parts, epoch, nth }
     }
 
-    /// Returns the head that names the checkpoint, with the smaller size if the image becomes
-    /// smaller.
     fn advance(&self, before: &Head, durable: u64) -> Head {
         let mut head = before.advanced(self.checkpoint(), durable);
         head.geometry.size_bytes = self.size_bytes.unwrap_or(before.geometry.size_bytes);

@@ -6,8 +6,8 @@
 //!     ─▶ head is read: it still names this writer
 //! ```
 //!
-//! If the writer cannot open the image and has sent no fence, it puts the head back as it was,
-//! except for the revision: the next attempt finds the same state.
+//! If the map or the log is damaged and the writer has sent no fence, it puts the head back as it
+//! was, except for the revision: the next attempt finds the same state.
 //!
 //! The PUT of the fence ends the earlier writer's log. If the earlier writer puts a segment at the
 //! fence's place first, that segment is part of the log, and the fence goes behind it. Once the
@@ -38,7 +38,6 @@ const READS_MAX: u64 = 32;
 /// How often a writer reads an object again that looks damaged: the damage may be only in transit.
 pub(crate) const DAMAGED_READS_MAX: u32 = 8;
 
-/// The reason to refuse an image whose log has a gap.
 const LOST: &str = "a part of its log is lost, or an older head was put back: \
                     see nowait image check, and nowait image repair";
 
@@ -61,7 +60,6 @@ pub enum Origin {
     TakeOver,
 }
 
-/// An image that a writer has opened.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) head: Head,
@@ -72,7 +70,6 @@ pub(crate) struct Found {
     pub(crate) next: u64,
     /// The number of segments behind the checkpoint, without fences.
     pub(crate) replayed: u64,
-    /// The objects that earlier writers may have left.
     pub(crate) leftovers: Leftovers,
     /// The time when the operation was sent that proved that the writer has the image.
     pub(crate) proof_ns: u64,
@@ -80,7 +77,6 @@ pub(crate) struct Found {
     pub(crate) is_alone: bool,
 }
 
-/// The opening of an image, in progress.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     writer: Writer,
@@ -92,13 +88,10 @@ pub(crate) struct Recovery {
     parts: BTreeMap<u32, Part>,
     parts_asked: u32,
     map: Map,
-    /// `true`: the map contains the checkpoint, and the segments that were replayed.
     is_mapped: bool,
-    /// The scan of the log; `None` until the head was read.
     scan: Option<Scan>,
     replayed: u64,
-    /// The epoch of the last replayed segment. It is an error if a segment of an earlier epoch
-    /// follows.
+    /// The epoch of the last replayed segment: no segment of an earlier epoch may follow.
     reached: u64,
     /// For each fence its place, and the place where the log continues.
     fences: Vec<Range<u64>>,
@@ -109,10 +102,6 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Begins to take over the existing image, or to make one.
-    ///
-    /// # Errors
-    /// The image to make is encrypted and there is no key, or the key does not fit.
     pub(crate) fn begin(
         writer: Writer,
         key: Option<ImageKey>,
@@ -148,7 +137,6 @@ impl Recovery {
         Ok(recovery)
     }
 
-    /// Checks the writer's key against the check in the head.
     fn unlock(&mut self, geometry: Geometry) -> Result<(), Over> {
         match Encryption::cipher(geometry.encryption.as_ref(), self.key.as_ref()) {
             Ok(cipher) => self.cipher = cipher,
@@ -179,7 +167,6 @@ impl Recovery {
         out.put_if_absent(Purpose::CreateHead, Key::Head, body);
     }
 
-    /// Continues with an answer of the store; returns the image once the writer has it.
     pub(crate) fn answer(
         &mut self,
         errand: Errand<Purpose>,
@@ -298,7 +285,6 @@ impl Recovery {
         Ok(None)
     }
 
-    /// Continues or ends the opening with the head that was read.
     fn take_head(
         &mut self,
         errand: &Errand<Purpose>,
@@ -353,7 +339,6 @@ impl Recovery {
         Ok(None)
     }
 
-    /// Returns the head, which this writer makes or reads before all else.
     fn head(&self) -> &Head {
         self.head.as_ref().expect("the head comes first")
     }
@@ -379,7 +364,6 @@ impl Recovery {
         Some(())
     }
 
-    /// Makes the map once all its parts were read, and then continues with the log.
     fn read_on(&mut self, out: &mut Outbox) {
         let Checkpoint { position, parts, .. } = self.head().checkpoint;
         if !self.is_mapped {
@@ -397,8 +381,6 @@ impl Recovery {
         self.replay(out);
     }
 
-    /// Applies the segments that were read to the map, in order. Requests further segments, and
-    /// puts the fence at the end of the log.
     fn replay(&mut self, out: &mut Outbox) {
         while !self.is_fencing {
             let Some(scan) = &mut self.scan else { break };
@@ -452,15 +434,12 @@ impl Recovery {
         Ok(())
     }
 
-    /// Records the fence at place `at`, and continues the scan at `resume`.
     fn pass_fence(&mut self, at: u64, resume: u64) {
         self.map.fence(at);
         self.fences.push(at..resume);
         self.scan.iter_mut().for_each(|scan| scan.skip(resume));
     }
 
-    /// Judges an apparent end of the log. First requests a list of the segments behind it, if there
-    /// is none. Puts the fence if the log has ended.
     fn judge_end(&mut self, out: &mut Outbox) {
         let Some(scan) = &mut self.scan else { return };
         if mistake::makes(Mistake::GapIsEnd) {
@@ -477,7 +456,6 @@ impl Recovery {
         }
     }
 
-    /// Continues with the list of the segments from the apparent end of the log on.
     fn take_list(&mut self, places: Vec<u64>, out: &mut Outbox) {
         if let Some(scan) = &mut self.scan {
             scan.take_list(places);
@@ -486,22 +464,20 @@ impl Recovery {
         self.replay(out);
     }
 
-    /// Reads the head, and then ends the opening: with the reason `why`, unless a later writer has
-    /// the image. The later writer may have deleted the object that is missing. If the image has
-    /// grown, the later writer may have put the object that looks damaged.
+    /// Reads the head, and then ends the opening with the reason `why`, unless a later writer has
+    /// the image. The later writer may have deleted the missing object. If the image has grown, the
+    /// later writer may have put the object that looks damaged.
     fn give_up(&mut self, why: &'static str, out: &mut Outbox) {
         self.is_fencing = true;
         judge(why, out);
     }
 
-    /// Reads the places at the end of the log again.
     fn read_again(&mut self, out: &mut Outbox) {
         self.is_fencing = false;
         self.scan.iter_mut().for_each(|scan| scan.again(out));
         self.replay(out);
     }
 
-    /// Puts the fence that ends the log of the earlier writer.
     fn fence(&mut self, out: &mut Outbox) {
         self.is_fencing = true;
         if mistake::makes(Mistake::NoFence) {
@@ -517,7 +493,6 @@ impl Recovery {
         out.put_if_absent(Purpose::PutFence(at), Key::Segment(at), body);
     }
 
-    /// Returns the place where the log continues.
     fn next(&self) -> u64 {
         self.scan.as_ref().map_or(1, Scan::next)
     }
@@ -540,8 +515,7 @@ fn confirm(out: &mut Outbox) {
     out.get(Purpose::ConfirmHead, Key::Head, HEAD_BYTES_MAX);
 }
 
-/// Returns the place where the log continues behind a fence at `at`: segments that the earlier
-/// writer has in flight lie before it.
+/// Segments that the earlier writer has in flight lie before the place where the log continues.
 fn resume(at: u64) -> u64 {
     if mistake::makes(Mistake::ResumeBehind) { at + 1 } else { at + WINDOW }
 }
@@ -551,9 +525,6 @@ pub(crate) fn judge(why: &'static str, out: &mut Outbox) {
     out.get(Purpose::Judge(why), Key::Head, HEAD_BYTES_MAX);
 }
 
-/// Returns the reason to end after an object was missing or not as expected, and `head` was read.
-/// If the head is this writer's (`is_own`), the reason is `why`. Otherwise another writer has taken
-/// the image over.
 pub(crate) fn verdict(is_own: bool, head: Head, why: &'static str) -> Over {
     match is_own {
         true => Over::Failed(why),

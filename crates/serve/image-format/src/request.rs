@@ -48,15 +48,15 @@ pub enum Request {
     /// requests fail.
     Close,
     /// Makes the image smaller. One PUT of the head removes all bytes behind the new end from the
-    /// stored image. Requests beyond the new end fail as soon as this request has begun, and other
-    /// changes wait until it has ended. If the image grows again, its new bytes are zeroes.
+    /// stored image. Once the writer has begun to shrink, requests beyond the new end fail, and
+    /// other changes wait until the shrink ends. If the image grows again, its new bytes are
+    /// zeroes.
     Shrink {
         /// The new size, which is not larger than the present one.
         size_bytes: u64,
     },
 }
 
-/// The most runs in the result of [`Request::Extents`].
 const RUNS_MAX: usize = 4096;
 
 /// Returns the result of [`Request::Extents`] for a range of blocks.
@@ -74,8 +74,8 @@ pub enum Failure {
     /// The range is outside the image or not in whole blocks, the new size is not possible, or the
     /// request is a second [`Request::Close`]: EINVAL.
     Invalid,
-    /// The image is damaged or (for changes) is being closed, or the writer does not have the image
-    /// any more: EIO.
+    /// A segment with the data is damaged or missing, the image is being closed (changes only), or
+    /// the writer does not have the image: EIO.
     Io,
 }
 

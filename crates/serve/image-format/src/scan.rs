@@ -20,7 +20,6 @@ use std::collections::BTreeMap;
 /// How often a missing object that should exist is requested again.
 pub(crate) const MISSED_READS_MAX: u32 = 4;
 
-/// The state of the next place of the log.
 #[derive(Debug)]
 pub(crate) enum Next {
     /// A segment, and the offset of its data.
@@ -31,7 +30,6 @@ pub(crate) enum Next {
     End,
     /// The segment is missing, but must have existed.
     Lost,
-    /// The segment is damaged.
     Damaged,
 }
 
@@ -46,7 +44,6 @@ pub(crate) enum Behind {
     More,
 }
 
-/// The store's answer for a place.
 #[derive(Debug)]
 enum Entry {
     There(Header, u32),
@@ -60,8 +57,7 @@ pub(crate) struct Scan {
     next: u64,
     /// The first place whose segment was not requested.
     asked: u64,
-    /// The number of segments to request ahead. It grows by one with each segment that is found, up
-    /// to `ahead_max`.
+    /// The number of segments to request ahead; each segment that is found adds one.
     ahead: u64,
     ahead_max: u64,
     /// The log reaches at least the place `known`, and at most the place `end`.
@@ -78,7 +74,6 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// Makes a scan of the log from the checkpoint of `head` on.
     pub(crate) fn new(head: &Head, ahead_max: u64) -> Scan {
         let next = head.checkpoint.position;
         Scan {
@@ -95,23 +90,19 @@ impl Scan {
         }
     }
 
-    /// Returns the first place whose segment was not returned.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// Returns `true` if the scan has reached the end that the head names.
     fn is_at_end(&self) -> bool {
         self.next >= self.end
     }
 
-    /// Stores the list of the segments from the first apparent end of the log on.
     pub(crate) fn take_list(&mut self, places: Vec<u64>) {
         self.listed = Some(places);
     }
 
-    /// Judges the end of the log by the list. Returns `None` if there is no list: the caller must
-    /// first request it.
+    /// Returns `None` if the caller must first request a list of the segments.
     pub(crate) fn judge_end(&mut self, out: &mut Outbox) -> Option<Behind> {
         let listed = self.listed.as_deref()?;
         let reaches = |from: u64| listed.iter().any(|place| *place >= from);
@@ -134,7 +125,6 @@ impl Scan {
         }
     }
 
-    /// Requests further segments, as many as `ahead` allows.
     pub(crate) fn ask(&mut self, out: &mut Outbox) {
         while self.asked < self.next.saturating_add(self.ahead).min(self.end) {
             let sequence = self.asked;
@@ -143,7 +133,6 @@ impl Scan {
         }
     }
 
-    /// Parses and stores the header of the segment at place `sequence`, which begins with `bytes`.
     /// Returns `None` if the segment is damaged, or belongs to another place or image.
     pub(crate) fn take(
         &mut self,
@@ -164,7 +153,7 @@ impl Scan {
         self.segments.insert(sequence, Entry::Missing);
     }
 
-    /// Records a segment as damaged. This does not matter if the log ends before the segment.
+    /// A damaged segment does not matter if the log ends before it.
     pub(crate) fn damage(&mut self, sequence: u64) {
         self.segments.insert(sequence, Entry::Damaged);
     }
@@ -189,7 +178,6 @@ impl Scan {
         }
     }
 
-    /// Judges the next place, whose segment is missing.
     fn judge_gap(&self) -> Next {
         let behind = self.next + 1..=self.next.saturating_add(WINDOW);
         if self.next < self.known {
@@ -223,7 +211,6 @@ impl Scan {
         true
     }
 
-    /// Continues at place `resume`, to which a fence leads.
     pub(crate) fn skip(&mut self, resume: u64) {
         self.next = resume;
         self.asked = self.asked.max(resume);

@@ -20,7 +20,6 @@ pub const RECORDS_MAX: usize = 4096;
 
 const RECORD_BYTES: usize = 16;
 
-/// The longest name of the writer in a fence, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
 /// The longest header, in bytes. A reader of the log requests this many bytes of a segment.
@@ -123,14 +122,12 @@ impl Header {
     }
 
     /// Returns `true` if this segment, which lies behind `place`, shows that the segment at `place`
-    /// was durable: this segment says so, or is so far behind `place` that its writer could not
-    /// have both in flight.
+    /// was durable.
     pub fn proves(&self, place: u64) -> bool {
         self.durable > place || self.sequence >= place.saturating_add(WINDOW)
     }
 
-    /// Parses the header of an object that has `object_bytes` bytes and begins with `front`. Also
-    /// returns the length of the header, behind which the data begins.
+    /// Parses the header of an object of `object_bytes` bytes; also returns the header's length.
     ///
     /// # Errors
     /// The object is not a whole segment of an image with this geometry.

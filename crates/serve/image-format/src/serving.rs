@@ -33,14 +33,11 @@ use shrinking::Shrink;
 /// The time for which a proof that the writer has the image holds.
 pub const PROOF_NS: u64 = 60_000_000_000;
 
-/// The longest time that a flush waits for other flushes. A flush waits only while fewer flushes
-/// wait than when the last PUT completed flushes; the flushes that this PUT completed count as
-/// well. Clients that each wait for their flush send the next one shortly after each other. Without
-/// this pause the first of these flushes would get a PUT of its own, and the others would wait for
-/// two PUTs.
+/// The longest time that a flush waits for other flushes to share its PUT. Clients that each wait
+/// for their flush send the next one shortly after each other. Without this pause the first of
+/// these flushes would get a PUT of its own, and the others would wait for two PUTs.
 const GATHER_NS: u64 = 500_000;
 
-/// The reason why a writer ends when its objects are missing.
 const VANISHED: &str = "an object is missing from the store: see nowait image check";
 
 #[derive(Debug)]
@@ -50,16 +47,14 @@ pub(crate) struct Serving {
     tag: Tag,
     cipher: Option<Cipher>,
     map: Map,
-    /// The place of this writer's first segment in the log.
     first: u64,
     tail: Tail,
-    /// Flushes that wait, each with the place before which all segments must be durable, and the
-    /// time when it came.
+    /// Waiting flushes: the place before which all must be durable, the arrival time, the request.
     flushes: VecDeque<(u64, u64, RequestId)>,
-    /// A flush has ended that covers all segments before this place of the log.
+    /// A flush of segments before this place ends at once, without a new proof.
     promised: u64,
-    /// The number of flushes when flushes last ended, including those that ended, and the time when
-    /// they ended.
+    /// The number of flushes when flushes last ended, including those that ended; `served_ns` is
+    /// the time when they ended.
     crowd: usize,
     served_ns: u64,
     /// Changes that wait for memory, or until the image has become smaller, in their order.
@@ -161,7 +156,6 @@ impl Serving {
         self.go_on(out);
     }
 
-    /// Returns the blocks of a request; `None` if the request is not valid.
     fn judge_request(&self, request: &Request) -> Option<Range<u64>> {
         let (offset, len) = match request {
             Request::Read { offset, len }
@@ -178,7 +172,6 @@ impl Serving {
         whole.then_some(offset / size..end / size)
     }
 
-    /// Returns `true` if a change must wait for memory, or until the image has become smaller.
     fn must_wait(&self, request: &Request) -> bool {
         if self.keeps_waiting(request) {
             return true;
@@ -211,7 +204,6 @@ impl Serving {
         }
     }
 
-    /// Zeroes the blocks of a range, unless all of them are zeroes already.
     fn discard(&mut self, mut blocks: Range<u64>, out: &mut Outbox) {
         while !self.map.extents().is_empty_in(blocks.clone()) {
             self.make_room();
@@ -221,7 +213,6 @@ impl Serving {
         }
     }
 
-    /// Makes room for another change in the open segment.
     fn make_room(&mut self) {
         if self.tail.open_is_full() {
             self.seal();
@@ -230,7 +221,7 @@ impl Serving {
 
     fn flush(&mut self, id: RequestId, out: &mut Outbox) {
         let end = self.tail.next() + u64::from(!self.tail.open_is_empty());
-        // `is_proven` requests a proof now, so that it arrives about when the segment is put.
+        // `is_proven` may request a proof now, so that it arrives about when the segment is put.
         let is_kept = end <= self.promised || (self.is_proven(out) && end <= self.tail.durable());
         if !is_kept {
             return self.flushes.push_back((end, out.now_ns, id));
@@ -240,8 +231,8 @@ impl Serving {
         out.end(id, Ok(Vec::new()));
     }
 
-    /// Seals the open segment, and begins a checkpoint if one is due: it may begin only between two
-    /// segments.
+    /// Seals the open segment. A checkpoint may begin only between two segments, so one that is due
+    /// begins here.
     fn seal(&mut self) {
         let bytes = self.tail.seal(&mut self.map);
         self.publication.count(bytes);
@@ -250,8 +241,7 @@ impl Serving {
         self.publication.begin(&self.settings, &self.head, &self.map, position);
     }
 
-    /// Does everything that is possible without another answer of the store: ends flushes, sends
-    /// segments, makes parked changes, moves blocks, and continues checkpoints and the close.
+    /// Does everything that is possible without another answer of the store.
     pub(crate) fn go_on(&mut self, out: &mut Outbox) {
         self.end_flushes(out);
         loop {
@@ -301,7 +291,7 @@ impl Serving {
         }
     }
 
-    /// Returns `true` if it is time to seal the open segment. Flushes that come during a PUT, or
+    /// Returns `true` if the open segment should be sealed now. Flushes that come during a PUT, or
     /// soon after it, share the next PUT.
     fn is_seal_due(&self, now_ns: u64) -> bool {
         let is_wanted = !self.parked.is_empty()
@@ -322,13 +312,11 @@ impl Serving {
         Some(came_ns.max(&self.served_ns) + wait_ns)
     }
 
-    /// Returns when to seal the open segment even if no flush needs it; `None` while it is empty or
-    /// another segment is sealed.
+    /// Returns when to seal the open segment even if no flush needs it.
     fn seal_ns(&self) -> Option<u64> {
         self.tail.open_since_ns().map(|since_ns| since_ns + self.settings.linger_ns)
     }
 
-    /// Returns when to call [`Serving::go_on`] if nothing else happens before; `None`: never.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         let gathered_ns = self.gathered_ns().filter(|_| self.tail.nothing_is_sealed());
         self.seal_ns().into_iter().chain(gathered_ns).min()
@@ -371,14 +359,11 @@ impl Serving {
         Ok(())
     }
 
-    /// Continues with an answer to the PUT of a segment, or, if the store has refused the PUT, to a
-    /// read of the existing object.
     fn segment_answered(&mut self, errand: Errand<Purpose>, answer: Answer, out: &mut Outbox) {
         match (errand.purpose, answer) {
             (Purpose::PutSegment(sequence), Answer::Put(_)) => self.segment_is_put(sequence),
             (Purpose::PutSegment(sequence), Answer::Refused) => {
-                // An earlier try of this PUT had succeeded, or another writer's segment is at this
-                // place.
+                // An earlier try of this PUT succeeded, or another writer's segment is here.
                 if mistake::makes(Mistake::TrustRefusal) {
                     self.segment_is_put(sequence);
                 } else {
@@ -394,8 +379,6 @@ impl Serving {
         }
     }
 
-    /// Continues with an answer to the PUT of a part of a checkpoint, or, if the store has refused
-    /// the PUT, to a read of the existing object.
     fn part_answered(&mut self, errand: Errand<Purpose>, answer: Answer, out: &mut Outbox) {
         match (errand.purpose, answer) {
             (Purpose::PutPart(number), Answer::Put(_)) => self.publication.part_is_put(number),
@@ -439,8 +422,7 @@ impl Serving {
         Ok(())
     }
 
-    /// Continues with the first bytes of an existing object, after the store has refused the PUT of
-    /// this object.
+    /// Judges the stamp of an existing object, after the store has refused a PUT with the same key.
     fn look(&mut self, errand: Errand<Purpose>, bytes: &[u8], out: &mut Outbox) {
         let number = match errand.purpose {
             Purpose::LookAtSegment(sequence) => Some(sequence),
@@ -472,7 +454,6 @@ impl Serving {
         }
     }
 
-    /// Continues with `head`, which is in the store and names the new checkpoint.
     fn head_is_put(&mut self, head: Head, tag: Tag, out: &mut Outbox) {
         let has_fences = out.now_ns >= self.alone_ns;
         self.publication.head_is_put(&head, &self.map, has_fences);
@@ -512,8 +493,7 @@ impl Serving {
             Purpose::LookAtHead if self.publication.checkpoint() == Some(head.checkpoint) => {
                 self.head_is_put(head, tag, out);
             }
-            // The head was edited: the next PUT is of the edited head, with the checkpoint or with
-            // the end of the log.
+            // The head was edited. This writer's next PUT starts from the edited head.
             Purpose::LookAtHead => {
                 self.tag = tag;
                 if !mistake::makes(Mistake::OverwriteEdits) {

@@ -15,17 +15,17 @@ pub struct Settings {
     pub buffer_bytes: usize,
     /// The most blocks of data in a segment; [`crate::geometry::DATA_BYTES_MAX`] limits them, too.
     pub segment_blocks: u32,
-    /// The time after the first write of a segment at which the writer puts the segment even if no
-    /// flush needs it and it is not full; later if earlier segments are not durable then.
+    /// How long a segment waits, from its first change on, for a flush or more data; longer while
+    /// earlier segments are not durable.
     pub linger_ns: u64,
-    /// The writer makes a checkpoint after it has made segments of this many bytes, or after
-    /// segments with this many bytes of data have lost their last live block; after 24 times the
-    /// map's bytes if that is more.
+    /// The writer makes a checkpoint after segments of this many bytes, or after segments with this
+    /// many bytes of data have lost their last live block. The limit is 24 times the map's bytes if
+    /// that is more.
     pub checkpoint_bytes: u64,
     /// The writer also makes a checkpoint after this many segments.
     pub checkpoint_segments: u64,
-    /// When more than this percentage of the blocks in segments is not live, the collector moves
-    /// the live blocks of the emptiest segments. 100 turns the collector off.
+    /// The largest allowed percentage of dead blocks in segments that have a live block; 100 turns
+    /// the collector off.
     pub garbage_percent: u32,
 }
 

@@ -8,8 +8,8 @@
 //! The only flag, 1, says that the blocks of the image are encrypted; only heads and segments have
 //! it. A version of nowait that does not know a flag refuses the object.
 //!
-//! The stamp has its own checksum, so a writer whose PUT was refused reads only the stamp of the
-//! existing object to learn whether the object is its own.
+//! The stamp has its own checksum, so a writer whose PUT of a segment or part was refused reads
+//! only the stamp of the existing object to learn whether the object is its own.
 
 use crate::wire::{CHECKSUM_BYTES, Damage, Fields, checked, seal};
 
@@ -57,7 +57,6 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// Appends the stamp, with which an object begins.
     pub(crate) fn put(&self, bytes: &mut Vec<u8>) {
         let mut stamp = Vec::with_capacity(STAMP_BYTES);
         stamp.extend(MAGIC);
@@ -105,7 +104,6 @@ impl Stamp {
         Ok(Stamp { kind, is_encrypted, image, epoch, number, writer })
     }
 
-    /// Parses the stamp of an object of this kind; also returns the fields behind the stamp.
     pub(crate) fn begin(object: &[u8], kind: Kind) -> Result<(Stamp, Fields<'_>), Damage> {
         let stamp = Stamp::parse(object)?;
         match stamp.kind == kind {

@@ -41,8 +41,7 @@ impl Key {
         }
     }
 
-    /// Returns the place in the log of the segment that is called `name` in an image; `None` if
-    /// this is no name of a segment of that image.
+    /// Returns the place of an image's segment by the segment's name; `None` for other names.
     pub fn segment_of(name: &str, image: ImageId) -> Option<u64> {
         let (_, sequence) = name.strip_prefix("log/")?.split_once('-')?;
         let sequence = sequence.parse().ok()?;
@@ -50,8 +49,7 @@ impl Key {
     }
 }
 
-/// The number of hexadecimal digits of an image's number in the names of its objects. Half of the
-/// number is enough to distinguish images that have the same path one after the other.
+/// Half of the number distinguishes images that have the same path one after the other.
 const NAME_DIGITS: usize = 16;
 
 impl fmt::Display for Key {
@@ -94,11 +92,10 @@ pub enum Operation {
         /// The tag of the previous head.
         tag: Tag,
     },
-    /// Gets a range of bytes of an object; if the object is shorter, the bytes of the range that
-    /// exist.
+    /// Gets those bytes of a range that the object has.
     Get {
-        /// The path in the store of the image that the object belongs to, if this is a base of the
-        /// image that is served.
+        /// The path of the object's image in the store, if that image is a base of the state
+        /// machine's image.
         of: Option<Arc<str>>,
         /// The number of the image that the object belongs to.
         image: ImageId,
@@ -129,14 +126,12 @@ pub enum Operation {
 /// machine uses only the bytes of the answer, and not the tag or the length of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Data {
-    /// `true`: the previous answer looked damaged, or the object was missing, so the store itself
-    /// must answer.
+    /// `true`: the store itself must answer: the object looked damaged or was missing.
     pub anew: bool,
 }
 
-/// The answer to an operation. The program that carries out the operations gives one answer to each
-/// of them. If the store does not answer in time, the program gives the answer [`Answer::Failed`],
-/// even if the store may carry out the operation later.
+/// The answer to an operation. The program that carries out the operations gives exactly one answer
+/// to each operation. If the store does not answer in time, the program answers [`Answer::Failed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The store has put the object, which has this tag.
@@ -152,15 +147,15 @@ pub enum Answer {
         /// The tag of the object.
         tag: Tag,
     },
-    /// The places of existing segments, in any order. If there are many segments, only the places
-    /// of the first ones.
+    /// The places of existing segments, in any order. If there are many segments, the store may
+    /// leave some out.
     Listed(Vec<u64>),
     /// The object does not exist.
     Missing,
     /// The object was deleted, or did not exist.
     Deleted,
-    /// The operation has succeeded, has failed, or will still happen: a time-out, an error of the
-    /// server, or a lost connection.
+    /// The outcome is unknown after a time-out, an error of the server, or a lost connection. The
+    /// store may still carry out the operation later.
     Failed,
 }
 
@@ -181,7 +176,7 @@ pub struct Costs {
     pub deletes: u64,
     /// Segments whose collection has ended: all their live blocks were moved or replaced.
     pub segments_collected: u64,
-    /// The bytes of moved blocks, which are part of the bytes of the PUTs.
+    /// The bytes of the blocks that the collector has moved.
     pub bytes_moved: u64,
 }
 

@@ -20,7 +20,6 @@ struct Open {
     /// The image block of each data block.
     blocks: Vec<u64>,
     data: Vec<u8>,
-    /// The time of the first change.
     since_ns: u64,
 }
 
@@ -39,7 +38,6 @@ pub(crate) struct Tail {
     writer: Nonce,
     geometry: Geometry,
     cipher: Option<Cipher>,
-    /// The most blocks of data in a segment.
     blocks_max: usize,
     /// The place of the open segment.
     next: u64,
@@ -49,7 +47,6 @@ pub(crate) struct Tail {
 }
 
 impl Tail {
-    /// Makes a tail whose first segment gets the place `next`.
     pub(crate) fn new(head: &Head, cipher: Option<Cipher>, blocks_max: u32, next: u64) -> Tail {
         let Head { image, epoch, geometry, .. } = *head;
         let writer = head.writer.nonce;
@@ -88,7 +85,6 @@ impl Tail {
         self.open.records.is_empty()
     }
 
-    /// Returns `true` if the open segment has room for no further change.
     pub(crate) fn open_is_full(&self) -> bool {
         self.open.blocks.len() >= self.blocks_max || self.open.records.len() >= RECORDS_MAX
     }
@@ -97,7 +93,6 @@ impl Tail {
         self.open.blocks.len()
     }
 
-    /// Returns how many further data blocks fit into the open segment.
     pub(crate) fn room(&self) -> usize {
         match self.open_is_full() {
             true => 0,
@@ -105,8 +100,7 @@ impl Tail {
         }
     }
 
-    /// Returns the time of the open segment's first change; `None` if the open segment is empty or
-    /// another segment is sealed.
+    /// Returns when the open segment was begun; `None` if it is empty or another one is sealed.
     pub(crate) fn open_since_ns(&self) -> Option<u64> {
         (!self.open_is_empty() && self.sealed.is_empty()).then_some(self.open.since_ns)
     }
@@ -115,7 +109,7 @@ impl Tail {
         self.sealed.is_empty()
     }
 
-    /// Writes a block into the open segment, which is not full.
+    /// The open segment must not be full.
     pub(crate) fn write(&mut self, map: &mut Map, block: u64, data: &[u8], now_ns: u64) {
         let size = self.geometry.block_bytes as usize;
         // The store gets the segment as a whole, so the later of two writes of a block is enough.
@@ -141,7 +135,7 @@ impl Tail {
         }
     }
 
-    /// Zeroes blocks in the open segment, which is not full.
+    /// The open segment must not be full.
     pub(crate) fn discard(&mut self, map: &mut Map, range: Range<u64>, now_ns: u64) {
         self.begin(map, now_ns);
         let blocks = (range.end - range.start) as u32;
@@ -156,8 +150,7 @@ impl Tail {
         }
     }
 
-    /// Seals the open segment, which is not empty, and opens the next one. Returns the length of
-    /// the sealed segment in bytes.
+    /// The open segment must not be empty. Returns the length of the sealed segment in bytes.
     pub(crate) fn seal(&mut self, map: &mut Map) -> usize {
         let Open { records, blocks, data, .. } = core::mem::take(&mut self.open);
         let (image, epoch, writer, sequence) = (self.image, self.epoch, self.writer, self.next);
@@ -190,13 +183,11 @@ impl Tail {
         BlockCodec { cipher: self.cipher.as_ref(), image: self.image, sequence }
     }
 
-    /// Returns the place of the first segment that was not sent, if it is within the window.
     pub(crate) fn unsent(&self) -> Option<u64> {
         let mut near = self.sealed.range(..self.durable() + WINDOW);
         near.find(|(_, sealed)| !sealed.is_sent).map(|(sequence, _)| *sequence)
     }
 
-    /// Marks the segment of [`Tail::unsent`] as sent, and returns its place and bytes.
     pub(crate) fn take_unsent(&mut self) -> Option<(u64, Arc<Vec<u8>>)> {
         let end = self.durable() + WINDOW;
         let mut unsent = self.sealed.range_mut(..end).filter(|(_, sealed)| !sealed.is_sent);
@@ -205,7 +196,7 @@ impl Tail {
         Some((*sequence, Arc::clone(&sealed.body)))
     }
 
-    /// Marks a segment as put, and drops the segments that are durable now: a segment is durable
+    /// Marks a segment as put, and drops the segments that are durable now. A segment is durable
     /// when it and all earlier ones are put.
     pub(crate) fn put(&mut self, sequence: u64) {
         if let Some(sealed) = self.sealed.get_mut(&sequence) {
@@ -219,8 +210,7 @@ impl Tail {
         }
     }
 
-    /// Copies block `index` of a segment's data, which is `block` of the image. Returns `false` if
-    /// the block is not in memory.
+    /// Copies a block of a segment; returns `false` if the block is not in memory.
     pub(crate) fn copy(&self, (sequence, index): (u64, u32), block: u64, to: &mut [u8]) -> bool {
         let (size, index) = (self.geometry.block_bytes as usize, index as usize);
         let data = if sequence == self.next {

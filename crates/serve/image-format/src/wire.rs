@@ -5,7 +5,6 @@
 
 use core::fmt;
 
-/// The length of a checksum in bytes.
 pub(crate) const CHECKSUM_BYTES: usize = 4;
 
 /// The reason why an object is not valid.
@@ -20,10 +19,6 @@ impl fmt::Display for Damage {
 
 impl std::error::Error for Damage {}
 
-/// Returns `bytes` without the checksum at their end.
-///
-/// # Errors
-/// The checksum does not match.
 pub(crate) fn checked(bytes: &[u8]) -> Result<&[u8], Damage> {
     let Some((body, sum)) = bytes.split_last_chunk::<CHECKSUM_BYTES>() else {
         return Err(Damage("shorter than a checksum"));
@@ -40,7 +35,6 @@ pub(crate) fn seal(bytes: &mut Vec<u8>) {
     bytes.extend(sum.to_le_bytes());
 }
 
-/// Bytes whose fields are read in their order.
 pub(crate) struct Fields<'a> {
     rest: &'a [u8],
 }
@@ -82,7 +76,6 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Reads the length of a string, and then the string of at most `len_max` bytes.
     pub(crate) fn text(&mut self, len_max: usize) -> Result<String, Damage> {
         let len = usize::from(self.u16()?);
         if len > len_max {
@@ -93,8 +86,7 @@ impl<'a> Fields<'a> {
         Ok(text.to_owned())
     }
 
-    /// Reads the number of entries that follow, and checks that there are enough bytes for them;
-    /// each entry has at least `each_bytes`.
+    /// Also checks that the rest has at least `each_bytes` for each entry.
     pub(crate) fn count(&mut self, each_bytes: usize) -> Result<usize, Damage> {
         let count = self.u32()? as usize;
         match count.checked_mul(each_bytes).is_some_and(|bytes| bytes <= self.rest.len()) {
@@ -103,13 +95,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Checks that no bytes are left.
     pub(crate) fn end(&self) -> Result<(), Damage> {
         if self.rest.is_empty() { Ok(()) } else { Err(Damage("bytes after the end")) }
     }
 }
 
-/// Appends the length of a string and the string; cuts a string that is longer than `len_max`.
+/// Cuts a string that is longer than `len_max`.
 pub(crate) fn put_text(bytes: &mut Vec<u8>, text: &str, len_max: usize) {
     let text = &text[..text.floor_char_boundary(len_max)];
     bytes.extend((text.len() as u16).to_le_bytes());

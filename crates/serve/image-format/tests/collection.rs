@@ -6,11 +6,9 @@ mod memory;
 use memory::{BLOCK_BYTES, Memory, image, settings};
 use nowait_image_format::{Image, Request, Settings};
 
-/// The number of blocks of the image; [`full`] writes all of them.
 const BLOCKS: u64 = 16_384;
 
-/// Writes `count` blocks, with a flush after every 64. Returns the number of bytes put for each
-/// byte written.
+/// Returns the number of bytes put for each byte written.
 fn overwrite(image: &mut Image, store: &mut Memory, count: u64, random: &mut u64) -> f64 {
     let before = image.costs();
     for number in 1..=count {
@@ -26,7 +24,6 @@ fn overwrite(image: &mut Image, store: &mut Memory, count: u64, random: &mut u64
     (image.costs().bytes_put - before.bytes_put) as f64 / (count * BLOCK_BYTES) as f64
 }
 
-/// Makes an image and its store, and writes all blocks of the image.
 fn full(settings: Settings) -> (Image, Memory) {
     let mut store = Memory::default();
     let mut image = image(&mut store, settings, BLOCKS * BLOCK_BYTES);
@@ -97,7 +94,6 @@ fn collection_ends_when_there_is_no_more_garbage_than_is_allowed() {
     assert!((20..=30).contains(&usage.garbage_percent()), "{usage:?}");
     store.idle(&mut image);
     assert_eq!(image.costs(), costs);
-    // Moving blocks twice has not made the store larger.
     let live_bytes = BLOCKS / 2 * BLOCK_BYTES;
     assert!(store.bytes() < live_bytes * 2, "{} bytes are in the store", store.bytes());
 }

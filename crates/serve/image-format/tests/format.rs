@@ -37,8 +37,6 @@ fn snapshots() -> impl Strategy<Value = Vec<Snapshot>> {
     })
 }
 
-/// Returns the head of a clone at the end of a chain of `depth` clones of an image; the image's own
-/// head if `depth` is 0 or it has no snapshot.
 fn clone_of(head: &Head, depth: usize) -> Head {
     let Some(snapshot) = head.snapshots.first().filter(|_| depth > 0) else { return head.clone() };
     let image = [depth as u8; 16];
@@ -128,7 +126,6 @@ fn head_of(epoch: u64) -> Head {
     }
 }
 
-/// Returns maps to which some segments were applied.
 fn maps() -> impl Strategy<Value = Map> {
     let extent = (0..10_000u64, 1..20u32, 1..9u64);
     prop::collection::vec(extent, 0..40).prop_map(|mut writes| {
@@ -179,8 +176,8 @@ proptest! {
         let read = Header::parse(&bytes, object_bytes, geometry);
         prop_assert_eq!(read, Ok((header.clone(), len)));
         prop_assert!(Header::parse(&bytes, object_bytes + 1, geometry).is_err());
-        // If the segment is of an encrypted image, it is an error for a plain image, and the
-        // reverse, even if the segment has no data.
+        // A segment of an encrypted image is an error for a plain image, and the reverse, even if
+        // the segment has no data.
         let other = if geometry == encrypted() { self::geometry() } else { encrypted() };
         let object_bytes = u64::from(len) + data_bytes(&header, other);
         prop_assert!(Header::parse(&bytes, object_bytes, other).is_err());
@@ -243,7 +240,6 @@ proptest! {
     }
 }
 
-/// Returns the object with a number at `at`, and with a valid checksum at its end.
 fn with(object: &[u8], at: usize, number: u32) -> Vec<u8> {
     let mut bytes = object.to_vec();
     bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
@@ -318,8 +314,6 @@ fn snapshot(checkpoint: Checkpoint, end: u64) -> Snapshot {
     Snapshot { name: String::from("s"), checkpoint, end, size_bytes: 4096, clones: Vec::new() }
 }
 
-/// Returns `true` if a snapshot needs the segment at place `sequence`, which has no live block
-/// since place `dead_since`.
 fn needs(snapshot: &Snapshot, sequence: u64, dead_since: u64) -> bool {
     let follows = sequence >= snapshot.checkpoint.position;
     sequence < snapshot.end && (dead_since >= snapshot.end || follows)
@@ -458,8 +452,7 @@ fn impossible_geometries_are_refused() {
     assert!(Geometry::checked(512, 512).is_ok());
 }
 
-/// Encodes fixed objects and compares their checksums with those of this version of the format. If
-/// one of these must change, the version must change, too (`stamp.rs`).
+/// If one of these checksums must change, the version must change, too (`stamp.rs`).
 #[test]
 fn this_version_stores_what_it_always_has() {
     let sum = |bytes: &[u8]| bytes.last_chunk().map_or(0, |sum| u32::from_le_bytes(*sum));

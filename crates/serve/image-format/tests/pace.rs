@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 
 const MS: u64 = 1_000_000;
 
-/// Returns the duration of an operation of the simulated store.
 fn took(operation: &Operation) -> u64 {
     match operation {
         Operation::Get { .. } => 15 * MS,
@@ -26,7 +25,6 @@ enum Event {
     Answer(usize, Ticket, Answer),
 }
 
-/// An editor or a next writer, which runs at the same time as a writer that flushes repeatedly.
 enum Other {
     Editor(Box<Editor>),
     Next(Box<Image>),

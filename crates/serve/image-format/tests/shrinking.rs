@@ -13,7 +13,6 @@ const BLOCKS: u64 = 64;
 const LEFT: u64 = 10;
 const SMALLER: Request = Request::Shrink { size_bytes: LEFT * BLOCK_BYTES };
 
-/// Carries out a request that needs no passing of time, and returns its result.
 fn asked(store: &mut Memory, image: &mut Image, request: Request) -> Result<Vec<u8>, Failure> {
     image.submit(u64::MAX, request, store.now_ns);
     store.serve(image);
@@ -32,8 +31,8 @@ fn write(block: u64, byte: u8, durable: bool) -> Request {
     Request::Write { offset: block * BLOCK_BYTES, data, durable }
 }
 
-/// Makes an image in which each byte of a block is the block's number plus one. Each segment has
-/// blocks of both halves of the image.
+/// Each byte of a block is the block's number plus one. Each segment has blocks of both halves of
+/// the image.
 fn full(store: &mut Memory, settings: Settings) -> Image {
     let settings = Settings { segment_blocks: 4, ..settings };
     let mut image = image(store, settings, BLOCKS * BLOCK_BYTES);
@@ -202,8 +201,6 @@ fn changes_that_wait_are_carried_out_in_their_order_or_end_as_invalid() {
     assert!(read(&mut store, &mut image, 0, 1).iter().all(|byte| *byte == 10));
 }
 
-/// Until the head with the smaller size is put, the writer puts no segment behind the place that it
-/// leaves out: the next writer would take this place for the end of the log.
 #[test]
 fn nothing_is_put_behind_the_place_that_is_left_out_before_the_head() {
     let mut store = Memory::default();

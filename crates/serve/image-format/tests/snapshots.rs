@@ -1,5 +1,5 @@
-//! Snapshots on a store without errors: they keep objects. After the removal of the snapshots the
-//! writer deletes these objects.
+//! Snapshots on a store without errors: snapshots keep objects, and after their removal the writer
+//! deletes these objects.
 
 #[path = "support/memory.rs"]
 mod memory;
@@ -28,8 +28,6 @@ fn kept(store: &Memory, name: &str) -> Edit {
     Edit::Remove(store.head().snapshot(name).into_iter().cloned().collect())
 }
 
-/// Makes an image with at most 64 KiB of data in a segment, and a checkpoint after every 64 KiB of
-/// segments.
 fn small(store: &mut Memory) -> Image {
     let settings = Settings { segment_blocks: 16, checkpoint_bytes: 1 << 16, ..settings() };
     image(store, settings, BLOCKS * BLOCK_BYTES)
@@ -53,8 +51,7 @@ fn a_snapshot_keeps_overwritten_blocks_until_it_is_removed() {
     store.edit(Edit::Snapshot(String::from("two"))).expect("a snapshot");
     write_all(&mut store, &mut image, 6);
     assert!(store.bytes() > with_one + alone * 8 / 10);
-    // The test removes the first snapshot: the writer deletes the segments that only this snapshot
-    // needs, although the second snapshot exists.
+    // The writer now deletes the segments that only the first snapshot needs.
     let gone = kept(&store, "one");
     store.edit(gone).expect("it is there");
     write_all(&mut store, &mut image, 7);
@@ -142,7 +139,6 @@ fn a_store_that_deletes_nothing_gets_a_longer_log_and_a_readable_head() {
     }
     let retired = store.head().retired.len();
     assert!((1..=RETIRED_MAX / 2).contains(&retired), "{retired}");
-    // When the store deletes again, checkpoints continue.
     let position = store.head().checkpoint.position;
     store.keeps_all = false;
     store.idle(&mut image);
@@ -171,7 +167,6 @@ fn a_head_with_as_many_clones_as_it_may_have_has_room_for_its_writers() {
     assert!(bytes <= EDITED_BYTES_MAX && bytes > EDITED_BYTES_MAX - 1100);
     const { assert!(HEAD_BYTES_MAX - EDITED_BYTES_MAX >= 255 + 24 * RETIRED_MAX) };
     write_all(&mut store, &mut image, 1);
-    // An edit that makes the head shorter is possible.
     store.edit(Edit::Release([0; 16])).expect("one goes");
 }
 

@@ -8,7 +8,6 @@ use nowait_image_format::{
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Makes an image and serves it. Also returns the bytes of its head.
 fn image(size_bytes: u64) -> (Image, Vec<u8>) {
     let writer = Writer { nonce: [1; 16], name: String::from("a writer") };
     let geometry = Geometry::checked(4096, size_bytes).expect("an image");

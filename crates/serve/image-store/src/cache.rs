@@ -6,13 +6,13 @@
 //!                     └ no ─▶ one GET of all its pages, for all that want one ─▶ cached
 //!   a segment is put ──▶ its pages are cached
 //! ```
-//! A segment never changes. Its key in the cache (the image, the image's place in a store, and a
-//! number that the log does not use twice) belongs to no other segment. So no page is stale, and
-//! clones share the cached segments of their bases. Two segments can have the same key only after a
-//! user has put the objects of an image back to an older state. Therefore a writer removes the
-//! pages behind the end of its log from the cache, and the segments that it puts replace cached
-//! pages. In a folder, a page with a wrong checksum counts as missing. If the state machine finds
-//! damaged data, it reads the data from the store again.
+//! A segment never changes. The key of a segment in the cache (the image, the image's place in a
+//! store, and a number that the log does not use twice) belongs to no other segment. So no page is
+//! stale, and clones share the cached segments of their bases. Two segments can have the same key
+//! only after a user has put the objects of an image back to an older state. Therefore a writer
+//! removes the pages behind the end of its log from the cache, and the segments that it puts
+//! replace cached pages. In a folder, a page with a wrong checksum counts as missing. If the state
+//! machine finds damaged data, it reads the data from the store again.
 
 mod folder;
 mod writer;
@@ -33,12 +33,11 @@ use tokio::sync::Notify;
 use writer::{Write, Writer};
 use xxhash_rust::xxh3::Xxh3;
 
-/// The size of a page in bytes. With a cache, the client requests whole pages of data from the
-/// store.
+/// The size of a page in bytes. With a cache, the client gets whole pages from the store.
 pub const PAGE_BYTES: u64 = 16 << 10;
 
 /// The size of a part of a page in bytes. Each part has a checksum of its own, and the cache reads
-/// whole parts from a folder. A block of 4 KiB with its checksum lies in two parts.
+/// whole parts from a folder.
 const PART_BYTES: usize = 4 << 10;
 
 const PARTS: usize = PAGE_BYTES as usize / PART_BYTES;
@@ -53,14 +52,12 @@ const READ_MAX: Duration = Duration::from_secs(1);
 /// uses the folder again only when the disk has also answered all pending reads.
 const ASIDE: Duration = Duration::from_secs(10);
 
-/// The most pages that wait to be written to a folder; the cache does not store further pages
-/// meanwhile.
+/// The most pages that wait to be written; the cache stores no further pages meanwhile.
 const WRITES_MAX: usize = 2048;
 
 /// The identity of a log: a checksum of the image's number, its store and its path.
 pub(crate) type Origin = [u8; 16];
 
-/// Returns the identity of the log of the image at `path` in `store`.
 pub(crate) fn origin(image: ImageId, store: &str, path: &str) -> Origin {
     let mut name = Xxh3::new();
     for part in [&image[..], store.as_bytes(), path.as_bytes()] {
@@ -72,14 +69,11 @@ pub(crate) fn origin(image: ImageId, store: &str, path: &str) -> Origin {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Segment {
-    /// The identity of the log to which the segment belongs.
     pub(crate) origin: Origin,
-    /// The number of the segment in the log.
     pub(crate) sequence: u64,
 }
 
 impl Segment {
-    /// Returns `true` if this segment is `from` or a later one of the same log.
     fn follows(self, from: Segment) -> bool {
         self.origin == from.origin && self.sequence >= from.sequence
     }
@@ -95,40 +89,34 @@ struct PageKey {
     number: u32,
 }
 
-/// The checksums of a page's parts; zeroes if the cache is in memory, and for parts that a short
-/// page lacks.
+/// The checksums of a page's parts; zeroes for a cache in memory and for missing parts.
 type Sums = [u32; PARTS];
 type Page = nowait_device::pages::Page<PageKey, Sums>;
 type Pages = nowait_device::pages::Pages<PageKey, Sums>;
 
-/// A cache that several images may share. Each image has a thread of its own, which uses the cache.
+/// A cache of data in segments, which several images may share.
 #[derive(Debug)]
 pub struct Cache {
     state: Arc<Mutex<State>>,
-    /// `None`: the pages are in memory.
     folder: Option<(Arc<Folder>, Writer)>,
     say: Option<fn(&str)>,
-    /// Wakes reads that wait for the GET of another read.
     fetched: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     pages: Pages,
-    /// The bytes of the slots, if the cache is in memory.
     memory: Vec<Bytes>,
     /// Pages that are being written to the folder; reads use these pages.
     writes: HashMap<PageKey, Bytes>,
     /// The first page of each range that a read is fetching from the store.
     fetches: HashSet<PageKey>,
-    /// The earliest time at which to use the folder again, because its disk did not answer; `None`:
-    /// the folder is in use.
+    /// Before this time the cache does not use its folder; `None`: the folder is in use.
     aside_until: Option<Instant>,
 }
 
 impl Cache {
-    /// Makes a cache of up to `bytes` of memory, but at least one page. Allocates the memory as
-    /// needed.
+    /// Makes a cache of up to `bytes` of memory, allocated as needed, but at least one page.
     pub fn in_memory(bytes: u64) -> Arc<Cache> {
         let slots = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
         Arc::new(Cache::new(Pages::new(slots.max(1))))
@@ -172,8 +160,7 @@ impl Cache {
         self.folder.iter().for_each(|(_, writer)| writer.end());
     }
 
-    /// Returns the bytes `range` of a segment, if the cache holds all of them in memory; does not
-    /// wait.
+    /// Does not wait for a disk: a cache in a folder returns `None`.
     pub(crate) fn read_now(&self, segment: Segment, range: &Range<u64>) -> Option<Vec<u8>> {
         if self.folder.is_some() {
             return None;
@@ -188,8 +175,6 @@ impl Cache {
         Some(bytes)
     }
 
-    /// Returns the bytes `range` of a segment, if the cache holds all of them and can read them in
-    /// time.
     pub(crate) async fn read(&self, segment: Segment, range: &Range<u64>) -> Option<Vec<u8>> {
         if self.folder.is_none() {
             return self.read_now(segment, range);
@@ -215,8 +200,6 @@ impl Cache {
         has_all && self.asks()
     }
 
-    /// Returns `true` if the cache may use the folder. After a time without use, reports that the
-    /// disk answers again.
     fn asks(&self) -> bool {
         let mut state = self.state.lock();
         if self.is_aside_in(&state) {
@@ -253,15 +236,13 @@ impl Cache {
         }
     }
 
-    /// Removes the pages of segment `from` and of later segments of the same log. The caller knows
-    /// that no writer of the present log has put these segments.
+    /// No writer of the present log may have put segment `from` or a later one.
     pub(crate) fn forget(&self, from: Segment) {
         let mut state = self.state.lock();
         state.pages.forget(|key| key.segment.follows(from));
         state.writes.retain(|key, _| !key.segment.follows(from));
     }
 
-    /// Returns the bytes `within` of a page that is in the folder, or that is being written to it.
     async fn read_page(&self, key: PageKey, within: Range<usize>) -> Option<Bytes> {
         let (slot, page) = {
             let mut state = self.state.lock();
@@ -295,9 +276,8 @@ impl Cache {
         pages.map(|page| page.key.segment).collect()
     }
 
-    /// Returns the right to fetch a range from the store, if no other read has the right for the
-    /// same first page. Otherwise waits until the other read has fetched its range or failed, and
-    /// returns `None`.
+    /// Returns the right to fetch a range, unless another read fetches from the same first page on.
+    /// In that case waits for the end of the other read, and returns `None`.
     pub(crate) async fn turn(&self, segment: Segment, range: &Range<u64>) -> Option<Turn<'_>> {
         let key = segment.page(range.start / PAGE_BYTES);
         if self.state.lock().fetches.insert(key) {
@@ -315,8 +295,8 @@ impl Cache {
         }
     }
 
-    /// Caches the whole pages in `bytes`, which begin at `start`, a page boundary, in a segment of
-    /// `segment_bytes`. With `anew`, replaces pages that the cache holds.
+    /// Caches the complete pages in `bytes`, which begin at the page boundary `start`. The last
+    /// page of a segment may be shorter. With `anew`, replaces pages that the cache holds.
     pub(crate) fn insert(
         &self,
         segment: Segment,
@@ -374,8 +354,7 @@ impl State {
     }
 }
 
-/// The right to fetch a range from the store. Dropping this value wakes the reads that wait for the
-/// range.
+/// Dropping this value wakes the reads that wait for the same range.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
     cache: &'a Cache,
@@ -389,7 +368,6 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Returns the numbers of the pages that a range touches, and the bytes of the range in each page.
 fn parts(range: &Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
     let (first, end) = (range.start, range.end);
     (first / PAGE_BYTES..end.div_ceil(PAGE_BYTES)).map(move |number| {

@@ -12,11 +12,10 @@ use object_store::path::Path;
 use std::io;
 use std::time::Duration;
 
-/// The most objects that a removal deletes at the same time.
 const DELETES_AT_ONCE: usize = 16;
 
-/// This long after another writer has replaced it, a writer has noticed this, or acknowledges no
-/// writes any more.
+/// The time after which a replaced writer has noticed its replacement, or acknowledges no flush of
+/// new data.
 pub const NOTICED_WITHIN: Duration = Duration::from_nanos(nowait_image_format::PROOF_NS);
 
 /// How often a removal lists and deletes an image's objects, if a writer still puts objects.
@@ -81,10 +80,10 @@ async fn entries(client: &Client) -> Result<Vec<Entry>, String> {
     Ok(entries)
 }
 
-/// Removes an image; returns the number of objects that it deleted. It deletes the head before the
-/// other objects: if the call is interrupted, no writer can open the rest, and the next call
-/// removes the rest. If the image is a clone, the call removes it from the list of clones of its
-/// snapshot. Blocks.
+/// Removes an image; returns the number of objects that it deleted. The call deletes the head
+/// first: if the call is interrupted, no writer can open the rest, and the next call removes the
+/// rest. If the image is a clone, the call removes it from the list of clones of its snapshot.
+/// Blocks.
 ///
 /// The call replaces the image's writer. If an earlier writer may not know this yet, the call runs
 /// `wait`. `wait` must return only when that writer has noticed this ([`NOTICED_WITHIN`]) or has
@@ -171,8 +170,7 @@ async fn delete_all(client: &Client) -> Result<u64, String> {
     Err("the server of this image still writes: stop that server first".to_owned())
 }
 
-/// Returns `true` if an object below the path of an image belongs to this image, and not to another
-/// image below this path.
+/// Returns `true` if an object belongs to this image, not to another image below its path.
 fn is_own(name: &str) -> bool {
     let is_number = |text: &str| {
         !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')

@@ -1,9 +1,9 @@
-//! A check reads an image and its snapshots, and reports damage. It puts no object, and does not
-//! replace the writer.
+//! A check reads an image and its snapshots, and reports damage. A check puts no object, and does
+//! not replace the writer.
 //!
 //! ```text
 //!   list ─▶ head ─▶ of the image and of each snapshot: parts of the map ─▶ headers behind it
-//!     ─▶ each segment with blocks of one of them, whole ─▶ head: if it has changed, all again
+//!   ─▶ each segment with blocks of one of them, whole ─▶ after a finding, head: changed? all again
 //! ```
 
 use crate::client::Client;
@@ -22,7 +22,6 @@ use std::sync::Arc;
 /// How often a check reads an image if the head changes meanwhile.
 const ROUNDS_MAX: u32 = 5;
 
-/// The most segments that a check reads at the same time.
 const READS_AT_ONCE: usize = 4;
 
 /// A missing or damaged object.
@@ -62,9 +61,9 @@ pub struct Report {
     pub live_bytes: u64,
     /// The number of segments with bytes of the image or of snapshots.
     pub segments: u64,
-    /// The damage. If there is none, every flushed byte can be read, with one exception: if the
-    /// last segments of an image that was not closed are missing, the check cannot notice this,
-    /// because no object names them.
+    /// The damage. If there is none, every flushed byte can be read. But the check does not notice
+    /// if the last segments of an image that was not closed are missing, because no object names
+    /// them.
     pub findings: Vec<Finding>,
 }
 
@@ -77,7 +76,6 @@ pub fn check(url: &StoreUrl, options: &StoreOptions) -> io::Result<Report> {
     check_on(url, &client(url, options)?, options.key.as_ref())
 }
 
-/// Like [`check`], through an existing client.
 pub(crate) fn check_on(
     url: &StoreUrl,
     client: &Client,
@@ -101,7 +99,6 @@ type Extents = Vec<(u64, Extent)>;
 /// For each segment to read: the offset of its data, and the extents to verify.
 type Wanted = BTreeMap<u64, (usize, Extents)>;
 
-/// The image, or one of its snapshots.
 struct Moment {
     snapshot: Option<Snapshot>,
     head: Head,
@@ -125,8 +122,7 @@ fn moments(head: &Head) -> Vec<Moment> {
     std::iter::once(image).chain(head.snapshots.iter().map(then)).collect()
 }
 
-/// Adds the extents that a map has in each segment, so that the check reads a segment once even if
-/// several maps need it.
+/// Collects the extents of all maps by segment, so that the check reads each segment once.
 fn add(wanted: &mut Wanted, map: &Map) {
     let mut own: BTreeMap<u64, Extents> = BTreeMap::new();
     for (block, extent) in map.extents().iter() {
@@ -143,8 +139,7 @@ fn add(wanted: &mut Wanted, map: &Map) {
 
 impl Reader<'_> {
     async fn report(&self, key: Option<&ImageKey>) -> Result<Report, String> {
-        // Request the list before the head: so each listed segment had been put before the head was
-        // read.
+        // List before reading the head: a segment in the list was put before the head was read.
         let listed = self.list().await?;
         let head = self.head().await?;
         let cipher = match key {
@@ -188,8 +183,6 @@ impl Reader<'_> {
         Ok(report)
     }
 
-    /// Reads segments, verifies the checksums of the wanted blocks, with a cipher also their tags,
-    /// and adds findings to the report.
     async fn read_segments(
         &self,
         all: &Wanted,
@@ -212,8 +205,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Adds `moment`, which is the image or a snapshot, to each finding with a damaged block that
-    /// `moment` uses.
+    /// Adds `moment` to each finding with a damaged block that `moment` uses.
     async fn say_which(
         &self,
         moment: &Moment,
@@ -235,8 +227,6 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads a segment, and verifies the blocks of `extents` in it; returns the segment's number,
-    /// the kind of damage and the damaged blocks, or `None` if there is no damage.
     async fn read_segment(
         &self,
         (head, cipher): (&Head, Option<&Cipher>),
@@ -274,8 +264,7 @@ impl Reader<'_> {
 }
 
 impl Report {
-    /// Adds a finding for a missing or damaged object that makes all blocks of the image, or of a
-    /// snapshot, unreadable.
+    /// Adds an object whose damage makes all blocks of the image or snapshot unreadable.
     fn all_is_hit(&mut self, Hit { key, what }: Hit, snapshot: Option<&Snapshot>) {
         let size_bytes = snapshot.map_or(self.head.geometry.size_bytes, |it| it.size_bytes);
         let name = snapshot.map(|it| it.name.clone());

@@ -24,27 +24,22 @@ pub struct Client {
     place: Place,
     timeout: Duration,
     last_error: Arc<Mutex<Option<LastError>>>,
-    /// The number of GETs, the bytes that they requested, the number of data reads that the cache
-    /// answered, and the number of data reads that it did not answer.
+    /// GETs, the bytes that they requested, and data reads that the cache answered or did not
+    /// answer.
     asked: Arc<[AtomicU64; 4]>,
     cache: Option<Arc<Cache>>,
-    /// A text that identifies the store.
     store: Arc<str>,
-    /// Reports events to the user.
     say: Option<fn(&str)>,
 }
 
-/// The reason why the last failed operation failed.
 #[derive(Debug)]
 struct LastError {
     text: String,
-    /// A retry cannot succeed.
     is_hopeless: bool,
 }
 
 impl Client {
-    /// Makes a client for an image. A request to the store fails if the store does not answer
-    /// within `timeout`.
+    /// Makes a client for an image; each request to the store fails after `timeout`.
     pub fn new(place: Place, timeout: Duration) -> Client {
         let (last_error, asked) = (Arc::default(), Arc::default());
         let (cache, store, say) = (None, Arc::from(""), None);
@@ -63,15 +58,12 @@ impl Client {
         Client { say, ..self }
     }
 
-    /// Reports an event to the user, in one line.
     pub(crate) fn say(&self, text: &str) {
         if let Some(say) = self.say {
             say(text);
         }
     }
 
-    /// Returns the key that a segment has in the cache. The segment belongs to this image or to the
-    /// image at path `of`.
     fn segment(&self, image: ImageId, of: Option<&str>, sequence: u64) -> Segment {
         let path = of.unwrap_or(self.place.prefix.as_ref());
         Segment { origin: origin(image, &self.store, path), sequence }
@@ -84,7 +76,6 @@ impl Client {
         }
     }
 
-    /// Makes a client, without a cache, for another image on the same store.
     pub(crate) fn beside(&self, path: &str) -> Result<Client, String> {
         Ok(Client::new(self.place.beside(path)?, self.timeout))
     }
@@ -104,12 +95,10 @@ impl Client {
         self.timeout
     }
 
-    /// Returns `true` if no operation has failed so far.
     pub(crate) fn is_well(&self) -> bool {
         self.last_error.lock().is_none()
     }
 
-    /// Returns the number of GETs, and the bytes that they requested.
     pub(crate) fn asked(&self) -> (u64, u64) {
         let [gets, bytes, ..] = &*self.asked;
         (gets.load(Relaxed), bytes.load(Relaxed))
@@ -120,13 +109,11 @@ impl Client {
         CacheFigures { hits: hits.load(Relaxed), misses: misses.load(Relaxed) }
     }
 
-    /// Returns `true` if the cache does not use its folder because the disk has not answered.
     pub(crate) fn is_cache_aside(&self) -> bool {
         self.cache.as_ref().is_some_and(|cache| cache.is_aside())
     }
 
-    /// Returns `true` if the last failure was of a kind that retries cannot mend, for example
-    /// missing credentials.
+    /// Returns `true` if retries cannot mend the last failure, for example missing credentials.
     pub(crate) fn is_hopeless(&self) -> bool {
         self.last_error.lock().as_ref().is_some_and(|error| error.is_hopeless)
     }
@@ -161,7 +148,6 @@ impl Client {
         }
     }
 
-    /// Puts an object, if the condition in `mode` holds.
     pub(crate) async fn put(&self, path: &Path, body: PutPayload, mode: PutMode) -> Answer {
         let put = self.place.store.put_opts(path, body, mode.into());
         match self.limited(put).await {
@@ -179,8 +165,7 @@ impl Client {
         }
     }
 
-    /// Answers a GET of data from a cache in memory. `None`: the operation is not a GET of data, or
-    /// the cache does not hold all of this data.
+    /// Answers a GET of data at once, if a cache in memory holds all of the data.
     pub(crate) fn run_now(&self, operation: &Operation) -> Option<Answer> {
         let Operation::Get { of, image, key, range, data } = operation else { return None };
         let (cache, Key::Segment(sequence), Some(Data { anew: false })) =
@@ -194,8 +179,6 @@ impl Client {
         Some(Answer::Got { bytes, object_bytes: range.end, tag: Tag::new() })
     }
 
-    /// Gets data from the cache. If the cache does not hold all of it, gets whole pages from the
-    /// store and caches them.
     async fn get_data(
         &self,
         cache: &Arc<Cache>,
@@ -237,7 +220,6 @@ impl Client {
         }
     }
 
-    /// Caches a segment that this client has put.
     fn keep(&self, image: ImageId, sequence: u64, body: &[u8]) {
         if let Some(cache) = &self.cache {
             let segment = self.segment(image, None, sequence);
@@ -287,7 +269,8 @@ impl Client {
         }
     }
 
-    /// Lists the image's segments from the number `from` on, at most the first 1,000 of them.
+    /// Lists at most 1,000 of the image's segments from the number `from` on. A folder lists them
+    /// in any order.
     async fn list(&self, image: ImageId, from: u64) -> Answer {
         const PLACES_MAX: usize = 1000;
         let before = self.place.path(image, Key::Segment(from.saturating_sub(1)));
@@ -321,9 +304,8 @@ impl Client {
         }
     }
 
-    /// Waits for an answer, for the time limit at most. A panic counts as a failure: the crate
-    /// `object_store` may panic at an unexpected reply. `None`: there is no answer, and the reason
-    /// is stored.
+    /// Waits for at most the time limit. A panic counts as a failure, because the crate
+    /// `object_store` may panic at an unexpected reply.
     async fn limited<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let caught = AssertUnwindSafe(work).catch_unwind();
         let why = match tokio::time::timeout(self.timeout, caught).await {
@@ -355,8 +337,7 @@ impl Client {
     }
 }
 
-/// The requested bytes of an object, its whole length and its tag; `None` if the store sent another
-/// range or length than expected, or no tag.
+/// Bytes, whole length and tag; `None` if the store sent another range or length, or no tag.
 type Body = Option<(Vec<u8>, u64, Tag)>;
 
 /// Reads the body of an answer; stops if the store sends more bytes than were requested.
@@ -392,8 +373,7 @@ fn body_of(body: &Arc<Vec<u8>>) -> PutPayload {
     PutPayload::from_bytes(bytes::Bytes::from_owner(Whole(Arc::clone(body))))
 }
 
-/// Makes a tag of the ETag and the version, because some stores compare the ETag and some the
-/// version; `None` if there is neither.
+/// Joins ETag and version, because some stores compare the one and some the other.
 fn tag_of(e_tag: Option<String>, version: Option<String>) -> Option<Tag> {
     if e_tag.is_none() && version.is_none() {
         return None;
@@ -420,20 +400,16 @@ fn is_conflict(error: &Error) -> bool {
     text.contains("status code: 409") && !text.contains("<Code>BlobAlreadyExists</Code>")
 }
 
-/// Returns `true` if the error says that a range begins behind the end of its object.
 fn is_behind_end(error: &Error) -> bool {
     says(error, &["status code: 416", "object was only"])
 }
 
-/// Returns `true` if the text of the error says that the store does not know or does not permit the
-/// caller. The crate `object_store` reports this only in the text for token requests, and for
-/// requests without a single object, such as deletions on Azure.
+/// The crate `object_store` reports a denial only in the text for token requests, and for requests
+/// without a single object, such as deletions on Azure.
 fn is_denied(error: &Error) -> bool {
     says(error, &["status code: 401", "status code: 403"])
 }
 
-/// Returns `true` if the error is [`Error::Generic`] and the text of one of its causes contains one
-/// of `texts`.
 fn says(error: &Error, texts: &[&str]) -> bool {
     let Error::Generic { source, .. } = error else { return false };
     let mut source: Option<&dyn std::error::Error> = Some(source.as_ref());

@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, error::TryRecvError};
 
-/// The most operations of an image in flight.
 const OPERATIONS_MAX: usize = 32;
 
 /// The most commands that the thread takes from the queue before it handles the store's answers.
@@ -39,10 +38,8 @@ const TIMEOUTS: u32 = 20;
 
 const PROBE_PAUSE: Duration = Duration::from_millis(200);
 
-/// The function to call when a request has ended.
 pub(crate) type Callback = Box<dyn FnOnce(Result<Vec<u8>, Failure>) + Send>;
 
-/// A message from a caller to the thread of an image.
 pub(crate) enum Command {
     Request(Request, Callback),
     End,
@@ -51,14 +48,12 @@ pub(crate) enum Command {
 pub(crate) type Commands = UnboundedReceiver<Command>;
 type Running = Pin<Box<dyn Future<Output = (Ticket, Kind, Answer)>>>;
 
-/// The parameters for opening an image.
 pub(crate) struct Plan {
     pub(crate) client: Client,
     pub(crate) settings: Settings,
     pub(crate) origin: Origin,
     pub(crate) nonce: String,
     pub(crate) opens_until: Instant,
-    /// The name of the image for users.
     pub(crate) shown: String,
 }
 
@@ -77,7 +72,6 @@ pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>)
     refuse(commands).await;
 }
 
-/// Closes the queue, and fails the requests in it.
 pub(crate) async fn refuse(mut commands: Commands) {
     commands.close();
     while let Some(command) = commands.recv().await {
@@ -87,9 +81,8 @@ pub(crate) async fn refuse(mut commands: Commands) {
     }
 }
 
-/// Compares the key with the head of an existing image. The state machine does this too, but only
-/// after the probe of the store, which puts objects. If the head cannot be read, returns `Ok`: the
-/// state machine will report the reason.
+/// The state machine compares the key too, but only after the probe, which puts objects. If the
+/// head cannot be read, the state machine will report the reason.
 async fn unlock(plan: &Plan) -> Result<(), &'static str> {
     let range = 0..HEAD_BYTES_MAX as u64;
     let image = ImageId::default();
@@ -100,7 +93,6 @@ async fn unlock(plan: &Plan) -> Result<(), &'static str> {
     Encryption::cipher(encryption.as_ref(), key).map(drop)
 }
 
-/// Compares the key, and then probes the store until it has answered, it refuses, or time is up.
 async fn prepare(plan: &Plan) -> Result<(), String> {
     if plan.origin == Origin::TakeOver {
         unlock(plan).await?;
@@ -132,18 +124,15 @@ struct Driver {
     client: Client,
     shared: Arc<Shared>,
     running: FuturesUnordered<Running>,
-    /// Operations that have not begun.
     waiting: VecDeque<(Ticket, Operation)>,
     has_forgotten: bool,
     callbacks: HashMap<RequestId, Callback>,
     requests: RequestId,
-    /// The time at which the state machine was made, by a clock that goes on while the machine is
-    /// suspended.
+    /// When the state machine was made, by a clock that goes on while the machine is suspended.
     begin_ns: u64,
     opens_until: Instant,
     failures: u64,
     trouble: Trouble,
-    /// The number of GETs, and the bytes that they requested, before the state machine was made.
     asked_before: (u64, u64),
 }
 
@@ -176,7 +165,6 @@ impl Driver {
         boot_ns() - self.begin_ns
     }
 
-    /// Serves the image until the owner drops it, or it could not be opened in time.
     async fn serve(&mut self, commands: &mut Commands) {
         loop {
             self.image.turn(self.now_ns());
@@ -278,9 +266,8 @@ impl Driver {
         }
     }
 
-    /// Once, when the image is open: removes the segments from this writer's first one on from the
-    /// cache. If an administrator has put the store back to an older state, the cache may hold
-    /// other segments with these numbers.
+    /// Removes cached segments from this writer's first one on: if an administrator has put the
+    /// store back to an older state, the cache may hold other segments with these numbers.
     fn forget_others(&mut self) {
         if !self.has_forgotten
             && let Some((image, first)) = self.image.id().zip(self.image.first_sequence())
@@ -298,7 +285,6 @@ impl Driver {
         }
     }
 
-    /// Reports lost segments to the user: reads of their blocks fail.
     fn tell_losses(&mut self) {
         while let Some((image, sequence, what)) = self.image.pop_loss() {
             self.trouble.lost(&Key::Segment(sequence).name(image), what, &self.client);

@@ -25,7 +25,6 @@ pub fn edit(url: &StoreUrl, options: &StoreOptions, edit: Edit) -> io::Result<He
     edit_on(url, &client(url, options)?, options.open_timeout, edit)
 }
 
-/// Like [`edit()`], through an existing client.
 pub(crate) fn edit_on(
     url: &StoreUrl,
     client: &Client,
@@ -98,7 +97,6 @@ pub fn remove(url: &StoreUrl, options: &StoreOptions) -> io::Result<Head> {
     edit_on(url, &client, options.open_timeout, Edit::Remove(gone))
 }
 
-/// Fails if a clone of one of `snapshots` exists.
 pub(crate) async fn without_clones(client: &Client, snapshots: &[Snapshot]) -> Result<(), String> {
     for snapshot in snapshots {
         for clone in &snapshot.clones {

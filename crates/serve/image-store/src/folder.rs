@@ -31,10 +31,6 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// Opens an existing folder.
-    ///
-    /// # Errors
-    /// The path is not a folder, or it is on a file system whose locks other machines may not see.
     pub(crate) fn open(path: &str) -> Result<Folder> {
         let magic = |folder: File| file::filesystem_magic(folder.as_raw_fd()).ok();
         let magic = File::open(path).ok().and_then(magic);
@@ -67,9 +63,8 @@ impl Folder {
         }
     }
 
-    /// Replaces an object, if its tag is that of `before`. If the caller drops the future, a
-    /// replacement that has begun continues, and keeps the lock until its end: so the next writer
-    /// finds the replacement done.
+    /// If the caller drops the future, a replacement that has begun continues and keeps the lock:
+    /// so the next writer finds it done.
     async fn replace(
         &self,
         location: &Path,
@@ -85,7 +80,7 @@ impl Folder {
     }
 }
 
-/// Replaces an object, as [`Folder::replace`] describes. Blocks.
+/// Blocks until it has the lock.
 async fn replace_locked(
     inner: &LocalFileSystem,
     location: &Path,
@@ -121,7 +116,6 @@ async fn replace_locked(
     Ok(PutResult { e_tag, ..result })
 }
 
-/// Returns `true` if a file name is that of a temporary file of a PUT.
 fn is_staged(name: &OsStr) -> bool {
     let number = name.to_str().and_then(|name| name.rsplit_once('#'));
     number.is_some_and(|(_, number)| {
@@ -130,8 +124,7 @@ fn is_staged(name: &OsStr) -> bool {
 }
 
 /// Returns the name of a known file system on which other machines do not see, or may not see, the
-/// lock of a folder; `None` for others. Sources: linux/magic.h; flock(2), NFS details and CIFS
-/// details.
+/// lock of a folder. Sources: linux/magic.h; flock(2), NFS details and CIFS details.
 fn keeps_locks_to_itself(magic: u32) -> Option<&'static str> {
     Some(match magic {
         0x6969 => "NFS",

@@ -16,8 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// The least time that a close waits for the PUT of the head, even if the flush has used up the
-/// limit.
+/// The least time for the PUT of the head at a close, after the flush.
 const CLOSES_WITHIN: Duration = Duration::from_secs(1);
 
 /// The caller waits for the thread this much longer than the limits for opening and for one request
@@ -47,7 +46,7 @@ impl StoredImage {
     /// `options` have a key. Blocks.
     ///
     /// # Errors
-    /// One line: the image exists already, or the store cannot be used.
+    /// One line: the sizes are not possible, the image exists already, or the store cannot be used.
     pub fn create(
         url: &StoreUrl,
         options: &StoreOptions,
@@ -84,13 +83,13 @@ impl StoredImage {
     ///
     /// # Errors
     /// One line: there is no image, it is damaged, the key is wrong, or the store cannot be used.
-    /// If the key is wrong, the call has put no object, and the present writer continues.
+    /// If the key is wrong, the present writer continues.
     pub fn open(url: &StoreUrl, options: &StoreOptions) -> io::Result<StoredImage> {
         StoredImage::open_with(url, options, Settings::new(writer()?))
     }
 
     /// Like [`StoredImage::open`], with the caller's `settings`, except that `options` give the
-    /// key. [`writer`] makes the name for [`Settings::new`].
+    /// key. [`writer`] returns the writer for [`Settings::new`].
     ///
     /// # Errors
     /// As for [`StoredImage::open`].
@@ -104,7 +103,8 @@ impl StoredImage {
 
     /// Opens an image or a snapshot to read it in its present state. The call puts no object, and
     /// the writer continues. Later writes stay invisible. Reads fail for data of an image that the
-    /// writer has deleted meanwhile; the writer does not delete data of a snapshot. Blocks.
+    /// writer has deleted meanwhile. The data of a snapshot stay until the snapshot is removed.
+    /// Blocks.
     ///
     /// # Errors
     /// As for [`StoredImage::open`].
@@ -150,7 +150,6 @@ impl StoredImage {
         StoredImage::start(url, client, opens_until, |queue, shared| run(plan, queue, shared))
     }
 
-    /// Starts the thread of an image, and waits until the image is open or has failed.
     fn start<F: Future<Output = ()>>(
         url: &StoreUrl,
         client: Client,
@@ -273,8 +272,8 @@ impl StoredImage {
         self.asked_within(Request::Shrink { size_bytes }, limit, "not known to have shrunk")
     }
 
-    /// Waits until the image's thread has deleted all superfluous objects, but at most `limit`. The
-    /// next writer deletes the rest. Blocks.
+    /// Waits until the image's thread has deleted all superfluous objects, the image is no longer
+    /// served, or `limit` is over. The next writer deletes the rest. Blocks.
     pub fn clean_within(&self, limit: Duration) {
         self.shared.cleaned(Instant::now() + limit);
     }
@@ -317,7 +316,6 @@ impl Drop for StoredImage {
     }
 }
 
-/// Returns a client for an image that is opened to write it.
 fn prepared(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     if url.snapshot.is_some() {
         return Err(io::Error::new(
@@ -328,8 +326,7 @@ fn prepared(url: &StoreUrl, options: &StoreOptions) -> io::Result<Client> {
     reader::client(url, options)
 }
 
-/// Returns the identity of a new writer: a random number, and a name made of the host's name and
-/// the process number.
+/// Returns a new writer: a random number, and a name made of host name and process number.
 ///
 /// # Errors
 /// /dev/urandom could not be read.
@@ -340,7 +337,6 @@ pub fn writer() -> io::Result<Writer> {
     Ok(Writer { nonce: drawn()?, name })
 }
 
-/// Returns random bytes.
 pub(crate) fn drawn() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;

@@ -21,8 +21,8 @@ fn mode_of_others(owner: u32) -> u32 {
 /// newline. Blocks.
 ///
 /// # Errors
-/// One line: the file belongs neither to root nor to the user of this process, another user may
-/// read it, it does not contain a key, or it cannot be read.
+/// One line: the file belongs neither to root nor to the user of this process, other users may read
+/// or change it, it does not contain a key, or it cannot be read.
 pub fn read_key(path: &Path) -> io::Result<ImageKey> {
     let said = |why: String| io::Error::other(format!("{}: {why}", path.display()));
     let read = || {

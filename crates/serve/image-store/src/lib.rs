@@ -2,7 +2,7 @@
 //! stores.
 //!
 //! * [`url`]: the address of an image; `place`: the store itself, by the crate `object_store`;
-//!   `folder`: a folder as a store, with the conditional PUT that this crate lacks for folders
+//!   `folder`: a folder as a store, with the conditional PUT that `object_store` lacks for folders
 //! * [`client`]: carries out the state machine's operations on a store
 //! * [`mod@cache`]: keeps data that was read or written, in memory or in a folder
 //! * [`mod@probe`]: checks that a store respects the conditions of PUTs
@@ -20,7 +20,7 @@
 //!   part; [`catalog`]: lists and removes the images of a store; `reader`: reads objects for
 //!   checks, repairs, lists and views
 //!
-//! An open image has one thread for its requests, with a runtime of its own. A caller puts its
+//! A [`StoredImage`] has one thread for its requests, with a runtime of its own. A caller puts its
 //! request into a queue, and the thread calls the caller's function when the request has ended.
 
 pub mod cache;

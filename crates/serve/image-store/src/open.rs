@@ -43,9 +43,8 @@ pub fn open_all(
     Image::of_sources(all, sources)
 }
 
-/// Returns the address of each image on a store; `None` for other images. An image on a store has
-/// one writer, and a second writer would take the image from the first: so no address may occur
-/// twice.
+/// An image on a store has one writer, and a second writer would take the image from the first. So
+/// no address may occur twice.
 fn urls(all: &[ImageOptions]) -> Result<Vec<Option<StoreUrl>>, ImageError> {
     let mut urls = Vec::new();
     for options in all {
@@ -58,8 +57,6 @@ fn urls(all: &[ImageOptions]) -> Result<Vec<Option<StoreUrl>>, ImageError> {
     Ok(urls)
 }
 
-/// Returns the key of an image: from its key file, if the options name one, or else from the store
-/// options.
 fn key_of(
     options: &ImageOptions,
     object: &ObjectOptions,
@@ -74,7 +71,6 @@ fn key_of(
     Ok(Some(read_key(path)?))
 }
 
-/// Takes over an image on a store, or opens it read-only, as `options` say.
 fn open_object(
     nowait: &Nowait,
     options: &ImageOptions,

@@ -25,8 +25,7 @@ pub struct StoreOptions {
     pub open_timeout: Duration,
     /// The cache for data, which several images may share.
     pub cache: Option<Arc<Cache>>,
-    /// The key of an encrypted image, existing or new. Calls that neither read nor write data need
-    /// no key.
+    /// The key of an encrypted image, existing or new.
     pub key: Option<ImageKey>,
     /// The function that gets a line of text when data of an image is lost, and when the store
     /// begins or ceases to fail. [`crate::Object`] uses the function of the image's `patience`
@@ -57,7 +56,6 @@ pub struct Place {
     folder: Option<Arc<Folder>>,
 }
 
-/// The stores of `memory://NAME/…`, by their names.
 static MEMORIES: LazyLock<nowait_sys::mutex::Mutex<BTreeMap<String, Arc<InMemory>>>> =
     LazyLock::new(Default::default);
 
@@ -86,14 +84,12 @@ impl Place {
         Ok(Place { store, prefix, folder })
     }
 
-    /// Returns the place of an image in an existing store.
     #[cfg(test)]
     pub(crate) fn in_store(store: Arc<dyn ObjectStore>, prefix: &str) -> Place {
         Place { store, prefix: prefix.into(), folder: None }
     }
 
-    /// If the store is a folder, removes the image's temporary files of unfinished PUTs that are at
-    /// least as old as `older`: the processes were probably killed.
+    /// If the store is a folder, runs [`Folder::sweep`] on a thread that may block.
     pub(crate) async fn sweep(&self, older: Duration) {
         let Some(folder) = self.folder.clone() else { return };
         let prefix = self.prefix.clone();
@@ -106,10 +102,6 @@ impl Place {
         Path::from(format!("{}/{}", self.prefix, key.name(image)))
     }
 
-    /// Returns the place of another image in the store.
-    ///
-    /// # Errors
-    /// The path is not valid.
     pub(crate) fn beside(&self, path: &str) -> Result<Place, String> {
         let prefix = Path::parse(path).map_err(|error| error.to_string())?;
         Ok(self.at(prefix))
@@ -140,13 +132,11 @@ fn retries() -> RetryConfig {
     RetryConfig { max_retries: 0, ..RetryConfig::default() }
 }
 
-/// Returns the time limit of the crate `object_store`. It is longer than `request_timeout`, so that
-/// `request_timeout` applies first.
+/// Longer than `request_timeout`, so that `request_timeout` applies first.
 fn timeout(options: &StoreOptions) -> String {
     format!("{} seconds", options.request_timeout.as_secs() + 2)
 }
 
-/// Chooses the crypto provider of TLS, unless the program has chosen one.
 fn choose_ciphers() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

@@ -19,8 +19,8 @@ pub enum Verdict {
 
 /// Tries conditional PUTs on objects whose names contain `nonce`, and deletes these objects.
 ///
-/// The store may refuse a PUT because it repeats a PUT whose answer was lost. A refusal is evidence
-/// about the store only if the store refuses each of four objects.
+/// The store may refuse a PUT because the PUT repeats one whose answer was lost. A refusal is
+/// evidence about the store only if the store refuses each of four objects.
 pub async fn probe(client: &Client, nonce: &str) -> Verdict {
     const OBJECTS: usize = 4;
     let mut refusal = "";
@@ -37,11 +37,8 @@ pub async fn probe(client: &Client, nonce: &str) -> Verdict {
     Verdict::Bad(refusal)
 }
 
-/// Tries the conditional PUTs on one object.
-///
-/// # Errors
-/// The store has refused a PUT that it must carry out; perhaps an earlier attempt at the same PUT
-/// succeeded.
+/// An error means that the store has refused a PUT that it must carry out. Perhaps an earlier
+/// attempt at the same PUT succeeded.
 async fn conditions(client: &Client, path: &Path) -> Result<Verdict, &'static str> {
     let put = |text: &'static str, mode| client.put(path, PutPayload::from(text), mode);
     let first = match put("one", PutMode::Create).await {

@@ -32,7 +32,6 @@ pub(crate) enum LogEnd<'a> {
     /// The log ends before the first missing segment, unless that segment has existed. The listed
     /// segments are in the store, but may not belong to the log.
     Behind(&'a BTreeSet<u64>),
-    /// The log ends at the end of a snapshot.
     At(u64),
     /// The log ends where the head of a closed image says, and no listed segment may lie behind
     /// this end.
@@ -40,8 +39,6 @@ pub(crate) enum LogEnd<'a> {
 }
 
 impl LogEnd<'_> {
-    /// Returns the end of an image's log. `listed` holds the image's segments that are in the
-    /// store.
     pub(crate) fn of<'a>(head: &Head, listed: &'a BTreeSet<u64>) -> LogEnd<'a> {
         if head.is_closed { LogEnd::Closed(head.end, listed) } else { LogEnd::Behind(listed) }
     }
@@ -71,8 +68,7 @@ pub(crate) fn client(url: &StoreUrl, options: &StoreOptions) -> io::Result<Clien
     Ok(client.telling(options.say))
 }
 
-/// Runs `work` on the calling thread until it ends; adds the address of the image to the error.
-/// Blocks.
+/// Blocks, and adds the address of the image to the error.
 pub(crate) fn blocking<T>(
     url: &StoreUrl,
     work: impl Future<Output = Result<T, String>>,
@@ -120,8 +116,7 @@ impl Reader<'_> {
         Err(why)
     }
 
-    /// Returns the head, or the fact that it is missing or damaged. An error means that the store
-    /// did not answer or failed.
+    /// An error means that the store did not answer or failed.
     pub(crate) async fn look(&self) -> Result<Read<Head>, String> {
         let parse = |bytes: &[u8], _| Head::parse(bytes).ok();
         let of = (&Bases::default(), ImageId::default());
@@ -151,7 +146,7 @@ impl Reader<'_> {
         Ok((map, hits))
     }
 
-    /// Returns the map of the checkpoint; `None`: it cannot be read, and `hits` names the objects.
+    /// Returns `None`, and adds objects to `hits`, if a part of the map cannot be read.
     pub(crate) async fn map(
         &self,
         head: &Head,
@@ -177,8 +172,7 @@ impl Reader<'_> {
         Ok(map.ok())
     }
 
-    /// Applies the log to a map; returns the first object that could not be read or does not belong
-    /// to the log.
+    /// Returns the first object that could not be read or does not belong to the log.
     async fn replay(
         &self,
         head: &Head,
@@ -194,8 +188,7 @@ impl Reader<'_> {
         let reads = (next..end_at).map(|sequence| self.header(head, sequence));
         let mut reads = futures_util::stream::iter(reads).buffered(READS_AHEAD);
         while let Some((sequence, header)) = reads.next().await {
-            // A segment before `next` lies behind a fence and is no part of the log, which
-            // continues at `next`.
+            // A segment before `next` lies behind a fence and is no part of the log.
             if sequence < next {
                 continue;
             }
@@ -265,8 +258,6 @@ impl Reader<'_> {
         (key, read.await)
     }
 
-    /// Reads the header of a segment; returns the segment's number, the header, and the offset of
-    /// the data.
     pub(crate) async fn header(
         &self,
         head: &Head,
@@ -282,9 +273,8 @@ impl Reader<'_> {
         (sequence, read.await)
     }
 
-    /// Reads the first `len` bytes of an object and parses them; repeats this if the object does
-    /// not come or `parse` finds it damaged. `of` holds the bases of the image, which tell which
-    /// image has the object.
+    /// Repeats the read if the object does not come or `parse` finds it damaged. The bases in `of`
+    /// tell which image has the object.
     pub(crate) async fn read<T>(
         &self,
         of: (&Bases, ImageId),
@@ -295,7 +285,7 @@ impl Reader<'_> {
         self.read_range(of, (key, None), 0..len as u64, parse).await
     }
 
-    /// Like [`Reader::read`], for a range of an object. A cache may hold this range.
+    /// Like [`Reader::read`], for a range; with [`Data`] a cache may answer.
     pub(crate) async fn read_range<T>(
         &self,
         (bases, image): (&Bases, ImageId),
@@ -336,7 +326,6 @@ pub(crate) struct Hit {
     pub(crate) what: &'static str,
 }
 
-/// Returns the numbers of an image's segments in a list.
 pub(crate) fn segments(listed: &BTreeMap<String, u64>, image: ImageId) -> BTreeSet<u64> {
     listed.keys().filter_map(|name| Key::segment_of(name, image)).collect()
 }
@@ -357,8 +346,6 @@ impl<T> Read<T> {
     }
 }
 
-/// Waits before the next attempt at an operation that was tried `tried` times; does not wait before
-/// the first.
 pub(crate) async fn pause(tried: u32) {
     if tried > 0 {
         tokio::time::sleep(PAUSE * (1 << (tried - 1))).await;

@@ -6,10 +6,10 @@
 //!   cut   there │ there ▏                             the image as it was at that moment
 //!   skip  there │ there │      │ there │ there       existing segments; the lost bytes are older
 //! ```
-//! The repair takes the image over as a writer, and waits until the earlier writer must have
-//! noticed this. It then puts a fence and a checkpoint behind all existing segments, and closes the
-//! image. The repair deletes no object; a later writer does. A repair that is killed half-way has
-//! changed no data.
+//! The repair takes the image over as a writer. If an earlier writer may still serve the image, the
+//! repair waits until that writer must have noticed this. The repair then puts a fence and a
+//! checkpoint behind all existing segments, and closes the image. The repair deletes no object; a
+//! later writer does. A repair that is killed half-way has changed no data.
 
 use crate::client::Client;
 use crate::image::writer;
@@ -30,8 +30,7 @@ use std::sync::Arc;
 /// How often [`look`] reads the log if the head changes meanwhile.
 const ROUNDS_MAX: u32 = 5;
 
-/// How often the repair tries to put the fence, if a running writer has put a segment at its place
-/// first.
+/// How often the repair tries to put the fence while a running writer puts segments.
 const FENCES_MAX: u32 = 5;
 
 /// A lost part of a log.
@@ -61,11 +60,9 @@ pub enum Way {
     Skip,
 }
 
-/// The log of an image, as far as it can be read.
 struct Log {
     map: Map,
     loss: Option<Loss>,
-    /// The highest epoch of a segment that could be read.
     epoch: u64,
 }
 
@@ -117,7 +114,6 @@ pub fn repair(
     Ok(Some(loss))
 }
 
-/// Takes the image over; returns the old head, the new head, and the tag of the new head.
 async fn take(client: &Client, way: Way) -> Result<(Head, Head, Tag), String> {
     let reader = Reader { client };
     let (head, tag) = head_of(client).await?;
@@ -145,8 +141,7 @@ async fn repaired(client: &Client, (taken, tag): (Head, Tag), way: Way) -> Resul
     }
     map.fence(at);
     for sequence in listed.range(taken.checkpoint.position..) {
-        // Keep each segment in the map, so that the next writer deletes those that it does not
-        // need.
+        // Keep each segment in the map, so that the next writer deletes the superfluous ones.
         map.fence(*sequence);
     }
     let parts = Part::of(&map, &taken, position);
@@ -263,7 +258,6 @@ fn bytes_of(Record { block, blocks, change }: &Record, head: &Head) -> Range<u64
     block * size..(block + u64::from(*blocks)) * size
 }
 
-/// Returns the ranges in ascending order; merges adjacent and overlapping ranges.
 pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_unstable_by_key(|range| range.start);
     let mut merged: Vec<Range<u64>> = Vec::new();
@@ -276,7 +270,6 @@ pub(crate) fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     merged
 }
 
-/// Puts a fence behind all existing segments; returns the number of the fence in the log.
 async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
     for _ in 0..FENCES_MAX {
         let listed = segments(&Reader { client }.list().await?, head.image);
@@ -293,8 +286,7 @@ async fn fence(client: &Client, head: &Head) -> Result<u64, String> {
     Err("the server of this image still writes: stop that server first".to_owned())
 }
 
-/// Puts an object if none exists with this key; returns `true` if the store took it, or if the
-/// existing object has the bytes `body`.
+/// Returns `true` if the store took the object, or the existing object has the same bytes.
 pub(crate) async fn put_if_absent(
     client: &Client,
     image: ImageId,
@@ -334,7 +326,6 @@ async fn head_of(client: &Client) -> Result<(Head, Tag), String> {
     Err(client.last_error().unwrap_or_else(|| "the head cannot be read".to_owned()))
 }
 
-/// Replaces the head if it still has the tag `tag`; returns the tag of the new head.
 async fn put_head(client: &Client, head: &Head, tag: &Tag) -> Result<Tag, String> {
     let body = Arc::new(head.encode());
     for tried in 0..READS_MAX {

@@ -45,7 +45,6 @@ fn head(url: &StoreUrl, client: &Client) -> io::Result<Head> {
     blocking(url, Reader { client }.head())
 }
 
-/// Checks that an image can shrink to `size_bytes`; the same size is possible, too.
 fn judge(geometry: Geometry, size_bytes: u64) -> Result<(), String> {
     if size_bytes > geometry.size_bytes {
         return Err("the image is smaller: leave out --shrink to make it larger".to_owned());

@@ -32,7 +32,8 @@ pub enum Durability {
     Flush,
     /// Before the write ends: each write is durable.
     Each,
-    /// If there is no flush, the PUT of written blocks begins at the latest after this time.
+    /// Without a flush, the PUT of written blocks begins after this time, or later when earlier
+    /// PUTs have ended.
     Interval(Duration),
 }
 
@@ -61,7 +62,6 @@ pub struct Object {
     notice: Arc<Notice>,
 }
 
-/// Tells the user once why requests fail, if the image is no longer served.
 #[derive(Debug)]
 struct Notice {
     watch: Watch,
@@ -99,9 +99,8 @@ fn settings(options: &ObjectOptions) -> io::Result<Settings> {
 }
 
 impl Object {
-    /// Takes an image over, or opens it read-only, with its key. Blocks, for as long as `options`
-    /// permit. `say` gets a line of text when the image fails later or has trouble with its store.
-    /// The flush at the end of serving may take `sync_limit`.
+    /// `say` gets a line of text when the image fails later or has trouble with its store. The
+    /// flush at the end of serving may take `sync_limit`.
     pub(crate) fn open(
         nowait: &Nowait,
         url: &StoreUrl,
@@ -199,7 +198,6 @@ impl Source for Object {
         self.call(Request::Flush).map(drop)
     }
 
-    /// Closes the image; its flush may take `sync_limit`.
     fn sync_all(&self) -> Result<(), String> {
         self.image.close_within(self.sync_limit).map_err(|error| error.to_string())
     }
@@ -248,8 +246,7 @@ impl Messages for Object {
     }
 }
 
-/// The time limit for the flush when an image is dropped and was not closed before, for example
-/// after a failed start.
+/// The time limit for the flush of an image that is dropped without a close.
 const DROPPED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Drop for Object {

@@ -17,7 +17,7 @@ pub enum Status {
         /// The geometry of the image.
         geometry: Geometry,
     },
-    /// This process only reads the image, in the state in which it opened it.
+    /// This process only reads the image, in the state in which this process opened it.
     Reading {
         /// The epoch of the writer that left the image in this state.
         epoch: u64,
@@ -69,9 +69,10 @@ pub struct Figures {
     pub costs: Costs,
     /// The counters of the cache; zeroes if there is none.
     pub cache: CacheFigures,
-    /// Operations that failed or had no answer in time. The image's thread repeats most of them.
+    /// Operations that failed or had no answer in time, most of which the image's thread repeats.
+    /// If the image is only read: failed reads of clients.
     pub failures: u64,
-    /// Bytes of writes that are in memory and not durable yet.
+    /// Bytes in segments that are not durable yet.
     pub unflushed_bytes: u64,
     /// Superfluous objects that the writer has not deleted yet.
     pub deletions: u64,
@@ -94,7 +95,6 @@ struct State {
     figures: Figures,
 }
 
-/// The state that the thread of an image publishes.
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
@@ -136,8 +136,6 @@ impl Shared {
         self.state.lock().figures
     }
 
-    /// Waits until the writer has no object to delete, the image is no longer served, or time is
-    /// up.
     pub(crate) fn cleaned(&self, until: Instant) {
         let mut state = self.state.lock();
         while state.figures.deletions > 0
@@ -146,7 +144,6 @@ impl Shared {
         {}
     }
 
-    /// Waits until the image is open or has failed, or time is up; returns the status.
     pub(crate) fn opened(&self, until: Instant) -> Status {
         let mut state = self.state.lock();
         while state.status == Status::Opening

@@ -95,8 +95,7 @@ pub fn import(
     fill(&image, &**source.file(), there, Some(&view), progress)
 }
 
-/// Writes the first `there` bytes of a source into an image, except zeroes and blocks that `view`
-/// has.
+/// Writes neither zeroes nor blocks that `view` has.
 fn fill(
     image: &StoredImage,
     source: &dyn Source,
@@ -149,9 +148,9 @@ fn fill(
     Ok(copied)
 }
 
-/// Returns the end of the source's extent that contains `at`, and `true` if the import must read
-/// this extent: the extent holds data, or is a hole that ends in the same piece and before the end
-/// of the source.
+/// Returns the end of the source's extent that contains `at`. The `bool` is `true` if the import
+/// must read the extent: it holds data, or it is a hole that ends in the same piece and before the
+/// end of the source.
 fn extent(source: &dyn Source, at: u64, there: u64) -> (u64, bool) {
     if at >= there {
         return (there, false);
@@ -176,7 +175,6 @@ fn read_all(source: &dyn Source, to: &mut [u8], at: u64) -> Result<(), ImageErro
     Ok(())
 }
 
-/// Writes in flight into an image.
 struct Writes<'a> {
     image: &'a StoredImage,
     pending: usize,
@@ -220,8 +218,8 @@ impl Writes<'_> {
 }
 
 /// Copies the present state of an image, or a snapshot, into a new file, onto a device or to an NBD
-/// server. The image's writer continues. If the writer writes to the image meanwhile, the copy
-/// would not be of the present state, so the call fails. Blocks.
+/// server. The image's writer continues. If the writer changes or moves data of the image
+/// meanwhile, the call fails. Blocks.
 ///
 /// # Errors
 /// One line: the file exists already; the other end cannot be written, or is too small; the image
@@ -341,8 +339,7 @@ impl Target {
         }
     }
 
-    /// Zeroes the bytes from `start` to `end`. In a file these bytes are unwritten, so only the
-    /// length changes.
+    /// In a file the bytes are unwritten, so only the length changes.
     fn zero(&self, start: u64, end: u64) -> io::Result<()> {
         if start >= end {
             return Ok(());
@@ -364,7 +361,6 @@ impl Target {
         }
     }
 
-    /// Makes the whole copy durable; gives a file its final name.
     fn finish(self) -> io::Result<()> {
         self.sync()?;
         let Target::File(_, part, path) = self else { return Ok(()) };
@@ -377,8 +373,7 @@ impl Target {
     }
 }
 
-/// Zeroes a range of a disk in steps. Writes zeroes where the disk fails to zero a step by one
-/// request.
+/// Writes zeroes where the disk fails to zero a step by one request.
 fn zero_disk(disk: &Image, start: u64, end: u64) -> io::Result<()> {
     const STEP: u64 = 1 << 30;
     let mut at = start;
@@ -400,7 +395,6 @@ fn zero_disk(disk: &Image, start: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the other end of a copy: a file, a device or an export of an NBD server.
 fn opened(nowait: &Nowait, path: &Path, read_only: bool) -> Result<Image, ImageError> {
     if let Some(url) = StoreUrl::of_path(path).map_err(ImageError::new)? {
         let text = format!("{url}: expected a file, a device or an NBD server");
@@ -414,8 +408,7 @@ fn opened(nowait: &Nowait, path: &Path, read_only: bool) -> Result<Image, ImageE
     Image::open(nowait, &options)
 }
 
-/// Returns `true` if a path names a file, existing or new, and neither a block device nor an image
-/// on a store.
+/// Returns `true` for a file, existing or new, that is no block device and no image on a store.
 fn is_file(path: &Path) -> bool {
     let is_device = std::fs::metadata(path).is_ok_and(|it| it.file_type().is_block_device());
     !is_device && StoreUrl::of_path(path) == Ok(None)

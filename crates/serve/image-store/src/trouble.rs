@@ -8,7 +8,6 @@ use nowait_image_format::{Answer, Operation};
 /// How long a store may accept nothing, or return nothing, before the user gets a report.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
-/// The direction of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// PUTs and deletions: the store accepts changes.
@@ -35,7 +34,6 @@ impl Kind {
     }
 }
 
-/// The state of the operations of a kind.
 #[derive(Debug, Default)]
 struct State {
     /// The time at which the failures began; `None`: the last operation has not failed.
@@ -51,7 +49,6 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// Makes a value without trouble, for an image that users know as `shown`.
     pub(crate) fn of(shown: String) -> Trouble {
         Trouble { shown, puts: State::default(), gets: State::default() }
     }
@@ -73,7 +70,6 @@ impl Trouble {
         }
     }
 
-    /// Reports an object with lost data.
     pub(crate) fn lost(&self, name: &str, what: &str, client: &Client) {
         let shown = &self.shown;
         client.say(&format!(

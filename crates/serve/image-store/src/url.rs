@@ -40,8 +40,8 @@ pub struct StoreUrl {
     pub scheme: Scheme,
     /// The bucket or the container; for a folder, its path.
     pub bucket: String,
-    /// The name of the image, below which its objects lie. It may have several parts, separated by
-    /// `/`.
+    /// The name of the image, below which its objects lie. The name may have several parts,
+    /// separated by `/`.
     pub image: String,
     /// The name of a snapshot; `None`: the address means the image itself.
     pub snapshot: Option<String>,

@@ -29,7 +29,6 @@ const ROUNDS_MAX: u32 = 5;
 /// The most bytes of data that [`View::read_from`] passes on at a time.
 pub const RUN_BYTES_MAX: u64 = 4 << 20;
 
-/// The most GETs of one read at the same time.
 const READS_AT_ONCE: usize = 8;
 
 /// An image in the state in which it was opened, or a snapshot of it.
@@ -45,7 +44,6 @@ pub struct View {
 /// The bytes of blocks, or the reason why their stored data cannot be read.
 type Stored = Result<Vec<u8>, String>;
 
-/// A run of blocks in one segment.
 struct Run {
     block: u64,
     extent: Extent,
@@ -76,12 +74,10 @@ impl View {
         Ok(View { url: url.clone(), client, head, cipher, map })
     }
 
-    /// Returns the epoch of the writer that left the image in this state.
     pub(crate) fn epoch(&self) -> u64 {
         self.head.epoch
     }
 
-    /// Returns the number of GETs, and the bytes that they requested.
     pub(crate) fn asked(&self) -> (u64, u64) {
         self.client.asked()
     }
@@ -115,7 +111,6 @@ impl View {
         self.map.extents().place(block).is_some()
     }
 
-    /// Returns the result of [`nowait_image_format::Request::Extents`] for a range of blocks.
     pub(crate) fn runs_of(&self, blocks: Range<u64>) -> Vec<u8> {
         told_runs(self.map.extents(), blocks, self.head.geometry.block_bytes)
     }
@@ -167,8 +162,8 @@ impl View {
         refused.map_or(read, Err)
     }
 
-    /// Returns `true` if no writer has written to the image, or moved data, since the view was
-    /// opened; always for a snapshot. Blocks.
+    /// Returns `true` if no writer has written, discarded or moved data of the image since the view
+    /// was opened; always for a snapshot. Blocks.
     ///
     /// # Errors
     /// As for [`View::open`].
@@ -199,8 +194,6 @@ impl View {
         inside.flat_map(cut)
     }
 
-    /// Returns the blocks of a range of bytes, if the range consists of whole blocks inside the
-    /// image.
     pub(crate) fn blocks_of(&self, offset: u64, len: u64) -> Option<Range<u64>> {
         let Geometry { block_bytes, size_bytes, .. } = self.head.geometry;
         let bytes = u64::from(block_bytes);
@@ -265,7 +258,7 @@ impl View {
     }
 }
 
-/// Returns the head and the map of an image or a snapshot; `now` is the head of the image.
+/// `now` is the present head of the image.
 async fn recovered(url: &StoreUrl, client: &Client, mut now: Head) -> Result<(Head, Map), String> {
     let reader = Reader { client };
     for _ in 0..ROUNDS_MAX {
@@ -281,7 +274,7 @@ async fn recovered(url: &StoreUrl, client: &Client, mut now: Head) -> Result<(He
         let recovered = reader.recovered(&meant, end).await?;
         now = reader.head().await?;
         // If the head has changed, a writer may have deleted objects that only the earlier head
-        // needed. It deletes none that a snapshot needs.
+        // needed. No writer deletes objects that a snapshot needs.
         let is_same = match &url.snapshot {
             Some(name) => head
                 .snapshot(name)

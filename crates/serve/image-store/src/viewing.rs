@@ -48,7 +48,6 @@ pub(crate) async fn run(plan: Plan, mut commands: Commands, shared: Arc<Shared>)
     refuse(commands).await;
 }
 
-/// Reads the map; repeats this while the store does not answer, until time is up.
 async fn opened(plan: &Plan) -> Result<View, String> {
     loop {
         match View::recovered(&plan.url, plan.client.clone(), plan.key.as_ref()).await {
@@ -67,7 +66,6 @@ struct Viewing {
     status: Status,
     running: FuturesUnordered<Running>,
     waiting: VecDeque<(RequestId, Range<u64>)>,
-    /// The callbacks of the reads that run or wait.
     callbacks: HashMap<RequestId, Callback>,
     requests: RequestId,
     failures: u64,

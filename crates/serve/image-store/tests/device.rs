@@ -27,7 +27,6 @@ fn options(name: &str) -> ImageOptions {
     ImageOptions { path: name.into(), name: "vm".to_owned(), ..ImageOptions::default() }
 }
 
-/// The options of an image, and its store options.
 type Named = (ImageOptions, ObjectOptions);
 
 fn try_open(nowait: &Nowait, all: &[Named]) -> Result<Vec<Image>, ImageError> {

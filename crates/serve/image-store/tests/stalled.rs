@@ -11,7 +11,6 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// A file system on a loop device, mounted until this value is dropped.
 struct Disk {
     point: String,
     _folder: TempDir,
@@ -53,7 +52,6 @@ impl Drop for Disk {
     }
 }
 
-/// Dropping this value ends the freeze of a file system.
 struct Thaw<'a>(&'a str);
 
 impl Drop for Thaw<'_> {

@@ -32,7 +32,6 @@ fn exported(transfer: &Transfer) -> Result<Copied, String> {
     export(&engine, transfer, &mut |_, _| ()).map_err(|error| error.to_string())
 }
 
-/// Makes a sparse file with 10,000 bytes at each of `places`.
 fn sparse(path: &Path, size: u64, places: &[u64]) -> File {
     let file = File::create(path).unwrap();
     file.set_len(size).unwrap();
@@ -56,13 +55,11 @@ fn same(one: &Path, other: &Path) -> bool {
         })
 }
 
-/// Returns the path of the file that an interrupted export has left in `folder`.
 fn part(folder: &Path) -> Option<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.into_iter().find(|path| path.extension().is_some_and(|it| it == "part"))
 }
 
-/// Writes whole blocks, and waits until they are durable.
 fn write(image: &StoredImage, offset: u64, data: Vec<u8>) {
     image.call(Request::Write { offset, data, durable: true }).unwrap();
 }
@@ -202,7 +199,6 @@ fn no_request_exceeds_the_limit_of_the_server() {
     assert!(server.contents() == before);
 }
 
-/// Returns the number of reads that nbdkit's log shows.
 fn reads(log: &str) -> usize {
     log.lines().filter(|line| line.contains(" Read ") && line.contains("offset=")).count()
 }

@@ -34,7 +34,6 @@ pub struct Cache {
 #[derive(Debug)]
 struct State {
     pages: Pages<PageKey>,
-    /// The bytes of the slots.
     memory: Vec<Box<[u8; PAGE_BYTES as usize]>>,
     changes: Vec<Changes>,
 }
@@ -55,15 +54,13 @@ pub struct CacheCounts {
 }
 
 impl Cache {
-    /// Makes a cache of up to `bytes` of memory, but at least one page. Allocates the memory as
-    /// needed.
+    /// Makes a cache of up to `bytes` of memory, allocated as needed, but at least one page.
     pub fn new(bytes: u64) -> Arc<Cache> {
         let slots = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
         let pages = Pages::new(slots.max(1));
         Arc::new(Cache { state: Mutex::new(State { pages, memory: Vec::new(), changes: vec![] }) })
     }
 
-    /// Adds an image to the cache; the image's whole blocks end at `end`.
     pub(super) fn image(self: &Arc<Cache>, end: u64) -> ImageCache {
         let mut state = self.state.lock();
         let image = state.changes.len() as u32;
@@ -78,7 +75,6 @@ impl Cache {
     }
 }
 
-/// The part of a cache that belongs to one image.
 #[derive(Debug)]
 pub(super) struct ImageCache {
     cache: Arc<Cache>,
@@ -94,13 +90,11 @@ impl ImageCache {
         CacheCounts { hits: self.hits.load(Relaxed), misses: self.misses.load(Relaxed) }
     }
 
-    /// Returns the range to read from the server for a range of whole blocks: whole pages.
     pub(super) fn span(&self, blocks: &Range<u64>) -> Range<u64> {
         let Range { start, end } = pages_of(blocks);
         start * PAGE_BYTES..(end * PAGE_BYTES).min(self.end).max(blocks.end)
     }
 
-    /// Fills `bytes` with the data at `at` and returns `true`, if the cache holds all of this data.
     pub(super) fn read(&self, bytes: &mut [u8], at: u64) -> bool {
         let is_hit = self.cache.state.lock().copy(self.image, bytes, at).is_some();
         let count = if is_hit { &self.hits } else { &self.misses };
@@ -108,8 +102,8 @@ impl ImageCache {
         is_hit
     }
 
-    /// Records that a request to the server begins, and drops the pages that the request changes;
-    /// `None`: the request neither reads nor changes pages.
+    /// Drops the pages that the request changes; `None`: the request neither reads nor changes
+    /// pages.
     pub(super) fn begin(self: &Arc<ImageCache>, command: &Command) -> Option<Visit> {
         if !(command.reads() || command.changes()) {
             return None;
@@ -136,21 +130,18 @@ impl ImageCache {
     }
 }
 
-/// A request in flight that reads or changes pages. Dropping this value records that the change has
-/// ended, if the request is a change.
+/// A request in flight that reads or changes pages. Dropping it ends the change.
 #[derive(Debug)]
 pub(super) struct Visit {
     image: Arc<ImageCache>,
     command: Command,
     pages: Range<u64>,
-    /// The value of [`Changes::begun`] when the request began; `None`: another change of these
-    /// pages was in flight then.
+    /// [`Changes::begun`] at the start; `None`: another change of these pages was in flight then.
     mark: Option<u64>,
 }
 
 impl Visit {
-    /// Caches the whole pages of `bytes`, which the successful request has read or written, unless
-    /// another change overlapped with the request.
+    /// Caches whole pages of a successful read or write, unless another change overlapped.
     pub(super) fn end_well(self, bytes: &[u8]) {
         if !matches!(self.command.kind, Kind::Read | Kind::Write) {
             return;
@@ -211,7 +202,6 @@ impl State {
     }
 }
 
-/// Returns the numbers of the pages that a range of bytes touches.
 fn pages_of(range: &Range<u64>) -> Range<u64> {
     range.start / PAGE_BYTES..range.end.div_ceil(PAGE_BYTES)
 }
@@ -222,7 +212,6 @@ mod tests {
     use proptest::prelude::*;
 
     const PAGE: u64 = PAGE_BYTES;
-    /// The last page is short.
     const SIZE: u64 = 10 * PAGE + 512;
 
     fn command(kind: Kind, range: &Range<u64>) -> Command {
@@ -230,21 +219,17 @@ mod tests {
         Command { kind, flags: 0, at: range.start, len }
     }
 
-    /// A server that carries out requests in any order, two of its images, and a cache for both.
     struct Scene {
         images: [Arc<ImageCache>; 2],
-        /// The server's data.
         far: [Vec<u8>; 2],
         asked: Vec<InFlight>,
         done: Vec<InFlight>,
-        /// The byte that the next write writes.
         next: u8,
     }
 
     struct InFlight {
         image: usize,
         command: Command,
-        /// The bytes that the command will write, or has read.
         bytes: Vec<u8>,
         fails: bool,
         visit: Option<Visit>,
@@ -273,8 +258,7 @@ mod tests {
             self.asked.push(InFlight { image, command, bytes, fails: false, visit });
         }
 
-        /// Lets the server carry out a request. If the request `fails`, the server carries out all,
-        /// a half or a third of it.
+        /// If the request `fails`, the server carries out all, a half or a third of it.
         fn carry_out(&mut self, which: usize, fails: Option<u64>) {
             if self.asked.is_empty() {
                 return;
@@ -292,7 +276,6 @@ mod tests {
             self.done.push(one);
         }
 
-        /// Delivers the server's answer to a request.
         fn answer(&mut self, which: usize) {
             if self.done.is_empty() {
                 return;
@@ -311,8 +294,6 @@ mod tests {
             })
         }
 
-        /// Checks that the cache holds only data that the server holds, and no page that a request
-        /// is changing.
         fn check(&self) {
             for (image, cached) in self.images.iter().enumerate() {
                 for start in (0..SIZE).step_by(PAGE as usize) {
@@ -359,7 +340,6 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(500))]
 
-        /// The server carries out requests in any order, answers them in any order, and some fail.
         #[test]
         fn the_cache_holds_what_the_server_holds(steps in steps()) {
             let mut scene = Scene::new();
@@ -404,7 +384,6 @@ mod tests {
         assert_eq!((counts.hits, counts.misses), (5, 3));
     }
 
-    /// Writes of one page at a time evict no other page and stay cached.
     #[test]
     fn adjacent_writes_do_not_evict_each_other() {
         let mut scene = Scene::new();

@@ -23,8 +23,7 @@ impl Changes {
         Changes { counters: vec![Counter::default(); COUNTERS as usize].into() }
     }
 
-    /// Returns the present value of [`Changes::begun`] for `pages`, which grows when a change of
-    /// one of them begins; `None`: a change of one of them is in flight.
+    /// Returns `None` while a change of one of `pages`, or with the same counter, is in flight.
     pub(super) fn mark(&self, pages: &Range<u64>) -> Option<u64> {
         let is_changing = places(pages).any(|place| self.counters[place].in_flight > 0);
         (!is_changing).then(|| self.begun(pages))
@@ -36,7 +35,6 @@ impl Changes {
         places(pages).map(|place| self.counters[place].begun).sum()
     }
 
-    /// Counts a change of `pages` as begun and in flight.
     pub(super) fn begin(&mut self, pages: &Range<u64>) {
         for place in places(pages) {
             self.counters[place].begun += 1;
@@ -44,13 +42,11 @@ impl Changes {
         }
     }
 
-    /// Counts a change of `pages` as no longer in flight.
     pub(super) fn end(&mut self, pages: &Range<u64>) {
         places(pages).for_each(|place| self.counters[place].in_flight -= 1);
     }
 }
 
-/// Returns the counters of a range of pages, each once.
 fn places(pages: &Range<u64>) -> impl Iterator<Item = usize> {
     let end = pages.end.min(pages.start.saturating_add(COUNTERS));
     (pages.start..end).map(|number| (number % COUNTERS) as usize)

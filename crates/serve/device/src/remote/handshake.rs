@@ -13,10 +13,8 @@ use crate::nbd::{
 };
 use std::io::{self, Read, Write};
 
-/// The server's description of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Export {
-    /// The size in bytes.
     pub(super) size: u64,
     /// Flags of [`crate::nbd::transmission`].
     pub(super) flags: u16,
@@ -24,11 +22,9 @@ pub(super) struct Export {
     pub(super) block_bytes: u32,
     /// The most bytes that one request may read or write.
     pub(super) payload_max: u32,
-    /// The features that the client and the server negotiated for this connection.
     pub(super) talk: Talk,
 }
 
-/// The features that the client and the server negotiated for a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Talk {
     /// The server may send replies in chunks.
@@ -38,8 +34,7 @@ pub(super) struct Talk {
 }
 
 impl Export {
-    /// Compares the export with `before`, the export of the first connection. Returns the first
-    /// difference in size or capabilities; `None`: the client may use the export.
+    /// Returns the first difference in size or capabilities from `before`, the first connection's.
     pub(super) fn differs(&self, before: &Export) -> Option<String> {
         if self.size != before.size {
             return Some(format!(
@@ -59,18 +54,11 @@ impl Export {
     }
 }
 
-/// The most bytes that the client accepts in the body of a reply to an option.
 const REPLY_BYTES_MAX: u32 = 64 << 10;
 const REPLIES_MAX: usize = 64;
-/// The largest block size that the client accepts, in bytes.
 pub(super) const BLOCK_BYTES_MAX: u32 = 64 << 10;
 
-/// Chooses the export of `address` on a new connection; returns the stream to use from then on, and
-/// the server's description of the export.
-///
-/// # Errors
-/// The server refuses the client or breaks the protocol; the connection ends; TLS cannot be set up
-/// as `address` wants it.
+/// The caller must use the returned stream from then on.
 pub(super) fn choose(mut stream: Stream, address: &NbdAddress) -> io::Result<(Stream, Export)> {
     greet(&mut stream)?;
     if let Some(wish) = &address.tls {
@@ -181,7 +169,6 @@ fn ask(stream: &mut Stream, option: u32, data: &[u8]) -> io::Result<()> {
     stream.write_all(&said)
 }
 
-/// Returns the kind and the body of the next reply to an option.
 fn answer_to(stream: &mut Stream, asked: u32) -> io::Result<(u32, Vec<u8>)> {
     let magic = u64::from_be_bytes(bytes(stream)?);
     let option = u32::from_be_bytes(bytes(stream)?);

@@ -9,7 +9,6 @@ use std::{
     io::{self, Read, Write},
 };
 
-/// A change that the server has answered, and the bytes that it wrote.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) command: Command,
@@ -32,13 +31,11 @@ const CHANGE_BYTES: usize = 128;
 /// The most changes in flight while the client repeats the journal.
 const BATCH: usize = 64;
 
-/// Returns the bytes that the journal counts for a change.
 pub(super) fn cost(command: &Command) -> usize {
     CHANGE_BYTES + if command.kind == wire::Kind::Write { command.len as usize } else { 0 }
 }
 
 impl Journal {
-    /// Makes an empty journal for `bytes_max` bytes; one for 0 bytes stays empty.
     pub(super) fn new(bytes_max: usize) -> Journal {
         Journal { bytes_max, ..Journal::default() }
     }
@@ -51,12 +48,10 @@ impl Journal {
         self.bytes
     }
 
-    /// Returns `true` if `more` bytes fit within the bound.
     pub(super) fn has_room(&self, more: usize) -> bool {
         self.bytes + more <= self.bytes_max
     }
 
-    /// Returns `true` if the journal is more than half full, so that the client should flush.
     pub(super) fn is_half_full(&self) -> bool {
         self.bytes > self.bytes_max / 2
     }
@@ -66,14 +61,12 @@ impl Journal {
         self.changes.push_back(change);
     }
 
-    /// Returns the number of the next change. A flush sent now covers all changes with lower
-    /// numbers.
+    /// A flush sent now covers all changes with numbers below the returned one.
     pub(super) fn end(&self) -> u64 {
         self.gone + self.changes.len() as u64
     }
 
-    /// Removes the changes with numbers below `end`, because a flush has made them durable or the
-    /// image has failed.
+    /// Removes the changes that a flush has made durable; all changes after a failure of the image.
     pub(super) fn forget(&mut self, end: u64) {
         while self.gone < end
             && let Some(change) = self.changes.pop_front()
@@ -84,11 +77,7 @@ impl Journal {
     }
 
     /// Sends all changes again and waits for the answers, for overlapping changes one after the
-    /// other; returns the number of changes. `chunks`: the server may send structured replies.
-    ///
-    /// # Errors
-    /// `Passing`: the connection ends, the server is shutting down, or a reply is not NBD. `Final`:
-    /// the server refuses a change.
+    /// other. Returns the number of changes.
     pub(super) fn repeat(
         &self,
         stream: &mut (impl Read + Write),
@@ -108,7 +97,6 @@ impl Journal {
     }
 }
 
-/// The reason why the client could not reconnect.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// A later attempt may succeed.

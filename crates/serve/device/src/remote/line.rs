@@ -28,7 +28,6 @@ use std::{
 
 type Done = Result<(), Errno>;
 
-/// The requests to the server of one image.
 #[derive(Debug)]
 pub(super) struct Line {
     state: Mutex<State>,
@@ -48,7 +47,6 @@ struct State {
     /// With a journal, the ranges of the changes in flight: the end of each range by its beginning.
     /// No two ranges overlap.
     changing: BTreeMap<u64, u64>,
-    /// The bytes that the changes in flight will need in the journal.
     changing_bytes: usize,
     journal: Journal,
     /// A flush that the client sent to make room in the journal is in flight.
@@ -63,7 +61,6 @@ struct State {
     verdict: Option<String>,
     /// The connection, so that any thread can shut it down.
     stream: Option<Stream>,
-    /// The features that client and server have negotiated for the connection.
     talk: Talk,
 }
 
@@ -81,12 +78,10 @@ enum Phase {
 pub(super) struct Sending {
     pub(super) cookie: u64,
     pub(super) header: Header,
-    /// The data of a write.
     pub(super) memory: Option<Memory>,
 }
 
 impl Line {
-    /// Makes an empty line with a journal of `journal_bytes`; 0: without a journal.
     pub(super) fn new(journal_bytes: usize) -> Line {
         let journal = Journal::new(journal_bytes);
         let keeps = journal.keeps();
@@ -109,8 +104,7 @@ impl Line {
         Line { state: Mutex::new(state), news: Condvar::new(), keeps }
     }
 
-    /// Queues a request to the server, or ends the request with `EIO` if the image is being closed
-    /// or the connection is over. Does not wait.
+    /// Ends the request with `EIO` if the image is being closed or has failed. Does not wait.
     pub(super) fn ask(&self, command: Command, memory: Memory, visit: Option<Visit>, end: End) {
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Closing | Phase::Over) {
@@ -127,8 +121,7 @@ impl Line {
         self.news.notify_one();
     }
 
-    /// Waits for a request that may be sent. `None`: the connection is lost, or the image is being
-    /// closed.
+    /// Waits for a request to send; `None`: the connection is lost, or the image is being closed.
     pub(super) fn next(&self) -> Option<Sending> {
         let mut state = self.state.lock();
         loop {
@@ -144,9 +137,6 @@ impl Line {
 
     /// Takes back the memory of a write that was sent. If the server has answered the write
     /// already, ends it.
-    ///
-    /// # Errors
-    /// The line has no request with this cookie.
     pub(super) fn sent(&self, cookie: u64, memory: Memory) -> io::Result<()> {
         let mut state = self.state.lock();
         let request = state.requests.get_mut(&cookie).ok_or_else(wire::strange)?;
@@ -163,10 +153,7 @@ impl Line {
     }
 
     /// Reads the next answer of the server, or a part of one, and ends the request if the answer is
-    /// complete.
-    ///
-    /// # Errors
-    /// The connection has ended, or the client can no longer use it.
+    /// complete. After an error the client must give up the connection.
     pub(super) fn answer(&self, stream: &mut impl Read) -> io::Result<()> {
         let talk = self.state.lock().talk;
         let Reply { cookie, is_last, part } = wire::reply(stream, talk.chunks)?;
@@ -198,8 +185,7 @@ impl Line {
         self.finish(cookie, outcome.ok_or_else(wire::strange)?, None::<&mut io::Empty>)
     }
 
-    /// Ends a request that the server has answered. `data` holds the data of a read; `None`: the
-    /// data came in chunks before.
+    /// `data` is the data of a read; `None` if the data came in chunks before.
     fn finish(&self, cookie: u64, result: Done, data: Option<&mut impl Read>) -> io::Result<()> {
         if self.keeps && result == Err(Errno::SHUTDOWN) {
             // The client repeats the request on the next connection.
@@ -221,7 +207,6 @@ impl Line {
         self.end(cookie, memory, result)
     }
 
-    /// Lets `fill` fill a part of the memory of a read.
     fn fill(
         &self,
         cookie: u64,
@@ -281,21 +266,17 @@ impl Line {
         outcome
     }
 
-    /// Returns `true` if the server has requests and has answered nothing for longer than `limit`.
     pub(super) fn is_silent(&self, limit: Duration) -> bool {
         self.state.lock().silent_since.is_some_and(|since| since.elapsed() > limit)
     }
 
-    /// Stores a new connection, so that any thread can shut it down. Returns `false` if the image
-    /// is being closed and needs no connection.
+    /// Returns `false` if the image is being closed and needs no connection.
     pub(super) fn hold(&self, stream: Stream) -> bool {
         let mut state = self.state.lock();
         state.stream = Some(stream);
         state.phase == Phase::Down
     }
 
-    /// Records that the new connection is up, unless the image is being closed. `talk` has the
-    /// negotiated features.
     pub(super) fn open(&self, talk: Talk) {
         let mut state = self.state.lock();
         (state.talk, state.has_answered) = (talk, false);
@@ -304,12 +285,10 @@ impl Line {
         }
     }
 
-    /// Returns `true` if the last connection has answered a request.
     pub(super) fn has_answered(&self) -> bool {
         self.state.lock().has_answered
     }
 
-    /// Stops sending, because the connection is lost.
     pub(super) fn halt(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Up {
@@ -341,13 +320,11 @@ impl Line {
         state.verdict.take().map_or(Ok(()), Err)
     }
 
-    /// Returns `true` if requests have waited at least `limit` for a connection that answers.
     /// Counts the time that the lost connection was silent.
     pub(super) fn has_waited(&self, limit: Duration) -> bool {
         self.state.lock().waits_since.is_some_and(|since| since.elapsed() >= limit)
     }
 
-    /// Waits for `time`, or until the image is being closed; returns `false` in the second case.
     pub(super) fn pause(&self, time: Duration) -> bool {
         let ends = Instant::now() + time;
         let mut state = self.state.lock();
@@ -384,13 +361,11 @@ impl Line {
         self.news.notify_all();
     }
 
-    /// Returns `true` if the image is being closed.
     pub(super) fn is_closing(&self) -> bool {
         self.state.lock().phase == Phase::Closing
     }
 
-    /// Ends all requests with `EIO`; later requests end with `EIO`, too. The threads of the last
-    /// connection must have stopped using it.
+    /// The threads of the last connection must have stopped using it.
     pub(super) fn give_up(&self) {
         let mut state = self.state.lock();
         state.phase = Phase::Over;
@@ -414,8 +389,7 @@ impl State {
         cookie
     }
 
-    /// Begins a flush if the journal is more than half full, so that changes need not wait for room
-    /// in it.
+    /// Begins a flush before the journal is full, so that changes need not wait for room in it.
     fn make_room(&mut self) -> Option<Sending> {
         if self.makes_room || !self.journal.is_half_full() {
             return None;
@@ -456,14 +430,12 @@ impl State {
         Some(Sending { cookie, header, memory })
     }
 
-    /// Returns the request with this cookie if it was sent or is being sent; fails otherwise,
-    /// because the server cannot answer such a request.
+    /// Fails for a request that was not sent: the server cannot answer it.
     fn sent(&mut self, cookie: u64) -> io::Result<&mut Request> {
         let request = self.requests.get_mut(&cookie).filter(|request| request.is_sent);
         request.ok_or_else(wire::strange)
     }
 
-    /// Counts an error that a chunk of a reply reports, and stores it if it is the first.
     fn fail(&mut self, cookie: u64, errno: Errno) -> io::Result<()> {
         /// If a server only sends errors, the limit ends the connection: such a server does not
         /// count as silent.
@@ -474,8 +446,7 @@ impl State {
         if so_far.failures > FAILURES_MAX { Err(wire::strange()) } else { Ok(()) }
     }
 
-    /// Stores the extents that the server reports for a request. A second report, or a report for
-    /// another metadata context, breaks the protocol.
+    /// A second report, or a report for another metadata context, breaks the protocol.
     fn put_extents(
         &mut self,
         cookie: u64,
@@ -489,8 +460,7 @@ impl State {
         Ok(())
     }
 
-    /// Lends the memory of a read to the caller. Returns the memory, and the place in it for the
-    /// bytes `part` of the image.
+    /// Lends the memory of a read, and the place in it for the bytes `part` of the image.
     fn lend(&mut self, cookie: u64, part: &Range<u64>) -> io::Result<(Memory, Range<usize>)> {
         let request = self.sent(cookie)?;
         let (whole, so_far) = (request.command.range(), &mut request.so_far);
@@ -511,11 +481,7 @@ impl State {
         Ok((memory, place(part.start)..place(part.end)))
     }
 
-    /// Updates the line after a request has ended. For a change, frees its range and adds `change`
-    /// to the journal. For a successful flush, removes the changes that it covers from the journal.
-    ///
-    /// # Errors
-    /// A flush has failed that the client sent to make room in the journal.
+    /// Fails if the client's own flush for room in the journal has failed.
     fn note(&mut self, request: &Request, result: Done, change: Option<Change>) -> io::Result<()> {
         (self.waits_since, self.has_answered) = (None, true);
         let in_flight = self.requests.len() > self.unsent.len();
@@ -593,7 +559,6 @@ mod tests {
         assert_eq!(line.condition(), (WRITE as usize + 128, true));
     }
 
-    /// An empty change overlaps with no other change, so no change waits for its end either.
     #[test]
     fn an_empty_change_waits_for_no_other() {
         let line = Line::new(1 << 20);
@@ -609,7 +574,6 @@ mod tests {
         assert_eq!(send(&line), Some(2));
     }
 
-    /// The flush does not cover changes that the server answered after the client sent the flush.
     #[test]
     fn a_flush_covers_what_was_answered_before_it_was_sent() {
         let line = Line::new(8 << 20);

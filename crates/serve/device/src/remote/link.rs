@@ -22,7 +22,6 @@ use std::{
     thread,
 };
 
-/// The state of the thread that keeps up the connection and receives.
 pub(super) struct Link {
     pub(super) nowait: Nowait,
     pub(super) line: Arc<Line>,
@@ -39,18 +38,15 @@ pub(super) struct Link {
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// The size of the receive buffer, in bytes. The buffer takes replies and short data; longer data
-/// goes directly to its destination.
+/// The receive buffer takes replies and short data; longer data goes to its destination.
 const ANSWERS_BYTES: usize = 32 << 10;
 
-/// Returns the pause that follows `pause`.
 fn longer(pause: Duration) -> Duration {
     (pause * 2).clamp(PAUSE, PAUSE_MAX)
 }
 
 impl Link {
-    /// Serves requests until the image is being closed or the client gives up the server, and then
-    /// fails all requests.
+    /// Fails all requests when the image is being closed, or the client gives up the server.
     pub(super) fn run(self, stream: Stream) {
         let talk = self.export.talk;
         let ended = self.nowait.caught("on a connection", || self.keep_up(stream, talk));
@@ -63,8 +59,7 @@ impl Link {
         self.line.give_up();
     }
 
-    /// # Errors
-    /// The reason why the client gives up the server, though the image is open.
+    /// Returns an error if the client gives up the server though the image is open.
     fn keep_up(&self, mut stream: Stream, mut talk: Talk) -> Result<(), String> {
         let mut is_said = false;
         loop {
@@ -104,10 +99,8 @@ impl Link {
         }
     }
 
-    /// Sends and receives until the connection ends; returns the reason.
-    ///
-    /// # Errors
-    /// A thread has panicked: the request that this thread was handling is lost.
+    /// Returns why the connection ended. An error means that a thread panicked, and that its
+    /// request is lost.
     fn serve(&self, mut stream: Stream, talk: Talk) -> Result<String, String> {
         let mut sends = match self.prepare(&stream) {
             Ok(sends) => sends,
@@ -138,7 +131,6 @@ impl Link {
         })
     }
 
-    /// Prepares the stream, and returns a second handle for the sending thread.
     fn prepare(&self, stream: &Stream) -> io::Result<Stream> {
         // The read timeout lets the receiving thread notice a silent server.
         let look = self.patience.silence.max(PAUSE) / 4;
@@ -147,8 +139,7 @@ impl Link {
         stream.try_clone()
     }
 
-    /// Sends the requests in turn, as long as the connection lasts. If the image is being closed,
-    /// sends a disconnect request at the end.
+    /// If the image is being closed, sends a disconnect request at the end.
     fn send(&self, stream: &mut Stream) {
         while let Some(sending) = self.line.next() {
             let bytes = sending.memory.as_ref().map_or(&[][..], |memory| memory.bytes());
@@ -166,8 +157,6 @@ impl Link {
         }
     }
 
-    /// Receives the server's answers, as long as the connection lasts; returns the reason why it
-    /// ended.
     fn receive(&self, stream: &mut Stream) -> io::Error {
         let watched = Watched { stream, line: &self.line, silence: self.patience.silence };
         let mut answers = BufReader::with_capacity(ANSWERS_BYTES, watched);
@@ -178,8 +167,6 @@ impl Link {
         }
     }
 
-    /// Tries to connect, with pauses, until an attempt succeeds or fails finally, requests have
-    /// waited for too long, or the image is being closed.
     fn connect_again(&self, mut pause: Duration) -> Result<(Stream, Talk), String> {
         let mut reason = "no answer in time".to_owned();
         // If a server accepts connections but never answers a request, the outage goes on, up to
@@ -198,7 +185,6 @@ impl Link {
         Err(reason)
     }
 
-    /// Connects, and repeats the changes of the journal to the server.
     fn connect(&self) -> Result<(Stream, Talk), Failure> {
         let stream = Stream::to(&self.address.server)?;
         if !self.line.hold(stream.try_clone()?) {

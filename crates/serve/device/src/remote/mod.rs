@@ -74,8 +74,7 @@ pub struct ConnectionCounts {
 /// The size of the journal in bytes. The client flushes when the journal is more than half full.
 const JOURNAL_BYTES: usize = 64 << 20;
 
-/// The longest range for which the client asks for extents at once, in bytes: the server may take
-/// long to find extents.
+/// The longest range of one query for extents, in bytes: the server may take long.
 const STATUS_BYTES_MAX: u64 = 1 << 30;
 
 /// An image on an NBD server.
@@ -95,12 +94,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Connects to `address`, which users see as `shown`, and caches its data in `cache`. Blocks
-    /// for about ten seconds at most, not counting the lookup of a host name.
-    ///
-    /// # Errors
-    /// The server cannot be reached, refuses the client, or does not speak NBD; TLS cannot be set
-    /// up; the thread cannot be started.
+    /// Blocks for about ten seconds at most, not counting the lookup of a host name.
     pub(crate) fn connect(
         nowait: &Nowait,
         address: &NbdAddress,
@@ -162,8 +156,6 @@ impl Remote {
         self.export.flags & flag != 0
     }
 
-    /// Returns the range to read from the server for a range of whole blocks: if there is a cache,
-    /// whole pages.
     fn pages(&self, blocks: Range<u64>) -> Range<u64> {
         match &self.cached {
             Some(cached) => cached.span(&blocks),
@@ -171,15 +163,13 @@ impl Remote {
         }
     }
 
-    /// Returns kind and flags of a read of `len` bytes. A short read asks for a reply in one chunk
-    /// if the server supports this, because the server then need not look for holes.
+    /// A short read asks for one chunk if possible, so that the server need not look for holes.
     fn read_of(&self, len: u64) -> (Kind, u16) {
         const ALWAYS_ONE_BYTES: u64 = 64 << 10;
         let in_one = self.can(flags::DONT_FRAGMENT) && len <= ALWAYS_ONE_BYTES;
         (Kind::Read, if in_one { flag::DONT_FRAGMENT } else { 0 })
     }
 
-    /// Returns the most bytes of one transfer, in whole blocks and pages of a cache.
     fn most_bytes(&self) -> usize {
         let unit = handshake::BLOCK_BYTES_MAX;
         (self.export.payload_max / unit * unit) as usize

@@ -17,12 +17,9 @@ pub(super) struct Request {
     pub(super) is_sent: bool,
     /// The result that the server reported while the request was still being sent.
     pub(super) answer: Option<Result<(), Errno>>,
-    /// For a flush: the changes of the journal with lower numbers were answered when the flush was
-    /// sent.
+    /// For a flush: changes with lower numbers were answered before the flush was sent.
     pub(super) covers: u64,
-    /// The part of the reply that has arrived.
     pub(super) so_far: SoFar,
-    /// The request's record in the cache, if it has one.
     pub(super) visit: Option<Visit>,
     pub(super) end: End,
 }
@@ -30,10 +27,8 @@ pub(super) struct Request {
 /// The chunks that have arrived of an incomplete reply.
 #[derive(Debug, Default)]
 pub(super) struct SoFar {
-    /// For a read: the number of bytes that have arrived.
     pub(super) bytes: u32,
     pub(super) failure: Option<Errno>,
-    /// The number of chunks that reported an error.
     pub(super) failures: u32,
 }
 
@@ -44,7 +39,6 @@ impl Request {
         Request { command, memory, is_sent, answer, covers, so_far, visit, end }
     }
 
-    /// Forgets the incomplete reply, so that the request can be sent again.
     pub(super) fn forget_answer(&mut self) {
         self.is_sent = false;
         self.so_far = SoFar::default();
@@ -53,8 +47,7 @@ impl Request {
         }
     }
 
-    /// Returns the result of the request, after the last chunk of its reply; `None`: the chunks do
-    /// not make a complete reply.
+    /// Returns the result; `None`: the chunks do not make a complete reply.
     pub(super) fn outcome(&self) -> Option<Result<(), Errno>> {
         let is_whole = match &self.memory {
             _ if self.so_far.failure.is_some() => true,
@@ -64,8 +57,7 @@ impl Request {
         is_whole.then(|| self.so_far.failure.map_or(Ok(()), Err))
     }
 
-    /// Puts the data of a successful read or write into the cache, if there is one, and sends the
-    /// result to the receiver.
+    /// Also caches the data of a successful read or write.
     pub(super) fn tell(self, result: Result<(), Errno>, memory: Memory) {
         if let Some(visit) = self.visit
             && result.is_ok()
@@ -76,7 +68,6 @@ impl Request {
     }
 }
 
-/// The data that the client sends with a request, or the memory that the answer fills.
 #[derive(Debug)]
 pub(super) enum Memory {
     Nothing,
@@ -103,7 +94,6 @@ impl Memory {
     }
 }
 
-/// The receiver of the end of a request.
 #[derive(Debug)]
 pub(super) enum End {
     Mail(Arc<Mailbox>, Tag, Option<Shared>),

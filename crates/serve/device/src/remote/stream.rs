@@ -14,14 +14,12 @@ use std::{
     sync::Arc,
 };
 
-/// A connection by TCP or a Unix socket, or TLS over one of these.
 #[derive(Debug)]
 pub(super) enum Stream {
     Plain(Socket),
     Tls(Arc<Channel>),
 }
 
-/// A socket, and the deadline for the handshake on it.
 #[derive(Debug)]
 pub(super) struct Socket {
     socket: socket2::Socket,
@@ -48,8 +46,7 @@ impl Stream {
         Ok(Stream::Plain(Socket { socket, until_ns: AtomicU64::new(until_ns) }))
     }
 
-    /// Sets how long each further read and write on this handle may take, `None`: without limit.
-    /// Lifts the deadline of the handshake.
+    /// Limits each further read and write on this handle. Lifts the deadline of the handshake.
     pub(super) fn limit(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
         let socket = self.socket();
         socket.until_ns.store(0, Relaxed);
@@ -70,13 +67,11 @@ impl Stream {
         })
     }
 
-    /// Shuts the connection down for every thread that uses it.
     pub(super) fn shut(&self) {
         // An error means that the connection has ended already.
         let _ = self.socket().socket.shutdown(Shutdown::Both);
     }
 
-    /// Sends `close_notify` if the connection uses TLS.
     pub(super) fn finish(&self) -> io::Result<()> {
         match self {
             Stream::Tls(channel) => channel.finish(),
@@ -96,8 +91,7 @@ impl Socket {
         self.socket.set_write_timeout(write)
     }
 
-    /// Makes a call that may wait for the server, up to the deadline of the handshake, if there is
-    /// one.
+    /// The deadline of the handshake limits the call, if there is one.
     fn in_time<T>(&self, call: impl FnOnce(&socket2::Socket) -> io::Result<T>) -> io::Result<T> {
         let until_ns = self.until_ns.load(Relaxed);
         if until_ns == 0 {
@@ -112,10 +106,6 @@ impl Socket {
     }
 }
 
-/// Returns the time left until the deadline, more than zero.
-///
-/// # Errors
-/// `TimedOut`: no time is left.
 fn left_until(until_ns: u64) -> io::Result<Duration> {
     match until_ns.saturating_sub(now_ns()) {
         0 => Err(silent()),
@@ -166,7 +156,6 @@ impl Write for Stream {
     }
 }
 
-/// Connects to the first address of `host` that accepts in time.
 fn tcp(host: &str, port: u16, until_ns: u64) -> io::Result<TcpStream> {
     let mut failure = io::Error::other("the host name has no address");
     let addresses: Vec<_> = (host, port).to_socket_addrs()?.collect();

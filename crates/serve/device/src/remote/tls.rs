@@ -26,10 +26,6 @@ pub(super) struct Tls {
 }
 
 impl Tls {
-    /// Reads the certificates and the private key.
-    ///
-    /// # Errors
-    /// A file cannot be read or is not valid; `wish.host` is not a valid server name.
     pub(super) fn load(wish: &TlsWish) -> io::Result<Tls> {
         let name = ServerName::try_from(wish.host.clone());
         let name = name.map_err(|error| wrong(&wish.host, &error))?;
@@ -108,11 +104,9 @@ pub(super) struct Channel {
 
 struct State {
     connection: ClientConnection,
-    /// Bytes that have arrived from the server and are not decrypted yet.
     arrived: Vec<u8>,
 }
 
-/// The most bytes to read from the socket, or to encrypt, at once.
 const PIECE_BYTES: usize = 16 << 10;
 
 impl fmt::Debug for Channel {
@@ -122,11 +116,6 @@ impl fmt::Debug for Channel {
 }
 
 impl Channel {
-    /// Runs the TLS handshake, in which the server proves its identity.
-    ///
-    /// # Errors
-    /// The server's certificate is not valid for the name, the server refuses this client, or the
-    /// connection ends.
     pub(super) fn begin(mut socket: Stream, tls: &Tls) -> io::Result<Channel> {
         let connection = ClientConnection::new(tls.config.clone(), tls.name.clone());
         let mut connection = connection.map_err(io::Error::other)?;
@@ -137,12 +126,11 @@ impl Channel {
         Ok(Channel { socket, state, turn: Mutex::new(()) })
     }
 
-    /// Returns the stream that carries the records.
     pub(super) fn socket(&self) -> &Stream {
         &self.socket
     }
 
-    /// Reads bytes from the server. `Ok(0)`: the server has closed the connection.
+    /// `Ok(0)`: the server has closed the connection.
     pub(super) fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             if let Some(outcome) = self.state.lock().read(bytes) {
@@ -159,7 +147,6 @@ impl Channel {
         }
     }
 
-    /// Sends bytes from the beginning of `bytes`; returns how many.
     pub(super) fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let taken = &bytes[..bytes.len().min(PIECE_BYTES)];
         self.send(|connection| connection.writer().write(taken))

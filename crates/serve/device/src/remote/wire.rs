@@ -29,20 +29,15 @@ pub(super) enum Kind {
 }
 
 const REQUEST_BYTES: usize = 28;
-/// The length of a simple reply. The header of a chunk has as many bytes, and then the length of
-/// the payload.
+/// The length of a simple reply, and of a chunk's header without its payload length.
 const REPLY_BYTES: usize = 16;
 
-/// The longest payload of an error chunk that the client accepts, in bytes.
 const ERROR_BYTES_MAX: u32 = 64 << 10;
-/// The most extents in one reply that the client accepts.
 const EXTENTS_MAX: u32 = 128 << 10;
 
-/// The header of a request, without its data.
 pub(super) type Header = [u8; REQUEST_BYTES];
 
 impl Command {
-    /// Makes a command without flags and with an empty range.
     pub(super) fn plain(kind: Kind) -> Command {
         Command { kind, flags: 0, at: 0, len: 0 }
     }
@@ -71,7 +66,6 @@ impl Command {
     }
 }
 
-/// A reply from a server, or a chunk of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) cookie: u64,
@@ -79,7 +73,6 @@ pub(super) struct Reply {
     pub(super) part: Part,
 }
 
-/// The kind and contents of a reply or chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// A simple reply: the result. The data of a successful read follows.
@@ -94,11 +87,7 @@ pub(super) enum Part {
     Nothing,
 }
 
-/// Reads the beginning of the next simple reply or, if the client has negotiated `chunks`, of a
-/// chunk. The caller reads data and extents that follow.
-///
-/// # Errors
-/// The connection ends, or the bytes are not a reply.
+/// With `chunks`, accepts chunks too. The caller must read data and extents that follow.
 pub(super) fn reply(stream: &mut impl Read, chunks: bool) -> io::Result<Reply> {
     let reply: [u8; REPLY_BYTES] = bytes(stream)?;
     let [magic, word, high, low] =
@@ -142,7 +131,6 @@ fn part(stream: &mut impl Read, kind: u16) -> io::Result<Part> {
         },
         _ if kind & chunk::ERROR_BIT != 0 => match length_and_number(stream)? {
             (len @ 6..=ERROR_BYTES_MAX, number) => {
-                // Read and ignore the text of the error.
                 stream.read_exact(&mut vec![0; len as usize - 4])?;
                 Ok(Part::Failed(errno(number)))
             }
@@ -167,10 +155,6 @@ fn length_and_number(stream: &mut impl Read) -> io::Result<(u32, u32)> {
 /// An extent: its length, and `true` if it holds data.
 pub(super) type Extent = (u32, bool);
 
-/// Reads `count` extents.
-///
-/// # Errors
-/// The connection ends, or an extent is empty.
 pub(super) fn extents(stream: &mut impl Read, count: u32) -> io::Result<Vec<Extent>> {
     let mut all = vec![0; count as usize * 8];
     stream.read_exact(&mut all)?;
@@ -188,7 +172,6 @@ fn bytes<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
     Ok(bytes)
 }
 
-/// Returns the error for a server that breaks the protocol.
 pub(super) fn strange() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the NBD server's reply is not NBD")
 }

@@ -163,22 +163,18 @@ impl Numbers {
 pub(crate) const ASKED_BYTES: usize = 4 + 16 + 16 + 12 - 2;
 /// The number of bytes that a client sends to a server with block status: there is a third option.
 pub(crate) const ASKED_FOR_STATUS_BYTES: usize = ASKED_BYTES + 16 + 14 + 15;
-/// The number by which a server with block status names the metadata context.
 pub(crate) const CONTEXT: u32 = 0x1234_5678;
 
-/// Returns the bytes by which a server greets, and refuses replies in chunks.
 pub(crate) fn greeting() -> Vec<u8> {
     [&b"NBDMAGICIHAVEOPT"[..], &[0, 3], &answer_to(8, 1 << 31 | 1, &[])].concat()
 }
 
-/// Returns the bytes by which a server greets, and agrees to replies in chunks and to block status.
 pub(crate) fn greeting_with_status() -> Vec<u8> {
     let context = [&CONTEXT.to_be_bytes()[..], b"base:allocation"].concat();
     let agreed = [answer_to(8, 1, &[]), answer_to(10, 4, &context), answer_to(10, 1, &[])];
     [&b"NBDMAGICIHAVEOPT"[..], &[0, 3], &agreed.concat()].concat()
 }
 
-/// Returns an answer to the option that chooses an export.
 pub(crate) fn answer(kind: u32, body: &[u8]) -> Vec<u8> {
     answer_to(7, kind, body)
 }

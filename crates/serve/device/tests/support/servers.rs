@@ -26,7 +26,6 @@ pub(crate) fn note_skip(program: &str) {
     file.write_all(line.as_bytes()).unwrap();
 }
 
-/// A server of another project. Dropping this value kills the server.
 pub(crate) struct Server {
     process: Child,
     folder: tempfile::TempDir,
@@ -85,14 +84,12 @@ pub(crate) fn qemu(cache: &str) -> Option<Server> {
     Server::start("qemu-nbd", &words, SIZE)
 }
 
-/// Starts nbdkit with `filter` and the parameters of the filter.
 pub(crate) fn nbdkit(filter: &str, parameters: &[&str]) -> Option<Server> {
     let filter = format!("--filter={filter}");
     let words = ["-f", "-e", "vm", &filter, "file", "{image}"];
     Server::start("nbdkit", &[&words[..], parameters].concat(), SIZE)
 }
 
-/// Starts a thread that accepts one client and then calls `then`.
 pub(crate) fn scripted<T: Send + 'static>(
     then: impl FnOnce(UnixStream) -> T + Send + 'static,
 ) -> (tempfile::TempDir, PathBuf, thread::JoinHandle<T>) {
@@ -115,7 +112,6 @@ pub(crate) fn scripted_with<T: Send + 'static>(
     (folder, socket, thread)
 }
 
-/// Greets a client, which sends `asked` bytes before its first request.
 pub(crate) fn let_in(mut client: UnixStream, (greeting, asked): (Vec<u8>, usize)) -> UnixStream {
     let flags = 0b1101; // HAS_FLAGS, FLUSH and FUA
     let hello = [greeting, export(SIZE, flags), answer(1, &[])].concat();
@@ -124,7 +120,6 @@ pub(crate) fn let_in(mut client: UnixStream, (greeting, asked): (Vec<u8>, usize)
     client
 }
 
-/// Reads a request and the data of a write; returns the kind and the cookie of the request.
 pub(crate) fn heard(client: &mut UnixStream) -> (u8, [u8; 8]) {
     let mut header = [0; 28];
     client.read_exact(&mut header).unwrap();

@@ -16,15 +16,12 @@ impl Closing {
         self.id
     }
 
-    /// Lets [`Serving::close_head`] put a head again, because the head was edited.
     pub(super) fn head_is_not_put(&mut self) {
         self.head_is_sent = false;
     }
 }
 
 impl Serving {
-    /// Begins to close the image: later changes fail. A second request to close fails with
-    /// [`Failure::Invalid`].
     pub(super) fn close(&mut self, id: RequestId, out: &mut Outbox) {
         match self.closing {
             None => self.closing = Some(Closing { id, head_is_sent: false }),
@@ -32,8 +29,6 @@ impl Serving {
         }
     }
 
-    /// Puts the last head, once all data is durable and no flush, change or checkpoint is in
-    /// progress.
     pub(super) fn close_head(&mut self, out: &mut Outbox) {
         let is_durable = self.tail.open_is_empty() && self.tail.nothing_is_sealed();
         let is_idle = self.flushes.is_empty() && self.parked.is_empty() && self.shrink.is_none();
@@ -48,7 +43,6 @@ impl Serving {
         out.put_head(Purpose::CloseHead, head.encode(), &self.tag);
     }
 
-    /// Ends the request to close, because the last head was put.
     pub(super) fn closed(&mut self, out: &mut Outbox) -> Over {
         if let Some(closing) = self.closing.take() {
             out.end(closing.id, Ok(Vec::new()));

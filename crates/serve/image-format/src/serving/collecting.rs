@@ -16,7 +16,6 @@ use crate::store::{Answer, Key};
 const MOVED_BESIDE_BYTES: usize = 64 << 10;
 
 impl Serving {
-    /// Advances the collection as far as is possible now.
     pub(super) fn collect(&mut self, out: &mut Outbox) {
         loop {
             // Snapshots and bases keep the segments before `pinned`, so moving live blocks of these
@@ -44,7 +43,6 @@ impl Serving {
         }
     }
 
-    /// Requests live blocks of the segments being collected.
     fn read_live(&mut self, out: &mut Outbox) {
         let stored = self.head.geometry.stored_bytes() as u64;
         for victim in &mut self.collector.victims {
@@ -61,9 +59,8 @@ impl Serving {
         }
     }
 
-    /// Puts blocks that were read into the open segment, if their place in the map is unchanged.
-    /// While flushes wait, it puts only as many as [`Serving::moved_beside_flushes`] allows. No
-    /// other segment gets moved blocks before this segment is durable.
+    /// Puts blocks that were read into the open segment. No other segment gets moved blocks before
+    /// the last segment with moved blocks is durable.
     fn move_blocks(&mut self, out: &mut Outbox) {
         // While the image becomes smaller, moved blocks would lie behind the place that the writer
         // leaves out of the log.
@@ -95,9 +92,8 @@ impl Serving {
         }
     }
 
-    /// Returns the most moved blocks of the open segment while a flush waits. They are so few that
-    /// the PUT hardly takes longer, or as many as clients, who make the garbage, have written into
-    /// the segment; more when garbage piles up.
+    /// Limits the moved blocks of a segment while a flush waits: few enough for a quick PUT, or as
+    /// many as clients have written; more when garbage piles up.
     fn moved_beside_flushes(&self) -> usize {
         if mistake::makes(Mistake::StarveCollection) {
             return 0;
@@ -107,7 +103,6 @@ impl Serving {
         few.max(written) * self.collector.pressure(&self.map)
     }
 
-    /// Continues with an answer to a GET of a segment being collected.
     pub(super) fn victim_answered(
         &mut self,
         errand: Errand<Purpose>,
@@ -169,8 +164,7 @@ impl Serving {
     }
 }
 
-/// Returns the live blocks of a run that was read and begins at index `start`; `None` if one of the
-/// live blocks is damaged.
+/// Returns the live blocks of a run from index `start` on; `None` if one is damaged or missing.
 fn check(
     (bytes, blocks, start): (&[u8], &[u64], u32),
     codec: BlockCodec<'_>,

@@ -1,9 +1,9 @@
 //! Proofs that the writer still has the image.
 //!
 //! The fence of the next writer stops a replaced writer. The next writer may delete its fence, but
-//! not before a minute after the takeover. Nothing stops a writer whose image was removed. So
-//! flushes and reads succeed only within a minute after a head in the store named this writer. The
-//! exception is a flush that covers no more segments than an earlier flush.
+//! only when no earlier writer has a valid proof. Nothing stops a writer whose image was removed.
+//! So flushes and reads succeed only within a minute after a head in the store named this writer. A
+//! flush that covers no new segment needs no proof.
 //!
 //! After that minute the writer puts only segments less than `WINDOW` places behind the first place
 //! whose segment was not durable at the last proof. The fence of the next writer is not before that
@@ -25,15 +25,14 @@ impl Serving {
         self.proven_until = self.proven_until.max(durable.saturating_add(WINDOW));
     }
 
-    /// Returns `true` if the writer may send the segment at place `sequence` now.
     pub(super) fn may_send(&mut self, sequence: u64, out: &mut Outbox) -> bool {
         let is_near = sequence < self.proven_until;
         self.is_proven(out) || is_near || mistake::makes(Mistake::SendUnproven)
     }
 
     /// Returns `true` if there is a proof that the writer had the image within the last minute.
-    /// Requests a new proof, the head, if the last one is more than half a minute old: if calls are
-    /// frequent, the new proof then comes before the old one expires.
+    /// Requests a new proof if the last one is more than half a minute old. So if calls are
+    /// frequent, the new proof comes before the old one expires.
     pub(super) fn is_proven(&mut self, out: &mut Outbox) -> bool {
         let age_ns = out.now_ns - self.proof_ns;
         if age_ns > PROOF_NS / 2 && !self.is_proving {
@@ -44,7 +43,6 @@ impl Serving {
         age_ns <= PROOF_NS || mistake::makes(Mistake::NeverAsk)
     }
 
-    /// Ends the reads that wait for a proof, if the last proof holds.
     pub(super) fn prove(&mut self, out: &mut Outbox) {
         if !self.unproven.is_empty() && self.is_proven(out) {
             self.unproven.drain(..).for_each(|(id, data)| out.end(id, Ok(data)));

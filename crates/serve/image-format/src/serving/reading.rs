@@ -13,7 +13,6 @@ use crate::scan::MISSED_READS_MAX;
 use crate::store::{Answer, Key};
 use std::ops::Range;
 
-/// A read that waits for the store.
 #[derive(Debug)]
 pub(super) struct Read {
     id: RequestId,
@@ -44,7 +43,6 @@ impl Serving {
         }
     }
 
-    /// Copies an extent from memory. Returns `false` if the extent is not in memory.
     fn copy(&self, block: u64, extent: Extent, to: &mut [u8]) -> bool {
         let size = self.head.geometry.block_bytes as usize;
         let places = (extent.index..).map(|index| (extent.sequence, index)).zip(block..);
@@ -62,7 +60,6 @@ impl Serving {
         out.get_data(purpose, Key::Segment(extent.sequence), range);
     }
 
-    /// Continues with an answer to a GET of data.
     pub(super) fn read_answered(
         &mut self,
         errand: Errand<Purpose>,
@@ -90,8 +87,7 @@ impl Serving {
             }
             Answer::Got { .. } => out.errands.reread(errand, out.now_ns),
             Answer::Missing => {
-                // A newer change may have replaced the block, so that this writer has deleted the
-                // segment.
+                // This writer may have deleted the segment after a newer change of the block.
                 let is_there = self.map.extents().place(block);
                 if is_there == Some((extent.sequence, extent.index)) {
                     Self::missed(errand, out);
@@ -103,15 +99,14 @@ impl Serving {
         }
     }
 
-    /// Ends a read, whose result is `data`, as soon as there is a proof that the writer had the
-    /// image within the last minute.
+    /// Ends a read only with a proof that the writer had the image within the last minute.
     pub(super) fn end_read(&mut self, id: RequestId, data: Vec<u8>, out: &mut Outbox) {
         self.unproven.push((id, data));
         self.prove(out);
     }
 
-    /// Repeats the GET of a missing segment that the image needs, because the store may have erred.
-    /// After some tries reads the head, because a later writer may have deleted the segment.
+    /// Repeats the GET of a needed segment, because the store may have erred. After some tries the
+    /// writer reads the head, because a later writer may have deleted the segment.
     fn missed(errand: Errand<Purpose>, out: &mut Outbox) {
         let Purpose::ReadData { read, extent, .. } = errand.purpose else { return };
         if errand.damaged < MISSED_READS_MAX {
@@ -121,12 +116,10 @@ impl Serving {
         out.get(purpose, Key::Head, HEAD_BYTES_MAX);
     }
 
-    /// Fails a read because a segment that it needs is missing.
     pub(super) fn lose(&mut self, read: u64, sequence: u64, out: &mut Outbox) {
         self.fail(read, sequence, "missing", out);
     }
 
-    /// Fails a read because something is wrong with a segment.
     fn fail(&mut self, read: u64, sequence: u64, what: &'static str, out: &mut Outbox) {
         out.note_loss(sequence, what);
         let id = self.reads.remove(&read).map(|read| read.id);
@@ -148,8 +141,6 @@ impl Serving {
     }
 }
 
-/// Copies the blocks of an extent into the data of a read. Returns `None` if one of them is
-/// damaged.
 fn take(
     read: &mut Read,
     bytes: &[u8],

@@ -20,7 +20,6 @@ use crate::mistake::{self, Mistake};
 use crate::outbox::Outbox;
 use crate::request::{Request, RequestId};
 
-/// The request to make an image smaller.
 #[derive(Debug)]
 pub(super) struct Shrink {
     id: RequestId,
@@ -40,22 +39,19 @@ impl Shrink {
 }
 
 impl Serving {
-    /// Returns the size of the image for requests that come now: the smaller size as soon as the
-    /// image is being made smaller.
+    /// Returns the size for requests that come now: the smaller one once a shrink has begun.
     pub(super) fn size_bytes(&self) -> u64 {
         let size_bytes = self.head.geometry.size_bytes;
         self.shrink.as_ref().map_or(size_bytes, |it| it.size_bytes.min(size_bytes))
     }
 
-    /// Returns `true` for every change while the image is being made smaller. Otherwise the writer
-    /// could put a change, before the head with the new size, behind the place that it leaves out.
+    /// Without this wait, the writer could put a change behind the place that it leaves out, before
+    /// the head with the new size.
     pub(super) fn keeps_waiting(&self, request: &Request) -> bool {
         let is_another = matches!(request, Request::Shrink { .. });
         self.shrink.is_some() && (is_another || !mistake::makes(Mistake::ChangeMeanwhile))
     }
 
-    /// Cuts off the blocks behind the new end and begins the checkpoint, once no other checkpoint
-    /// is in progress.
     pub(super) fn shrink(&mut self) {
         let waiting = self.shrink.as_ref().filter(|it| !it.is_cut);
         let Some(size_bytes) = waiting.map(|it| it.size_bytes) else { return };
@@ -78,8 +74,6 @@ impl Serving {
         self.shrink.iter_mut().for_each(|it| it.is_cut = true);
     }
 
-    /// Ends the request to make the image smaller, if the map has lost the cut blocks. Called when
-    /// a head was put.
     pub(super) fn end_shrink(&mut self, out: &mut Outbox) {
         if let Some(shrink) = self.shrink.take_if(|it| it.is_cut) {
             out.end(shrink.id, Ok(Vec::new()));

@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 
 const BLOCKS: u64 = 64;
 
-/// How often the test lets time pass after the tape is over, at most.
 const TURNS_MAX: usize = 10_000;
 
 struct Tape<'a>(&'a [u8]);
@@ -22,13 +21,11 @@ impl Tape<'_> {
         Some(*first)
     }
 
-    /// Returns a number; 0 when the tape is over.
     fn number(&mut self) -> u64 {
         u64::from(self.take().unwrap_or(0))
     }
 }
 
-/// A writer, its store, and the lengths of the writer's reads in progress.
 struct World<'a> {
     tape: Tape<'a>,
     store: Memory,
@@ -40,7 +37,6 @@ struct World<'a> {
     ended: u64,
 }
 
-/// Runs writers and edits on a store that follows `tape`.
 pub(crate) fn run(tape: &[u8]) {
     let mut store = Memory::default();
     let writer = image(&mut store, small(1), BLOCKS * BLOCK_BYTES);
@@ -53,7 +49,6 @@ pub(crate) fn run(tape: &[u8]) {
     world.finish();
 }
 
-/// Returns the settings of a writer that puts, checkpoints and collects often.
 fn small(writer: u8) -> Settings {
     let mut settings = settings();
     settings.writer.nonce = [writer; 16];
@@ -110,8 +105,7 @@ impl World<'_> {
         self.writer.submit(self.submitted, request, self.now_ns);
     }
 
-    /// Lets another writer open the image. Drops the previous writer, and with it its unanswered
-    /// requests.
+    /// Drops the previous writer with its unanswered requests.
     fn take_over(&mut self) {
         self.writers = self.writers.wrapping_add(1);
         self.writer = Image::open(small(self.writers), Origin::TakeOver, self.now_ns);
@@ -127,7 +121,6 @@ impl World<'_> {
         }
     }
 
-    /// Lets the time pass until something is due for the writer.
     fn pass(&mut self) {
         if let Some(next_ns) = self.writer.next_ns() {
             self.now_ns = self.now_ns.max(next_ns);

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 
-/// A store in memory, and the present time.
 #[derive(Default)]
 pub(crate) struct Memory {
     objects: BTreeMap<Key, (Arc<Vec<u8>>, u64)>,
@@ -24,7 +23,6 @@ pub(crate) fn settings() -> Settings {
     Settings::new(Writer { nonce: [1; 16], name: String::from("a writer") })
 }
 
-/// Makes an image, and serves it.
 pub(crate) fn image(store: &mut Memory, settings: Settings, size_bytes: u64) -> Image {
     let mut geometry = Geometry::checked(BLOCK_BYTES as u32, size_bytes).expect("an image");
     geometry.encryption = settings.key.as_ref().map(|key| Encryption::new(key, [5; 16]));
@@ -54,7 +52,6 @@ impl Memory {
         data
     }
 
-    /// Carries out all operations of `image` at once, also those that follow from the answers.
     pub(crate) fn serve(&mut self, image: &mut Image) {
         while let Some((ticket, operation)) = image.pop_operation() {
             let answer = match operation {
@@ -65,7 +62,6 @@ impl Memory {
         }
     }
 
-    /// Lets the time pass until nothing will be due for `image`.
     pub(crate) fn idle(&mut self, image: &mut Image) {
         while let Some(next_ns) = image.next_ns() {
             self.now_ns = self.now_ns.max(next_ns);
@@ -74,7 +70,6 @@ impl Memory {
         }
     }
 
-    /// Returns the number of parts of checkpoints in the store.
     #[allow(dead_code, reason = "not every test looks")]
     pub(crate) fn parts(&self) -> usize {
         self.objects.keys().filter(|key| matches!(key, Key::Part { .. })).count()
@@ -90,7 +85,6 @@ impl Memory {
         Head::parse(&self.objects[&Key::Head].0).expect("a head")
     }
 
-    /// Edits the head; returns the counts of the edit's operations.
     #[allow(dead_code, reason = "not every test edits")]
     pub(crate) fn edit(&mut self, edit: Edit) -> Result<Costs, &'static str> {
         let mut editor = Editor::new(edit, self.now_ns);

@@ -12,7 +12,6 @@ pub(crate) fn encrypted() -> Geometry {
     Geometry { encryption, ..geometry() }
 }
 
-/// Parses `object` as each kind of object.
 pub(crate) fn read(object: &[u8]) {
     if let Ok(head) = Head::parse(object) {
         assert_eq!(head.encode(), object);
@@ -46,7 +45,6 @@ pub(crate) fn object(input: &[u8]) {
     read(&sealed);
 }
 
-/// Writes the checksum of the bytes before `at` over the four bytes from `at` on, if they exist.
 pub(crate) fn seal(bytes: &mut [u8], at: usize) {
     if let Some((front, rest)) = bytes.split_at_mut_checked(at)
         && let Some(sum) = rest.first_chunk_mut()

@@ -6,11 +6,11 @@
 //!             │ checksums of the parts of the page 4 × 4 │ checksum of the row 4 │ zeroes
 //!   pages     a slot each
 //! ```
-//! The cache makes its file durable only when it ends. It writes a page before the row of the page,
-//! but after a crash the file may have only one of the two. The checksum of each part also covers
-//! the page's key, so it shows which page a slot holds. A read of the cache verifies the checksum
-//! of each part, and the user of a block verifies the checksum of the block itself. The checksums
-//! of parts are not CRC32C: the CRC32C of data that ends with its own CRC32C, as segments do,
+//! The cache makes its file durable only when it ends. The cache writes a page before the row of
+//! the page, but after a crash the file may have only the page or only the row. The checksum of
+//! each part also covers the page's key, so it shows which page a slot holds. The cache verifies
+//! the checksum of each part that it reads, and the user of a block verifies the checksum of the
+//! block. The checksums of parts are not CRC32C: the CRC32C of data that ends with its own CRC32C
 //! depends only on the length.
 
 use super::{PAGE_BYTES, PART_BYTES, PARTS, Page, PageKey, Pages, Segment, part_sum};
@@ -32,12 +32,10 @@ const NAME: &str = "nowait-cache";
 const MAGIC: &[u8; 8] = b"nwcache3";
 const BLOCK_BYTES: usize = 4096;
 const ROW_BYTES: usize = 64;
-/// The offset of the checksums of the page's parts in a row, and the offset of the checksum of the
-/// row itself.
+/// The offsets in a row: of the checksums of the page's parts, and of the row's own checksum.
 const SUMS_START: usize = 32;
 const ROW_SUM_START: usize = SUMS_START + 4 * PARTS;
 pub(super) const ROWS: u32 = (BLOCK_BYTES / ROW_BYTES) as u32;
-/// The number of blocks of the table that [`Folder::restore`] reads at a time.
 const BLOCKS_AT_ONCE: u32 = 256;
 
 #[derive(Debug)]
@@ -79,7 +77,6 @@ impl Folder {
         Ok((folder, pages))
     }
 
-    /// Returns the command-line option that names the folder, for messages.
     pub(super) fn shown(&self) -> &str {
         &self.shown
     }
@@ -96,8 +93,8 @@ impl Folder {
 
     /// Reads the table, or begins an empty one if the file does not fit. Blocks.
     ///
-    /// With [`CacheMode::User`], allocates all space of a new file at once, so that no later
-    /// writeback can find the disk full.
+    /// With [`CacheMode::User`], allocates all space at once, so that no later writeback can find
+    /// the disk full.
     fn restore(&self, mode: CacheMode) -> Result<Pages, nowait::Error> {
         let file = self.file.file();
         let mut pages = Pages::new(self.slots_max);
@@ -154,7 +151,6 @@ impl Folder {
         self.pages_start() + u64::from(slot) * PAGE_BYTES
     }
 
-    /// Returns the bytes `within` of a page, if the parts of the page that contain them are intact.
     pub(super) async fn read(&self, slot: u32, page: Page, within: Range<usize>) -> Option<Bytes> {
         let parts = within.start / PART_BYTES..within.end.div_ceil(PART_BYTES);
         let start = parts.start * PART_BYTES;
@@ -173,7 +169,6 @@ impl Folder {
         })
     }
 
-    /// Returns `true` if reads of pages are still pending, even if no caller waits for them.
     pub(super) fn is_read(&self) -> bool {
         Arc::strong_count(&self.reads) > 1
     }
@@ -184,7 +179,6 @@ impl Folder {
         self.file.write_all_at(buffer, self.place(slot)).await.0
     }
 
-    /// Makes the file durable; ignores errors.
     pub(super) async fn sync(&self) {
         let _ = self.file.sync_data().await;
     }
@@ -198,8 +192,7 @@ impl Folder {
         block
     }
 
-    /// Writes a block of the table. If the write fails, a later run of the program may not find the
-    /// pages of these rows.
+    /// If the write fails, a later run of the program may not find the pages of these rows.
     pub(super) async fn write_block(&self, number: u32, block: AlignedBuffer) {
         let _ = self.file.write_all_at(block, table_block(number)).await;
     }
@@ -226,14 +219,12 @@ fn opened(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Returns `true` for the magic of any version, and for zeroes, which a server that was killed may
-/// have left.
+/// Also accepts zeroes, which a server that was killed may have left.
 fn is_magic(magic: [u8; 8]) -> bool {
     magic[..7] == MAGIC[..7] || magic == [0; 8]
 }
 
-/// The memory that a read fills, and a reference by which [`Folder::is_read`] counts the read until
-/// it ends.
+/// Memory of a read, and a reference that [`Folder::is_read`] counts until the read ends.
 #[derive(Debug)]
 struct Read {
     memory: AlignedBuffer,
@@ -258,7 +249,6 @@ unsafe impl IoBufferMut for Read {
     }
 }
 
-/// Lends the memory of a buffer to [`Bytes`].
 struct Whole(AlignedBuffer);
 
 impl AsRef<[u8]> for Whole {
@@ -283,7 +273,6 @@ fn put_row(row: &mut [u8; ROW_BYTES], Page { key, len, sums }: &Page) {
     row[ROW_SUM_START..][..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Returns the page of a row, if the checksum of the row is right and the page has a valid length.
 fn page_of(row: &[u8; ROW_BYTES]) -> Option<Page> {
     let number = |at: usize| row[at..].first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
     let long = |at: usize| row[at..].first_chunk().map(|bytes| u64::from_le_bytes(*bytes));

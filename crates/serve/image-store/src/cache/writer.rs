@@ -15,13 +15,11 @@ use std::time::Duration;
 use std::{io, thread};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// The most pages that the thread writes at the same time.
 const WRITES_AT_ONCE: usize = 32;
 
 /// The most changed blocks of the table that wait while there are pages to write.
 const CHANGED_MAX: usize = 256;
 
-/// A page to write, and the slot that the cache has taken for it.
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) slot: u32,
@@ -37,14 +35,12 @@ pub(super) struct Writer {
     has_ended: AtomicBool,
 }
 
-/// A message to the thread.
 #[derive(Debug)]
 enum Order {
     Write(Write),
     End,
 }
 
-/// How long [`Writer::end`] waits for the thread to write the pending pages.
 const END: Duration = Duration::from_secs(5);
 
 impl Writer {
@@ -70,8 +66,7 @@ impl Writer {
         let _ = self.queue.send(Order::Write(write));
     }
 
-    /// Lets the thread write all pending pages and end; waits for that, but at most [`END`].
-    /// Blocks.
+    /// Lets the thread write all pending pages and end. Blocks, for [`END`] at most.
     pub(super) fn end(&self) {
         if !self.has_ended.swap(true, Relaxed) {
             let _ = self.queue.send(Order::End);
@@ -90,10 +85,8 @@ struct Tasks {
     folder: Arc<Folder>,
     state: Arc<Mutex<State>>,
     say: Option<fn(&str)>,
-    /// Two flags, one for each report that comes once: a page could not be stored; the disk is
-    /// full.
+    /// Two reports that come once: a page could not be stored; the disk is full.
     is_said: [bool; 2],
-    /// Blocks of the table that the thread has to write, because pages in their slots have changed.
     changed: BTreeSet<u32>,
 }
 

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 const SLOTS: u64 = 8;
 
-/// The size of a cache in a folder with `SLOTS` slots and the rows of these slots in the table.
+/// 64 bytes are the row of a slot in the table.
 const FOLDER_BYTES: u64 = SLOTS * (PAGE_BYTES + 64);
 
 fn folder(place: &Path, bytes: u64) -> std::io::Result<Arc<Cache>> {
@@ -31,7 +31,6 @@ fn segment(image: u8, sequence: u64) -> Segment {
     Segment { origin: [image; 16], sequence }
 }
 
-/// Returns the bytes of a segment, which differ by place and by segment.
 fn bytes_of(Segment { origin, sequence }: Segment, len: u64) -> Vec<u8> {
     let byte = |at: u64| (at / 7 + sequence * 31 + u64::from(origin[0]) * 101) as u8;
     (0..len).map(byte).collect()
@@ -51,7 +50,6 @@ enum Step {
     Read { segment: Segment, start: u64, len: u64 },
 }
 
-/// The length of a segment in bytes: more than three pages, and not a multiple of a page.
 const SEGMENT_BYTES: u64 = 3 * PAGE_BYTES + 4100;
 
 fn step() -> impl Strategy<Value = Step> {
@@ -156,7 +154,6 @@ fn damaged_pages_of_a_folder_count_as_missing() {
     let cache = opened(&place);
     assert_eq!(read(&cache, whole, 0..9), Some(bytes_of(whole, 9)));
     assert_eq!(read(&cache, hit, 0..9), None);
-    // The cache can take the page again.
     cache.insert(hit, 0, &bytes_of(hit, PAGE_BYTES), (PAGE_BYTES, false));
     assert_eq!(read(&cache, hit, 0..9), Some(bytes_of(hit, 9)));
 }
@@ -183,7 +180,6 @@ fn each_part_of_a_page_has_a_checksum_of_its_own() {
     }
 }
 
-/// Returns a segment of one block, as an image puts it.
 fn put_by(image: u8, data: u8) -> Vec<u8> {
     let geometry = Geometry::checked(4096, 1 << 20).unwrap();
     let record = Record { block: 3, blocks: 1, change: Change::Data };
@@ -275,7 +271,6 @@ fn one_read_asks_the_store_and_the_others_wait() {
     assert_eq!(asked.get(), 1);
 }
 
-/// Makes an empty image; returns its address, and store options with the cache.
 fn image(name: &str, cache: Arc<Cache>) -> (StoreUrl, StoreOptions) {
     let url: StoreUrl = format!("memory://{name}/vm").parse().unwrap();
     let options = StoreOptions { cache: Some(cache), ..StoreOptions::default() };
@@ -283,7 +278,6 @@ fn image(name: &str, cache: Arc<Cache>) -> (StoreUrl, StoreOptions) {
     (url, options)
 }
 
-/// Returns how often the image asked the store for data during `work`.
 fn gets(image: &StoredImage, work: impl FnOnce()) -> u64 {
     // The image publishes its counters before a request ends.
     let misses = || image.figures().cache.misses;
@@ -309,7 +303,6 @@ fn data_is_read_from_the_store_once_and_own_writes_never() {
     image.flush().unwrap();
     assert_eq!(read(&image, 0, 2), 0);
     drop(image);
-    // A reader in the same process uses the cache, too.
     let reader = StoredImage::open_read_only(&url, &options).unwrap();
     assert_eq!((read(&reader, 0, 2), read(&reader, 1, 1)), (0, 0));
 }
@@ -321,7 +314,6 @@ fn cached_data_found_damaged_is_read_from_the_store_again() {
     let image = StoredImage::open(&url, &options).unwrap();
     image.write_at(0, vec![7; BLOCK as usize]).unwrap();
     image.flush().unwrap();
-    // The test puts wrong bytes into the cache, as if the store had sent them.
     let ids = cache.segments();
     assert!(!ids.is_empty());
     for segment in ids {
@@ -332,7 +324,6 @@ fn cached_data_found_damaged_is_read_from_the_store_again() {
     assert_eq!(gets(&image, read), 0, "it is mended");
 }
 
-/// Copies the objects of an image in a folder; replaces the copy if it exists.
 fn copy(from: &Path, to: &Path) {
     let _ = fs::remove_dir_all(to);
     fs::create_dir_all(to).unwrap();
@@ -345,7 +336,6 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Writes a block of `byte`, flushes, and checks that a read returns this block.
 fn write_and_read(image: &StoredImage, byte: u8) {
     image.write_at(0, vec![byte; BLOCK as usize]).unwrap();
     image.flush().unwrap();

@@ -31,13 +31,11 @@ pub(super) fn checked(url: &StoreUrl) -> io::Result<Report> {
     check(url, &StoreOptions::default())
 }
 
-/// Returns the expected finding for a segment of the image.
 fn found(sequence: u64, what: &'static str, ranges: Vec<Range<u64>>) -> Finding {
     let (key, snapshots) = (Key::Segment(sequence), Vec::new());
     Finding { key, of: None, what, ranges, is_of_image: true, snapshots }
 }
 
-/// Replaces an object by the result of `change`; deletes the object if the result is `None`.
 pub(super) fn change(url: &StoreUrl, key: Key, change: impl FnOnce(Vec<u8>) -> Option<Vec<u8>>) {
     let place = Place::new(url, &StoreOptions::default()).unwrap();
     let image =

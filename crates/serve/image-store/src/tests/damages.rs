@@ -39,8 +39,6 @@ const DAMAGES: [Damage; 6] =
 
 type Objects = BTreeMap<Path, Vec<u8>>;
 
-/// The objects of a store, older versions of the heads, and the contents of each image and
-/// snapshot.
 struct Built {
     objects: Objects,
     older: Objects,
@@ -115,7 +113,6 @@ fn build() -> Built {
     Built { objects: objects(STORE), older, images }
 }
 
-/// Returns a copy of all objects, with `damage` in the object at `path`.
 fn damaged(built: &Built, path: &Path, damage: Damage) -> Objects {
     let mut objects = built.objects.clone();
     let mut bytes = objects.remove(path).unwrap();
@@ -140,8 +137,6 @@ fn damaged(built: &Built, path: &Path, damage: Damage) -> Objects {
     objects
 }
 
-/// Reads all stored data of an image, and compares it with `expected`; returns `true` if no read
-/// failed.
 fn read(url: &StoreUrl, expected: &[u8]) -> bool {
     let Ok(view) = View::open(url, &StoreOptions::default()) else { return false };
     let mut found = vec![0; expected.len()];

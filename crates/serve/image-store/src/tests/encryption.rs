@@ -34,7 +34,6 @@ fn url(folder: &TempDir, image: &str) -> StoreUrl {
     format!("file://{}/{image}", folder.path().display()).parse().unwrap()
 }
 
-/// Returns options with a key of 32 times `byte`; if `byte` is 0, without a key.
 fn with_key(byte: u8) -> StoreOptions {
     let key = (byte > 0).then(|| ImageKey::new([byte; 32]));
     StoreOptions { key, ..StoreOptions::default() }
@@ -46,7 +45,6 @@ fn data(byte: u8) -> Vec<u8> {
     data
 }
 
-/// Makes an image with the key of [`with_key`] for 1, and data in blocks 0 to 3.
 fn made(folder: &TempDir) -> (StoreUrl, StoredImage) {
     let url = url(folder, "vm");
     let image = StoredImage::create(&url, &with_key(1), SIZE, BLOCK as u32).unwrap();
@@ -57,7 +55,6 @@ fn made(folder: &TempDir) -> (StoreUrl, StoredImage) {
     (url, image)
 }
 
-/// Returns all files below a folder, and their contents.
 fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     let mut folders = vec![folder.to_owned()];
@@ -297,7 +294,6 @@ fn a_key_file_that_others_may_read_is_refused() {
     let said = read_key(folder.path()).unwrap_err().to_string();
     assert!(said.ends_with("not a regular file"), "{said}");
     fs::write(&path, [7; 32]).unwrap();
-    // If the test runs as root, it can give the file to another user.
     if std::os::unix::fs::chown(&path, Some(12_345), None).is_ok() {
         let said = read_key(&path).unwrap_err().to_string();
         assert!(said.contains("user 12345 owns the key file"), "{said}");

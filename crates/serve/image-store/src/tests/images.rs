@@ -30,7 +30,6 @@ fn block(byte: u8) -> Vec<u8> {
     vec![byte; BLOCK as usize]
 }
 
-/// The texts that images have reported to the user, and a notification of new ones.
 static TOLD: (Mutex<Vec<String>>, Condvar) = (Mutex::new(Vec::new()), Condvar::new());
 
 fn tell(text: &str) {
@@ -38,14 +37,12 @@ fn tell(text: &str) {
     TOLD.1.notify_all();
 }
 
-/// Waits for a report that contains `what`; returns `false` if none comes within the limit.
 fn told(what: &str) -> bool {
     let is_told = |told: &mut Vec<String>| !told.iter().any(|text| text.contains(what));
     let (told, _) = TOLD.1.wait_timeout_while(TOLD.0.lock().unwrap(), LIMIT, is_told).unwrap();
     told.iter().any(|text| text.contains(what))
 }
 
-/// Makes an image on a store with errors, or opens it; `millis` limits each request.
 fn begin(store: &Arc<WrongStore>, makes: bool, millis: u64) -> std::io::Result<StoredImage> {
     let place = Place::in_store(store.clone(), "vm");
     let client = Client::new(place, Duration::from_millis(millis)).telling(Some(tell));

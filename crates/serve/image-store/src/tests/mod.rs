@@ -16,24 +16,19 @@ mod wrong;
 use crate::{Request, StoredImage};
 use std::io;
 
-/// The requests of an image as blocking calls, for tests.
 impl StoredImage {
-    /// Reads whole blocks. Blocks.
     pub(crate) fn read_at(&self, offset: u64, len: u64) -> io::Result<Vec<u8>> {
         self.asked(Request::Read { offset, len })
     }
 
-    /// Writes whole blocks; the next flush makes them durable. Blocks.
     pub(crate) fn write_at(&self, offset: u64, data: Vec<u8>) -> io::Result<()> {
         self.asked(Request::Write { offset, data, durable: false }).map(drop)
     }
 
-    /// Zeroes whole blocks, which then take no space. Blocks.
     pub(crate) fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.asked(Request::Discard { offset, len }).map(drop)
     }
 
-    /// Makes the earlier writes durable. Blocks.
     pub(crate) fn flush(&self) -> io::Result<()> {
         self.asked(Request::Flush).map(drop)
     }

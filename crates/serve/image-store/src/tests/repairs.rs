@@ -59,7 +59,6 @@ fn lose(url: &StoreUrl, sequence: u64) {
     change(url, Key::Segment(sequence), |_| None);
 }
 
-/// Opens the image, and returns the first byte of each of `blocks`.
 fn found(url: &StoreUrl, blocks: Range<u64>) -> Vec<u8> {
     let image = StoredImage::open(url, &options()).unwrap();
     blocks.map(|block| image.read_at(block * BLOCK, BLOCK).unwrap()[0]).collect()
@@ -112,7 +111,6 @@ fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// Returns the bytes of the head, and replaces them by `put`, if given.
 fn head(url: &StoreUrl, put: Option<Vec<u8>>) -> Vec<u8> {
     let place = Place::new(url, &options()).unwrap();
     let path = place.path([0; 16], Key::Head);
@@ -188,8 +186,7 @@ impl Driven {
         self.image.answer(ticket, answer, NOW_NS);
     }
 
-    /// Carries out all operations; returns the requests that have ended, with `true` for each that
-    /// succeeded.
+    /// Returns the requests that have ended, with `true` for each that succeeded.
     fn pump(&mut self) -> Vec<(RequestId, bool)> {
         while let Some(asked) = self.image.pop_operation() {
             self.carry_out(asked);
@@ -203,8 +200,8 @@ impl Driven {
     }
 }
 
-/// A replaced writer has a minute to notice this. The repair keeps the data that this writer
-/// acknowledges in that time.
+/// A replaced writer has a minute to notice its replacement. The repair keeps the data that this
+/// writer acknowledges in that time.
 #[test]
 fn a_repair_waits_for_the_writer_and_keeps_what_it_promises_until_then() {
     let (url, image) = created("beside");
@@ -223,7 +220,6 @@ fn a_repair_waits_for_the_writer_and_keeps_what_it_promises_until_then() {
     }
     driven.image.submit(99, Request::Flush, NOW_NS);
     driven.write(22, 22, 6);
-    // The store carries out the first operation later than the others.
     let mut held = driven.pop_all();
     let slow = held.remove(0);
     held.into_iter().for_each(|asked| driven.carry_out(asked));

@@ -85,7 +85,6 @@ fn snapshots_and_clones_keep_the_size_before_a_shrink() {
     let cloned = StoredImage::open(&child, &options()).unwrap();
     cloned.write_at((4 << 20) - BLOCK, data(9)).unwrap();
     cloned.close(LIMIT).unwrap();
-    // A clone can become smaller, too, and its base keeps all blocks.
     shrink(&child, &options(), 5 * BLOCK).unwrap();
     let cloned = StoredImage::open(&child, &options()).unwrap();
     assert_eq!(cloned.read_at(3 * BLOCK, 2 * BLOCK).unwrap(), [data(2), data(2)].concat());

@@ -142,7 +142,6 @@ fn a_clone_begins_as_its_snapshot_and_then_differs() {
     assert_eq!(first.read_at(BLOCK, BLOCK).unwrap(), data(1));
     first.write_at(BLOCK, data(4)).unwrap();
     first.flush().unwrap();
-    // The clone of a clone has blocks in the segments of three images.
     clone(&snapshot(&one, "s"), &two, &options()).unwrap();
     let second = StoredImage::open(&two, &options()).unwrap();
     second.write_at(2 * BLOCK, data(5)).unwrap();
@@ -188,7 +187,6 @@ fn a_clone_is_made_only_beside_its_snapshot_and_where_no_image_is() {
     let none = clone(&at("memory://place/vm@none"), &at("memory://place/b"), &options());
     let none = none.unwrap_err().to_string();
     assert_eq!(none, "memory://place/vm@none: no such snapshot: see nowait image info");
-    // The clone that was refused does not prevent the removal of the snapshot.
     remove(&golden, &options()).unwrap();
 }
 

@@ -12,8 +12,7 @@ fn viewed(url: &StoreUrl) -> View {
     View::open(url, &StoreOptions::default()).unwrap()
 }
 
-/// Returns the pieces that a view passes on from the offset `start` on: the offset, the length and
-/// the first byte of each.
+/// Returns the offset, the length and the first byte of each piece.
 fn runs(view: &View, start: u64) -> Vec<(u64, usize, u8)> {
     let mut runs = Vec::new();
     let read = view.read_from(start, |at, data| {
@@ -113,7 +112,6 @@ fn many_readers_see_one_moment_while_the_writer_continues() {
         assert!(figures.costs.gets > 3 && figures.costs.puts == 0, "{figures:?}");
         assert_eq!(reader.status().to_string(), "read only, as of epoch 2");
     }
-    // After data was deleted, reads that need it fail, and others succeed.
     change(&url, Key::Segment(1), |_| None);
     let error = readers[0].read_at(BLOCK, BLOCK).unwrap_err().to_string();
     assert!(error.contains("the server moved its data"), "{error}");

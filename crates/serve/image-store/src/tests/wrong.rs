@@ -12,7 +12,6 @@ use object_store::{
 };
 use std::sync::Mutex;
 
-/// The error that a store has at present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Wrong {
     #[default]
@@ -21,7 +20,6 @@ pub(super) enum Wrong {
     IgnoresCreate,
     /// The store replaces an object although its ETag does not match the condition (If-Match).
     IgnoresUpdate,
-    /// The store does not answer.
     Silent,
     /// The store sends half of the bytes that it announces.
     Cut,
@@ -33,11 +31,8 @@ pub(super) enum Wrong {
     Conflict,
     /// The store says, as Azure does, that the object exists already.
     AlreadyExists,
-    /// The store's implementation panics.
     Panics,
-    /// The store answers that it does not know the caller.
     Denies,
-    /// The store permits no PUTs.
     ReadOnly,
 }
 
