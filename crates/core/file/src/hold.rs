@@ -1,6 +1,6 @@
 //! Open files held in the engine's own descriptor table.
 //!
-//! A request holds the open file on which it was submitted, as in the kernel: if the program then
+//! A request that leaves the submitter holds its open file, as in the kernel: if the program then
 //! closes or reuses the number, the request neither fails nor touches another file. The file is
 //! sent to the engine's threads once, and shared by the requests in flight on it, if its inode
 //! shows which file it is. It is closed when the last of them ends, before that request's event is
