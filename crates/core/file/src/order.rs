@@ -1,8 +1,8 @@
 //! The order in which requests take effect: that of their submission, where a program can tell.
 //!
-//! 1. A request that goes on outside submit has a place in the order of its inode, except as in
-//!    rule 2. Later requests that depend on it wait for its end ([`Reach`]: the same bytes, or a
-//!    write that moves the end of the file and a read beyond that end).
+//! 1. A request on a file with offsets that goes on outside submit has a place in the order of its
+//!    inode, except as in rule 2. Later requests that depend on it wait for its end ([`Reach`]: the
+//!    same bytes, or a write that moves the end of the file and a read beyond that end).
 //! 2. A direct request on a context's own queue has no place while the kernel carries it out. If a
 //!    later request of the same submission depends on it, the engine commits the direct request
 //!    first, and so learns whether the kernel refuses it (`submit/uncommitted.rs`). If the kernel

@@ -20,12 +20,10 @@ use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::{collections::BTreeMap, ops::Range, sync::Arc, task::Waker};
 
-/// The way of a request to its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Through the page cache of the engine; also changes of a cached file that bypass the cache.
     Cache,
-    /// To the kernel.
     Kernel,
     /// Not decided yet: the file is being opened in the page cache.
     Open,
@@ -70,7 +68,6 @@ impl Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     access: Access,
-    /// The number of binary digits of the request's length.
     digits: u32,
     start: u64,
     /// The position in the order of submission.
@@ -99,7 +96,6 @@ struct Inode {
     /// so a request that waits for it need not wait for those. So each of ten thousand appends
     /// waits only for the one before.
     whole: u64,
-    /// Set while the file is being opened in the page cache.
     opening: Option<Opening>,
     lane: Arc<Lane>,
 }
@@ -107,7 +103,6 @@ struct Inode {
 /// The place of an open that waits for the writes in flight that bypass the page cache.
 struct Opening {
     number: u64,
-    /// The value of [`Inode::whole`] before the open.
     whole_before: u64,
 }
 
@@ -316,8 +311,6 @@ impl Orders {
     /// kicks the wait entry that `entry` makes. Also returns the lane that runs the inode's
     /// exclusive writes one after another.
     ///
-    /// Checks only the requests whose ranges may overlap; an append checks all requests since the
-    /// last append.
     pub fn enter(
         &self,
         key: InodeKey,
@@ -327,7 +320,6 @@ impl Orders {
         self.enter_by(Way::Cache, key, reach, entry)
     }
 
-    /// Registers a request that goes `way`, as [`Orders::enter`] does.
     pub(crate) fn enter_by(
         &self,
         way: Way,
@@ -577,14 +569,11 @@ mod tests {
         prop_oneof![3 => positioned, 1 => Just(Reach::new(WHOLE, Access::Write))]
     }
 
-    /// Lengths from 0 to more than the file has.
     fn length() -> impl Strategy<Value = u64> {
         prop_oneof![4 => 0u64..8, 1 => 0u64..60]
     }
 
     proptest! {
-        /// Some requests are cancelled before their turn. No request starts while an earlier one
-        /// that conflicts with it is in flight, and all others start.
         #[test]
         fn none_overtakes_where_some_are_cancelled(
             requests in prop::collection::vec((request(), any::<bool>()), 1..40),
@@ -612,8 +601,6 @@ mod tests {
             prop_assert!(orders.is_empty());
         }
 
-        /// In whatever order requests complete, each starts only after all earlier conflicting ones
-        /// have ended, and all of them start.
         #[test]
         fn conflicting_requests_start_in_order(
             requests in prop::collection::vec(request(), 1..40),

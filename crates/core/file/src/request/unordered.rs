@@ -12,7 +12,6 @@ use nowait_sys::{
 };
 use std::sync::{Arc, Weak};
 
-/// The contexts that may have direct requests that the kernel may carry out after later ones.
 #[derive(Default)]
 pub(crate) struct Unordered {
     /// The numbers of such reads and writes in all contexts. Mostly both are 0, and no table is
@@ -30,8 +29,6 @@ impl Unordered {
         contexts.push((context.own.direct.submitter.clone(), Arc::downgrade(context)));
     }
 
-    /// Returns `true` if no context has a direct request that the kernel may carry out after later
-    /// ones.
     pub(crate) fn is_empty(&self) -> bool {
         self.counts.iter().all(|count| count.load(Relaxed) == 0)
     }

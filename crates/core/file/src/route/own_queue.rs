@@ -21,7 +21,6 @@ use nowait_sys::{
 };
 use std::sync::{Arc, Weak};
 
-/// The pump: it brings the completions of a queue to its context.
 pub(crate) struct OwnPump {
     queue: Arc<dyn BlockBackend>,
     engine: Arc<Engine>,
@@ -128,7 +127,8 @@ impl Pump for OwnPump {
             request.run(&mut plug, Some(result));
         }
         for Completion { token, result } in completions.drain(..count_of_run(completions)) {
-            // A refused request goes on with its file, if its number still means that file.
+            // A request that was refused or given up moves itself
+            // (`FileOperation::resumes_elsewhere`).
             match token::is_of_cache(token) && (gave_up(result) || refused(result)) {
                 true => plug.carry_elsewhere(token, result),
                 false => plug.complete(token, result),
@@ -155,7 +155,6 @@ impl Pump for OwnPump {
 }
 
 impl Context {
-    /// Returns the credentials of the calling thread, if the own queue has refused bios on it.
     fn credentials_for(&self, refused: &Refused) -> Result<Option<Arc<Credentials>>, Errno> {
         match refused.bios.is_empty() {
             true => Ok(None),
@@ -163,7 +162,6 @@ impl Context {
         }
     }
 
-    /// Counts a refusal by the own queue: EOPNOTSUPP, or EAGAIN for a write.
     fn count_refusal(&self, kind: Kind, result: Result<u32, Errno>) {
         let stats = self.io().stats();
         match (result, kind) {
@@ -173,8 +171,7 @@ impl Context {
         }
     }
 
-    /// Commits the own queue. Refused requests go on by other routes, with the credentials of this
-    /// thread.
+    /// Refused requests go on by other routes, with the credentials of this thread.
     pub(crate) fn commit_own(self: &Arc<Self>, plug: &mut Plug) {
         let refused = self.own.commit();
         let credentials = self.credentials_for(&refused);
@@ -255,14 +252,11 @@ pub(crate) fn refused(result: Result<u32, Errno>) -> bool {
     matches!(result, Err(Errno::AGAIN | Errno::OPNOTSUPP))
 }
 
-/// Returns `true` if a request goes on after a bio with this result, with its rest or from the
-/// beginning.
 fn goes_on(command: &Command, result: Result<u32, Errno>) -> bool {
     let is_refused = refused(result) && !command.wants_nowait();
     is_refused || gave_up(result) || result.is_ok_and(|bytes| bytes > 0)
 }
 
-/// Returns how many of the completions one run handles.
 fn count_of_run(completions: &[Completion]) -> usize {
     let mut bytes = 0;
     let full = completions.iter().position(|completion| {
@@ -313,13 +307,10 @@ mod tests {
     const BYTES: i64 = 8192;
     const HALF: u32 = 4096;
 
-    /// Makes a direct request on a new file, and ends it with the result by which a ring gives it
-    /// up. Returns the request's result and the file.
     fn given_up(kind: Kind, known: bool) -> (i64, Vec<u8>) {
         ended_early(kind, known, Err(Errno::CANCELED), Context::new)
     }
 
-    /// Sends files to the engine until there is no room for another in the channel.
     fn fill_the_way(engine: &Arc<Engine>) {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let send = || engine.holds.hold_afresh(file.as_raw_fd()).ok();
@@ -328,7 +319,6 @@ mod tests {
 
     type MakeContext = fn(&Arc<Engine>, u32, u32) -> Result<Arc<Context>, Errno>;
 
-    /// Makes a request, and ends its first bio with `first`.
     fn ended_early(
         kind: Kind,
         known: bool,
@@ -338,7 +328,6 @@ mod tests {
         ended(kind, (known, false, None), make, end_with(first))
     }
 
-    /// Returns a function that ends the queued request with `first`.
     fn end_with(first: Result<u32, Errno>) -> impl FnOnce(&Arc<Context>, Arc<Null>) {
         move |context, queue| {
             queue.commit();
@@ -352,8 +341,6 @@ mod tests {
         }
     }
 
-    /// Queues a direct request on a new file, and ends it by `end`. Returns the request's result
-    /// and the file.
     fn ended(
         kind: Kind,
         (known, is_in_order, counter): (bool, bool, Option<i32>),
@@ -423,8 +410,6 @@ mod tests {
         }
     }
 
-    /// Makes the kernel refuse the request in the commit of its submission; `credentials` are the
-    /// submitter's.
     fn refuse(
         (context, queue): (&Arc<Context>, &Null),
         errno: Errno,
@@ -518,7 +503,6 @@ mod tests {
         assert_eq!(result, i64::from(HALF), "the number may mean another file by now");
     }
 
-    /// A file in the engine's page cache, with an engine and a context for it.
     struct Cached {
         engine: Arc<Engine>,
         context: Arc<Context>,
@@ -541,7 +525,6 @@ mod tests {
             Cached { engine, context, folder, user }
         }
 
-        /// Makes a ring give up the only bio in `bios`.
         fn gives_up(&self, bios: &[Bio]) {
             assert_eq!(bios.len(), 1);
             let pump = OwnPump::new(Arc::new(Null::new(1)), &self.context);

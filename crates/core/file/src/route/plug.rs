@@ -32,9 +32,7 @@ pub enum Place {
 /// bios are given to their backends only after the operations that made them have returned.
 pub struct Plug {
     pub(crate) engine: Arc<Engine>,
-    /// The kind of thread that uses this plug.
     pub(crate) place: Place,
-    /// Bios for the own queue of the context being served.
     own_bios: VecDeque<Bio>,
     /// Bios of the page cache, which any queue may carry.
     pub(crate) cache_bios: Vec<Bio>,
@@ -45,7 +43,6 @@ pub struct Plug {
     /// Requests that are over and must be ended on a worker.
     over: Vec<Completion>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
-    /// Requests to be deferred until a caller comes.
     deferred: Vec<Arc<Request<FileOperation>>>,
     /// The turn of the deferred request that runs now; `None`: no deferred request runs.
     pub(crate) turn: Option<Turn>,
@@ -114,7 +111,6 @@ impl Plug {
         }
     }
 
-    /// Defers a request until a thread waits in its context.
     pub(crate) fn defer(&mut self, request: Arc<Request<FileOperation>>) {
         self.deferred.push(request);
     }
@@ -123,13 +119,11 @@ impl Plug {
         (self.turn, self.back) = (Some(turn), None);
     }
 
-    /// Ends the turn of the request. Returns the reason if the request goes back on the list.
     pub(crate) fn end_turn(&mut self) -> Option<Back> {
         self.turn = None;
         self.back
     }
 
-    /// Records that the deferred request that runs now must go back on the list.
     pub(crate) fn goes_back(&mut self, why: Back) {
         self.back = Some(why);
     }
@@ -153,7 +147,6 @@ impl Plug {
         before.0 == after.0 && before.1 < after.1
     }
 
-    /// Returns the number of the page cache's bios in the plug, and the bytes of the last one.
     fn last_of_cache(&self) -> (usize, usize) {
         let bytes = self.cache_bios.last().map_or(0, |bio| bio.segments.len());
         (self.cache_bios.len(), bytes)
@@ -314,8 +307,6 @@ impl Plug {
         });
     }
 
-    /// Routes each bio of the page cache: if possible to a queue of this thread, otherwise to
-    /// another thread.
     fn route_cache_bios(&mut self, served: Option<&Arc<Context>>) {
         let (mut for_driver, mut own_used) = (Vec::new(), false);
         // A bio that cannot be started ends here, and its end may produce another bio.
@@ -444,7 +435,6 @@ fn context_of(request: &Arc<Request<FileOperation>>) -> Arc<Context> {
     request.prepare(|operation, _| operation.target.context.clone())
 }
 
-/// Queues bios and commits them; bios without room stay in `bios`.
 fn queue_until_full(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {
     fill_queue(bios, |bio| backend.queue(bio));
     backend.commit();
