@@ -53,7 +53,6 @@ type Files<'a> = MutexGuard<'a, FxHashMap<InodeKey, Entry>>;
 enum Entry {
     /// A file that was opened, and may have been dropped since.
     Open(Weak<UserFile>),
-    /// A thread is opening the file.
     Opening(Arc<Opening>),
 }
 
@@ -66,10 +65,8 @@ impl Entry {
     }
 }
 
-/// The page cache of an engine, and the user files in it.
 #[derive(Debug, Default)]
 pub(crate) struct CachedFiles {
-    /// The page cache, made at first use.
     cache: Lazy<Arc<Cache>>,
     /// Submitters take this lock, so no thread holds it across a call that may wait.
     files: Mutex<FxHashMap<InodeKey, Entry>>,
@@ -95,10 +92,8 @@ impl CachedFiles {
         self.dirty.tidy()
     }
 
-    /// Counts a write to the inode that goes to the kernel, until the returned guard is dropped.
-    ///
-    /// # Errors
-    /// The user file of the inode, if it has one: the write must go through that file.
+    /// Counts a write to the inode that goes to the kernel, until the guard is dropped. Returns the
+    /// inode's user file as the error: then the write must go through that file.
     pub(crate) fn begin_write(&self, key: InodeKey) -> Result<KernelWrite<'_>, Arc<UserFile>> {
         let write = self.writes.enter(key);
         let open = if self.marks.may_have(key) { self.for_write(key) } else { None };
@@ -108,8 +103,8 @@ impl CachedFiles {
         }
     }
 
-    /// Counts a write to a file whose inode was not looked up, until the returned guard is dropped.
-    /// Returns `None` if any user file exists: the inode may be its own.
+    /// Counts a write to a file whose inode was not looked up, until the guard is dropped. Returns
+    /// `None` if any user file exists: the inode may be its own.
     pub(crate) fn begin_unknown(&self, context: &Context) -> Option<KernelWrite<'_>> {
         let write = self.writes.enter_unknown(context);
         (!self.marks.have_any()).then_some(write)

@@ -50,7 +50,6 @@ impl UserFile {
         }
     }
 
-    /// Drops the engine's own reference, unless the file is dirty.
     pub(crate) fn release_if_clean(&self) {
         if self.is_kept.load(Relaxed) {
             let mut kept = self.dirty_files.0.lock();

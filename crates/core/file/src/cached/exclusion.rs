@@ -96,7 +96,6 @@ impl UserFile {
 }
 
 impl Exclusion {
-    /// Ends the exclusion; `version` becomes the known version and size of the file.
     pub(super) fn take_as(mut self, version: Version) {
         if let Some(change) = self.change.take() {
             let _section = Section::enter(&self.engine);
@@ -121,18 +120,13 @@ impl Drop for Exclusion {
     }
 }
 
-/// Prepares a change of a file that bypasses its cache, on the calling thread, which may sleep.
-///
-/// # Errors
-/// The errors of [`Change::iterate`].
 pub(crate) fn run_change(engine: &Arc<Engine>, change: &mut Change) -> Result<(), Errno> {
     sleep_through(engine, |bios, wait| change.iterate(bios, wait)).map(drop)
 }
 
 const WHOLE: Range<u64> = 0..u64::MAX;
 
-/// Enters the file's order, and sleeps until the earlier requests that conflict with `access` to
-/// `range` are over.
+/// Sleeps until the earlier requests that conflict with `access` to `range` are over.
 pub(crate) fn wait_for_turn(
     engine: &Arc<Engine>,
     file: &UserFile,

@@ -26,8 +26,6 @@ const LATENESS_MAX: u32 = 4 * LATE;
 /// The value of `looker` when several threads have looked for events.
 const SEVERAL: usize = usize::MAX;
 
-/// The eventfd of a context that the kernel signals itself, and the thread that looks for its
-/// events.
 #[derive(Default)]
 pub(crate) struct KernelCounter {
     /// The eventfd that the engine holds for the driver. The upper half is its number in the
@@ -47,7 +45,6 @@ pub(crate) struct KernelCounter {
 }
 
 impl KernelCounter {
-    /// Records that the calling thread looks for events.
     pub(super) fn note_look(&self) {
         let (known, mark) = (self.looker.load(Relaxed), thread::mark());
         if known != mark && known != SEVERAL {
@@ -65,8 +62,8 @@ impl KernelCounter {
         self.looker.load(Relaxed) == thread::mark() && !self.is_distrusted.load(Relaxed)
     }
 
-    /// Records that a request names this eventfd. Returns `false` if requests have named another
-    /// one: a read of this eventfd would not bring the other one's events.
+    /// Returns `false` if requests have named another eventfd: a read of this eventfd would not
+    /// bring the events of that one.
     pub(super) fn note_name(&self, number: i32) -> bool {
         let named = (number as u32).wrapping_add(1);
         let known = match self.named.load(Relaxed) {
@@ -96,17 +93,12 @@ impl KernelCounter {
         self.is_read.load(Relaxed)
     }
 
-    /// Returns `true` if the kernel has signalled an eventfd.
+    /// Returns `true` if the engine holds an eventfd for the kernel to signal.
     pub(super) fn is_used(&self) -> bool {
         self.held.load(Relaxed) != 0
     }
 
-    /// Holds the eventfd open for the driver, until the program closes it; `number` is the
-    /// application's descriptor of it.
-    ///
-    /// # Errors
-    /// The errors of [`Holds::hold`] and of [`Context::check_event_counter`]. `EBADF`: the program
-    /// closes the descriptor meanwhile.
+    /// Holds the eventfd open for the driver, until the program closes it.
     pub(crate) fn hold(&self, context: &Context, number: i32) -> Result<(), Errno> {
         if number < 0 {
             return Err(Errno::BADF);

@@ -21,13 +21,11 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// How the program looks for events, and the eventfds by which the engine wakes it.
 #[derive(Default)]
 pub(crate) struct Looks {
     /// `true`: no caller takes the events (the program reads the ring directly), so the driver must
     /// bring them.
     engine_driven: AtomicBool,
-    /// How often the program has looked for events.
     count: AtomicU64,
     /// Signalled whenever there are events, for a thread that polls its eventfd.
     counter: OnceLock<Arc<Notifier>>,
@@ -46,14 +44,12 @@ impl Looks {
         self.count.load(Relaxed)
     }
 
-    /// Sets whether the engine must bring the events, because no caller takes them.
     pub(super) fn set_engine_driven(&self, is_driven: bool) {
         if self.engine_driven.load(Relaxed) != is_driven {
             self.engine_driven.store(is_driven, Relaxed);
         }
     }
 
-    /// Returns `true` if callers fetch the events by calls, and sleep in them.
     pub(crate) fn are_by_calls(&self) -> bool {
         let elsewhere = self.counter.get().is_some() || self.loop_notifier.get().is_some();
         !elsewhere && !self.engine_driven.load(Relaxed)
@@ -103,7 +99,6 @@ impl Context {
         }
     }
 
-    /// Asks the driver to reap the context's own queue while no caller does.
     fn have_watched(self: &Arc<Self>) {
         if self.watch.started() {
             self.engine.threads.driver.watch(Arc::downgrade(self));
@@ -258,7 +253,6 @@ impl Context {
         self.io.poll_pump();
     }
 
-    /// Makes a notifier that can be signalled from both descriptor tables.
     fn new_notifier(&self) -> Result<Notifier, Errno> {
         let eventfd = EventFd::new()?;
         let number = eventfd.raw();
@@ -285,10 +279,6 @@ struct Place {
 }
 
 impl Notifiers {
-    /// Takes a free notifier, or makes one by `make`.
-    ///
-    /// # Errors
-    /// The errors of `make`.
     pub(crate) fn take(
         &self,
         make: impl FnOnce() -> Result<Notifier, Errno>,
@@ -302,7 +292,7 @@ impl Notifiers {
         Ok(notifier)
     }
 
-    /// Gives a notifier back. A late signal for the caller that had it may still come.
+    /// A late signal for the caller that had the notifier may still come.
     pub(crate) fn give_back(&self, notifier: &Arc<Notifier>) {
         let mut places = self.0.lock();
         if let Some(place) = places.iter_mut().find(|place| Arc::ptr_eq(&place.notifier, notifier))

@@ -310,7 +310,6 @@ impl Orders {
     /// Registers a request behind the earlier ones with which it conflicts. The last of them to end
     /// kicks the wait entry that `entry` makes. Also returns the lane that runs the inode's
     /// exclusive writes one after another.
-    ///
     pub fn enter(
         &self,
         key: InodeKey,

@@ -74,8 +74,6 @@ impl Submission<'_> {
     }
 }
 
-/// Registers a request in the order of its inode or stream; moves it off the own queue if it must
-/// wait.
 fn take_place(
     operation: &mut FileOperation,
     wait: &Wait<'_, FileOperation>,
@@ -93,9 +91,8 @@ fn take_place(
     Ok(())
 }
 
-/// Moves a request that waits in the order off the own queue. The end of the earlier request kicks
-/// it on a thread that may neither reap the context's queue nor have the application's descriptor
-/// table.
+/// The end of the earlier request kicks this one on a thread that may neither reap the context's
+/// queue nor have the application's descriptor table.
 fn leave_own_if_blocked(operation: &mut FileOperation, stat: &Stat) -> Result<(), Errno> {
     let (is_blocked, endless) = (operation.is_blocked(), operation.body.is_endless());
     let Some(carrier) = operation.body.carrier() else { return Ok(()) };

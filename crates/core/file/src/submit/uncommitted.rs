@@ -14,11 +14,9 @@ use nowait_sys::{
     mistake::{self, Mistake},
 };
 
-/// The requests of one submission between the queue and the commit.
 #[derive(Default)]
 pub(super) struct Uncommitted {
     requests: Vec<Queued>,
-    /// `true`: one of the requests writes.
     writes: bool,
 }
 
@@ -46,8 +44,6 @@ impl Uncommitted {
         self.writes = false;
     }
 
-    /// Returns `true` if `command`, on a file of `end` bytes, must take effect after one of the
-    /// requests.
     pub(super) fn precede(&self, command: &Command, end: u64) -> bool {
         let access = Access::of(command.kind);
         if self.is_empty() || access != Access::Write && !self.writes {
