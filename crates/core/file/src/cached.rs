@@ -3,17 +3,6 @@
 //! All open files of the process that go through this cache see each other's writes at once. Other
 //! processes get close-to-open consistency: an open drops cached pages if the file has changed
 //! since they were read, and a sync or the last close writes dirty pages.
-//!
-//! * `file`: the cached file, one for each inode, with the descriptor by which the engine reads it
-//! * `writers`: who may write the file, and the engine's descriptors for writing
-//! * `handle`: open files that are closed by a call, and the effects of such a close
-//! * `operation`: a read, write or sync of the file
-//! * `open`: the open of a file, which waits for the writes in flight that bypass the cache
-//!   (`kernel_writes`)
-//! * `opening`: opens in progress, for which other threads that open the file wait
-//! * [`exclusion`]: changes of a file that bypass its cache
-//! * `dirty`: files with dirty data
-//! * `inode_marks`: which inodes may be cached, looked up without a lock
 
 mod dirty;
 pub mod exclusion;

@@ -143,7 +143,7 @@ impl Command {
         self.flags.are_remembered()
     }
 
-    /// Returns `false` if that is not known.
+    /// Returns `false` if it is not known whether the file is in memory.
     pub(crate) fn is_in_memory(&self) -> bool {
         matches!(self.flags, Flags::InMemory(_))
     }

@@ -222,9 +222,9 @@ impl Context {
         self.calm.is_long()
     }
 
-    /// Makes the driver check each tick, and wakes a polling thread, which may wait for several
-    /// completions at once: requests in the own queue now have a place in an order, so each
-    /// completion must be handled as it comes.
+    /// Makes the driver check the context at each tick, and wakes a polling thread, which may wait
+    /// for several completions at once: requests in the own queue now have a place in an order, so
+    /// each completion must be handled as it comes.
     pub(crate) fn own_ordered(&self) {
         self.watch_closely();
         if self.io.has_poller() {

@@ -43,7 +43,7 @@ pub(crate) struct DeferredRequests {
 /// The reason for which a request goes back on the list after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Back {
-    /// Only a call that may block can transfer its bytes.
+    /// Only a call that may block can transfer the request's bytes.
     Untried,
     /// A transfer without blocking found no bytes that it could transfer.
     Missed,
@@ -203,7 +203,8 @@ impl Context {
     pub(crate) fn end_deferred(&self, request: &Arc<Request<FileOperation>>) -> bool {
         let is_deferred = self.deferred.take(request);
         if is_deferred {
-            // Only a thread of the engine may be able to close the request's file, and so end it.
+            // If only a thread of the engine can close the request's file, that thread ends the
+            // request.
             self.engine().run(Place::Caller, None, |plug| request.run(plug, None));
         }
         is_deferred
@@ -220,7 +221,7 @@ impl Context {
         self.hand_over_deferred(Place::Worker, look.last);
         let left = self.deferred.len();
         if left > 0 {
-            // A request that was deferred while this ran has woken no thread.
+            // A request that was deferred during the hand-over has woken no thread.
             self.io().deferred_started();
         }
         if left < before {

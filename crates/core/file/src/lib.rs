@@ -3,14 +3,15 @@
 //!
 //! Submit completes many requests itself, for example reads of cached data. Other requests go on by
 //! one of three routes, or are deferred until a caller waits for events:
-//! | route | who carries its bios |
+//!
 //! | route | what carries the bios |
 //! |---|---|
 //! | own queue | the context's queue, which a waiting caller reaps |
 //! | driver | one thread of the engine, which has a queue |
 //! | workers | a pool of threads, which make blocking calls |
-//! A request passes through these modules, which use each other:
+//!
 //! A request passes through these modules:
+//!
 //! | module | what it is |
 //! |---|---|
 //! | [`submit`] | from a command to a result or a request: validation, inline attempt, route |
@@ -21,8 +22,8 @@
 //! | [`route`] | the plug, the driver, the own queue: the ways of bios and completions |
 //! | [`engine`] | an engine: its threads, and the state that all of its contexts share |
 //!
-//! The modules above share the following ones, which do not use them:
 //! The modules above share these modules, which import none of those above:
+//!
 //! | module | what it is |
 //! |---|---|
 //! | [`command`] | a decoded request, and the status flags of its descriptor |
@@ -31,13 +32,13 @@
 //! | [`hints`] | remembered facts about descriptors, bursts, devices and file systems |
 //! | [`limits`] | the limits on requests and bytes in flight |
 //! | [`parts`] | the parts of an engine: backends, clock, executor; [`config`]: its settings |
-//! | [`turn`] | the loops of threads, one turn at a time; `failure`: threads that panic |
 //! | [`turn`] | the loops of threads, one turn at a time; `failure`: panics |
-//! No other module imports `submit`. `context`, `deferred`, `request`, `cached`, `route` and
+//!
 //! Only tests import `submit`. `context`, `deferred`, `request`, `cached`, `route` and `engine`
 //! import each other: a request references its context until its event is delivered, the context
 //! finds its requests to cancel them, and the engine runs requests, which hand it their bios.
 //! `cargo x tidy` refuses other import cycles of modules.
+
 pub mod cached;
 pub mod command;
 pub mod config;

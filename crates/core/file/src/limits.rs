@@ -21,8 +21,8 @@ impl Limits {
 #[derive(Debug)]
 pub(crate) struct Throttle {
     limits: Limits,
-    /// The slots of contexts whose requests are not counted, because all threads would write that
-    /// cache line. At most half of the limit.
+    /// The slots of contexts whose requests are not counted: counting would make all threads write
+    /// one cache line. At most half of the limit.
     exempt: AtomicUsize,
     requests: AtomicUsize,
     bytes: AtomicU64,

@@ -9,11 +9,6 @@
 //!    may carry out or refuse the direct request later, it gets a place when a request comes that
 //!    depends on it (`request/unordered.rs`).
 //! 3. A request that the kernel refuses gets its place before a request that depends on it begins.
-//!
-//! * [`overlap`]: requests that touch the same bytes of a file, or depend on where it ends
-//! * [`reach`]: the bytes that a request touches
-//! * `stream_queue`: requests on the same stream
-//! * [`link`]: a request that begins when another has succeeded
 
 pub mod link;
 pub mod overlap;

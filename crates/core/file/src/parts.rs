@@ -69,7 +69,8 @@ pub enum Executor {
     /// Threads of the engine, which have a descriptor table of their own if that is possible.
     Threads,
     /// The owner of the engine, by [`Engine::turn`]. The engine has no driver thread. Unless its
-    /// [`Workers`] have threads, it works only inside calls, and one thread makes all calls.
+    /// [`Workers`] have threads, the engine works only inside calls, and one thread makes all
+    /// calls.
     ///
     /// A call that sleeps until another request has ended makes the turns itself. A call of
     /// [`Context::wait_events`] that may wait makes none, and may never return.
@@ -106,7 +107,7 @@ impl Parts {
     }
 }
 
-/// An eventfd of the engine, by a descriptor that is valid on the calling thread.
+/// An eventfd of the engine; its descriptor is valid on the calling thread.
 pub type Counter = Arc<dyn Descriptor>;
 
 /// Makes the backends of an engine.

@@ -219,8 +219,8 @@ fn overlapping_requests_keep_their_order_without_spurious_wake_ups() {
     });
 }
 
-/// The kernel would allocate the blocks inside the submitter's system call. io_uring carries such a
-/// write into a hole, but not at the end of the file.
+/// A direct write that needs blocks would keep the submitter waiting. io_uring carries such a write
+/// into a hole, but not at the end of the file.
 #[test]
 fn direct_writes_that_allocate_blocks_are_handed_on_and_others_are_not() {
     for backend in common::BACKENDS {
@@ -317,7 +317,7 @@ impl Backends for FullQueue {
     }
 }
 
-/// The driver would block until the blocks are allocated, and every context would wait.
+/// If the driver carried the write, every context would wait until its blocks are allocated.
 #[test]
 fn a_write_into_a_hole_that_finds_the_drivers_queue_full_goes_to_the_workers() {
     let parts = Parts::of_backends(Box::new(FullQueue), "test".to_owned());

@@ -17,7 +17,6 @@ use std::sync::Arc;
 pub(crate) struct DirtyFiles(Mutex<FxHashMap<InodeKey, Arc<UserFile>>>);
 
 impl DirtyFiles {
-    /// Releases the files that are clean again. Returns `true` if dirty ones are left.
     pub(crate) fn tidy(&self) -> bool {
         let files: Vec<_> = self.0.lock().values().cloned().collect();
         files.iter().for_each(|file| file.release_if_clean());

@@ -25,8 +25,8 @@ use nowait_sys::{
 };
 use std::{ops::Range, sync::Arc, task::Waker};
 
-/// Holds back requests to a user file while the file is changed without the cache. Its drop reads
-/// the new size and times of the file.
+/// Holds back requests to a user file while the file is changed without the cache. The drop of an
+/// exclusion reads the new size and times of the file.
 pub struct Exclusion {
     engine: Arc<Engine>,
     file: Arc<UserFile>,
@@ -89,7 +89,6 @@ impl UserFile {
         cut
     }
 
-    /// Returns `true` if pages are dirty, or the size on disk differs from that in the cache.
     pub(crate) fn is_dirty(&self) -> bool {
         self.cached().is_dirty() || self.cached().size() != self.cached().disk_size()
     }

@@ -1,7 +1,7 @@
 //! The inodes that may have a user file, looked up without a lock.
 //!
-//! Writes that would bypass the cache ask. A yes may be wrong, because several inodes share a
-//! counter.
+//! Writes that would bypass the cache look for a mark. A mark may be another inode's, because
+//! several inodes share a counter.
 
 use crate::order::InodeKey;
 use core::hash::{BuildHasher, BuildHasherDefault};

@@ -39,8 +39,8 @@ impl Opening {
     }
 }
 
-/// The right of one thread to open a file. It ends when the value is dropped, whether the open
-/// succeeded or failed.
+/// The right of one thread to open a file. The right ends when the value is dropped, whether the
+/// open succeeded or failed.
 pub(super) struct Turn<'a> {
     files: &'a CachedFiles,
     key: InodeKey,

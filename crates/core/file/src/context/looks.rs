@@ -155,8 +155,8 @@ impl Context {
     }
 
     /// Returns the number of an eventfd in the application's table that becomes readable when there
-    /// are events: for epoll, poll or select. The first call makes it; from then on the engine
-    /// completes requests without a caller.
+    /// are events: for epoll, poll or select. The first call makes the eventfd; from then on the
+    /// engine completes requests without a caller.
     ///
     /// The context closes the eventfd; the caller must not. A caller misses no event if it first
     /// resets the eventfd ([`Context::reset_event_counter`]) and then takes all events without

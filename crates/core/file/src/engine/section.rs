@@ -1,7 +1,7 @@
 //! Sections: periods of a thread, at whose end the thread runs the requests that were kicked (woken
 //! for their next iteration).
 //!
-//! A kick puts a request on the engine's list. Its thread may hold locks, so a kick runs no
+//! A kick puts a request on the engine's list. The kicking thread may hold locks, so a kick runs no
 //! request. A thread in a section runs the list when its outermost section ends; a kick outside a
 //! section wakes the driver, which runs the list. No thread sleeps in a section before it has run
 //! the requests that it has kicked.

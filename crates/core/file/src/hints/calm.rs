@@ -1,8 +1,8 @@
 //! Calm devices: buffered writes to them have not blocked lately.
 //!
 //! A buffered write copies into the page cache, and blocks only if the kernel throttles the writer,
-//! reads a page first, or waits for the journal. After a write that blocked for long, submit makes
-//! no writes to the device that may block, for 5 ms. This pause doubles, up to 1.3 s, each time a
+//! reads a page first, or waits for the journal. For 5 ms after a write that blocked for long,
+//! submit makes no write that may block to the device. This pause doubles, up to 1.3 s, each time a
 //! write blocks again.
 //!
 //! A write may also take long because another program had the processor. So after a long write the
@@ -18,7 +18,7 @@ const SLOTS: usize = 64;
 const WRITERS: usize = 64;
 /// A write is long if it takes longer than this plus the time to copy its bytes.
 const LONG_NS: u64 = 1_000_000;
-/// The same limit while other writes to the device are in progress: they may hold a lock without a
+/// The same limit beside other writes to the device: their threads may hold a lock without a
 /// processor.
 const LONG_BESIDE_OTHERS_NS: u64 = 20_000_000;
 /// The time to copy a KiB on a slow processor.
@@ -38,7 +38,7 @@ pub(crate) struct Calm {
     writers: [Writer; WRITERS],
 }
 
-/// The writes of a context, on a cache line of its own. Another context reads it only after a long
+/// The writes of a context, on a cache line of its own. Other contexts read them only after a long
 /// write.
 #[derive(Debug, Default)]
 #[repr(align(128))]

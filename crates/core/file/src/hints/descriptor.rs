@@ -124,7 +124,7 @@ impl DescriptorHints {
         self.flags[self.slot(fd)].store(known, Relaxed);
     }
 
-    /// Returns `None` if that was not checked since a close of the number.
+    /// Returns `None` if the engine has not checked the file behind `fd`.
     pub(crate) fn may_be_in_memory(&self, fd: i32) -> Option<bool> {
         let known = self.in_memory[self.slot(fd)].load(Relaxed);
         let state = known & ((1 << STATE_BITS) - 1);

@@ -20,7 +20,7 @@ pub(super) struct FdChannel {
     pub(super) local: Fd,
     /// The number of the engine's end, in the engine's table.
     remote: i32,
-    /// A descriptor of that end in the application's table.
+    /// A descriptor of the engine's end in the application's table.
     remote_here: OnceLock<Fd>,
     arrived: Mutex<Arrived>,
     /// 1: a thread has asked the engine's threads to receive files ahead of their requests and to
@@ -37,7 +37,6 @@ struct Arrived {
     /// The numbers of received files in the engine's table: only a thread of the engine may close
     /// them. `None`: no number was free for the file, which is lost.
     files: FxHashMap<u64, Option<i32>>,
-    /// Files that were given up before they arrived.
     unwanted: Vec<(u64, Option<Counted>)>,
 }
 
@@ -190,7 +189,7 @@ impl FdChannel {
         // A thread that has begun to wait in between is woken, too, and tries again.
         self.congested.store(0, SeqCst);
         futex::wake(&self.congested, u32::MAX);
-        // The line that cleared `congested` may have dropped a request to close more files.
+        // Clearing `congested` may have dropped another thread's request to close files.
         self.close_given_up();
     }
 

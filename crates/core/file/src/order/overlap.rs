@@ -32,14 +32,12 @@ pub(crate) enum Way {
 struct Entry {
     reach: Reach,
     way: Way,
-    /// Later requests that wait for this one.
     blocked: Vec<Place>,
     /// `None`: the request waits for no earlier request.
     waiting: Option<Waiting>,
 }
 
 struct Waiting {
-    /// The number of earlier requests that are still in its way.
     number: usize,
     /// `None`: the request has ended before its turn. When its turn comes, its entry is removed and
     /// the requests behind it go on.
@@ -92,9 +90,9 @@ struct Inode {
     lengthening: BTreeMap<u64, Place>,
     /// The lowest end of the file that any of these writes found.
     lowest_end: u64,
-    /// The number of the last write to the whole inode. It waits for all earlier reads and writes,
-    /// so a request that waits for it need not wait for those. So each of ten thousand appends
-    /// waits only for the one before.
+    /// The number of the last write to the whole inode. This write waits for all earlier reads and
+    /// writes, so a request that waits for this write need not wait for those. So each of ten
+    /// thousand appends waits only for the one before.
     whole: u64,
     opening: Option<Opening>,
     lane: Arc<Lane>,

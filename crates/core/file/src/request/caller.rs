@@ -55,8 +55,8 @@ impl KernelBody {
         self.dispatch(it)
     }
 
-    /// Makes the system calls on the application's number. It may mean another file by now, even
-    /// without a report of the close: after fclose(3), or a system call that the program makes
+    /// Makes the system calls on the application's number. The number may mean another file by now,
+    /// even without a report of the close: after fclose(3), or a system call that the program makes
     /// itself.
     fn move_here(&self, turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
         if it.command.kind == Kind::Read {

@@ -46,7 +46,6 @@ pub struct Driver {
     inbox: RunList<FileOperation>,
     /// Requests that were handed over and not started; only the driver's thread uses them.
     waiting: Mutex<Waiting>,
-    /// Bios of the page cache, from threads without a queue.
     bios: Mutex<Vec<Bio>>,
     has_bios: AtomicBool,
     /// `true`: requests were cancelled whose bios the driver may still have.
@@ -85,8 +84,6 @@ impl Driver {
         self.tell();
     }
 
-    /// Moves the requests that were handed over to the waiting ones, among which different flows
-    /// take turns.
     fn sort_in(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {
         if !self.inbox.is_empty() {
             let mut waiting = self.waiting.lock();
@@ -124,7 +121,7 @@ impl Driver {
         }
     }
 
-    /// Ends the driver's thread and waits for its end. No request is in flight.
+    /// Called when no request is in flight.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Relaxed);
         self.wake();
@@ -260,9 +257,7 @@ pub(crate) struct Run {
     /// The next tick of the contexts that are not calm; `NEVER`: there are none.
     tick_of_all: Deadline,
     next_clean: Deadline,
-    /// `true`: requests wait for room in the queue.
     waits: bool,
-    /// `true`: requests have ended since requests were last started.
     ended: bool,
 }
 
@@ -312,7 +307,6 @@ impl Run {
         }
     }
 
-    /// Does all work of the driver once, beginning with the completions that a sleep has collected.
     fn round(&mut self, engine: &Engine, driver: &Driver) -> Next {
         #[cfg(test)]
         crate::failure::inject(0, crate::failure::At::Round);

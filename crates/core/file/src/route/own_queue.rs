@@ -44,7 +44,6 @@ impl OwnPump {
     }
 }
 
-/// Completions from the queue, and the values made of them; kept to reuse the memory.
 #[derive(Default)]
 struct Collected {
     completions: Vec<Completion>,

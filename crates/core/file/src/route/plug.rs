@@ -40,13 +40,11 @@ pub struct Plug {
     worker_bios: VecDeque<Bio>,
     /// Bios for the driver's queue that this thread gives to the kernel itself, in submit.
     entering: Vec<Bio>,
-    /// Requests that are over and must be ended on a worker.
     over: Vec<Completion>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
     deferred: Vec<Arc<Request<FileOperation>>>,
     /// The turn of the deferred request that runs now; `None`: no deferred request runs.
     pub(crate) turn: Option<Turn>,
-    /// Set if the request of `turn` must go back on the list.
     back: Option<Back>,
     /// Requests whose cancellation must be checked once their bio is queued.
     cancellable: Vec<(Arc<Request<FileOperation>>, u64)>,

@@ -13,7 +13,6 @@ use nowait_sys::{Errno, file::rwf};
 pub(crate) enum Attempt {
     Done(Result<u32, Errno>),
     Rest(Reason),
-    /// The file has no offsets.
     Stream,
     /// The kernel would have refused the request at submission.
     Refused(Errno),

@@ -112,8 +112,6 @@ impl<'a> Submission<'a> {
         Ok(started?.is_some())
     }
 
-    /// Returns `true` if the kernel can signal the eventfd of a transfer with this plan, and the
-    /// driver can repeat the signal.
     pub(super) fn is_signalled_by_kernel(&self, plan: Plan) -> bool {
         let looks = &self.context.looks;
         let holds = |number| looks.kernel_counter.hold(self.context, number).is_ok();

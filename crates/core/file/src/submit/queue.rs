@@ -49,7 +49,6 @@ impl Submission<'_> {
         reason: Reason,
     ) -> Result<Started, Errno> {
         let (context, engine) = (self.context, self.context.engine());
-        // The engine's threads will signal this eventfd.
         let hold = |number| engine.with_room(|| engine.holds.hold_afresh(number));
         let eventfd = self.event_counter.held(target.eventfd, hold)?;
         let is_own = body.carrier().is_some_and(|carrier| carrier.route == Route::Own);

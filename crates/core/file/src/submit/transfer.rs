@@ -262,7 +262,7 @@ impl<'a> Submission<'a> {
     }
 
     fn shows_kernel(&self, command: &Command, stat: &Stat) -> Result<bool, Errno> {
-        // Such files have no blocks.
+        // Files that show the kernel's state have no blocks.
         if stat.blocks != 0 || !stat.is_regular() || !self.context.answers_as_aio() {
             return Ok(false);
         }

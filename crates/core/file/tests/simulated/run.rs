@@ -32,7 +32,7 @@ const FILES: usize = 2;
 const UNIT_BYTES: u64 = 512;
 const UNITS_MAX: u64 = 16;
 const REQUESTS: usize = 100;
-/// A run with more steps hangs.
+/// A run that makes more steps than this is taken to hang.
 const STEPS_MAX: usize = 200_000;
 
 /// A real file that stands for one of the device.
