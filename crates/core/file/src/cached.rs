@@ -139,9 +139,7 @@ impl Engine {
         *self.user_files.opens.lock().entry(key).or_default() += 1;
     }
 
-    /// Ends the count of an open. Returns `true` if no other open of the inode is counted. Data
-    /// that could not be written stay in the page cache until the last close, because another open
-    /// file may ask for a sync.
+    /// Ends the count of an open. Returns `true` if no other open of the inode is counted.
     pub fn count_close(&self, key: InodeKey) -> bool {
         let mut opens = self.user_files.opens.lock();
         let Some(count) = opens.get_mut(&key) else { return true };
@@ -153,9 +151,8 @@ impl Engine {
         is_last
     }
 
-    /// Returns the user file of the inode behind `fd`, in whatever cache mode `fd` was opened:
-    /// requests on the inode go through the page cache while it has a user file. Returns `None`,
-    /// without a wait, while another thread is opening the file.
+    /// Returns the user file of the inode behind `fd`, in whatever cache mode `fd` was opened.
+    /// Returns `None`, without a wait, while another thread is opening the file.
     pub fn cached(&self, fd: i32) -> Option<Arc<UserFile>> {
         if !self.user_files.marks.have_any() {
             return None;
@@ -165,22 +162,21 @@ impl Engine {
     }
 
     /// Runs `change`, which changes the inode `key` without the page cache and does not wait for
-    /// the engine. Until `change` returns, an open of the file in the page cache waits. Returns
-    /// `None`, without a call of `change`, if the page cache has the file: the caller must change
-    /// it through the cache.
+    /// the engine; opens of the file in the page cache wait meanwhile. Returns `None`, without a
+    /// call of `change`, if the page cache has the file: the caller must change it through the
+    /// cache.
     pub fn past_cache<T>(&self, key: InodeKey, change: impl FnOnce() -> T) -> Option<T> {
         let _write = self.user_files.begin_write(key).ok()?;
         Some(change())
     }
 
-    /// Returns the page cache's counts of its reads and of its requests to devices, if a user file
-    /// was ever opened.
+    /// Returns the counts of the page cache, if it was made.
     pub fn cache_counts(&self) -> Option<IoCounts> {
         self.user_files.cache().map(|cache| cache.io_counts())
     }
 
-    /// Writes the dirty data of all user files, and waits until they are written. Ignores errors: a
-    /// file keeps data that could not be written.
+    /// Writes the dirty data of all user files, and waits. A file keeps data that could not be
+    /// written.
     pub fn write_back(self: &Arc<Self>) {
         for file in self.user_files.all() {
             let _ = file.settle(self);

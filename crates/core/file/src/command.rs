@@ -235,8 +235,7 @@ impl Command {
         }
     }
 
-    /// Returns `true` if the caller set RWF_NOWAIT: where the request would wait, it ends with
-    /// EAGAIN instead of being retried.
+    /// Returns `true` if the caller set RWF_NOWAIT.
     pub fn wants_nowait(&self) -> bool {
         self.rw_flags & rwf::NOWAIT != 0
     }

@@ -403,7 +403,6 @@ impl Drop for Context {
 pub(crate) struct LastTick {
     /// How often the program had looked for events; `None`: there was no tick yet.
     waits: Option<u64>,
-    /// The number of ticks in a row at which nothing was in flight.
     idle_ticks: u32,
     is_unread: bool,
     deferred: Look,

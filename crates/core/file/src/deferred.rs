@@ -40,7 +40,6 @@ pub(crate) struct DeferredRequests {
     lacks_callers: AtomicBool,
 }
 
-/// The reason for which a request goes back on the list after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Back {
     /// Only a call that may block can transfer the request's bytes.

@@ -49,8 +49,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts an engine on the real machine with the backend of `config`, which must be usable.
-    /// `reason` is shown in reports as the reason for that backend.
+    /// Starts an engine on the real machine with the backend of `config`. Reports show `reason`.
     ///
     /// # Errors
     /// The errors of [`Engine::start`].
@@ -103,14 +102,12 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Returns how many panics the engine has caught. Each is an error in the engine; a panic in an
-    /// iteration ended its request with EIO.
+    /// Returns how many panics the engine has caught.
     pub fn failures(&self) -> u64 {
         self.failures.count.load(Relaxed)
     }
 
-    /// Runs `work` on the calling thread. If it panics, counts the panic, whose report names
-    /// `doing`, and returns `None`.
+    /// Runs `work`. If it panics, counts the panic, whose report names `doing`, and returns `None`.
     pub fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         self.failures.caught(doing, work)
     }
@@ -135,8 +132,7 @@ impl Engine {
         &self.parts.reason
     }
 
-    /// Returns the engine's descriptors in the application's table, without those of contexts and
-    /// requests.
+    /// Returns the engine's own descriptors in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
         let mut ours = self.holds.descriptors().collect::<Vec<_>>();
         ours.extend(self.threads.driver.counter.get());

@@ -95,8 +95,7 @@ impl Parts {
         Parts::of_backends(backends, reason)
     }
 
-    /// Makes the parts of the real machine with io_uring as it is before Linux 6.7, also on a newer
-    /// kernel: a ring cannot wait on a word of memory, and waits on an eventfd.
+    /// Makes the parts of the real machine with rings that wait on eventfds, as before Linux 6.7.
     pub fn with_event_counters(reason: String) -> Parts {
         Parts::of_backends(Box::new(Rings::new(true, true)), reason)
     }

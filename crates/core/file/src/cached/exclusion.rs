@@ -1,12 +1,7 @@
 //! Changes of a cached file that bypass its cache: blocks that are allocated or removed, and writes
 //! by other programs. An [`Exclusion`] holds back the engine's requests meanwhile.
 //!
-//! * `settle`: writes the dirty data
-//! * `exclude`: writes the dirty data, drops all cached pages, and holds back requests until the
-//!   [`Exclusion`] is dropped
-//! * `set_len`: truncates or extends the file
-//!
-//! All three may sleep.
+//! `UserFile::settle`, `UserFile::exclude` and `UserFile::set_len` may sleep.
 
 use super::{UserFile, UserOperation};
 use crate::{

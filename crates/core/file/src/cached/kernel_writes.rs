@@ -1,16 +1,12 @@
 //! Writes in flight that bypass the engine's page cache, counted by inode.
 //!
 //! A page that the cache reads while such a write is in flight may hold the old bytes; the cache
-//! would keep them, or write them back over the new ones. So an open in the cache waits until no
-//! such write is left:
+//! would keep them, or write them back over the new ones. So a write counts itself, and then looks
+//! for a mark of the inode; an open in the cache marks the inode, and then looks for counted
+//! writes. Either the write sees the mark, and goes through the cache, or the open sees the write,
+//! and waits for its end.
 //!
-//! * A write counts itself, and then looks for a mark of the inode. If there is one, the write goes
-//!   through the cache.
-//! * The open marks the inode, and then looks for counted writes. If there are some, it waits for
-//!   their end.
-//!
-//! So either the write sees the mark, or the open sees the write. Counting a write does not wait;
-//! the end of a write takes a lock only if an open waits.
+//! Counting a write does not wait; the end of a write takes a lock only if an open waits.
 
 use crate::{Context, order::InodeKey};
 use core::hash::{BuildHasher, BuildHasherDefault};

@@ -1,15 +1,12 @@
 //! Eventfds that the kernel signals at the end of direct requests on the context's own queue.
 //!
 //! The kernel signals the eventfd before the event is in the context's ring. A program that fetches
-//! events by calls does not notice, because the call puts them in the ring. A program that reads
-//! the ring itself, as QEMU does, reads the eventfd first; the preload library sees that read and
-//! brings the events.
+//! events by calls does not notice. For a program that reads the ring itself, such as QEMU, the
+//! preload library sees the read of the eventfd and brings the events.
 //!
-//! Some programs do neither: they reset the eventfd by a call that the library does not see, look
-//! at the ring before they read the eventfd, or never read it. If events stay unread while the
-//! program does not look for them, the driver signals the eventfd once more. If the driver has to
-//! do so again and again, or if the program names several eventfds, the driver carries the requests
-//! that name an eventfd from then on.
+//! If events stay unread while the program does not look for them, the driver signals the eventfd
+//! once more. If the driver has to do so again and again, or if the program names several eventfds,
+//! the driver carries the requests that name an eventfd from then on.
 
 use crate::{Context, hold::Holds};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};

@@ -29,12 +29,10 @@ pub(crate) struct Looks {
     count: AtomicU64,
     /// Signalled whenever there are events, for a thread that polls its eventfd.
     counter: OnceLock<Arc<Notifier>>,
-    /// Signalled for a caller that sleeps in an event loop of its own.
     loop_notifier: OnceLock<Arc<Notifier>>,
     /// `true`: a caller that sleeps in its own event loop cannot poll the own queue for
     /// completions.
     own_is_silent: AtomicBool,
-    /// Signalled for callers that sleep with a signal mask.
     masked: Notifiers,
     pub(crate) kernel_counter: KernelCounter,
 }

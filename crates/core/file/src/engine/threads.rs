@@ -25,7 +25,6 @@ pub(crate) struct Threads {
     pub(super) owned: Owned,
     /// Contexts whose callers sleep in event loops of their own.
     loops: Mutex<Vec<Weak<Context>>>,
-    /// Requests that were kicked, see `section.rs`.
     pub(crate) kicked: Arc<RunList<FileOperation>>,
     pub(crate) cpus: u32,
 }

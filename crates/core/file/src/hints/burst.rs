@@ -1,9 +1,8 @@
 //! The burst: the bytes that a submitter has had copied since it last looked for events.
 //!
-//! A copy inside submit is the quickest way to an event for which the program waits, but it holds
-//! the program up. A program with one call for each request would be held up by all of their
-//! copies: 512 calls of aio_read(3), each for 64 KiB that were cached, took 17 ms. So the bound is
-//! not on one call, but on all calls between two looks for events.
+//! A copy inside submit is the quickest way to an event, but it holds the program up. The bound is
+//! on all calls between two looks for events, because a program may make a call for each request:
+//! 512 calls of aio_read(3), each for 64 KiB that were cached, took 17 ms.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 

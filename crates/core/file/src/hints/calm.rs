@@ -12,9 +12,7 @@
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Slots for devices, chosen by a hash of the device number.
 const SLOTS: usize = 64;
-/// Slots for contexts, chosen by the context's number.
 const WRITERS: usize = 64;
 /// A write is long if it takes longer than this plus the time to copy its bytes.
 const LONG_NS: u64 = 1_000_000;
@@ -23,7 +21,6 @@ const LONG_NS: u64 = 1_000_000;
 const LONG_BESIDE_OTHERS_NS: u64 = 20_000_000;
 /// The time to copy a KiB on a slow processor.
 const COPY_NS_PER_KIB: u64 = 1_000;
-/// The pause after the first write that blocked.
 const PAUSE_NS: u64 = 5_000_000;
 /// The most doublings of [`PAUSE_NS`], which make 1.3 s.
 const DOUBLINGS_MAX: u64 = 8;

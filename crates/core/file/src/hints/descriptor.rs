@@ -56,7 +56,6 @@ pub(crate) struct Blocks {
     pub(crate) has_holes: bool,
 }
 
-/// A regular file as fstat(2) showed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RememberedFile {
     pub(crate) inode: (u64, u64),

@@ -33,7 +33,6 @@ struct Entry {
     reach: Reach,
     way: Way,
     blocked: Vec<Place>,
-    /// `None`: the request waits for no earlier request.
     waiting: Option<Waiting>,
 }
 
@@ -68,7 +67,6 @@ struct Place {
     access: Access,
     digits: u32,
     start: u64,
-    /// The position in the order of submission.
     number: u64,
 }
 
@@ -98,7 +96,6 @@ struct Inode {
     lane: Arc<Lane>,
 }
 
-/// The place of an open that waits for the writes in flight that bypass the page cache.
 struct Opening {
     number: u64,
     whole_before: u64,

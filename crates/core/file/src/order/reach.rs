@@ -70,8 +70,8 @@ impl Reach {
 
     /// Returns the reach of a request on a file that has `end` bytes when the request is submitted.
     ///
-    /// Writes in flight only lengthen the file, so `end` may be too low by the time of the write.
-    /// That makes the hole too large, but never too small.
+    /// Writes in flight may have lengthened the file by the time of the write. Then the hole is too
+    /// large, which only delays reads.
     pub fn at_end(range: Range<u64>, access: Access, end: u64) -> Reach {
         let mut reach = Reach::new(range, access);
         let lengthens = access == Access::Write && !reach.range.is_empty();

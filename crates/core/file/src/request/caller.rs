@@ -15,7 +15,6 @@ use nowait_sys::{
 
 enum Moved {
     All(Step),
-    /// The rest must be transferred in a later turn.
     Part(Back),
     /// The number may mean another file now: the engine's threads, which hold the right one, must
     /// go on.

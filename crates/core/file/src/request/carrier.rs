@@ -94,8 +94,6 @@ impl Carrier {
         self.route == Route::Own && own_queue::gave_up(result)
     }
 
-    /// Returns `true` if the kernel refused to carry the request by the own queue, because it would
-    /// have waited.
     pub(super) fn was_refused(&self, result: Result<u32, Errno>, command: &Command) -> bool {
         self.route == Route::Own && own_queue::refused(result) && !command.wants_nowait()
     }

@@ -48,7 +48,6 @@ pub(crate) struct DirectRequest {
     pub(crate) ticket: Option<Ticket>,
 }
 
-/// A direct request that its bio did not complete, and the result of that bio.
 pub(crate) type Unfinished = (DirectRequest, Result<u32, Errno>);
 
 pub(crate) struct DirectRequests {

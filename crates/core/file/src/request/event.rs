@@ -71,8 +71,6 @@ mod tests {
     use crate::{BackendChoice, Config, Engine};
     use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    /// An eventfd that records, just before it is signalled, how many events are visible and how
-    /// many slots are held.
     #[derive(Debug)]
     struct Looks {
         context: Arc<Context>,

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 pub(crate) struct KernelBody {
     pub(crate) carrier: Carrier,
-    /// The submitter's credentials, if the request depends on them.
     pub(crate) credentials: Option<Arc<Credentials>>,
     pub(crate) write: Option<KeptWrite>,
     /// `true`: the request runs one after another with the other writes of its inode.

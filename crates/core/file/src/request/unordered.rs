@@ -1,7 +1,7 @@
 //! Direct requests that the kernel may carry out after later ones, in all contexts of an engine.
 //!
-//! A thread may submit to several contexts, and a program may expect the order of that thread's
-//! submissions. Between the direct requests of different threads there is no order.
+//! A program may expect the order of one thread's submissions, also to several contexts. Between
+//! the direct requests of different threads there is no order.
 
 use crate::{Command, Context, Kind};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};

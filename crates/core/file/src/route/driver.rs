@@ -198,7 +198,6 @@ impl Driver {
 struct Watched {
     context: Weak<Context>,
     last: LastTick,
-    /// The time of the next check, or [`AT_TICK`].
     due: Deadline,
 }
 

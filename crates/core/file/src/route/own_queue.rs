@@ -579,11 +579,10 @@ mod tests {
         assert_eq!(given_up(Kind::Read, false), (cancelled, vec![1; BYTES as usize]));
     }
 
-    /// Between the queue and the run, completions are counted nowhere. If the driver checks then,
-    /// it stops watching, and no other thread may come for them.
+    /// If the driver checks between the queue and the run, it counts no completion and stops
+    /// watching.
     #[test]
     fn what_a_run_leaves_is_looked_after() {
-        // The test calls the pump itself; no thread makes turns of the driver.
         let config = Config { backend: BackendChoice::Threads, ..Config::default() };
         let machine = Parts::of_machine(&config, "test".to_owned());
         let engine = Engine::start(config, Parts { executor: Executor::Owner, ..machine }).unwrap();

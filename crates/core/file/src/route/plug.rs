@@ -199,9 +199,8 @@ impl Plug {
             && self.deferred.is_empty()
     }
 
-    /// Hands everything over, except bios for which the driver's queue has no room: each backend
-    /// gets its bios, and the driver gets its requests in one step. `served` is the context whose
-    /// own queue gets the own bios.
+    /// Hands everything over, except bios for which the driver's queue has no room. `served` is the
+    /// context whose own queue gets the own bios.
     pub fn flush(&mut self, served: Option<&Arc<Context>>) {
         self.route_cache_bios(served);
         // Before the driver's requests are handed over, because refused requests join them.

@@ -45,7 +45,6 @@ impl Submission<'_> {
         if is_plain && is_first { self.write_here(command, device) } else { more }
     }
 
-    /// Makes the write by one call, as io_submit(2) does, and records how long it took.
     pub(super) fn write_here(&mut self, command: &mut Command, device: Device) -> Attempt {
         let engine = self.context.engine();
         let (calm, clock) = (&engine.known.calm, &engine.parts.clock);

@@ -67,7 +67,6 @@ pub(crate) struct Carry {
     pub(crate) reason: Reason,
 }
 
-/// The kind of a file, and the facts about its end and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum File {
     Stream,
@@ -77,7 +76,6 @@ pub(crate) enum File {
     /// A block device, or another file with offsets.
     Device,
     Regular {
-        /// `true`: the transfer moves the end of the file.
         extends: bool,
         /// `true`: the file system may have to allocate blocks for the transfer.
         has_holes: bool,
@@ -110,7 +108,6 @@ pub(crate) struct Ask {
 pub(crate) struct Load {
     /// `true`: submit attempts nothing that may wait.
     pub(crate) offloads: bool,
-    /// `true`: requests must end as in the kernel's AIO.
     pub(crate) answers_as_aio: bool,
     /// `true`: threads come for events by calls that may block, and the request signals no eventfd.
     pub(crate) has_callers: bool,
@@ -139,7 +136,6 @@ pub(crate) struct Facts {
     /// The requests that the context's own queue carries; `Queue::None` if this command may not use
     /// it.
     pub(crate) own: Option<Queue>,
-    /// The reason why an attempt did not complete the transfer.
     pub(crate) missed: Option<Reason>,
 }
 

@@ -1,9 +1,8 @@
 //! Direct requests that a submission has queued but not yet committed to the kernel.
 //!
-//! These requests have no place in the order of their inode, because the kernel carries them out
-//! once they are committed. So if a command must take effect after one of them, the submission
-//! commits them first. Requests that the kernel refuses then get a place in the order, where the
-//! command finds them.
+//! These requests have no place in the order of their inode. If a command must take effect after
+//! one of them, the submission commits them first. Requests that the kernel refuses then get a
+//! place in the order, where the command finds them.
 
 use crate::{
     Command, Kind,
@@ -22,7 +21,6 @@ pub(super) struct Uncommitted {
 
 struct Queued {
     fd: i32,
-    /// The inode, if the submission has looked it up.
     key: Option<InodeKey>,
     reach: Reach,
 }
