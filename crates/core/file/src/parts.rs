@@ -26,7 +26,7 @@ const DEPTH: u32 = 192;
 pub struct Parts {
     /// The maker of the queues and workers that carry the engine's bios.
     pub backends: Box<dyn Backends>,
-    /// The reason for these backends, for reports.
+    /// The reason for the choice of the backends, for reports.
     pub reason: String,
     /// The clock from which the engine reads the time.
     pub clock: Clock,

@@ -1,5 +1,5 @@
-//! Before the event of the last request on a file is visible, the engine closes the file: a program
-//! that sees the event may unmount.
+//! The engine closes its descriptor of a file before the event of the last request on the file is
+//! visible: a program that sees the event may unmount.
 
 mod common;
 

@@ -87,7 +87,7 @@ impl UserFile {
         made.wait_for_writes(engine, &ticket)
     }
 
-    /// Waits for the writes in flight that bypass the cache. Requests to the file that come
+    /// Waits for the writes in flight that bypass the cache. Cached requests to the file that come
     /// meanwhile wait, too.
     fn wait_for_writes(
         self: Arc<Self>,

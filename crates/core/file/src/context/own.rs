@@ -11,8 +11,8 @@ use nowait_sys::Errno;
 use std::sync::Arc;
 
 pub(crate) struct OwnQueue {
-    /// Served by a caller in [`Context::wait_events`](crate::Context::wait_events); `None` for a
-    /// context with a sink, or if the machine or the number of contexts does not allow one.
+    /// `None` for a context with a sink, or if the machine or the number of contexts does not allow
+    /// a queue.
     pub(super) queue: Option<Arc<dyn BlockBackend>>,
     /// The number of completions that were collected and not yet handled.
     pub(crate) unrun: Arc<AtomicUsize>,

@@ -1,4 +1,5 @@
-//! The burst: the bytes that a submitter has had copied since it last looked for events.
+//! The burst: the bytes that submit has copied for a program since the program last looked for
+//! events.
 //!
 //! A copy inside submit is the quickest way to an event, but it holds the program up. The bound is
 //! on all calls between two looks for events, because a program may make a call for each request:

@@ -86,7 +86,7 @@ struct Inode {
     /// The writes that leave a hole behind the end of the file, by their position in the order of
     /// submission.
     lengthening: BTreeMap<u64, Place>,
-    /// The lowest end of the file that any of these writes found.
+    /// The lowest end of the file that a write in `lengthening` found.
     lowest_end: u64,
     /// The number of the last write to the whole inode. This write waits for all earlier reads and
     /// writes, so a request that waits for this write need not wait for those. So each of ten
@@ -349,8 +349,8 @@ impl Orders {
     }
 
     /// Registers an open of the file in the page cache. Later requests wait until the open leaves
-    /// the order, except those that go to the kernel. These have begun before the open, which waits
-    /// for them; so they wait neither for the open nor for requests that wait for it.
+    /// the order, except requests that go to the kernel: they have begun before the open, which
+    /// waits for them. So they wait neither for the open nor for requests that wait for it.
     pub(crate) fn enter_open(&self, key: InodeKey) -> Ticket {
         let entry = || Waker::noop().clone();
         self.enter_by(Way::Open, key, Reach::new(0..u64::MAX, Access::Write), entry).0

@@ -70,8 +70,8 @@ impl Reach {
 
     /// Returns the reach of a request on a file that has `end` bytes when the request is submitted.
     ///
-    /// Writes in flight may have lengthened the file by the time of the write. Then the hole is too
-    /// large, which only delays reads.
+    /// Writes in flight may lengthen the file before this write. That makes the hole too large, but
+    /// never too small.
     pub fn at_end(range: Range<u64>, access: Access, end: u64) -> Reach {
         let mut reach = Reach::new(range, access);
         let lengthens = access == Access::Write && !reach.range.is_empty();

@@ -55,7 +55,7 @@ pub(crate) struct DirectRequests {
     /// The number of requests in the table that the kernel may carry out after later ones; changed
     /// under the table's lock.
     unordered: AtomicUsize,
-    /// The mark of the thread that has added the last such request ([`thread::mark`]).
+    /// The mark ([`thread::mark`]) of the thread that has last added an unordered request.
     pub(super) submitter: Arc<AtomicUsize>,
     all: Arc<Unordered>,
 }

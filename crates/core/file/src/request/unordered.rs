@@ -14,11 +14,11 @@ use std::sync::{Arc, Weak};
 
 #[derive(Default)]
 pub(crate) struct Unordered {
-    /// The numbers of such reads and writes in all contexts. Mostly both are 0, and no table is
-    /// searched.
+    /// The numbers of unordered reads and writes in flight, in all contexts. Mostly both are 0, and
+    /// no table is searched.
     counts: [AtomicUsize; 2],
-    /// The contexts, each with the mark of the thread that has last added such a request to it
-    /// ([`thread::mark`]).
+    /// The contexts, each with the mark ([`thread::mark`]) of the thread that has last added an
+    /// unordered request to it.
     contexts: Mutex<Vec<(Arc<AtomicUsize>, Weak<Context>)>>,
 }
 

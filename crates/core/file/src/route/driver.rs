@@ -357,7 +357,7 @@ impl Run {
         }
     }
 
-    /// Starts a few of the waiting requests, those of different contexts in turn, if the queue has
+    /// Starts a few of the waiting requests, in turn from different contexts, if the queue has
     /// room: a request in the queue cannot be overtaken any more. Adjoining durable writes that are
     /// started together become one bio with one flush. If requests have ended since the last call,
     /// one starts even without room in the queue: bios of the page cache do not wait and would fill

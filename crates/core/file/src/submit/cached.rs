@@ -18,7 +18,7 @@ use nowait_sys::{
 use smallvec::SmallVec;
 use std::{ops::ControlFlow, sync::Arc};
 
-/// The bytes of a request are prefetched this many requests before its turn.
+/// [`Lookahead::step`] prefetches the bytes of the request this many positions later.
 const AHEAD: usize = 2;
 
 type Start = ControlFlow<u32, UserOperation>;

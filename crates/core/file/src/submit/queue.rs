@@ -90,8 +90,8 @@ fn take_place(
     Ok(())
 }
 
-/// The end of the earlier request kicks this one on a thread that may neither reap the context's
-/// queue nor have the application's descriptor table.
+/// A request that waits in the order must leave the own queue: the thread that kicks it may neither
+/// reap this queue nor have the application's descriptor table.
 fn leave_own_if_blocked(operation: &mut FileOperation, stat: &Stat) -> Result<(), Errno> {
     let (is_blocked, endless) = (operation.is_blocked(), operation.body.is_endless());
     let Some(carrier) = operation.body.carrier() else { return Ok(()) };
