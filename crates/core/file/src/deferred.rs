@@ -76,7 +76,7 @@ impl DeferredRequests {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Look {
     last: u64,
-    /// The number of requests that callers have run; `None`: it does not matter for lateness.
+    /// The number of requests that callers have run; `None`: all deferred requests count as late.
     runs: Option<u64>,
 }
 

@@ -303,8 +303,8 @@ impl FileOperation {
         }
     }
 
-    /// Moves a request that its own queue gave up or refused to another route. Returns `false` if
-    /// the queue did neither, or the request cannot be moved: then `result` is the request's
+    /// Moves the request to another route if its own queue gave up or refused it. Returns `false`
+    /// if the queue did neither, or the request cannot be moved: then `result` is the request's
     /// result.
     fn resumes_elsewhere(&mut self, result: Result<u32, Errno>, engine: &Engine) -> bool {
         let endless = self.body.is_endless();

@@ -370,7 +370,7 @@ fn a_silent_socket_says_eagain_to_the_impatient() {
         impatient.rw_flags = file::rwf::NOWAIT;
         be_impatient(&context, 1, impatient, &reader);
         be_silent(&context, &reader, &writer);
-        // Out-of-date status flags, such as a context remembers.
+        // A context may remember status flags that are out of date.
         let remembered = Flags::Remembered(file::O_RDWR);
         let hinted = command_with(remembered, Kind::Read, &reader, leaked(8, 0), 0);
         reader.set_nonblocking(true).unwrap();

@@ -31,8 +31,8 @@ impl Known {
     }
 
     /// Returns the flags of a transfer. A write appends if its file was open for appending at
-    /// submission: the flags may have changed when a worker or io_uring begins the write. Before
-    /// Linux 6.9 there is no flag for that.
+    /// submission: the flags may have changed when a worker or io_uring begins the write. Linux
+    /// before 6.9 has no flag for a write that must not append.
     pub(crate) fn rw_flags(&self, command: &Command) -> u32 {
         let append = match command.kind {
             Kind::Write if self.chooses_append() && command.is_append() => rwf::APPEND,

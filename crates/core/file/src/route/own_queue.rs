@@ -178,10 +178,10 @@ impl Context {
     }
 }
 
-/// Moves requests that the own queue has refused to other routes. Called on the thread that queued
-/// them, which is still in submit, so the numbers of their files still mean the same files.
-/// `credentials` are those of this thread; a write fails if they could not be read, because the
-/// engine's threads would write with their own.
+/// Moves requests to other routes, because the own queue has refused them. Called on the thread
+/// that queued them, which is still in submit, so the numbers of their files still mean the same
+/// files. `credentials` are those of this thread; a write fails if they could not be read, because
+/// the engine's threads would write with their own.
 pub(crate) fn carry_elsewhere(
     context: &Arc<Context>,
     refused: Refused,

@@ -203,7 +203,7 @@ impl Plug {
     /// context whose own queue gets the own bios.
     pub fn flush(&mut self, served: Option<&Arc<Context>>) {
         self.route_cache_bios(served);
-        // Before the driver's requests are handed over, because refused requests join them.
+        // The own queue is flushed first, because refused requests go to the driver.
         if let Some(context) = served {
             self.flush_own(context);
         }
@@ -339,9 +339,9 @@ impl Plug {
         }
     }
 
-    /// Moves a bio that a context's own queue gave up or refused to the driver or the workers. A
-    /// bio of the page cache starts again there; a request is completed with `result`, and then
-    /// moves itself.
+    /// Moves a bio to the driver or the workers, because a context's own queue gave up or refused
+    /// the bio. A bio of the page cache starts again there; a request is completed with `result`,
+    /// and then moves itself.
     pub(crate) fn carry_elsewhere(&mut self, token: u64, result: Result<u32, Errno>) {
         if !token::is_of_cache(token) {
             return self.complete(token, result);

@@ -308,7 +308,7 @@ impl Facts {
             Queue::Ring => Route::Driver,
             Queue::Aio | Queue::None => Route::Workers,
         };
-        // If the file system does not support the attempt, no read was started.
+        // If the file system does not support the attempt, the kernel has started no read.
         if self.load.has_callers && reason != Reason::Unsupported {
             return carry(by_threads, true);
         }
