@@ -602,7 +602,7 @@ fn the_counter_of_a_context_tells_of_its_events() {
     });
 }
 
-/// The flag of a pipe in packet mode is that of direct files (O_DIRECT).
+/// A pipe in packet mode has the flag of direct files (O_DIRECT).
 #[test]
 fn a_pipe_of_packets_is_a_stream() {
     on_every_backend(|engine| {

@@ -1,9 +1,9 @@
 //! Calm devices: buffered writes to them have not blocked lately.
 //!
 //! A buffered write copies into the page cache, and blocks only if the kernel throttles the writer,
-//! reads a page first, or waits for the journal. For 5 ms after a write that blocked for long,
-//! submit makes no write that may block to the device. This pause doubles, up to 1.3 s, each time a
-//! write blocks again.
+//! reads a page first, or waits for the journal. For 5 ms after a write blocked for long, submit
+//! tries writes to the device only with RWF_NOWAIT, or hands them over. This pause doubles, up to
+//! 1.3 s, each time a write blocks again.
 //!
 //! A write may also take long because another program had the processor. So after a long write the
 //! next ones are *suspect*: the engine counts how often the writing thread sleeps in them. Writers
