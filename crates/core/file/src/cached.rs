@@ -3,17 +3,6 @@
 //! All open files of the process that go through this cache see each other's writes at once. Other
 //! processes get close-to-open consistency: an open drops cached pages if the file has changed
 //! since they were read, and a sync or the last close writes dirty pages.
-//!
-//! * `file`: the cached file, one for each inode, with the descriptor by which the engine reads it
-//! * `writers`: who may write the file, and the engine's descriptors for writing
-//! * `handle`: open files that are closed by a call, and the effects of such a close
-//! * `operation`: a read, write or sync of the file
-//! * `open`: the open of a file, which waits for the writes in flight that bypass the cache
-//!   (`kernel_writes`)
-//! * `opening`: opens in progress, for which other threads that open the file wait
-//! * [`exclusion`]: changes of a file that bypass its cache
-//! * `dirty`: files with dirty data
-//! * `inode_marks`: which inodes may be cached, looked up without a lock
 
 mod dirty;
 pub mod exclusion;
@@ -53,7 +42,6 @@ type Files<'a> = MutexGuard<'a, FxHashMap<InodeKey, Entry>>;
 enum Entry {
     /// A file that was opened, and may have been dropped since.
     Open(Weak<UserFile>),
-    /// A thread is opening the file.
     Opening(Arc<Opening>),
 }
 
@@ -66,10 +54,8 @@ impl Entry {
     }
 }
 
-/// The page cache of an engine, and the user files in it.
 #[derive(Debug, Default)]
 pub(crate) struct CachedFiles {
-    /// The page cache, made at first use.
     cache: Lazy<Arc<Cache>>,
     /// Submitters take this lock, so no thread holds it across a call that may wait.
     files: Mutex<FxHashMap<InodeKey, Entry>>,
@@ -95,10 +81,8 @@ impl CachedFiles {
         self.dirty.tidy()
     }
 
-    /// Counts a write to the inode that goes to the kernel, until the returned guard is dropped.
-    ///
-    /// # Errors
-    /// The user file of the inode, if it has one: the write must go through that file.
+    /// Counts a write to the inode that goes to the kernel, until the guard is dropped. Returns the
+    /// inode's user file as the error: then the write must go through that file.
     pub(crate) fn begin_write(&self, key: InodeKey) -> Result<KernelWrite<'_>, Arc<UserFile>> {
         let write = self.writes.enter(key);
         let open = if self.marks.may_have(key) { self.for_write(key) } else { None };
@@ -108,8 +92,8 @@ impl CachedFiles {
         }
     }
 
-    /// Counts a write to a file whose inode was not looked up, until the returned guard is dropped.
-    /// Returns `None` if any user file exists: the inode may be its own.
+    /// Counts a write to a file whose inode was not looked up, until the guard is dropped. Returns
+    /// `None` if any user file exists: the inode may be its own.
     pub(crate) fn begin_unknown(&self, context: &Context) -> Option<KernelWrite<'_>> {
         let write = self.writes.enter_unknown(context);
         (!self.marks.have_any()).then_some(write)
@@ -155,9 +139,7 @@ impl Engine {
         *self.user_files.opens.lock().entry(key).or_default() += 1;
     }
 
-    /// Ends the count of an open. Returns `true` if no other open of the inode is counted. Data
-    /// that could not be written stay in the page cache until the last close, because another open
-    /// file may ask for a sync.
+    /// Ends the count of an open. Returns `true` if no other open of the inode is counted.
     pub fn count_close(&self, key: InodeKey) -> bool {
         let mut opens = self.user_files.opens.lock();
         let Some(count) = opens.get_mut(&key) else { return true };
@@ -169,9 +151,8 @@ impl Engine {
         is_last
     }
 
-    /// Returns the user file of the inode behind `fd`, in whatever cache mode `fd` was opened:
-    /// requests on the inode go through the page cache while it has a user file. Returns `None`,
-    /// without a wait, while another thread is opening the file.
+    /// Returns the user file of the inode behind `fd`, in whatever cache mode `fd` was opened.
+    /// Returns `None`, without a wait, while another thread is opening the file.
     pub fn cached(&self, fd: i32) -> Option<Arc<UserFile>> {
         if !self.user_files.marks.have_any() {
             return None;
@@ -181,22 +162,21 @@ impl Engine {
     }
 
     /// Runs `change`, which changes the inode `key` without the page cache and does not wait for
-    /// the engine. Until `change` returns, an open of the file in the page cache waits. Returns
-    /// `None`, without a call of `change`, if the page cache has the file: the caller must change
-    /// it through the cache.
+    /// the engine; opens of the file in the page cache wait meanwhile. Returns `None`, without a
+    /// call of `change`, if the page cache has the file: the caller must change it through the
+    /// cache.
     pub fn past_cache<T>(&self, key: InodeKey, change: impl FnOnce() -> T) -> Option<T> {
         let _write = self.user_files.begin_write(key).ok()?;
         Some(change())
     }
 
-    /// Returns the page cache's counts of its reads and of its requests to devices, if a user file
-    /// was ever opened.
+    /// Returns the counts of the page cache, if it was made.
     pub fn cache_counts(&self) -> Option<IoCounts> {
         self.user_files.cache().map(|cache| cache.io_counts())
     }
 
-    /// Writes the dirty data of all user files, and waits until they are written. Ignores errors: a
-    /// file keeps data that could not be written.
+    /// Writes the dirty data of all user files, and waits. A file keeps data that could not be
+    /// written.
     pub fn write_back(self: &Arc<Self>) {
         for file in self.user_files.all() {
             let _ = file.settle(self);

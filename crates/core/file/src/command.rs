@@ -78,16 +78,14 @@ pub fn open_for(fd: i32) -> Result<Flags, Errno> {
 
 /// A decoded request, and the number of bytes transferred so far.
 ///
-/// Made only by [`Command::new`], whose caller promises that the segments live long enough.
+/// [`Command::new`] is unsafe, because the segments must live long enough.
 #[derive(Clone, Debug)]
 pub struct Command {
     /// The operation.
     pub kind: Kind,
     /// The application's descriptor.
     pub fd: i32,
-    /// The descriptor's status flags, read when the command was made or remembered.
     pub(crate) flags: Flags,
-    /// Bytes transferred so far; the rest of the command begins behind them.
     pub(crate) done: u64,
     /// The application's memory.
     pub segments: Segments,
@@ -130,10 +128,7 @@ impl Command {
         }
     }
 
-    /// Reads the status flags if they were only remembered. Returns `true` if they were.
-    ///
-    /// # Errors
-    /// `EBADF`: the descriptor is not open, or not open for this kind of request.
+    /// Reads the status flags again if they were only remembered. Returns `true` if they were.
     pub(crate) fn refresh(&mut self) -> Result<bool, Errno> {
         let were_remembered = self.is_hinted();
         if were_remembered {
@@ -148,13 +143,11 @@ impl Command {
         self.flags.are_remembered()
     }
 
-    /// Returns `true` if the command's file is known to be on a memory file system, without a
-    /// system call.
+    /// Returns `false` if it is not known whether the file is in memory.
     pub(crate) fn is_in_memory(&self) -> bool {
         matches!(self.flags, Flags::InMemory(_))
     }
 
-    /// Returns the result of the command if it ends now.
     pub(crate) fn transferred(&self) -> u32 {
         self.done as u32
     }
@@ -163,17 +156,12 @@ impl Command {
         self.done >= self.len
     }
 
-    /// Returns the memory of the bytes not yet transferred, and the file offset where they begin.
     pub(crate) fn rest(&self) -> (Segments, u64) {
         (self.segments.after(self.done as usize), self.offset as u64 + self.done)
     }
 
-    /// Transfers at most `limit` bytes of the rest, by one system call on `fd`, which is the
-    /// command's file in the calling thread's descriptor table. May block unless `flags` contains
-    /// RWF_NOWAIT.
-    ///
-    /// # Errors
-    /// The errors of preadv2(2) and pwritev2(2).
+    /// Transfers at most `limit` bytes of the rest by one system call, which may block unless the
+    /// flags have RWF_NOWAIT. `fd` is the command's file in the calling thread's descriptor table.
     pub(crate) fn transfer(&self, fd: i32, limit: usize, flags: u32) -> Result<usize, Errno> {
         let rest;
         let segments = if self.done == 0 && limit as u64 >= self.len {
@@ -202,13 +190,11 @@ impl Command {
         !stat.has_offsets() || self.ends_before_rest(&stat)
     }
 
-    /// Returns `true` if the command is a read that has reached the end of its file.
     pub(crate) fn is_at_end(&self) -> bool {
         let stat = || file::stat(self.fd).ok();
         self.kind == Kind::Read && stat().is_some_and(|stat| self.ends_before_rest(&stat))
     }
 
-    /// Returns the offset of the first byte that is not transferred yet.
     pub(crate) fn next_offset(&self) -> i64 {
         self.offset.saturating_add_unsigned(self.done)
     }
@@ -249,13 +235,12 @@ impl Command {
         }
     }
 
-    /// Returns `true` if the caller set RWF_NOWAIT: where the request would wait, it ends with
-    /// EAGAIN instead of being retried.
+    /// Returns `true` if the caller set RWF_NOWAIT.
     pub fn wants_nowait(&self) -> bool {
         self.rw_flags & rwf::NOWAIT != 0
     }
 
-    /// Returns `true` if a write is durable when it ends.
+    /// Returns `true` if a write must be durable when it ends.
     pub fn is_synchronous(&self) -> bool {
         self.rw_flags & (rwf::DSYNC | rwf::SYNC) != 0 || self.flags.bits() & O_DSYNC != 0
     }

@@ -2,15 +2,15 @@
 
 use crate::limits::Limits;
 
-/// Requests of an engine in flight at a time, by default: half of those that the workers' queue
-/// takes, so that submit always finds room there.
+/// The default limit on requests in flight: half of what the workers' queue takes, so that submit
+/// finds room there.
 const REQUESTS_MAX: usize = 1 << 19;
 
-/// Which backend carries requests that need not block a thread.
+/// The backend that carries requests that need not block a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BackendChoice {
-    /// The best that works here. [`Parts::of_machine`](crate::Parts::of_machine) takes threads
-    /// only.
+    /// The best that works on this machine. The caller chooses it:
+    /// [`Parts::of_machine`](crate::Parts::of_machine) takes threads.
     #[default]
     Auto,
     /// io_uring.
@@ -48,9 +48,8 @@ pub struct Config {
     pub context_limits: Limits,
     /// `true`: contexts count their requests and completions.
     pub stats: bool,
-    /// `true`: requests end as in the kernel's AIO where plain system calls behave otherwise. A
-    /// cancelled poll ends with 0 instead of ECANCELED; and a context with an event ring refuses
-    /// transfers on files whose drivers know plain calls only.
+    /// `true`: requests behave as in the kernel's AIO where plain system calls behave otherwise.
+    /// For example, a cancelled poll ends with 0 instead of ECANCELED.
     pub answers_as_aio: bool,
     /// `true`: no thread that submits makes or enters an io_uring. A completion in such a ring
     /// interrupts the thread that has entered it: its epoll_wait(2), sigtimedwait(2) and similar

@@ -54,7 +54,6 @@ impl core::fmt::Debug for Context {
 }
 
 impl Context {
-    /// Returns `true` if requests must end as in the kernel's AIO.
     pub(crate) fn answers_as_aio(&self) -> bool {
         self.engine.config().answers_as_aio && self.io.face().is_none()
     }
@@ -103,8 +102,6 @@ impl Context {
         Ok(flags)
     }
 
-    /// Returns `true` if a recent buffered write of `fd` went to a device whose writes do not block
-    /// now.
     fn is_calm_for(&self, fd: i32) -> bool {
         let is_calm =
             |device| self.engine.known.calm.is_calm(device, || self.engine.clock().now_ns());
@@ -144,8 +141,6 @@ impl Context {
         }
     }
 
-    /// Returns how many bytes submit may still copy itself before the program next looks for
-    /// events.
     pub(crate) fn inline_left(&self) -> usize {
         let looks = self.looks.count();
         match self.io.face() {
@@ -196,8 +191,7 @@ impl Context {
         }
     }
 
-    /// Collects the requests that have ended in the context's queue, unless a caller does. Returns
-    /// `true` if there were any.
+    /// Returns `true` if there were completions; does nothing while a caller reaps the queue.
     fn collect_own(&self) -> bool {
         let before = self.own.in_flight();
         self.io.pass_by();
@@ -214,7 +208,6 @@ impl Context {
         self.io.pump_started();
     }
 
-    /// Makes the driver check the context at each tick.
     pub(crate) fn watch_closely(&self) {
         if self.checks.end() {
             self.engine.threads.driver.hasten();
@@ -225,9 +218,9 @@ impl Context {
         self.checks.is_long()
     }
 
-    /// Makes the driver check each tick, and wakes a polling thread, which may wait for several
-    /// completions at once: requests in the own queue now have a place in an order, so each
-    /// completion must be handled as it comes.
+    /// Makes the driver check the context at each tick, and wakes a polling thread, which may wait
+    /// for several completions at once: requests in the own queue now have a place in an order, so
+    /// each completion must be handled as it comes.
     pub(crate) fn own_ordered(&self) {
         self.watch_closely();
         if self.io.has_poller() {
@@ -235,10 +228,7 @@ impl Context {
         }
     }
 
-    /// Counts a request that will not end inside submit and uses `bytes` of the program's memory.
-    ///
-    /// # Errors
-    /// `EAGAIN`: the limit of this context or of the engine is reached.
+    /// Counts a request that will not end inside submit.
     pub(crate) fn admit(&self, bytes: u64) -> Result<(), Errno> {
         self.throttle.enter(&self.engine.throttle, bytes)
     }
@@ -253,7 +243,6 @@ impl Context {
         self.throttle.requests()
     }
 
-    /// Registers a request that is about to begin, so that it can be cancelled.
     pub(crate) fn register(&self, request: &Arc<Request<FileOperation>>, obj: u64, endless: bool) {
         if endless {
             self.io.may_be_endless();
@@ -273,8 +262,8 @@ impl Context {
     /// The request's event comes in any case, once. It has ECANCELED if the request had not begun,
     /// or was waiting for another request, for readiness or for a page of the cache; the request
     /// may then have transferred a part of its bytes. A request that the device or a blocking call
-    /// is carrying out ends as if it had not been cancelled. The result of a stream request is the
-    /// bytes transferred.
+    /// is carrying out ends as if it had not been cancelled. A stream request that has transferred
+    /// bytes ends with their number.
     ///
     /// [`EventTarget::obj`]: crate::request::event::EventTarget::obj
     ///
@@ -363,14 +352,10 @@ impl Context {
         Some(LastTick { waits: Some(waits), idle_ticks, is_unread, deferred })
     }
 
-    /// Returns `true` if the ring has events that the program may not know of: the driver has
-    /// `brought` them, or a read of the eventfd has.
     fn leaves_unread(&self, brought: bool) -> bool {
         (brought || self.looks.kernel_counter.is_read()) && self.io.ring().unread() > 0
     }
 
-    /// Returns the time between two of the driver's checks while the context is calm, in
-    /// nanoseconds.
     pub(crate) fn calm_pause_ns(&self) -> u64 {
         if self.looks.kernel_counter.is_used() { CALM_COUNTED_NS } else { CALM_NS }
     }
@@ -407,7 +392,6 @@ impl Drop for Context {
 pub(crate) struct LastTick {
     /// How often the program had looked for events; `None`: there was no tick yet.
     waits: Option<u64>,
-    /// The number of ticks in a row at which nothing was in flight.
     idle_ticks: u32,
     is_unread: bool,
     deferred: Look,
@@ -459,9 +443,7 @@ mod tests {
     }
 
     const IDLE: u32 = 0;
-    /// Set when a thread collects completions.
     const ENTERED: u32 = 1;
-    /// Set when a thread has looked for events.
     const LOOKED: u32 = 2;
 
     /// An own queue that brings an event when another thread has looked for it, or after a while.

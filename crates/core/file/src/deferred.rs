@@ -2,9 +2,9 @@
 //! order of its inode.
 //!
 //! The thread that waits for completions runs the deferred requests itself, as the kernel would
-//! have run them in io_submit(2): the oldest by a call that may block, the others without blocking.
-//! If no caller comes, a request goes to the engine's threads at the second tick of the driver that
-//! finds it.
+//! have run them in io_submit(2): the oldest by a call that may block, if the thread may wait that
+//! long, the others without blocking. If no caller comes, a request goes to the engine's threads at
+//! the second tick of the driver that finds it.
 
 use crate::{
     Context, SubmitMode,
@@ -21,18 +21,15 @@ use std::sync::{Arc, Weak};
 
 type Requests = DeferredList<Arc<Request<FileOperation>>>;
 
-/// The work on a deferred request for which a thread takes it off the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
     /// The request moves the bytes that it can move without blocking.
     Retry,
     /// The request moves all its bytes, by calls that may block.
     Run,
-    /// The request goes to the engine's threads.
     HandOver,
 }
 
-/// The requests of a context that wait for a caller.
 #[derive(Default)]
 pub(crate) struct DeferredRequests {
     list: Arc<Requests>,
@@ -43,10 +40,9 @@ pub(crate) struct DeferredRequests {
     lacks_callers: AtomicBool,
 }
 
-/// The reason for which a request goes back on the list after its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Back {
-    /// Only a call that may block can transfer its bytes.
+    /// Only a call that may block can transfer the request's bytes.
     Untried,
     /// A transfer without blocking found no bytes that it could transfer.
     Missed,
@@ -60,7 +56,6 @@ impl DeferredRequests {
         self.list.len()
     }
 
-    /// Returns the state that the next call of [`Context::hand_over_late`] compares.
     pub(crate) fn look(&self) -> Look {
         Look { last: self.list.last(), runs: Some(self.runs.load(Relaxed)) }
     }
@@ -73,7 +68,6 @@ impl DeferredRequests {
         }
     }
 
-    /// Takes a request off the list. Returns `false` if it is not there.
     fn take(&self, request: &Arc<Request<FileOperation>>) -> bool {
         self.list.take(|other| Arc::ptr_eq(other, request)).is_some()
     }
@@ -82,7 +76,7 @@ impl DeferredRequests {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Look {
     last: u64,
-    /// The number of requests that callers have run; `None`: it does not matter for lateness.
+    /// The number of requests that callers have run; `None`: all deferred requests count as late.
     runs: Option<u64>,
 }
 
@@ -91,7 +85,6 @@ impl Look {
     pub(crate) const EVERYTHING: Look = Look { last: u64::MAX, runs: None };
 }
 
-/// The list, for the threads that wait in the context.
 pub(crate) struct Callers {
     /// A wait for completions checks several times whether the list is empty; the direct reference
     /// avoids counting the context's references up and down.
@@ -131,13 +124,11 @@ impl nowait_retry::Deferred for Callers {
 }
 
 impl Context {
-    /// Returns `true` if requests with this target are to be deferred until a caller comes.
     pub(crate) fn defers(&self, target: &EventTarget) -> bool {
         target.eventfd.is_none() && self.has_callers()
     }
 
-    /// Returns `true` if requests may be deferred in this context, and callers have lately fetched
-    /// events by calls that may block.
+    /// Returns `true` if this context may defer requests and its callers have not been late lately.
     pub(crate) fn has_callers(&self) -> bool {
         self.mode == SubmitMode::Auto
             && self.answers_as_aio()
@@ -148,7 +139,7 @@ impl Context {
             && self.looks.are_by_calls()
     }
 
-    /// Defers requests, and wakes a waiting thread unless another thread is running the list.
+    /// Wakes a waiting thread unless another thread is running the list.
     pub(crate) fn defer(
         self: &Arc<Self>,
         requests: impl Iterator<Item = Arc<Request<FileOperation>>>,
@@ -161,8 +152,7 @@ impl Context {
     }
 
     /// If `turn` is `Run`, runs the oldest request by calls that may block. Then retries at most
-    /// [`TURNS_MAX`] others without blocking, the oldest first, up to the first that can transfer
-    /// no byte.
+    /// [`TURNS_MAX`] others without blocking, the oldest first, until one of them misses.
     fn run_deferred(self: &Arc<Self>, turn: Turn) {
         let list = &self.deferred.list;
         let _running = list.begin();
@@ -197,7 +187,6 @@ impl Context {
         });
     }
 
-    /// Hands requests to the engine's threads, up to the one numbered `last`.
     fn hand_over_deferred(self: &Arc<Self>, place: Place, last: u64) {
         let list = &self.deferred.list;
         let _running = list.begin();
@@ -213,8 +202,8 @@ impl Context {
     pub(crate) fn end_deferred(&self, request: &Arc<Request<FileOperation>>) -> bool {
         let is_deferred = self.deferred.take(request);
         if is_deferred {
-            // It may be that only a thread of the engine can close the request's file, and so end
-            // it.
+            // If only a thread of the engine can close the request's file, that thread ends the
+            // request.
             self.engine().run(Place::Caller, None, |plug| request.run(plug, None));
         }
         is_deferred
@@ -231,7 +220,7 @@ impl Context {
         self.hand_over_deferred(Place::Worker, look.last);
         let left = self.deferred.len();
         if left > 0 {
-            // A request that was deferred while this ran has woken no thread.
+            // A request that was deferred during the hand-over has woken no thread.
             self.io().deferred_started();
         }
         if left < before {
@@ -240,8 +229,6 @@ impl Context {
     }
 }
 
-/// Runs a request that was taken off the list. Returns the reason if the request goes back on the
-/// list.
 fn give_turn(plug: &mut Plug, request: &Arc<Request<FileOperation>>, turn: Turn) -> Option<Back> {
     plug.begin_turn(turn);
     request.run(plug, None);
@@ -260,7 +247,6 @@ mod tests {
     use nowait_sys::file::{self, Advice, IoVec};
     use std::{fs::File, io::Write, os::fd::AsRawFd};
 
-    /// The configuration of the preload library, on native AIO.
     fn config() -> Config {
         let backend = BackendChoice::Kaio;
         let answers = Config { backend, answers_as_aio: true, stats: true, ..Config::default() };
@@ -301,9 +287,8 @@ mod tests {
         }
     }
 
-    /// Submits a read that is deferred, and waits for it by `wait`. Returns how many requests
-    /// callers have carried out, and how many the engine's threads; `None` if no read is deferred
-    /// on this machine.
+    /// Returns how many deferred reads callers have carried out, and how many the engine's threads;
+    /// `None` if this machine defers no read.
     fn carried_by(wait: impl Fn(&Arc<Context>)) -> Option<(u64, u64)> {
         let context = context(config())?;
         let mut file = tempfile::tempfile_in("/var/tmp").unwrap();

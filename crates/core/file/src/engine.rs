@@ -49,8 +49,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts an engine on the real machine with the backend of `config`, which must be usable.
-    /// `reason` is shown in reports as the reason for that backend.
+    /// Starts an engine on the real machine with the backend of `config`. Reports show `reason`.
     ///
     /// # Errors
     /// The errors of [`Engine::start`].
@@ -59,7 +58,7 @@ impl Engine {
         Engine::start(config, parts)
     }
 
-    /// Starts an engine that consists of `parts`, and returns when its threads run.
+    /// Starts an engine that consists of `parts`.
     ///
     /// # Errors
     /// `EMFILE`: no descriptors are left. `EAGAIN`, `ENOMEM`: threads cannot be started.
@@ -103,20 +102,17 @@ impl Engine {
         Ok(engine)
     }
 
-    /// Returns how many panics the engine has caught. Each is an error in the engine; a panic in an
-    /// iteration ended its request with EIO.
+    /// Returns how many panics the engine has caught.
     pub fn failures(&self) -> u64 {
         self.failures.count.load(Relaxed)
     }
 
-    /// Runs `work` on the calling thread. If it panics, counts the panic, whose report names
-    /// `doing`, and returns `None`.
+    /// Runs `work`. If it panics, counts the panic, whose report names `doing`, and returns `None`.
     pub fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         self.failures.caught(doing, work)
     }
 
-    /// Returns a line of text about the first panic; later calls return `None`. Makes no system
-    /// call, and takes no lock unless there is a line.
+    /// Returns a line about the first panic, once. Without such a line, takes no lock.
     pub fn untold_failure(&self) -> Option<String> {
         self.failures.untold()
     }
@@ -136,7 +132,7 @@ impl Engine {
         &self.parts.reason
     }
 
-    /// Returns the engine's descriptors in the application's table, without those of its contexts.
+    /// Returns the engine's own descriptors in the application's table.
     pub fn descriptors(&self) -> Vec<i32> {
         let mut ours = self.holds.descriptors().collect::<Vec<_>>();
         ours.extend(self.threads.driver.counter.get());
@@ -154,8 +150,7 @@ impl Engine {
         &self.known.closes
     }
 
-    /// Runs `work` in a section, and hands over what it has put on the plug. `served` is the
-    /// context whose own queue gets bios.
+    /// `served`: the context whose own queue gets bios.
     pub(crate) fn run(
         self: &Arc<Self>,
         place: Place,
@@ -170,21 +165,19 @@ impl Engine {
         Plug::put_back(plug);
     }
 
-    /// Hands bios of the page cache to the threads that carry them. Called on threads without a
-    /// queue.
+    /// Called on threads without a queue: the driver or the workers get the bios.
     pub(crate) fn carry(self: &Arc<Self>, bios: &mut Vec<Bio>) {
         if !bios.is_empty() {
             self.run(Place::Caller, None, |plug| plug.cache_bios.append(bios));
         }
     }
 
-    /// With `true`, makes the driver reap own queues at once, while the process waits for all
-    /// requests in flight; with `false`, ends that.
+    /// With `true`, makes the driver reap own queues every 0.2 ms, because the process waits for
+    /// all requests in flight; `false` ends that.
     pub fn hurry(&self, hurries: bool) {
         self.threads.driver.hurry(hurries);
     }
 
-    /// Runs requests that were woken until none is left; called at the end of a section.
     pub(crate) fn run_kicked(self: &Arc<Self>) {
         if !self.threads.kicked.is_empty() {
             let mut plug = Plug::take(self, Place::Caller);

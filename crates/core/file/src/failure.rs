@@ -1,5 +1,5 @@
-//! Panics on threads of the engine. A panic is an error in the engine. It ends neither the program
-//! nor the thread; in an iteration it ends the request with EIO.
+//! Panics, which the engine catches: they end neither the program nor the thread. A panic in an
+//! iteration ends its request with EIO.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use nowait_retry::Step;
@@ -10,18 +10,16 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-/// The number of panics, and the message of the first. A thread that panics may have another
-/// descriptor table, without standard error, so a thread of the application prints the message.
+/// A thread that panics may have another descriptor table, without standard error, so a thread of
+/// the application prints the message of the first panic.
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     pub(crate) count: AtomicU64,
     line: Mutex<Option<String>>,
-    /// `true`: there is a message that was not printed.
     is_untold: AtomicBool,
 }
 
 impl Failures {
-    /// Takes the message out; `None` if there is none, or another thread has taken it.
     pub(crate) fn untold(&self) -> Option<String> {
         if !self.is_untold.load(Relaxed) {
             return None;
@@ -30,8 +28,6 @@ impl Failures {
         self.line.lock().take()
     }
 
-    /// Counts a panic of a thread that was `doing` something, and keeps the message of the first
-    /// one.
     pub(crate) fn note(&self, doing: &str, cause: &(dyn Any + Send)) {
         if self.count.fetch_add(1, Relaxed) > 0 {
             return;
@@ -44,7 +40,6 @@ impl Failures {
         self.is_untold.store(true, Relaxed);
     }
 
-    /// Runs `work`. If it panics, counts the panic and returns `None`.
     pub(crate) fn caught<T>(&self, doing: &str, work: impl FnOnce() -> T) -> Option<T> {
         match catch_unwind(AssertUnwindSafe(work)) {
             Ok(value) => Some(value),
@@ -55,7 +50,6 @@ impl Failures {
         }
     }
 
-    /// Runs an iteration; if it panics, its request ends with EIO.
     pub(crate) fn iteration(&self, iteration: impl FnOnce() -> Step) -> Step {
         let step = self.caught("in an iteration, whose request ended with EIO", iteration);
         step.unwrap_or(Step::Done(Err(Errno::IO)))
@@ -104,7 +98,6 @@ pub(crate) enum At {
     Iterate = 1,
     Complete,
     Finish,
-    /// After the event was delivered.
     Deliver,
     /// In a round of the driver; there is no descriptor.
     Round,
@@ -128,8 +121,6 @@ mod tests {
 
     pub(super) static WANTED: AtomicI64 = AtomicI64::new(0);
 
-    /// Waits for the events of `count` requests, and returns their names and results, sorted by
-    /// name.
     fn reap(context: &Arc<Context>, count: usize) -> Vec<(u64, i64)> {
         let mut events = Vec::new();
         while events.len() < count {

@@ -11,8 +11,8 @@
 //!    piece if it writes. In it the kernel checks the descriptor, as it would in io_submit.
 //!    `Command::done` counts the bytes transferred.
 //! 3. If bytes are left, the flags are read (`Command::refresh`), and they decide about the rest.
-//!    This has happened for each request that goes on outside submit, except direct transfers that
-//!    io_submit(2) has accepted.
+//!    The flags of a request that goes on outside submit were read before, except for direct
+//!    transfers that io_submit(2) has accepted.
 //!
 //! | remembered | chooses | the kernel looks in |
 //! |---|---|---|

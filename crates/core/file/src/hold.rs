@@ -1,17 +1,11 @@
 //! Open files held in the engine's own descriptor table.
 //!
-//! A request holds the open file on which it was submitted, as in the kernel: if the program then
+//! A request that leaves the submitter holds its open file, as in the kernel: if the program then
 //! closes or reuses the number, the request neither fails nor touches another file. The file is
 //! sent to the engine's threads once, and shared by the requests in flight on it, if its inode
-//! shows which file it is. It is closed when the last of them ends, before that request's event is
-//! visible, or later if it is kept for the next request (`Holds::hold_and_keep`).
+//! shows which file it is. The file is closed when the last of these requests ends, before its
+//! event is visible, or later if the file is kept for the next request (`Holds::hold_and_keep`).
 //! [`nowait_sys::fdtable`] says why `dup` would not do.
-//!
-//! * `channel`: open files on their way into the engine's descriptor table
-//! * `held`: the files that requests hold, each by its number in that table
-//! * `both`: a descriptor of the engine that is in both descriptor tables
-//! * `count`: counted descriptors, so that a close can wait until the last is closed
-//! * `deferred`: descriptors that are closed later, on a thread with the other table
 
 mod both;
 mod channel;

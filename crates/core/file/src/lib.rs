@@ -1,17 +1,16 @@
 //! The engine: buffered requests on files through the kernel's page cache or the engine's own,
 //! direct requests, synchronous writes, fsync, poll and streams.
 //!
-//! Submit first attempts a request inline. If the data are cached, or nothing has to be waited for,
-//! the request is completed there. Otherwise it becomes a request in flight, on one of three
-//! routes:
+//! Submit completes many requests itself, for example reads of cached data. Other requests go on by
+//! one of three routes, or are deferred until a caller waits for events:
 //!
-//! | route | who carries its bios |
+//! | route | what carries the bios |
 //! |---|---|
-//! | own queue | the context's queue, which a caller in getevents serves |
-//! | driver | one thread of the engine; buffered reads by io_uring |
-//! | workers | a pool of threads, for work that only a blocking call can do |
+//! | own queue | the context's queue, which a waiting caller reaps |
+//! | driver | one thread of the engine, which has a queue |
+//! | workers | a pool of threads, which make blocking calls |
 //!
-//! A request passes through these modules, which use each other:
+//! A request passes through these modules:
 //!
 //! | module | what it is |
 //! |---|---|
@@ -23,7 +22,7 @@
 //! | [`route`] | the plug, the driver, the own queue: the ways of bios and completions |
 //! | [`engine`] | an engine: its threads, and the state that all of its contexts share |
 //!
-//! The modules above share the following ones, which do not use them:
+//! The modules above share these modules, which import none of those above:
 //!
 //! | module | what it is |
 //! |---|---|
@@ -33,12 +32,12 @@
 //! | [`hints`] | remembered facts about descriptors, bursts, devices and file systems |
 //! | [`limits`] | the limits on requests and bytes in flight |
 //! | [`parts`] | the parts of an engine: backends, clock, executor; [`config`]: its settings |
-//! | [`turn`] | the loops of threads, one turn at a time; `failure`: threads that panic |
+//! | [`turn`] | the loops of threads, one turn at a time; `failure`: panics |
 //!
-//! No other module imports `submit`. `context`, `deferred`, `request`, `cached`, `route` and
-//! `engine` import each other: a request holds its context until its event is delivered, the
-//! context finds its requests to cancel them, and the engine runs requests, which hand their bios
-//! to it. This is the only import cycle, and `cargo x tidy` keeps it from growing.
+//! Only tests import `submit`. `context`, `deferred`, `request`, `cached`, `route` and `engine`
+//! import each other: a request references its context until its event is delivered, the context
+//! finds its requests to cancel them, and the engine runs requests, which hand it their bios.
+//! `cargo x tidy` refuses other import cycles of modules.
 
 pub mod cached;
 pub mod command;

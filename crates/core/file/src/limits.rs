@@ -17,12 +17,12 @@ impl Limits {
     pub const NONE: Limits = Limits { requests: usize::MAX, bytes: u64::MAX };
 }
 
-/// Requests in flight, and their limit. Source: `aio_nr`, `reqs_available`, fs/aio.c.
+/// Source: `aio_nr`, `reqs_available`, fs/aio.c.
 #[derive(Debug)]
 pub(crate) struct Throttle {
     limits: Limits,
-    /// The slots of contexts whose requests are not counted here, in a cache line that all threads
-    /// would write: together at most half of the limit.
+    /// The slots of contexts whose requests are not counted: counting would make all threads write
+    /// one cache line. At most half of the limit.
     exempt: AtomicUsize,
     requests: AtomicUsize,
     bytes: AtomicU64,
@@ -34,8 +34,7 @@ impl Throttle {
         Throttle { limits, exempt: AtomicUsize::new(0), requests, bytes }
     }
 
-    /// Exempts a context with `slots` slots, until [`Throttle::end_exemption`]. Returns `false` if
-    /// its requests must be counted here.
+    /// Returns `false` if the context's requests must be counted.
     pub(crate) fn exempt(&self, slots: usize) -> bool {
         let half = self.limits.requests / 2;
         let fits = |exempt: usize| exempt.checked_add(slots).filter(|all| *all <= half);
@@ -46,11 +45,8 @@ impl Throttle {
         self.exempt.fetch_sub(slots, Relaxed);
     }
 
-    /// Counts a request of `bytes`. A request larger than the limit on bytes is admitted if no
-    /// bytes are in flight; otherwise it could never start.
-    ///
-    /// # Errors
-    /// `EAGAIN`: a limit would be exceeded; the request is not counted.
+    /// A request larger than the limit on bytes is admitted while no bytes are in flight: it could
+    /// never start otherwise.
     pub(crate) fn enter(&self, bytes: u64) -> Result<(), Errno> {
         let requests = self.requests.fetch_add(1, Relaxed);
         let before = match self.limits.bytes {
@@ -66,7 +62,6 @@ impl Throttle {
         Ok(())
     }
 
-    /// Counts requests that have ended, before their events are visible.
     pub(crate) fn leave(&self, requests: usize, bytes: u64) {
         self.requests.fetch_sub(requests, Relaxed);
         if self.limits.bytes != u64::MAX {

@@ -18,19 +18,19 @@ use nowait_sys::{
 };
 use std::sync::Arc;
 
-/// The most requests in flight in one queue of the machine. It is well below 256, the number of
-/// request tags of devices for which the kernel sleeps when the tags run out.
+/// The depth of each queue. It is below 256, a usual number of a disk's request tags: without a
+/// free tag the kernel makes the submitter sleep.
 const DEPTH: u32 = 192;
 
 /// The parts of an engine.
 pub struct Parts {
-    /// The makers of the queues and workers that carry its bios.
+    /// The maker of the queues and workers that carry the engine's bios.
     pub backends: Box<dyn Backends>,
-    /// The reason for these backends, for reports.
+    /// The reason for the choice of the backends, for reports.
     pub reason: String,
     /// The clock from which the engine reads the time.
     pub clock: Clock,
-    /// The caller of the turns of its loops.
+    /// The executor of the engine's loops.
     pub executor: Executor,
 }
 
@@ -69,7 +69,8 @@ pub enum Executor {
     /// Threads of the engine, which have a descriptor table of their own if that is possible.
     Threads,
     /// The owner of the engine, by [`Engine::turn`]. The engine has no driver thread. Unless its
-    /// [`Workers`] have threads, it works only inside calls, all of which one thread makes.
+    /// [`Workers`] have threads, the engine works only inside calls, and one thread makes all
+    /// calls.
     ///
     /// A call that sleeps until another request has ended makes the turns itself. A call of
     /// [`Context::wait_events`] that may wait makes none, and may never return.
@@ -94,8 +95,7 @@ impl Parts {
         Parts::of_backends(backends, reason)
     }
 
-    /// Makes the parts of the real machine with io_uring as it is before Linux 6.7, also on a newer
-    /// kernel: a ring cannot wait on a word of memory, and waits on an eventfd.
+    /// Makes the parts of the real machine with rings that wait on eventfds, as before Linux 6.7.
     pub fn with_event_counters(reason: String) -> Parts {
         Parts::of_backends(Box::new(Rings::new(true, true)), reason)
     }
@@ -106,7 +106,7 @@ impl Parts {
     }
 }
 
-/// An eventfd of the engine, by a descriptor that is valid on the calling thread.
+/// An eventfd of the engine; its descriptor is valid on the calling thread.
 pub type Counter = Arc<dyn Descriptor>;
 
 /// Makes the backends of an engine.
@@ -114,8 +114,8 @@ pub trait Backends: Send + Sync {
     /// Returns the name of the queues for reports.
     fn name(&self) -> &'static str;
 
-    /// Returns the limits of the driver's queue, which takes at least two bios; `None` if there are
-    /// no queues and the workers carry all bios.
+    /// Returns the limits of the driver's queue, whose depth is at least two; `None`: there are no
+    /// queues, and the workers carry all bios.
     fn limits(&self) -> Option<Limits> {
         None
     }
@@ -131,9 +131,10 @@ pub trait Backends: Send + Sync {
         self.need_counters()
     }
 
-    /// Makes the driver's queue. Called on the driver's thread, which alone commits and reaps.
-    /// `counter` is an eventfd with a descriptor in both tables, if the queue needs one. Without
-    /// limits the driver only sleeps in its queue, which takes no bios.
+    /// Makes the driver's queue, on the driver's thread. Only that thread commits and reaps; other
+    /// threads may call `submit_now`, `cancel` and `wake`. `counter` is an eventfd with a
+    /// descriptor in both tables, if the queue needs one. If [`Backends::limits`] returns `None`,
+    /// the driver only sleeps in this queue.
     ///
     /// # Errors
     /// `EMFILE`: no descriptor is left. `EAGAIN`, `ENOMEM`: there is no memory.
@@ -141,8 +142,8 @@ pub trait Backends: Send + Sync {
         Ok(Arc::new(Null::new(0)))
     }
 
-    /// Makes a context's own queue. Called on a thread of the application; all of its threads may
-    /// commit. `issuer` describes the use of a ring, and is not [`Issuer::Single`].
+    /// Makes a context's own queue, on a thread of the application. Any thread of the application
+    /// may commit. `issuer` describes the use of a ring, and is not [`Issuer::Single`].
     ///
     /// # Errors
     /// The errors of [`Backends::driver_queue`]. `ENOSYS`: there are no queues.
@@ -175,7 +176,7 @@ pub trait Workers: BlockBackend {
     /// `completions`.
     fn deliver(&self, completions: &mut Vec<Completion>);
 
-    /// Ends the bios that have not started with `ECANCELED`, waits for the others, and takes no
+    /// Ends the bios that have not started, with `ECANCELED`; waits for the others, and takes no
     /// more bios.
     fn shutdown(&self);
 
@@ -195,9 +196,9 @@ impl Workers for Threads {
     }
 }
 
-/// The machine's io_uring. If callers must not enter rings, own queues are native AIO instead.
+/// If callers must not enter rings, own queues are native AIO instead.
 struct Rings {
-    /// `true`: the kernel's rings cannot wait on a word of memory, and need an eventfd.
+    /// `true`: a ring cannot wait on a word of memory, and needs an eventfd.
     by_counter: bool,
     callers_enter: bool,
     aio: NativeAio,
@@ -278,7 +279,6 @@ impl Backends for NativeAio {
     }
 }
 
-/// Workers without queues, which carry all bios by blocking calls.
 struct ThreadsOnly;
 
 impl Backends for ThreadsOnly {

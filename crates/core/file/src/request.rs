@@ -58,19 +58,14 @@ pub struct FileOperation {
     /// `true`: the kernel's AIO would have completed the request inside io_submit.
     is_synchronous: bool,
     in_flight: Option<InFlightKey>,
-    /// The links to the request before this one and to that after it.
     links: Option<Box<Links>>,
     /// `true`: the request is over, and a worker ends it.
     over: bool,
 }
 
-/// The body of a request: it makes the iterations.
 pub(crate) enum Body {
-    /// Transfer or sync through the kernel; a short transfer is continued, unless it appends.
     Kernel(KernelBody),
-    /// Wait for readiness.
     Stream(StreamBody),
-    /// Work on cached pages.
     Cached(Box<UserOperation>),
     /// The request has ended and dropped its body.
     Ended,
@@ -84,7 +79,6 @@ enum OrderPlace {
     Stream(StreamTicket),
 }
 
-/// The arguments of an iteration, besides the body.
 pub(crate) struct Iteration<'a, 'w> {
     command: &'a mut Command,
     target: &'a Target,
@@ -108,7 +102,6 @@ impl Iteration<'_, '_> {
 }
 
 impl Body {
-    /// Returns the carrier of the body; `None` if the body is cached or ended.
     pub(crate) fn carrier(&mut self) -> Option<&mut Carrier> {
         match self {
             Body::Kernel(kernel) => Some(&mut kernel.carrier),
@@ -122,7 +115,6 @@ impl Body {
         matches!(self, Body::Stream(_))
     }
 
-    /// Returns `true` if the request takes a place in an order.
     pub(crate) fn registers(&self) -> bool {
         match self {
             Body::Kernel(_) | Body::Cached(_) => true,
@@ -137,8 +129,8 @@ impl Body {
 }
 
 impl FileOperation {
-    /// Makes an operation that has not begun. The context has counted the request's bytes
-    /// ([`Context::admit`]); the end of the request subtracts them.
+    /// The context has counted the request's bytes ([`Context::admit`]); the end of the request
+    /// subtracts them.
     pub(crate) fn new(
         command: Command,
         context: &Arc<Context>,
@@ -161,13 +153,11 @@ impl FileOperation {
         }
     }
 
-    /// Links the request to the one after which it begins, and to the one that begins after it.
     pub(crate) fn with_links(mut self, links: Option<Box<Links>>) -> FileOperation {
         self.links = links;
         self
     }
 
-    /// Registers a cached request in the order of its inode.
     pub(crate) fn take_cached_place(&mut self, file: FileState, wait: &Wait<'_, Self>) {
         let reach = Reach::of(&self.command, file.end);
         let orders = &self.target.context.engine().orders;
@@ -176,7 +166,6 @@ impl FileOperation {
         self.note_synchronous();
     }
 
-    /// Registers the request in the order of its inode, or of its stream, if that is known.
     pub(crate) fn take_place(&mut self, wait: &Wait<'_, Self>) {
         let engine = self.target.context.engine();
         match &mut self.body {
@@ -217,7 +206,6 @@ impl FileOperation {
         }
     }
 
-    /// Gives up the request's place in the order, and kicks the requests that waited for it.
     pub(crate) fn leave_place(&mut self, engine: &Engine) {
         match core::mem::replace(&mut self.place, OrderPlace::None) {
             OrderPlace::None => {}
@@ -278,7 +266,6 @@ impl FileOperation {
         self.iterate_in_turn(plug, wait)
     }
 
-    /// Runs an iteration of the body, unless an earlier request is in the way.
     fn iterate_in_turn(&mut self, plug: &mut Plug, wait: &Wait<'_, Self>) -> Step {
         if self.is_blocked() {
             self.stats().add(|c| &c.retries, 1);
@@ -316,8 +303,8 @@ impl FileOperation {
         }
     }
 
-    /// Moves a request that its own queue gave up or refused to another route. Returns `false` if
-    /// the queue did neither, or the request cannot be moved: then `result` is the request's
+    /// Moves the request to another route if its own queue gave up or refused it. Returns `false`
+    /// if the queue did neither, or the request cannot be moved: then `result` is the request's
     /// result.
     fn resumes_elsewhere(&mut self, result: Result<u32, Errno>, engine: &Engine) -> bool {
         let endless = self.body.is_endless();
@@ -338,13 +325,13 @@ impl FileOperation {
         true
     }
 
-    /// Returns `true` if only a thread with the engine's descriptor table can end the request. That
-    /// is so if the request is the last to hold its file, which must be closed before the event is
-    /// visible, because the application may unmount then. It is also so if the request holds a file
-    /// and signals an eventfd: then it knows the eventfd by a number in that table.
+    /// Returns `true` if only a thread with the engine's descriptor table can end the request. Such
+    /// a thread must close the file, if no other request holds it, before the event is visible: the
+    /// application may unmount then. Such a thread must also signal the eventfd of a request that
+    /// holds a file, because the eventfd's number is in that table.
     ///
-    /// Releases the file if other requests hold it, too, or if it is still on its way to the
-    /// engine.
+    /// Without an eventfd, releases a file that other requests hold, too, or that is still on its
+    /// way to the engine.
     fn needs_engine_table(&mut self) -> bool {
         let signals = self.target.eventfd.is_some();
         if !signals && let Some(carrier) = self.body.carrier() {
@@ -353,7 +340,6 @@ impl FileOperation {
         self.body.holds_file()
     }
 
-    /// Returns the kind of work of the request, and the part of the engine that carried it out.
     fn served(&self) -> Option<(Work, Server)> {
         Some(match &self.body {
             Body::Kernel(kernel) => (self.command.work(), kernel.server()),
@@ -365,14 +351,12 @@ impl FileOperation {
     fn cancelled(&self, engine: &Engine) -> Result<u32, Errno> {
         match self.command.kind {
             Kind::Poll(_) if engine.config().answers_as_aio => Ok(0),
-            // Bytes of a stream cannot be transferred once more.
+            // Bytes of a stream cannot be taken back.
             _ if self.body.is_endless() && self.command.done > 0 => Ok(self.command.transferred()),
             _ => Err(Errno::CANCELED),
         }
     }
 
-    /// Releases the resources of a request that is over, except its file and its place in the
-    /// order.
     fn release(&mut self, engine: &Engine, result: Result<u32, Errno>) {
         #[cfg(test)]
         crate::failure::inject(self.command.fd, crate::failure::At::Finish);

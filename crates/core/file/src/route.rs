@@ -1,10 +1,5 @@
 //! Routes: the backend that carries the bios of a request, and the thread that collects their
 //! completions.
-//!
-//! * [`plug`]: the bios and requests that a run of iterations collects, handed over when it ends
-//! * [`driver`]: the engine's own thread, which has a queue
-//! * `own_queue`: the queue of a context, reaped by a thread that waits for events
-//! * `token`: the numbers that tell the completions of a queue apart
 
 pub mod driver;
 pub(crate) mod own_queue;

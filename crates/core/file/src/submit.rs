@@ -68,7 +68,6 @@ impl Started {
 /// One call of submit: several commands, which are handed over together at its end.
 pub struct Submission<'a> {
     context: &'a Arc<Context>,
-    /// `true`: the submission has only one request.
     is_lone: bool,
     /// The eventfd that the kernel signals at the end of the request that is being started.
     kernel_counter: Option<i32>,
@@ -76,18 +75,14 @@ pub struct Submission<'a> {
     /// need not call fstat(2).
     last_file: Option<KnownFile>,
     batch: Batch<'a>,
-    /// Bytes that may still be copied inside submit.
     inline_left: usize,
     /// The eventfd in the form for requests that end on the engine's threads.
     event_counter: EventCounter,
     /// The eventfd in the form for requests that may end on any thread.
     counter_everywhere: EventCounter,
-    /// Direct requests that were queued and not yet committed.
     uncommitted: Uncommitted,
-    /// Links of the request that is being started.
     links: Option<Box<Links>>,
     user_counts: UserCounts,
-    /// The submitter's credentials, read when a request first needed them.
     credentials: Option<Arc<Credentials>>,
 }
 
@@ -199,7 +194,6 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Counts a command that is completed at once.
     fn completed(&self, work: Work, result: Result<u32, Errno>) -> Started {
         let stats = self.context.io().stats();
         stats.serve(work, Server::Submit, 1);
@@ -223,8 +217,8 @@ impl<'a> Submission<'a> {
 
 impl Submission<'_> {
     /// Commits the direct requests of this submission that `command` must not overtake, and gives
-    /// places in the order to earlier requests that the kernel may carry out after it. The file
-    /// ends at `end`; `u64::MAX`: `command` is taken not to move the end.
+    /// places in the order to earlier requests that the kernel may carry out after it. `end` is the
+    /// end of the file; with `u64::MAX`, `command` is taken not to move the end.
     fn commit_before(&mut self, command: &Command, end: u64) {
         if self.uncommitted.precede(command, end) {
             self.commit_own();

@@ -1,8 +1,7 @@
 //! The loops of the engine's threads, one turn at a time.
 //!
-//! A turn does all the work there is once and never sleeps, so that the owner of the loop can call
-//! it: a thread that does nothing else, or a thread that calls the turns of several loops in an
-//! order of its own. The result of a turn says how long the loop may sleep.
+//! A turn does all the work there is once and never sleeps, so one thread can make the turns of
+//! several loops. The result of a turn says what the loop does next.
 
 use core::time::Duration;
 use nowait_sys::time::Deadline;

@@ -1,5 +1,4 @@
-//! Cancellation: a request's event comes once, with ECANCELED if the request could still be
-//! cancelled.
+//! Cancellation: a request's event comes once, with ECANCELED if the request could be cancelled.
 
 mod common;
 
@@ -70,8 +69,8 @@ fn a_cancelled_read_of_a_pipe_leaves_the_data_to_the_next() {
     });
 }
 
-/// The eventfd's number is valid in the engine's table only. A request that waits behind another
-/// shares the file with it, and ends on the thread that cancels it.
+/// The eventfd's number is valid in the engine's table only, and the cancelled requests end on the
+/// thread that cancels them.
 #[test]
 fn what_is_cancelled_behind_another_signals_its_event_counter() {
     on_every_backend(|engine| {
@@ -114,7 +113,6 @@ fn what_has_ended_cannot_be_cancelled() {
     });
 }
 
-/// A read that was handed to the driver can be cancelled until the driver begins it.
 #[test]
 fn a_copy_that_waits_for_the_driver_can_be_cancelled() {
     const LARGE: usize = 256 << 10;
@@ -128,7 +126,7 @@ fn a_copy_that_waits_for_the_driver_can_be_cancelled() {
         let driven = engine.config().submit == SubmitMode::Offload && engine.backend() != "threads";
         let context = Context::new(engine, 0, 256).unwrap();
         let mut cancelled = 0;
-        // Repeated until a cancellation comes before the driver has begun.
+        // Repeated until a cancellation comes before the driver has begun to copy.
         for _ in 0..if driven { 1000 } else { 1 } {
             for (name, memory) in memories.iter().enumerate() {
                 submit(&context, name as u64, command(Kind::Read, &file, *memory, 0)).unwrap();
@@ -150,8 +148,6 @@ fn a_copy_that_waits_for_the_driver_can_be_cancelled() {
     });
 }
 
-/// Each write of the chain waits for the one before. Every cancelled write ends once, and the other
-/// writes take effect in the order of submission.
 fn cancelled_writes(engine: &std::sync::Arc<nowait_file::Engine>, cached: bool) {
     const WRITES: u64 = 64;
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -182,7 +178,7 @@ fn cancelled_writes(engine: &std::sync::Arc<nowait_file::Engine>, cached: bool) 
         submit(&context, 99, command(Kind::Read, &file, memory, 0)).unwrap();
         assert_eq!(reap(&context, 1), [(99, BLOCK as i64)]);
         let seen = u64::from(bytes(memory)[0]) - 1;
-        // A cancelled write may have begun already.
+        // A cancelled write may have begun.
         assert!(seen == last || (seen > last && asked(seen)), "{seen} instead of {last}");
     }
     context.destroy().unwrap();

@@ -1,5 +1,4 @@
-//! A context is destroyed while other threads submit to it: the requests that they have started
-//! end.
+//! A context is destroyed while other threads submit to it: the requests that they start end.
 
 mod common;
 
@@ -17,7 +16,7 @@ use std::{
 
 const POLLIN: u16 = 1;
 
-/// Rounds on each backend in each submit mode; with `NOWAIT_FULL=1`, 10,000 on each backend.
+/// With `NOWAIT_FULL=1`, 10,000 rounds on each backend, in both submit modes together.
 fn rounds() -> usize {
     match std::env::var_os("NOWAIT_FULL") {
         Some(_) => 5_000,
@@ -25,7 +24,6 @@ fn rounds() -> usize {
     }
 }
 
-/// Files on which requests wait for ever: a pipe and a socket without data.
 struct Silent {
     pipe: PipeReader,
     socket: UnixStream,
@@ -33,11 +31,9 @@ struct Silent {
 }
 
 impl Silent {
-    /// The number of requests that `start` starts.
     const REQUESTS: usize = 6;
 
-    /// Starts polls, reads, a read that waits behind another, and a poll that begins after another
-    /// has succeeded. The caller has reserved their slots.
+    /// The caller has reserved the slots of the requests.
     fn start(&self, context: &Arc<Context>) {
         let mut submission = Submission::new(context);
         let target = |name| EventTarget { data: name, obj: name, eventfd: None };
@@ -84,7 +80,6 @@ fn meet(engine: &Arc<Engine>, begin: impl Fn(&Context, &Barrier) + Sync) {
     }
 }
 
-/// The destroy begins while the submission goes on.
 #[test]
 fn what_waits_for_ever_ends_when_submission_and_destroy_meet() {
     on_every_backend(|engine| {
@@ -96,7 +91,6 @@ fn what_waits_for_ever_ends_when_submission_and_destroy_meet() {
     });
 }
 
-/// The submission reserves its slots before the destroy, and begins its requests afterwards.
 #[test]
 fn what_begins_after_destroy_ends_too() {
     on_every_backend(|engine| {
@@ -113,7 +107,6 @@ fn what_begins_after_destroy_ends_too() {
     });
 }
 
-/// The second caller gets an error, and the first does not return before all requests have ended.
 #[test]
 fn of_several_that_destroy_a_context_one_does() {
     on_every_backend(|engine| {

@@ -26,7 +26,6 @@ use std::{
 const BLOCK: usize = 4096;
 const O_DIRECT: i32 = nowait_sys::file::O_DIRECT;
 
-/// Runs `claim` on every backend, in every submit mode.
 fn everywhere(claim: impl Fn(&Arc<Engine>)) {
     for backend in common::BACKENDS {
         for submit in [SubmitMode::Auto, SubmitMode::Offload] {
@@ -42,7 +41,7 @@ fn everywhere(claim: impl Fn(&Arc<Engine>)) {
     }
 }
 
-/// Returns page-aligned memory, which direct requests take, too.
+/// Returns page-aligned memory, because direct requests need it.
 fn buffer(len: usize, byte: u8) -> &'static mut [u8] {
     // SAFETY: leaked, and not known elsewhere.
     let whole = unsafe { &mut *common::leaked(len + BLOCK, byte) };
@@ -80,7 +79,7 @@ fn counter(context: &Context, name: &str) -> u64 {
     counters.iter().find(|(other, _)| *other == name).unwrap().1
 }
 
-/// Makes a file of numbered blocks that are on the disk and not in the page cache.
+/// The blocks are numbered; they are on the disk and not in the page cache.
 fn uncached(folder: &tempfile::TempDir, blocks: usize) -> std::path::PathBuf {
     let path = folder.path().join("file");
     let mut file = File::create(&path).unwrap();
@@ -188,8 +187,6 @@ fn more_direct_reads_than_a_ring_takes_all_complete() {
     everywhere(|engine| reads_every_block(engine, O_DIRECT));
 }
 
-/// A request that waits for an earlier one is kicked when the earlier one ends, and by nothing
-/// else: its iterations never find it still blocked.
 #[test]
 fn overlapping_requests_keep_their_order_without_spurious_wake_ups() {
     everywhere(|engine| {
@@ -222,9 +219,8 @@ fn overlapping_requests_keep_their_order_without_spurious_wake_ups() {
     });
 }
 
-/// A direct write for which the kernel would allocate blocks inside the submitter's system call is
-/// handed to another thread, or to io_uring if that carries it. A write to blocks that are on the
-/// disk goes to the context's own queue.
+/// A direct write that needs blocks would keep the submitter waiting. io_uring carries such a write
+/// into a hole, but not at the end of the file.
 #[test]
 fn direct_writes_that_allocate_blocks_are_handed_on_and_others_are_not() {
     for backend in common::BACKENDS {
@@ -254,8 +250,8 @@ fn direct_writes_that_allocate_blocks_are_handed_on_and_others_are_not() {
     }
 }
 
-/// More writes than an own queue takes at a time, none adjoining the one before; and the file is
-/// closed as soon as they are submitted.
+/// There are more writes than an own queue takes, none adjoins the one before, and the program
+/// closes the file at once.
 #[test]
 fn holes_are_filled_by_whatever_thread_submits_the_writes() {
     const BLOCKS: usize = 311;
@@ -289,8 +285,7 @@ fn holes_are_filled_by_whatever_thread_submits_the_writes() {
     });
 }
 
-/// Requests that signal an eventfd do not use the context's own queue. The file is closed as soon
-/// as they are submitted.
+/// Requests that signal an eventfd do not use the context's own queue.
 #[test]
 fn holes_are_filled_by_the_drivers_queue_for_requests_with_an_eventfd() {
     for backend in [BackendChoice::Uring, BackendChoice::Kaio] {
@@ -302,7 +297,6 @@ fn holes_are_filled_by_the_drivers_queue_for_requests_with_an_eventfd() {
     }
 }
 
-/// Backends whose driver's queue takes no request from submitters.
 struct FullQueue;
 
 impl Backends for FullQueue {
@@ -323,8 +317,7 @@ impl Backends for FullQueue {
     }
 }
 
-/// If the driver carried the write, it would block until blocks are allocated, and every context
-/// would wait.
+/// If the driver carried the write, every context would wait until its blocks are allocated.
 #[test]
 fn a_write_into_a_hole_that_finds_the_drivers_queue_full_goes_to_the_workers() {
     let parts = Parts::of_backends(Box::new(FullQueue), "test".to_owned());
@@ -338,8 +331,7 @@ fn config_of_holes() -> Config {
     Config { stats: true, answers_as_aio: true, ..Config::default() }
 }
 
-/// Fills each block of a new file by a request with an eventfd, and ends the engine. Returns how
-/// many requests each part of the engine has carried out.
+/// Returns how many requests each part of the engine has carried out.
 fn fill_holes(engine: &Arc<Engine>) -> Vec<(&'static str, u64)> {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();
     let path = folder.path().join("holes");
@@ -367,7 +359,6 @@ fn fill_holes(engine: &Arc<Engine>) -> Vec<(&'static str, u64)> {
     writes.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// The writes that wait behind the first one are written together, and each has its own event.
 #[test]
 fn direct_writes_that_extend_a_file_one_behind_the_other_all_arrive() {
     const BLOCKS: usize = 100;
@@ -452,7 +443,6 @@ fn reads_at_the_end_of_the_file_are_short() {
     });
 }
 
-/// The kernel's result is final here, so the request does not go on elsewhere.
 #[test]
 fn direct_reads_at_the_end_of_the_file_are_over_in_the_contexts_own_queue() {
     for backend in [BackendChoice::Kaio, BackendChoice::Uring] {
@@ -478,8 +468,7 @@ fn direct_reads_at_the_end_of_the_file_are_over_in_the_contexts_own_queue() {
     }
 }
 
-/// The driver's descriptors are in the engine's table, where the numbers of the application's other
-/// files mean other files.
+/// In the engine's table, the numbers of the application's files mean other files.
 #[test]
 fn engines_that_end_close_no_other_descriptors() {
     let folder = tempfile::tempdir_in("/var/tmp").unwrap();

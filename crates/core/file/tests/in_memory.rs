@@ -22,14 +22,11 @@ const LARGE: usize = 512 << 10;
 const BATCHES: usize = 12;
 const DEPTH: u64 = 16;
 
-/// Returns a file in memory without a name; notes the reason if there is none.
 fn file() -> Option<File> {
     let file = tempfile::tempfile_in("/dev/shm");
     file.inspect_err(|error| note_skip_here(&format!("/dev/shm: {error}"))).ok()
 }
 
-/// Submits a batch of overlapping requests, each to one of `contexts`, and compares the bytes that
-/// they read with `model`.
 fn batch(contexts: &[Arc<Context>], file: &File, model: &mut [u8], random: &mut Prng) {
     let mut reads = Vec::new();
     let mut counts = vec![0; contexts.len()];
@@ -67,7 +64,6 @@ fn small_and_large_requests_take_effect_in_order() {
     take_effect_in_order(1);
 }
 
-/// Remembered flags may be those of another file, or out of date.
 #[test]
 fn remembered_flags_decide_nothing() {
     on_every_backend(|engine| {
@@ -76,13 +72,12 @@ fn remembered_flags_decide_nothing() {
         let hinted = |flags, kind, len, offset| {
             command_with(Flags::Remembered(flags), kind, &file, leaked(len, 7), offset)
         };
-        // The remembered flags allow neither request; the real ones allow both.
         submit(&context, 1, hinted(O_RDONLY, Kind::Write, SMALL, 0)).unwrap();
         submit(&context, 2, hinted(O_WRONLY, Kind::Read, SMALL, 0)).unwrap();
         let whole = SMALL as i64;
         assert_eq!(reap(&context, 2), [(1, whole), (2, whole)]);
-        // The file is open for appending, which the remembered flags do not say: the write appends
-        // once, and in one piece.
+        // The file is open for appending, unlike the remembered flags: the write appends once, in
+        // one piece.
         set_status_flags(file.as_raw_fd(), O_RDWR | O_APPEND).unwrap();
         submit(&context, 3, hinted(O_RDWR, Kind::Write, LARGE, 0)).unwrap();
         assert_eq!(reap(&context, 1), [(3, LARGE as i64)]);

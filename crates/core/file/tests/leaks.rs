@@ -1,4 +1,4 @@
-//! Contexts that are made and destroyed leave nothing behind. `SCALE=full` makes 10,000 of them.
+//! Contexts leave nothing behind. `SCALE=full` makes 10,000 of them.
 //!
 //! This is the only test in its file, because files and threads of other tests would be counted.
 
@@ -18,14 +18,11 @@ fn resident_bytes() -> u64 {
     text.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
 }
 
-/// Returns the number of requests for which the kernel's AIO contexts have room, in the whole
-/// system.
+/// Requests for which the kernel's AIO contexts have room, in the whole system.
 fn aio_nr() -> i64 {
     std::fs::read_to_string("/proc/sys/fs/aio-nr").unwrap().trim().parse().unwrap()
 }
 
-/// Counts the files, threads and ring mappings of the process: a context could leave each of them
-/// behind.
 fn belongings() -> (usize, usize, usize) {
     let entries = |folder: &str| std::fs::read_dir(folder).unwrap().count();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -60,13 +57,13 @@ fn contexts_that_come_and_go_leave_nothing_behind() {
         let count = if full { 10_000 } else { 200 };
         (0..count).for_each(one);
         engine.drop_deferred();
-        // The kernel destroys its own AIO contexts some milliseconds later. Other processes have
-        // such contexts, too. If ours were left behind, each would have room for 192 requests.
+        // The kernel destroys its own AIO contexts some milliseconds later, and other processes
+        // have some, too. Each of ours has room for 192 requests.
         let room = i64::from(is_kaio) * count as i64 * 192;
         let is_left = || is_kaio && aio_nr() - aio_before > room.min(32_768) / 2;
         let (files, threads, rings) = before;
-        // The driver may hold the last reference to a context that was just destroyed. The next
-        // thread that makes a context then closes its queue.
+        // The driver may hold the last reference to a context that was just destroyed: its queue is
+        // closed by `drop_deferred`.
         let begin = Instant::now();
         let after = loop {
             engine.drop_deferred();

@@ -40,7 +40,6 @@ fn a_context_and_an_engine_refuse_more_than_they_may_have_in_flight() {
     submit(&other, 5, poll(&reader, POLLIN)).unwrap();
     assert_eq!(submit(&other, 6, poll(&reader, POLLIN)), Err(Errno::AGAIN), "of the engine");
     assert_eq!((context.requests(), other.requests()), (3, 2));
-    // The limit does not refuse a request that ends inside submit.
     let file = File::open("/proc/self/exe").unwrap();
     submit(&other, 7, poll(&file, POLLIN)).unwrap();
     assert_eq!(reap(&other, 1), [(7, i64::from(POLLIN))]);
@@ -50,7 +49,6 @@ fn a_context_and_an_engine_refuse_more_than_they_may_have_in_flight() {
     engine.shutdown();
 }
 
-/// There is one worker, and one context has given it hundreds of requests.
 #[test]
 fn a_deep_context_does_not_starve_a_shallow_one() {
     const DEEP: u64 = 400;

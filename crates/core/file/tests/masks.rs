@@ -9,7 +9,6 @@ use std::io::Write;
 
 const POLLIN: u16 = 1;
 
-/// Takes one event, or returns `None` at the deadline.
 fn wait(context: &Context, deadline: Deadline) -> Option<(u64, i64)> {
     let mut seen = None;
     loop {
@@ -29,8 +28,7 @@ fn a_caller_with_a_mask_is_woken_each_time_by_the_same_notifier() {
     on_every_backend(|engine| {
         let context = Context::new(engine, 0, 8).unwrap();
         let before = context.descriptors();
-        // A caller whose time is over before it sleeps makes no notifier: tries until one has
-        // slept.
+        // A caller whose time is over before it sleeps makes no notifier.
         while context.descriptors() == before {
             assert_eq!(wait(&context, Deadline::after_ns(100_000)), None);
         }

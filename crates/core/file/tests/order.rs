@@ -1,5 +1,5 @@
 //! Requests on the same bytes, or beyond the end of the file, take effect in the order of their
-//! submission: on every backend, in every submit mode, on every route.
+//! submission.
 
 mod common;
 
@@ -42,13 +42,12 @@ fn everywhere(claim: impl Fn(&Arc<Context>)) {
     }
 }
 
-/// Returns page-aligned memory, which direct requests take, too.
+/// Returns page-aligned memory, because direct requests need it.
 fn buffer(len: usize, byte: u8) -> *mut [u8] {
     let whole = leaked(len + BLOCK, byte).cast::<u8>();
     core::ptr::slice_from_raw_parts_mut(whole.wrapping_add(whole.align_offset(BLOCK)), len)
 }
 
-/// A file with a buffered and a direct descriptor.
 struct Both {
     buffered: File,
     direct: File,
@@ -56,7 +55,6 @@ struct Both {
 }
 
 impl Both {
-    /// Makes a file of `len` bytes that are on the disk and not in the page cache.
     fn new(len: usize) -> Both {
         let folder = tempfile::tempdir_in("/var/tmp").unwrap();
         let path = folder.path().join("file");
@@ -72,14 +70,12 @@ impl Both {
         both
     }
 
-    /// Brings the page at `offset` into the page cache: the kernel then refuses a direct write
-    /// there that must not wait.
+    /// While the page is cached, the kernel refuses a direct write there that must not wait.
     fn cache(&self, offset: u64) {
         self.buffered.read_exact_at(&mut [0], offset).unwrap();
     }
 }
 
-/// Submits two commands, by one call or by two.
 fn submit(context: &Arc<Context>, commands: [Command; 2], at_once: bool) {
     assert_eq!(context.io().reserve(2), Ok(2));
     let mut submission = Submission::new(context);
@@ -94,7 +90,6 @@ fn submit(context: &Arc<Context>, commands: [Command; 2], at_once: bool) {
     submission.finish();
 }
 
-/// Submits two commands from one thread to two contexts. Returns their results.
 fn submit_apart(context: &Arc<Context>, commands: [Command; 2]) -> [i64; 2] {
     let other = Context::new(context.engine(), 1, 16).unwrap();
     let contexts = [context, &other];
@@ -110,8 +105,7 @@ fn submit_apart(context: &Arc<Context>, commands: [Command; 2]) -> [i64; 2] {
     results
 }
 
-/// Submits a direct request of `LARGE` bytes, of which one page is cached, and then a small request
-/// inside it. `check` gets the file, the offset, and the memory of both requests.
+/// One page of the first request is cached; the second request lies inside the first.
 fn direct_then(
     first: Kind,
     second: (Kind, fn(&Both) -> &File),
@@ -142,7 +136,6 @@ fn direct_then(
     });
 }
 
-/// Writes the cached data back, then returns the byte on the disk, read without the cache.
 fn on_disk(both: &Both, offset: u64) -> u8 {
     both.buffered.sync_data().unwrap();
     let memory = buffer(BLOCK, 0);

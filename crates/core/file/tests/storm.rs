@@ -35,22 +35,19 @@ use std::{
 };
 
 const SLOTS: usize = 96;
-/// Requests that each submitter tries to start.
 const REQUESTS: u64 = 250;
 const POLLIN: u16 = 1;
 const POLLOUT: u16 = 4;
-/// The byte that the test writes over a read's buffer when its event has come.
+/// The test writes this byte over a request's buffer when the event has come.
 const STAMP: u8 = 0xa5;
 
 const FREE: u32 = 0;
 const BUSY: u32 = 1;
 
-/// A place for one request at a time.
 struct Slot {
     state: AtomicU32,
     memory: *mut [u8],
     stamped: AtomicBool,
-    /// The number of its request in the history.
     number: AtomicUsize,
 }
 
@@ -71,7 +68,7 @@ impl Slot {
         Slot { state, memory, stamped, number: AtomicUsize::new(usize::MAX) }
     }
 
-    /// Takes the slot for a request; no thread may have written to its memory since the last event.
+    /// No thread may have written to the memory since the last event.
     fn take(&self) -> bool {
         if self.state.compare_exchange(FREE, BUSY, AcqRel, Acquire).is_err() {
             return false;
@@ -83,7 +80,6 @@ impl Slot {
         true
     }
 
-    /// Gives the memory the content that the request writes.
     fn fill(&self, kind: Kind, number: usize) {
         if kind == Kind::Write {
             for index in 0..BLOCK {
@@ -93,7 +89,6 @@ impl Slot {
         }
     }
 
-    /// Called when the event has come: the program may use the memory again.
     fn ended(&self) {
         // SAFETY: between its event and the next request no other thread touches the memory.
         unsafe { self.memory.cast::<u8>().write_bytes(STAMP, BLOCK) };
@@ -102,10 +97,9 @@ impl Slot {
     }
 }
 
-/// The files of a storm; its pipes and sockets are closed and made again from time to time.
 struct Files {
     ends: Vec<(OwnedFd, OwnedFd)>,
-    /// The number of each stream; a stream that is made again gets a new number.
+    /// A stream that is made again gets a new number.
     streams: Vec<usize>,
     streams_made: usize,
     all: [File; 3],
@@ -143,7 +137,7 @@ impl Files {
         }
     }
 
-    /// Closes both ends of a stream, even if requests on it are in flight, and makes a new one.
+    /// Requests on the stream may be in flight.
     fn renew(&mut self, index: usize) {
         self.ends[index] = Files::pair(index);
         self.streams_made += 1;
@@ -184,12 +178,11 @@ impl Files {
     }
 }
 
-/// The state that the threads of a storm share.
 struct Storm {
     context: Arc<Context>,
     slots: Vec<Slot>,
     files: Mutex<Files>,
-    /// To be locked after the files.
+    /// Locked after `files`.
     history: Mutex<History>,
     accepted: AtomicU64,
     ended: AtomicU64,
@@ -197,7 +190,7 @@ struct Storm {
 }
 
 impl Storm {
-    /// Submits from a thread that lives until all requests have ended: io_uring gives up a thread's
+    /// The thread lives until all requests have ended, because io_uring gives up a thread's
     /// requests when that thread ends.
     fn submit(&self, prng: &mut Prng) {
         (0..REQUESTS).for_each(|_| self.submit_one(prng));
@@ -212,7 +205,6 @@ impl Storm {
         self.submitters.load(Acquire) == 0 && all()
     }
 
-    /// Submits from threads that end while their requests are in flight.
     fn submit_from_short_lives(&self, prng: &mut Prng) {
         for _ in 0..REQUESTS / 10 {
             let prng = &mut *prng;
@@ -245,7 +237,6 @@ impl Storm {
         }
     }
 
-    /// Forks repeatedly. Each child has copies of all memory and descriptors, and ends at once.
     fn fork(&self) {
         while self.submitters.load(Acquire) > 0 {
             let mut child = std::process::Command::new("/bin/true");
@@ -307,11 +298,9 @@ impl Storm {
     }
 }
 
-/// The disturbance of the process during a storm.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Times {
     Quiet,
-    /// The process forks, and its threads end.
     Restless,
 }
 
@@ -372,7 +361,7 @@ fn every_request_of_a_storm_ends_once_and_leaves_its_buffer_alone() {
 }
 
 /// io_uring gives up a thread's requests when that thread ends, and a fork copies rings, buffers
-/// and locks. Neither may lose or duplicate a completion.
+/// and locks.
 #[test]
 fn so_it_does_while_the_process_forks_and_its_threads_end() {
     let first = number("STORM_SEED", 1);
@@ -381,7 +370,6 @@ fn so_it_does_while_the_process_forks_and_its_threads_end() {
     }
 }
 
-/// The context is destroyed while its requests are in flight: all of them end first.
 #[test]
 fn destroying_a_context_ends_what_waits_and_nothing_is_written_later() {
     on_every_backend(|engine| {

@@ -33,7 +33,6 @@ use std::{
 const POLLIN: u16 = 1;
 const POLLOUT: u16 = 4;
 
-/// Returns a reading and a writing end of each kind of stream.
 fn pairs(folder: &std::path::Path) -> Vec<(&'static str, OwnedFd, OwnedFd)> {
     let (reader, writer) = std::io::pipe().unwrap();
     let fifo = folder.join("fifo");
@@ -84,7 +83,6 @@ fn a_read_waits_for_data_and_is_short_as_read_is() {
                 write_all(&writer, b"short\n");
                 assert_eq!(reap(&context, 1), [(round, 6)], "{kind}");
                 assert_eq!(text(memory, 6), b"short\n", "{kind}");
-                // A read of bytes that are there ends in submit.
                 write_all(&writer, b"there\n");
                 submit(&context, round, command(Kind::Read, &reader, memory, 0)).unwrap();
                 assert_eq!(reap(&context, 1), [(round, 6)], "{kind}");
@@ -96,7 +94,6 @@ fn a_read_waits_for_data_and_is_short_as_read_is() {
     });
 }
 
-/// A read(2) or write(2) of 0 bytes does not wait either.
 #[test]
 fn nothing_is_read_and_written_at_once() {
     on_every_backend(|engine| {
@@ -157,7 +154,6 @@ fn ten_thousand_reads_of_one_pipe_take_their_turns_and_may_be_cancelled_between(
         for (name, memory) in memories.iter().enumerate() {
             submit(&context, name as u64, command(Kind::Read, &reader, *memory, 0)).unwrap();
         }
-        // Cancels requests in the middle, the last one first, and then the first of all.
         let cancelled = |name: u64| name == 0 || name % 4 == 3;
         (0..READS).rev().filter(|name| cancelled(*name)).for_each(|name| {
             context.cancel(name).unwrap();
@@ -182,7 +178,7 @@ fn ten_thousand_reads_of_one_pipe_take_their_turns_and_may_be_cancelled_between(
     });
 }
 
-/// As for write(2) on a blocking descriptor. Two writes to one stream run one after the other.
+/// Writes behave as write(2) on a blocking descriptor.
 #[test]
 fn writes_go_on_until_all_is_written_in_order() {
     on_every_backend(|engine| {
@@ -222,8 +218,8 @@ fn counters_and_timers_take_and_give_their_numbers() {
         submit(&context, 2, command(Kind::Write, &borrowed, number, 0)).unwrap();
         assert_eq!(reap(&context, 2), [(1, 8), (2, 8)]);
         assert_eq!(bytes(seen), 7u64.to_ne_bytes());
-        // The counter is full: a write waits until a reader reads. The writes are submitted one
-        // after the other, because two would have no order.
+        // The eventfd is full, so a write waits for a reader. The writes are submitted one after
+        // the other, because two in flight would have no order.
         let write = |name, value| {
             let number = leaked(8, 0);
             number_in(number, value);
@@ -291,8 +287,7 @@ fn a_peer_that_hangs_up_ends_all_requests() {
         assert_eq!(reap(&context, 1), [(0, 50_000)]);
         drop(reader);
         let results: Vec<i64> = reap(&context, 4).iter().map(|(_, res)| *res).collect();
-        // The second write has a number of bytes as its result if it has begun; the others wrote
-        // nothing.
+        // The second write may have begun; the others wrote nothing.
         let begun = results[0] != failed(Errno::PIPE);
         assert!(!begun || 0 < results[0] && results[0] < 50_000, "{results:?}");
         assert_eq!(results[1..], [failed(Errno::PIPE); 3]);
@@ -319,8 +314,7 @@ fn a_non_blocking_descriptor_says_eagain() {
     });
 }
 
-/// Submits a read with RWF_NOWAIT of a socket without data. Its result is EAGAIN, or the error by
-/// which the kernel refuses the flag (on sockets, before 6.4).
+/// Before Linux 6.4 the kernel refuses the flag on sockets.
 fn be_impatient(context: &Arc<Context>, name: u64, read: Command, socket: &UnixStream) {
     let mut byte = 0u8;
     let segments = [file::IoVec { base: &raw mut byte, len: 1 }];
@@ -336,7 +330,7 @@ fn be_impatient(context: &Arc<Context>, name: u64, read: Command, socket: &UnixS
     }
 }
 
-/// Makes several reads of a socket wait, so that the engine expects the next one to wait.
+/// After several reads that waited, the engine expects the next one to wait.
 fn be_silent(context: &Arc<Context>, reader: &UnixStream, mut writer: &UnixStream) {
     for round in 0..5 {
         let memory = leaked(8, 0);
@@ -376,7 +370,7 @@ fn a_silent_socket_says_eagain_to_the_impatient() {
         impatient.rw_flags = file::rwf::NOWAIT;
         be_impatient(&context, 1, impatient, &reader);
         be_silent(&context, &reader, &writer);
-        // Out-of-date status flags, such as a context remembers.
+        // A context may remember status flags that are out of date.
         let remembered = Flags::Remembered(file::O_RDWR);
         let hinted = command_with(remembered, Kind::Read, &reader, leaked(8, 0), 0);
         reader.set_nonblocking(true).unwrap();
@@ -403,7 +397,7 @@ fn a_silent_socket_that_waits_is_not_told_by_remembered_flags() {
     });
 }
 
-/// Closes `old` and gives its number to `file`; `None` if another test took the number first.
+/// Returns `None` if another test took the number first.
 fn in_place_of(old: OwnedFd, file: &impl AsRawFd) -> Option<OwnedFd> {
     let number = old.as_raw_fd();
     drop(old);
@@ -411,7 +405,6 @@ fn in_place_of(old: OwnedFd, file: &impl AsRawFd) -> Option<OwnedFd> {
     (new.as_raw_fd() == number).then_some(new)
 }
 
-/// If a number meant a stream before, that is only a hint: the file that it means now is read.
 #[test]
 fn a_number_of_a_silent_socket_may_mean_a_file_later() {
     on_every_backend(|engine| {
@@ -437,16 +430,14 @@ fn a_number_of_a_silent_socket_may_mean_a_file_later() {
     });
 }
 
-/// Each stream is a file that is sent to the engine's threads, which receive files when they get a
-/// processor. If the channel is full meanwhile, the submitter gets EAGAIN and tries again.
+/// The channel to the engine's threads may be full: the submitter then gets EAGAIN and tries again.
 fn submit_patiently(context: &Arc<Context>, name: u64, command: &Command) {
     while let Err(errno) = submit(context, name, command.clone()) {
         assert_eq!(errno, Errno::AGAIN);
     }
 }
 
-/// Streams and polls that wait take none of the slots for file requests, which could otherwise wait
-/// for ever.
+/// Streams and polls that wait take none of the slots for file requests.
 #[test]
 fn a_thousand_silent_streams_delay_no_file() {
     on_every_backend(|engine| {
@@ -480,7 +471,7 @@ fn a_thousand_silent_streams_delay_no_file() {
     });
 }
 
-/// All eventfds have one inode, so the number alone must not decide which eventfd is meant.
+/// All eventfds have one inode, so the inode does not show which eventfd a number means.
 #[test]
 fn a_counter_is_held_although_its_number_means_another() {
     on_every_backend(|engine| {
@@ -546,12 +537,10 @@ fn polls_of_files_and_of_room_end_at_once() {
     });
 }
 
-/// Makes several polls of one descriptor, each for its own events.
 fn polls_of_one_descriptor(engine: &Arc<Engine>) {
     let context = Context::new(engine, 0, 16).unwrap();
     let (one, mut other) = UnixStream::pair().unwrap();
     while context.io().outstanding() == 0 {
-        // Ends when the socket is full: then a poll for room must wait.
         submit(&context, 0, command(Kind::Write, &one, leaked(1 << 20, 0), 0)).unwrap();
         if has_event(&context) {
             reap(&context, 1);
@@ -633,8 +622,7 @@ fn a_pipe_of_packets_is_a_stream() {
     });
 }
 
-/// If a number meant a direct file before, that is only a hint. A read of a pipe under that number
-/// may never end by itself, and the end of the process must not wait for it.
+/// A read of a pipe may never end by itself, and the end of the process must not wait for it.
 #[test]
 fn a_pipe_of_packets_under_the_number_of_a_direct_file_is_a_stream() {
     on_every_backend(|engine| {

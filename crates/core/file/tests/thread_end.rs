@@ -1,11 +1,10 @@
 //! A thread ends right after its submission; every request still completes, as with the kernel's
 //! AIO.
 //!
-//! io_uring keeps worker threads for the thread that entered the ring. They are needed for requests
-//! that cannot begin without waiting: here, because another thread holds the file's lock nearly all
-//! the time. When the submitting thread ends, these workers complete requests on files. They give
-//! up only requests that wait for a pipe or a socket: those end with ECANCELED when it becomes
-//! ready, and the engine begins them again.
+//! io_uring has worker threads for each thread that entered the ring. Requests that cannot begin
+//! without waiting need them: here another thread holds the file's lock nearly all the time. When
+//! the submitting thread ends, its workers complete requests on files, and give up requests that
+//! wait for a pipe or a socket. The engine begins those again.
 
 mod common;
 
@@ -27,7 +26,6 @@ use std::{
 };
 
 const BLOCK: usize = 64 << 10;
-/// Many more requests than the kernel runs at a time.
 const REQUESTS: u64 = 64;
 
 struct Memory(*mut [u8]);
@@ -44,7 +42,6 @@ fn create(folder: &Path, flags: i32) -> File {
     options.open(folder.join("file")).unwrap()
 }
 
-/// Returns memory for all requests, aligned for direct I/O.
 fn blocks(byte: u8) -> *mut [u8] {
     let len = REQUESTS as usize * BLOCK;
     let whole = leaked(len + BLOCK, byte);
@@ -59,8 +56,7 @@ fn part(memory: *mut [u8], name: u64) -> *mut [u8] {
     core::ptr::slice_from_raw_parts_mut(start, BLOCK)
 }
 
-/// Submits all requests on a thread, which then ends, and checks that all complete. The descriptor
-/// is closed at once, too, because a request holds its file.
+/// The descriptor is closed at once, too, because a request holds its file.
 fn all_are_done(context: &Arc<Context>, kind: Kind, file: &File, memory: *mut [u8]) {
     let (memory, other) = (Memory(memory), file.try_clone().unwrap());
     std::thread::scope(|scope| {
@@ -81,8 +77,7 @@ fn all_are_done(context: &Arc<Context>, kind: Kind, file: &File, memory: *mut [u
     assert_eq!(reap(context, REQUESTS as usize), expected, "{kind:?}");
 }
 
-/// Writes to the file behind the requests' part, through the kernel's page cache, until `stop` is
-/// set.
+/// Holds the file's lock nearly all the time, by writes behind the bytes of the requests.
 fn hold_lock(file: &File, stop: &AtomicBool) {
     let data = vec![1; 4 << 20];
     while !stop.load(Relaxed) {
@@ -125,8 +120,8 @@ fn buffered_requests_of_a_thread_that_ends_are_done() {
     does_not_hang(|| survive(0));
 }
 
-/// No caller waits for the events, so a thread of the engine brings them. That thread knows the
-/// pipe only by a number of the application's table.
+/// No caller waits for the events. The thread of the engine that brings them knows the pipe only by
+/// a number of the application's table.
 fn a_read_waits_beyond_its_thread() {
     const READS: u64 = 8;
     on_every_backend(|engine| {

@@ -1,5 +1,5 @@
-//! A file is released before the event of the last request on it is visible: a program that sees
-//! the event may close the descriptor and unmount.
+//! The engine closes its descriptor of a file before the event of the last request on the file is
+//! visible: a program that sees the event may unmount.
 
 mod common;
 
@@ -26,7 +26,6 @@ fn run(program: &str, args: &[&str]) -> bool {
     Command::new(program).args(args).output().is_ok_and(|output| output.status.success())
 }
 
-/// An ext4 file system in a file, which is mounted repeatedly.
 struct Image {
     bytes: PathBuf,
     point: PathBuf,
@@ -56,8 +55,8 @@ impl Image {
         run("mount", &["-o", "loop", "-t", "ext4", image, point])
     }
 
-    /// Unmounts the image; every holder of its files must have released them. The kernel may
-    /// release a file shortly after the completion, with io_uring and native AIO.
+    /// Tries for two seconds: with io_uring and native AIO, the kernel may release a file shortly
+    /// after the completion.
     fn unmount(&self) -> bool {
         let begin = Instant::now();
         while begin.elapsed() < Duration::from_secs(2) {
@@ -80,7 +79,6 @@ fn open(path: &Path, flags: i32) -> File {
     OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).unwrap()
 }
 
-/// Calls `requests` on the mounted image, takes as many events as it returns, and unmounts.
 fn unmounts_after(claim: &str, requests: impl Fn(&Arc<Context>, &Path) -> usize) {
     let Some(image) = Image::new() else { return };
     let each = |engine: &Arc<Engine>| {
@@ -133,7 +131,6 @@ fn after_cancelled_polls_and_reads_of_streams() {
     });
 }
 
-/// The requests end on the thread that submits them; no thread of the engine has work for them.
 #[test]
 fn after_requests_that_must_not_begin_any_more() {
     unmounts_after("links", |context, point| {

@@ -20,7 +20,6 @@ use std::{
 
 const MIB: usize = 1 << 20;
 
-/// Runs `claim` on every backend.
 fn everywhere(claim: impl Fn(&Arc<Engine>)) {
     for backend in common::BACKENDS {
         let config = Config { backend, cache_bytes: 8 << 20, stats: true, ..Config::default() };
@@ -111,7 +110,6 @@ fn an_open_sees_what_others_wrote_since() {
     });
 }
 
-/// Writes a block of the file behind a descriptor in a submission of its own.
 fn submit_write(context: &Arc<Context>, file: &File, memory: &[u8]) {
     assert_eq!(context.io().reserve(1), Ok(1));
     let mut submission = Submission::new(context);
@@ -130,8 +128,7 @@ fn fcntl(file: &File, command: i32, argument: i32) -> i32 {
     said
 }
 
-/// An open in the page cache waits in open(2) until a lease on the file is given back. Requests to
-/// other files, cached or not, do not wait for that open.
+/// An open in the page cache waits in open(2) until a lease on the file is given back.
 #[test]
 fn a_submission_does_not_wait_for_the_open_of_another_file() {
     const F_SETSIG: i32 = 10;
@@ -141,8 +138,7 @@ fn a_submission_does_not_wait_for_the_open_of_another_file() {
         let user = UserFile::open(engine, cached.as_raw_fd()).unwrap();
         let context = Context::new(engine, 0, 4).unwrap();
         let leased = file(&folder, "leased");
-        // SIGURG is the signal by which the kernel asks for the lease back; the default one would
-        // end the process.
+        // The kernel asks for the lease back by SIGURG; the default signal would end the process.
         fcntl(&leased, F_SETSIG, libc::SIGURG);
         fcntl(&leased, libc::F_SETLEASE, libc::F_WRLCK);
         std::thread::scope(|scope| {
@@ -211,8 +207,7 @@ fn requests_of_a_context_complete_once_each() {
     });
 }
 
-/// Submit copies a limited number of bytes; but adjoining writes that share one bio are not
-/// separated by that limit.
+/// Adjoining writes share one bio, in spite of the limit on bytes copied inside submit.
 #[test]
 fn durable_writes_of_a_submission_are_handed_over_unless_they_adjoin() {
     const LEN: usize = 65_536;
@@ -331,8 +326,8 @@ fn an_engine_that_ends_while_pages_are_read_ahead_gives_its_memory_back() {
     }
 }
 
-/// The last close looks for data to write. A submission that began before it dirties a page after
-/// that look, when no caller has the file open.
+/// A submission that began before the last close dirties a page after it, when no caller has the
+/// file open.
 #[test]
 fn what_is_written_after_the_last_close_is_not_lost() {
     everywhere(|engine| {
@@ -403,7 +398,6 @@ fn comes_by_itself(context: &Arc<Context>) {
     common::wait_for(context, 1, |_| {});
 }
 
-/// Returns when the engine has written the dirty data and sleeps until a request is kicked.
 fn become_idle(engine: &Arc<Engine>, folder: &tempfile::TempDir) {
     let other = UserFile::open(engine, file(folder, "other").as_raw_fd()).unwrap();
     write(engine, &other, 0, &[1]);
@@ -463,8 +457,7 @@ fn a_write_behind_a_truncation_runs_when_that_ends() {
     });
 }
 
-/// The context's own queue reads the page for which the call waits, and only the event loop reaps
-/// that queue.
+/// The context's own queue reads the page for which the call waits; only the event loop reaps it.
 #[test]
 fn a_call_that_blocks_in_an_event_loop_does_not_wait_for_that_loop() {
     everywhere(|engine| {

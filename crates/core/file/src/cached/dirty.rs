@@ -17,7 +17,6 @@ use std::sync::Arc;
 pub(crate) struct DirtyFiles(Mutex<FxHashMap<InodeKey, Arc<UserFile>>>);
 
 impl DirtyFiles {
-    /// Releases the files that are clean again. Returns `true` if dirty ones are left.
     pub(crate) fn tidy(&self) -> bool {
         let files: Vec<_> = self.0.lock().values().cloned().collect();
         files.iter().for_each(|file| file.release_if_clean());
@@ -50,7 +49,6 @@ impl UserFile {
         }
     }
 
-    /// Drops the engine's own reference, unless the file is dirty.
     pub(crate) fn release_if_clean(&self) {
         if self.is_kept.load(Relaxed) {
             let mut kept = self.dirty_files.0.lock();

@@ -1,12 +1,7 @@
 //! Changes of a cached file that bypass its cache: blocks that are allocated or removed, and writes
 //! by other programs. An [`Exclusion`] holds back the engine's requests meanwhile.
 //!
-//! * `settle`: writes the dirty data
-//! * `exclude`: writes the dirty data, drops all cached pages, and holds back requests until the
-//!   [`Exclusion`] is dropped
-//! * `set_len`: truncates or extends the file
-//!
-//! All three may sleep.
+//! `UserFile::settle`, `UserFile::exclude` and `UserFile::set_len` may sleep.
 
 use super::{UserFile, UserOperation};
 use crate::{
@@ -25,8 +20,8 @@ use nowait_sys::{
 };
 use std::{ops::Range, sync::Arc, task::Waker};
 
-/// Holds back requests to a user file while the file is changed without the cache. Its drop reads
-/// the new size and times of the file.
+/// Holds back requests to a user file while the file is changed without the cache. The drop of an
+/// exclusion reads the new size and times of the file.
 pub struct Exclusion {
     engine: Arc<Engine>,
     file: Arc<UserFile>,
@@ -89,14 +84,12 @@ impl UserFile {
         cut
     }
 
-    /// Returns `true` if pages are dirty, or the size on disk differs from that in the cache.
     pub(crate) fn is_dirty(&self) -> bool {
         self.cached().is_dirty() || self.cached().size() != self.cached().disk_size()
     }
 }
 
 impl Exclusion {
-    /// Ends the exclusion; `version` becomes the known version and size of the file.
     pub(super) fn take_as(mut self, version: Version) {
         if let Some(change) = self.change.take() {
             let _section = Section::enter(&self.engine);
@@ -121,18 +114,13 @@ impl Drop for Exclusion {
     }
 }
 
-/// Prepares a change of a file that bypasses its cache, on the calling thread, which may sleep.
-///
-/// # Errors
-/// The errors of [`Change::iterate`].
 pub(crate) fn run_change(engine: &Arc<Engine>, change: &mut Change) -> Result<(), Errno> {
     sleep_through(engine, |bios, wait| change.iterate(bios, wait)).map(drop)
 }
 
 const WHOLE: Range<u64> = 0..u64::MAX;
 
-/// Enters the file's order, and sleeps until the earlier requests that conflict with `access` to
-/// `range` are over.
+/// Sleeps until the earlier requests that conflict with `access` to `range` are over.
 pub(crate) fn wait_for_turn(
     engine: &Arc<Engine>,
     file: &UserFile,

@@ -37,7 +37,6 @@ pub struct UserFile {
     pub(super) seen: Mutex<Version>,
     /// `true`: the open still waits for earlier writes that bypass the cache.
     pub(super) is_opening: AtomicBool,
-    /// The descriptor that the engine uses to read the file and for stat.
     pub(super) opened: Arc<BothTables>,
     pub(super) dirty_files: Arc<DirtyFiles>,
     /// `true`: the file is in `dirty_files`; changed under the lock of that list.

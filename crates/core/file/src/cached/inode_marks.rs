@@ -1,7 +1,7 @@
 //! The inodes that may have a user file, looked up without a lock.
 //!
-//! Writes that would bypass the cache ask. A yes may be wrong, because several inodes share a
-//! counter.
+//! Writes that would bypass the cache look for a mark. A mark may be another inode's, because
+//! several inodes share a counter.
 
 use crate::order::InodeKey;
 use core::hash::{BuildHasher, BuildHasherDefault};
@@ -13,7 +13,6 @@ use std::sync::Arc;
 /// inode takes the lock.
 const PLACES: usize = 4096;
 
-/// Counts the user files: in `all`, and in one of `places`, which several inodes share.
 #[derive(Debug)]
 pub(crate) struct InodeMarks {
     all: Counter,
@@ -28,7 +27,6 @@ impl Default for InodeMarks {
 }
 
 impl InodeMarks {
-    /// Marks an inode until the returned guard is dropped.
     pub(crate) fn mark(self: &Arc<Self>, key: InodeKey) -> Mark {
         let place = place(key);
         // Must come before the open looks for writes in flight, see `kernel_writes.rs`.
@@ -37,7 +35,7 @@ impl InodeMarks {
         Mark { marks: self.clone(), place }
     }
 
-    /// Returns `false` if the inode is not marked. A `true` may be wrong.
+    /// A `true` may be wrong.
     pub(crate) fn may_have(&self, key: InodeKey) -> bool {
         !self.places[place(key)].is_zero()
     }

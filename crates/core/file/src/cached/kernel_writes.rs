@@ -1,16 +1,12 @@
 //! Writes in flight that bypass the engine's page cache, counted by inode.
 //!
 //! A page that the cache reads while such a write is in flight may hold the old bytes; the cache
-//! would keep them, or write them back over the new ones. So an open in the cache waits until no
-//! such write is left:
+//! would keep them, or write them back over the new ones. So a write counts itself, and then looks
+//! for a mark of the inode; an open in the cache marks the inode, and then looks for counted
+//! writes. Either the write sees the mark, and goes through the cache, or the open sees the write,
+//! and waits for its end.
 //!
-//! * A write counts itself, and then looks for a mark of the inode. If there is one, the write goes
-//!   through the cache.
-//! * The open marks the inode, and then looks for counted writes. If there are some, it waits for
-//!   their end.
-//!
-//! So either the write sees the mark, or the open sees the write. Counting a write does not wait;
-//! the end of a write takes a lock only if an open waits.
+//! Counting a write does not wait; the end of a write takes a lock only if an open waits.
 
 use crate::{Context, order::InodeKey};
 use core::hash::{BuildHasher, BuildHasherDefault};
@@ -23,7 +19,6 @@ const PLACES: usize = 4096;
 /// Counters of the writes to files whose inode was not looked up.
 const UNKNOWN: usize = 64;
 
-/// Counts an engine's writes in flight that bypass its page cache.
 #[derive(Debug)]
 pub(crate) struct KernelWrites {
     /// Two tables, indexed by different bits of the inode's hash: two inodes rarely share both
@@ -31,7 +26,6 @@ pub(crate) struct KernelWrites {
     first: Box<[Counter]>,
     second: Box<[Counter]>,
     unknown: [Unknown; UNKNOWN],
-    /// The opens that wait for writes.
     opens: ZeroWaiters,
 }
 
@@ -68,7 +62,7 @@ impl Default for KernelWrites {
 }
 
 impl KernelWrites {
-    /// Counts a write; the caller must look for a mark of the inode afterwards.
+    /// The caller must look for a mark of the inode afterwards.
     pub(crate) fn enter(&self, key: InodeKey) -> KernelWrite<'_> {
         let places = Places::of(key);
         self.first[usize::from(places.0)].enter();
@@ -76,20 +70,17 @@ impl KernelWrites {
         KernelWrite { writes: self, places }
     }
 
-    /// Counts a write by `context` to a file whose inode is not known; the caller must look for a
-    /// mark of any inode afterwards.
+    /// The caller must look for a mark of any inode afterwards.
     pub(crate) fn enter_unknown(&self, context: &Context) -> KernelWrite<'_> {
         let index = context.number % UNKNOWN;
         self.unknown[index].0.enter();
         KernelWrite { writes: self, places: Places(ANY_INODE, index as u16) }
     }
 
-    /// Returns a new guard for a write that [`KernelWrite::forget`] has left counted.
     pub(crate) fn remember(&self, places: Places) -> KernelWrite<'_> {
         KernelWrite { writes: self, places }
     }
 
-    /// Ends the count of a write that [`KernelWrite::forget`] has left counted.
     pub(crate) fn leave(&self, places: Places) {
         if places.0 == ANY_INODE {
             if self.unknown[usize::from(places.1)].0.leave() {
@@ -104,8 +95,7 @@ impl KernelWrites {
         }
     }
 
-    /// Returns `true` if no write that was counted by this inode is in flight. A `false` may be
-    /// wrong, because inodes share counters.
+    /// A `false` may be wrong, because inodes share counters.
     pub(crate) fn none(&self, key: InodeKey) -> bool {
         let Places(first, second) = Places::of(key);
         self.first[usize::from(first)].is_zero() || self.second[usize::from(second)].is_zero()
@@ -115,7 +105,6 @@ impl KernelWrites {
         self.unknown[index].0.is_zero()
     }
 
-    /// Returns `true` if no write in flight can be one to this inode.
     pub(crate) fn none_at_all(&self, key: InodeKey) -> bool {
         (0..UNKNOWN).all(|index| self.none_unknown(index)) && self.none(key)
     }
@@ -129,7 +118,6 @@ impl KernelWrites {
     }
 }
 
-/// A guard that counts one write until it is dropped.
 #[derive(Debug)]
 pub(crate) struct KernelWrite<'a> {
     writes: &'a KernelWrites,
@@ -137,7 +125,6 @@ pub(crate) struct KernelWrite<'a> {
 }
 
 impl KernelWrite<'_> {
-    /// Leaves the write counted, for a request that ends it by [`KernelWrites::leave`].
     pub(crate) fn forget(self) -> Places {
         let places = self.places;
         core::mem::forget(self);
@@ -155,7 +142,6 @@ impl Drop for KernelWrite<'_> {
     }
 }
 
-/// A counted write that a request keeps until its end.
 pub(crate) struct KeptWrite {
     context: Arc<Context>,
     places: Places,

@@ -51,7 +51,6 @@ impl UserFile {
         }
     }
 
-    /// Like [`UserFile::open`], but does not open the file for writing.
     pub(super) fn open_for_reading(engine: &Arc<Engine>, fd: i32) -> Result<Arc<UserFile>, Errno> {
         engine.drop_deferred();
         let stat = file::stat(fd)?;
@@ -88,7 +87,7 @@ impl UserFile {
         made.wait_for_writes(engine, &ticket)
     }
 
-    /// Waits for the writes in flight that bypass the cache. Requests to the file that come
+    /// Waits for the writes in flight that bypass the cache. Cached requests to the file that come
     /// meanwhile wait, too.
     fn wait_for_writes(
         self: Arc<Self>,
@@ -155,7 +154,7 @@ impl UserFile {
         if !self.version().is_ok_and(changed) {
             return;
         }
-        // Without the exclusion first, so that other requests go on: this write may take long.
+        // Before the exclusion, so that other requests go on: this write may take long.
         if self.settle(engine).is_err() {
             return;
         }
@@ -174,8 +173,7 @@ impl UserFile {
         }
     }
 
-    /// Used by a deliberate test mistake only: takes the file's version now as that of the cached
-    /// pages.
+    /// Used by a deliberate test mistake only.
     pub(super) fn see(&self) {
         if let Ok(now) = self.version() {
             *self.seen.lock() = now;
@@ -192,14 +190,9 @@ pub(super) fn target(file: &Arc<BothTables>) -> Target {
     Target { fd: -1, file: Some(file.clone()) }
 }
 
-/// Opens the file behind `fd` for reads by the cache. The `bool` is `true` if the reads bypass the
-/// kernel's page cache.
-///
-/// # Errors
-/// The errors of open(2).
+/// The `bool` is `true` if the reads bypass the kernel's page cache.
 fn open_to_read(fd: i32) -> Result<(Fd, bool), Errno> {
     match file::reopen(fd, O_RDONLY | O_DIRECT) {
-        // The file system has no direct I/O.
         Err(Errno::INVAL) => {}
         Err(errno) => return Err(errno),
         Ok(direct) if takes_frames(inspect::direct_alignment(direct.raw()).unwrap_or(None)) => {

@@ -14,7 +14,6 @@ use core::sync::atomic::{
 use nowait_sys::{futex, time::Deadline};
 use std::sync::Arc;
 
-/// An open in the page cache that is in progress.
 #[derive(Debug, Default)]
 pub(super) struct Opening {
     /// 0: the open is in progress. 1: it has ended.
@@ -25,7 +24,6 @@ pub(super) struct Opening {
 }
 
 impl Opening {
-    /// Records that a write begins which bypasses the cache.
     pub(super) fn pass(&self) {
         self.is_passed.store(true, Relaxed);
     }
@@ -41,8 +39,8 @@ impl Opening {
     }
 }
 
-/// The right of one thread to open a file. It ends when the value is dropped, whether the open
-/// succeeded or failed.
+/// The right of one thread to open a file. The right ends when the value is dropped, whether the
+/// open succeeded or failed.
 pub(super) struct Turn<'a> {
     files: &'a CachedFiles,
     key: InodeKey,
@@ -62,10 +60,7 @@ impl Drop for Turn<'_> {
 }
 
 impl CachedFiles {
-    /// Begins to open a file, after any other thread that is opening it has ended.
-    ///
-    /// # Errors
-    /// The file, if it is open.
+    /// Waits while another thread is opening the file. Returns the file as the error if it is open.
     pub(super) fn begin_open(&self, key: InodeKey) -> Result<Turn<'_>, Arc<UserFile>> {
         loop {
             let mut files = self.files.lock();
@@ -101,7 +96,6 @@ mod tests {
         let second = std::thread::spawn(move || {
             second.begin_open(key).is_ok_and(|turn| !turn.opening.is_passed())
         });
-        // A failed open drops its turn, too.
         drop(turn);
         assert!(second.join().unwrap());
         assert!(files.files.lock().is_empty());

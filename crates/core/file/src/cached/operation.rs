@@ -29,7 +29,6 @@ enum CachedKind {
 }
 
 impl UserOperation {
-    /// Makes the operation for the rest of a read whose first `done` bytes were cached.
     pub(crate) fn rest_of_read(
         Opened { file, reads }: Opened<'_>,
         offset: u64,
@@ -41,8 +40,6 @@ impl UserOperation {
         UserOperation::new(file, CachedKind::Read(read))
     }
 
-    /// Makes the operation for the rest of a write that need not be durable, and whose beginning
-    /// was copied to cached pages.
     pub(crate) fn rest_of_write(
         file: &Arc<UserFile>,
         offset: u64,

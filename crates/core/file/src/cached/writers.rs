@@ -37,18 +37,13 @@ struct Open {
 }
 
 impl UserFile {
-    /// Counts a writer with the descriptor `fd`, and opens the file for writing if that is not done
-    /// yet.
-    ///
-    /// # Errors
-    /// The errors of open(2); `EAGAIN`: too many files are on their way to the engine's threads.
     pub(super) fn begin_writing(&self, engine: &Engine, fd: i32) -> Result<(), Errno> {
         // Counted first, so that no other thread closes the descriptors that are open now.
         self.writers.count.enter();
         self.open_to_write(engine, fd).inspect_err(|_| _ = self.writers.count.leave())
     }
 
-    /// Opens the file for writing unless it is; the caller has counted a writer.
+    /// The caller has counted a writer.
     fn open_to_write(&self, engine: &Engine, fd: i32) -> Result<(), Errno> {
         let writers = &self.writers;
         if writers.open.lock().is_some() {
@@ -70,11 +65,8 @@ impl UserFile {
         Ok(())
     }
 
-    /// Keeps the file open for writing until the user file is dropped: for writers whose close the
-    /// engine does not see.
-    ///
-    /// # Errors
-    /// The errors of open(2); `EAGAIN`: too many files are on their way to the engine's threads.
+    /// For writers whose close the engine does not see: keeps the file open for writing until the
+    /// user file is dropped.
     pub(crate) fn pin_writing(&self, engine: &Engine, fd: i32) -> Result<(), Errno> {
         if self.writers.is_pinned.load(Acquire) {
             return Ok(());
@@ -95,7 +87,6 @@ impl UserFile {
         Ok(Writer(Arc::downgrade(self)))
     }
 
-    /// Ends a writer. Returns `true` if it was the last.
     pub(super) fn end_writing(&self) -> bool {
         self.writers.count.leave()
     }
@@ -120,10 +111,7 @@ impl UserFile {
         self.writers.is_open.load(Acquire)
     }
 
-    /// Sets the size of the file on disk; the cache is not changed.
-    ///
-    /// # Errors
-    /// The errors of ftruncate(2); `EBADF`: the file has no writer.
+    /// The cache is not changed.
     pub(super) fn set_len_behind(&self, bytes: u64) -> Result<(), Errno> {
         let tail = self.writers.open.lock().as_ref().map(|open| open.tail.clone());
         file::set_len(tail.ok_or(Errno::BADF)?.number()?, bytes)

@@ -23,8 +23,8 @@ pub(crate) struct Checks {
 }
 
 impl Checks {
-    /// Counts a tick at which no request had waited for the driver (`is_calm`); otherwise begins
-    /// again at 0. Called by the driver only.
+    /// `is_calm`: no request has waited for the driver since the last tick. Called by the driver
+    /// only.
     pub(super) fn tick(&self, is_calm: bool) {
         let ticks = if is_calm { self.ticks.load(Relaxed).saturating_add(1) } else { 0 };
         if ticks <= TICKS {

@@ -1,15 +1,12 @@
 //! Eventfds that the kernel signals at the end of direct requests on the context's own queue.
 //!
 //! The kernel signals the eventfd before the event is in the context's ring. A program that fetches
-//! events by calls does not notice, because the call puts them in the ring. A program that reads
-//! the ring itself, as QEMU does, reads the eventfd first; the preload library sees that read and
-//! brings the events.
+//! events by calls does not notice. For a program that reads the ring itself, such as QEMU, the
+//! preload library sees the read of the eventfd and brings the events.
 //!
-//! Some programs do neither: they reset the eventfd by a call that the library does not see, look
-//! at the ring before they read the eventfd, or never read it. If events stay unread while the
-//! program does not look for them, the driver signals the eventfd once more. If the driver has to
-//! do so again and again, or if the program names several eventfds, the driver carries the requests
-//! that name an eventfd from then on.
+//! If events stay unread while the program does not look for them, the driver signals the eventfd
+//! once more. If the driver has to do so again and again, or if the program names several eventfds,
+//! the driver carries the requests that name an eventfd from then on.
 
 use crate::{Context, hold::Holds};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -26,8 +23,6 @@ const LATENESS_MAX: u32 = 4 * LATE;
 /// The value of `looker` when several threads have looked for events.
 const SEVERAL: usize = usize::MAX;
 
-/// The eventfd of a context that the kernel signals itself, and the thread that looks for its
-/// events.
 #[derive(Default)]
 pub(crate) struct KernelCounter {
     /// The eventfd that the engine holds for the driver. The upper half is its number in the
@@ -47,7 +42,6 @@ pub(crate) struct KernelCounter {
 }
 
 impl KernelCounter {
-    /// Records that the calling thread looks for events.
     pub(super) fn note_look(&self) {
         let (known, mark) = (self.looker.load(Relaxed), thread::mark());
         if known != mark && known != SEVERAL {
@@ -65,8 +59,8 @@ impl KernelCounter {
         self.looker.load(Relaxed) == thread::mark() && !self.is_distrusted.load(Relaxed)
     }
 
-    /// Records that a request names this eventfd. Returns `false` if requests have named another
-    /// one: a read of this eventfd would not bring the other one's events.
+    /// Returns `false` if requests have named another eventfd: a read of this eventfd would not
+    /// bring the events of that one.
     pub(super) fn note_name(&self, number: i32) -> bool {
         let named = (number as u32).wrapping_add(1);
         let known = match self.named.load(Relaxed) {
@@ -96,17 +90,12 @@ impl KernelCounter {
         self.is_read.load(Relaxed)
     }
 
-    /// Returns `true` if the kernel has signalled an eventfd.
+    /// Returns `true` if the engine holds an eventfd for the kernel to signal.
     pub(super) fn is_used(&self) -> bool {
         self.held.load(Relaxed) != 0
     }
 
-    /// Holds the eventfd open for the driver, until the program closes it; `number` is the
-    /// application's descriptor of it.
-    ///
-    /// # Errors
-    /// The errors of [`Holds::hold`] and of [`Context::check_event_counter`]. `EBADF`: the program
-    /// closes the descriptor meanwhile.
+    /// Holds the eventfd open for the driver, until the program closes it.
     pub(crate) fn hold(&self, context: &Context, number: i32) -> Result<(), Errno> {
         if number < 0 {
             return Err(Errno::BADF);

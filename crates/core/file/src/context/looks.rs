@@ -21,22 +21,18 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// How the program looks for events, and the eventfds by which the engine wakes it.
 #[derive(Default)]
 pub(crate) struct Looks {
     /// `true`: no caller takes the events (the program reads the ring directly), so the driver must
     /// bring them.
     engine_driven: AtomicBool,
-    /// How often the program has looked for events.
     count: AtomicU64,
     /// Signalled whenever there are events, for a thread that polls its eventfd.
     counter: OnceLock<Arc<Notifier>>,
-    /// Signalled for a caller that sleeps in an event loop of its own.
     loop_notifier: OnceLock<Arc<Notifier>>,
     /// `true`: a caller that sleeps in its own event loop cannot poll the own queue for
     /// completions.
     own_is_silent: AtomicBool,
-    /// Signalled for callers that sleep with a signal mask.
     masked: Notifiers,
     pub(crate) kernel_counter: KernelCounter,
 }
@@ -46,14 +42,12 @@ impl Looks {
         self.count.load(Relaxed)
     }
 
-    /// Sets whether the engine must bring the events, because no caller takes them.
     pub(super) fn set_engine_driven(&self, is_driven: bool) {
         if self.engine_driven.load(Relaxed) != is_driven {
             self.engine_driven.store(is_driven, Relaxed);
         }
     }
 
-    /// Returns `true` if callers fetch the events by calls, and sleep in them.
     pub(crate) fn are_by_calls(&self) -> bool {
         let elsewhere = self.counter.get().is_some() || self.loop_notifier.get().is_some();
         !elsewhere && !self.engine_driven.load(Relaxed)
@@ -103,7 +97,6 @@ impl Context {
         }
     }
 
-    /// Asks the driver to reap the context's own queue while no caller does.
     fn have_watched(self: &Arc<Self>) {
         if self.checks.watch.started() {
             self.engine.threads.driver.watch(Arc::downgrade(self));
@@ -160,8 +153,8 @@ impl Context {
     }
 
     /// Returns the number of an eventfd in the application's table that becomes readable when there
-    /// are events: for epoll, poll or select. The first call makes it; from then on the engine
-    /// completes requests without a caller.
+    /// are events: for epoll, poll or select. The first call makes the eventfd; from then on the
+    /// engine completes requests without a caller.
     ///
     /// The context closes the eventfd; the caller must not. A caller misses no event if it first
     /// resets the eventfd ([`Context::reset_event_counter`]) and then takes all events without
@@ -258,7 +251,6 @@ impl Context {
         self.io.poll_pump();
     }
 
-    /// Makes a notifier that can be signalled from both descriptor tables.
     fn new_notifier(&self) -> Result<Notifier, Errno> {
         let eventfd = EventFd::new()?;
         let number = eventfd.raw();
@@ -285,10 +277,6 @@ struct Place {
 }
 
 impl Notifiers {
-    /// Takes a free notifier, or makes one by `make`.
-    ///
-    /// # Errors
-    /// The errors of `make`.
     pub(crate) fn take(
         &self,
         make: impl FnOnce() -> Result<Notifier, Errno>,
@@ -302,7 +290,7 @@ impl Notifiers {
         Ok(notifier)
     }
 
-    /// Gives a notifier back. A late signal for the caller that had it may still come.
+    /// A late signal for the caller that had the notifier may still come.
     pub(crate) fn give_back(&self, notifier: &Arc<Notifier>) {
         let mut places = self.0.lock();
         if let Some(place) = places.iter_mut().find(|place| Arc::ptr_eq(&place.notifier, notifier))

@@ -11,8 +11,8 @@ use nowait_sys::Errno;
 use std::sync::Arc;
 
 pub(crate) struct OwnQueue {
-    /// Served by a caller in [`Context::wait_events`](crate::Context::wait_events); `None` for a
-    /// context with a sink, or if the machine or the number of contexts does not allow one.
+    /// `None` for a context with a sink, or if the machine or the number of contexts does not allow
+    /// a queue.
     pub(super) queue: Option<Arc<dyn BlockBackend>>,
     /// The number of completions that were collected and not yet handled.
     pub(crate) unrun: Arc<AtomicUsize>,
@@ -20,8 +20,8 @@ pub(crate) struct OwnQueue {
 }
 
 impl OwnQueue {
-    /// Gives the direct request of `command` to the queue. Returns the requests that the kernel
-    /// refused, or `None` if there is no queue or it is full.
+    /// Returns the requests that the kernel refused, or `None` if there is no queue or no room in
+    /// it.
     pub(crate) fn give(
         &self,
         engine: &Engine,
@@ -61,7 +61,6 @@ impl OwnQueue {
         self.queue.as_ref().is_some_and(|own| own.has_room(more))
     }
 
-    /// Returns the number of bios in flight plus that of completions not yet handled.
     pub(super) fn in_flight(&self) -> usize {
         self.queue.as_ref().map_or(0, |own| own.in_flight()) + self.unrun.load(Relaxed)
     }
@@ -70,21 +69,15 @@ impl OwnQueue {
         self.unrun.load(Relaxed) > 0
     }
 
-    /// Queues a bio for the next commit, or returns it if there is no queue or no room.
     pub(crate) fn queue(&self, bio: Bio) -> Result<(), Bio> {
         let Some(own) = &self.queue else { return Err(bio) };
         own.queue(bio)
     }
 
-    /// Commits the queued requests. Returns those that the kernel refused.
     pub(crate) fn commit(&self) -> Refused {
         self.queue.as_ref().map(|own| own.commit_or_refuse()).unwrap_or_default()
     }
 
-    /// Asks for the end of a direct request, see [`Context::cancel`](crate::Context::cancel).
-    ///
-    /// # Errors
-    /// `EINVAL`: there is no request with this name that was not cancelled before.
     pub(super) fn cancel(&self, obj: u64) -> Result<(), Errno> {
         self.cancel_bio(self.direct.cancel(obj).ok_or(Errno::INVAL)?);
         Ok(())
@@ -95,7 +88,6 @@ impl OwnQueue {
     }
 }
 
-/// How a direct request is given to the own queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Give {
     /// Queued; the commit of the submission starts it.

@@ -1,8 +1,6 @@
-//! The eventfds that wake threads which wait in a queue, for queues that need eventfds.
+//! Eventfds that wake threads that wait in a queue.
 //!
-//! A descriptor is valid in one descriptor table only, and threads of both the application's and
-//! the engine's table wake others. So each eventfd has a descriptor in both tables, and every
-//! thread can signal it.
+//! Threads of both descriptor tables signal them, so each eventfd has a descriptor in both tables.
 
 use super::Engine;
 use crate::{
@@ -14,11 +12,6 @@ use nowait_sys::{Errno, Fd, eventfd::EventFd, uring::Issuer};
 use std::sync::Arc;
 
 impl Engine {
-    /// Makes an eventfd, if the driver's queue needs one, and sends it to the engine's threads.
-    ///
-    /// # Errors
-    /// `EMFILE`, `ENFILE`: there is no descriptor. `EAGAIN`: too many files are on their way to the
-    /// engine's threads.
     pub(super) fn new_counter(&self) -> Result<Option<Arc<BothTables>>, Errno> {
         self.parts.backends.need_counters().then(|| self.make_counter()).transpose()
     }
@@ -28,8 +21,6 @@ impl Engine {
         self.in_both_tables(Fd::from_raw(counter.into_raw()), None)
     }
 
-    /// Makes a queue for a context, if there may be another; the engine's threads can wake a thread
-    /// that waits in it.
     pub(crate) fn own_queue(&self, issuer: Issuer) -> Option<Arc<dyn BlockBackend>> {
         let backends = &self.parts.backends;
         self.queues.own_queue(|| {
@@ -42,7 +33,7 @@ impl Engine {
         })
     }
 
-    /// Waits, at most a second, until a file has arrived in the engine's table.
+    /// Waits at most a second.
     fn await_arrival(&self, held: &HeldFd) -> Result<(), Errno> {
         const MOMENTS: usize = 100;
         for _ in 0..MOMENTS {

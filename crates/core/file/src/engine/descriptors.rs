@@ -21,12 +21,8 @@ impl Engine {
         self.with_room_in(MOMENTS, || self.holds.hold_counted(number, count.map(OpenCount::count)))
     }
 
-    /// Calls `hold`, which sends the file of a request to the engine's threads. The channel has
-    /// room for some hundred files. If it is full, the caller waits at most a tenth of a second
+    /// The channel has room for some hundred files. If the channel is full, waits at most 0.1 s
     /// until the driver or a worker has received files.
-    ///
-    /// # Errors
-    /// The errors of [`Holds::hold`](crate::hold::Holds::hold).
     pub(crate) fn with_room<T>(&self, hold: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
         const MOMENTS: usize = 10;
         self.with_room_in(MOMENTS, hold)
@@ -67,8 +63,7 @@ impl Engine {
         }
     }
 
-    /// Duplicates a descriptor of the application's table into the engine's table. `count` counts
-    /// the two descriptors separately.
+    /// `count` counts the two descriptors separately.
     pub(crate) fn in_both_tables(
         &self,
         here: Fd,

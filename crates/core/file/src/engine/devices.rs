@@ -8,13 +8,7 @@ use nowait_sys::{Errno, file::Stat, inspect};
 use std::sync::Arc;
 
 impl Engine {
-    /// Returns the known facts about the file system of `fd`, whose stat is `stat`, and records the
-    /// device of its files.
-    ///
-    /// # Errors
-    /// The errors of [`FileSystems::of`].
-    ///
-    /// [`FileSystems::of`]: crate::hints::filesystem::FileSystems::of
+    /// Also records the device of a file that is not in memory, if the backend has request tags.
     pub(crate) fn filesystem(&self, stat: &Stat, fd: i32) -> Result<Arc<FileSystem>, Errno> {
         let found = self.known.filesystems.of(stat, fd)?;
         if !found.in_memory
@@ -28,7 +22,6 @@ impl Engine {
         Ok(found)
     }
 
-    /// Records the device of a file for which a request is made.
     pub(crate) fn note_device(&self, stat: &Stat, fd: i32) {
         let is_new =
             self.parts.backends.tags().is_some_and(|tags| !tags.knows_device(stat.device()));
@@ -37,8 +30,8 @@ impl Engine {
         }
     }
 
-    /// Looks up the disks of newly recorded devices, on the driver's thread. Does nothing if the
-    /// engine has no descriptor table of its own, because it opens descriptors.
+    /// Called by the driver. An engine without a descriptor table of its own looks up no disk,
+    /// because the look-up opens descriptors.
     pub(crate) fn look_at_devices(&self) {
         let Some(tags) = self.parts.backends.tags() else { return };
         tags.look(|dev| {
@@ -48,16 +41,13 @@ impl Engine {
         });
     }
 
-    /// Records whether the driver has requests for which its queue has no room.
     pub(crate) fn driver_waits(&self, waits: bool) {
         self.parts.backends.tags().into_iter().for_each(|tags| tags.driver_waits(waits));
     }
 }
 
-/// Returns how many bios of the page cache may be in flight on one device, with the driver's queue
-/// and this number of workers. The limit leaves some queue slots and threads for other devices if
-/// this one hangs. The kernel has 128 threads for an io_uring; with native AIO, the workers carry
-/// what may block.
+/// The limits leave some queue slots and threads for other devices if one device hangs. The kernel
+/// has 128 threads for an io_uring; with native AIO, the workers carry what may block.
 pub(crate) fn in_flight_max(queue: Limits, workers: usize) -> InFlightMax {
     let workers = |eighths: usize| (workers * eighths / 8).max(1) as u32;
     match queue {

@@ -17,25 +17,22 @@ pub(crate) struct Known {
     pub(crate) closes: Arc<Closes>,
     pub(crate) calm: Calm,
     pub(super) filesystems: FileSystems,
-    /// The number of contexts that were made.
     contexts: AtomicUsize,
-    /// `true`: a thread can read its own credentials; no seccomp filter forbids that.
+    /// Set if a thread of the engine could read its credentials; a seccomp filter may forbid that.
     can_read_credentials: AtomicBool,
-    /// `true`: the kernel knows the flags RWF_APPEND and RWF_NOAPPEND, by which a write chooses
-    /// whether it appends.
+    /// `true`: the kernel knows RWF_NOAPPEND (Linux 6.9).
     chooses_append: OnceLock<bool>,
     missed_reads: MissedReads,
 }
 
 impl Known {
-    /// Returns the number of a new context, from 0 on.
     pub(crate) fn next_context(&self) -> usize {
         self.contexts.fetch_add(1, Relaxed)
     }
 
-    /// Returns the flags of a transfer. A write appends if the file was open for appending when it
-    /// was submitted: the flags of the open file may have changed when the write begins on a worker
-    /// or on a thread of io_uring. Before Linux 6.9 the kernel has no flag for that.
+    /// Returns the flags of a transfer. A write appends if its file was open for appending at
+    /// submission: the flags may have changed when a worker or io_uring begins the write. Linux
+    /// before 6.9 has no flag for a write that must not append.
     pub(crate) fn rw_flags(&self, command: &Command) -> u32 {
         let append = match command.kind {
             Kind::Write if self.chooses_append() && command.is_append() => rwf::APPEND,
@@ -45,7 +42,6 @@ impl Known {
         command.rw_flags | append
     }
 
-    /// Returns `true` if a write can choose not to append (RWF_NOAPPEND).
     fn chooses_append(&self) -> bool {
         *self.chooses_append.get_or_init(file::can_choose_append)
     }
@@ -59,17 +55,12 @@ impl Known {
         }
     }
 
-    /// Finds out on this thread whether threads can read their own credentials.
     pub(super) fn probe_credentials(&self) {
         self.can_read_credentials.store(Credentials::current().is_ok(), Relaxed);
     }
 
-    /// Returns the credentials of the calling thread; `None` if a seccomp filter forbids all
-    /// threads to read theirs.
-    ///
-    /// # Errors
-    /// `EPERM`: a seccomp filter forbids this thread to read its credentials, but not the engine's
-    /// threads. The filter's own errno may be another.
+    /// Returns `None` if a seccomp filter forbids the engine's threads to read credentials, and
+    /// `EPERM` if a filter forbids it only to this thread.
     pub(crate) fn credentials_of_this_thread(&self) -> Result<Option<Arc<Credentials>>, Errno> {
         #[cfg(test)]
         crate::failure::RefusedCredentials::look()?;
@@ -91,26 +82,25 @@ struct MissedReads {
     balance: AtomicI8,
 }
 
-/// The lead that decides.
 const LEAD: i8 = 4;
 
 impl MissedReads {
-    /// Returns `true` if the kernel has begun the read whose attempt has just failed. `has_page`
-    /// looks at the first page of the read.
+    /// Guesses whether the kernel has begun the read whose attempt has just failed; `has_page`
+    /// looks at the first page that the attempt missed.
     fn has_begun(&self, has_page: impl FnOnce() -> Result<bool, Errno>) -> bool {
         let balance = self.balance.load(Relaxed);
         if balance.abs() >= LEAD {
             return balance > 0;
         }
-        // Two threads at once count as one look.
+        // If two threads look at once, one look may be lost.
         let next = balance_after(balance, has_page());
         self.balance.store(next, Relaxed);
         next > balance
     }
 }
 
-/// Returns the balance after a look. No kernel without cachestat(2) begins such reads; where the
-/// look is refused, the kernel is taken to begin them.
+/// Kernels without cachestat(2) (before Linux 6.5) begin no such reads. If the look fails
+/// otherwise, the kernel is assumed to begin them.
 fn balance_after(balance: i8, has_page: Result<bool, Errno>) -> i8 {
     match has_page {
         Ok(true) => balance + 1,
@@ -154,8 +144,7 @@ mod tests {
         const NO: Result<bool, Errno> = Ok(false);
         const YES: Result<bool, Errno> = Ok(true);
         let no_call = Err(Errno::NOSYS);
-        // The looks, the answer for the read of the last one, and whether a further miss is looked
-        // at.
+        // Each row: the looks, the answer to the last one, and whether a further miss is looked at.
         let table: [(&[_], bool, bool); 8] = [
             (&[YES], true, true),
             (&[NO], false, true),

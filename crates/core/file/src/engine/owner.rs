@@ -1,7 +1,7 @@
 //! An engine without threads: its owner calls the loops' turns, which threads would make otherwise.
 //!
 //! The owner's descriptor table is the application's. During a turn, the owner's thread counts as
-//! one of the engine's threads; in all other calls it counts as one of the application's.
+//! one of the engine's threads; otherwise it counts as one of the application's.
 
 use super::{Engine, section::Section};
 use crate::{
@@ -61,7 +61,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes the last turns; the driver has been told to stop.
+    /// Called after the driver was told to stop.
     pub(crate) fn end_owned(self: &Arc<Self>) {
         if self.parts.executor == Executor::Threads {
             return;

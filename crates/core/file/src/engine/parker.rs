@@ -1,5 +1,4 @@
-//! Waits on a thread of the application: a blocking call is an operation that wakes its thread to
-//! go on.
+//! Blocking calls on a thread of the application, which sleeps until the operation wakes it.
 
 use crate::{Engine, engine::section::Section};
 use core::sync::atomic::{
@@ -14,8 +13,7 @@ use std::{
     task::{Wake, Waker},
 };
 
-/// Runs iterations until the operation is done, on the calling thread; between them the thread
-/// sleeps until it is woken, as a request would be.
+/// Runs iterations on the calling thread, which sleeps between them.
 pub(crate) fn sleep_through(
     engine: &Arc<Engine>,
     mut iterate: impl FnMut(&mut Vec<Bio>, &dyn Fn() -> WaitEntry) -> Step,

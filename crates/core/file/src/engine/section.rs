@@ -1,12 +1,10 @@
 //! Sections: periods of a thread, at whose end the thread runs the requests that were kicked (woken
 //! for their next iteration).
 //!
-//! A kick puts a request on the engine's list. It may come from anywhere: from the end of another
-//! request, or from the release of a borrowed page while the thread holds other locks. So a kick
-//! must not run requests itself, and none may be lost. A thread in a *section* runs the list when
-//! the section ends; a kick inside a section wakes no thread. A kick on any other thread wakes the
-//! driver, which runs the list. No thread sleeps in a section before it has run the requests that
-//! it has kicked.
+//! A kick puts a request on the engine's list. The kicking thread may hold locks, so a kick runs no
+//! request. A thread in a section runs the list when its outermost section ends; a kick outside a
+//! section wakes the driver, which runs the list. No thread sleeps in a section before it has run
+//! the requests that it has kicked.
 
 use super::Engine;
 use core::{cell::Cell, ptr::null};
@@ -18,8 +16,6 @@ thread_local! {
     static SERVES: Cell<*const Engine> = const { Cell::new(null()) };
 }
 
-/// A section of this thread. The drop of the outermost section runs the requests on the engine's
-/// list.
 #[must_use]
 pub(crate) struct Section<'e> {
     engine: &'e Arc<Engine>,
@@ -27,7 +23,7 @@ pub(crate) struct Section<'e> {
 }
 
 impl<'e> Section<'e> {
-    /// Begins a section. Sections may be nested.
+    /// Sections may be nested.
     pub(crate) fn enter(engine: &'e Arc<Engine>) -> Section<'e> {
         let this = Arc::as_ptr(engine);
         // A thread that is ending has no thread-local data left: its kicks wake the driver.

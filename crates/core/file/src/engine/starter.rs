@@ -6,12 +6,11 @@
 use nowait_sys::Errno;
 use std::sync::{Arc, OnceLock};
 
-/// Held by the threads that start. Its drop reports EAGAIN if no outcome was reported before.
+/// The drop of a starter reports EAGAIN if no outcome was reported before.
 #[derive(Default)]
 pub(crate) struct Starter(Arc<OnceLock<Result<(), Errno>>>);
 
 impl Starter {
-    /// Returns where the thread that makes the engine waits for the outcome.
     pub(crate) fn outcome(&self) -> Arc<OnceLock<Result<(), Errno>>> {
         self.0.clone()
     }

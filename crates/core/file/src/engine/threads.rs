@@ -19,17 +19,13 @@ use std::{
     thread,
 };
 
-/// The threads, or the loops whose turns the owner makes.
 pub(crate) struct Threads {
     workers: OnceLock<Box<dyn Workers>>,
     pub(crate) driver: Driver,
-    /// The driver's loop, if the owner makes its turns.
     pub(super) owned: Owned,
     /// Contexts whose callers sleep in event loops of their own.
     loops: Mutex<Vec<Weak<Context>>>,
-    /// Requests that were kicked, see `section.rs`.
     pub(crate) kicked: Arc<RunList<FileOperation>>,
-    /// The number of processors that the threads may use.
     pub(crate) cpus: u32,
 }
 
@@ -54,8 +50,6 @@ impl Threads {
         self.workers.get().expect("the engine has been started").as_ref()
     }
 
-    /// Asks for the end of the bio with this token, if it is in the driver's queue or with the
-    /// workers.
     pub(crate) fn cancel_bio(&self, token: u64) {
         self.driver.queue().iter().for_each(|queue| queue.cancel(token));
         self.driver.cancelled();
@@ -134,8 +128,7 @@ impl Engine {
     /// Writes the dirty data of user files, ends the engine's threads and waits for their end. All
     /// contexts must have been destroyed.
     ///
-    /// Only a thread of the application may call this. Its reference is then the last one, apart
-    /// from those in the spare plugs of other submitters; so the engine's descriptors are closed in
+    /// Only a thread of the application may call this: the end of the engine closes descriptors of
     /// the application's table.
     pub fn shutdown(self: &Arc<Self>) {
         self.write_back();
@@ -155,13 +148,12 @@ fn note_failures(engine: Weak<Engine>) -> OnPanic {
     })
 }
 
-/// Returns the function that continues a request on the worker that carried out its bio.
 fn deliver_to(engine: Weak<Engine>) -> Deliver {
     Deliver::Call(Arc::new(move |completions| {
         let Some(engine) = engine.upgrade() else { return };
         engine.run(Place::Worker, None, |plug| {
             completions.reverse();
-            // One by one: if the continuation of one panics, the later ones stay in the list.
+            // Taken one by one, so that after a panic the later completions stay in the list.
             while let Some(completion) = completions.pop() {
                 plug.complete(completion.token, completion.result);
             }

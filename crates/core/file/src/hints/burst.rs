@@ -1,21 +1,20 @@
-//! The burst: the bytes that a submitter has had copied since it last looked for events.
+//! The burst: the bytes that submit has copied for a program since the program last looked for
+//! events.
 //!
-//! A copy inside submit is the quickest way to an event for which the program waits, but it holds
-//! the program up. A program with one call for each request would be held up by all of their
-//! copies: 512 calls of aio_read(3), each for 64 KiB that were cached, took 17 ms. So the bound is
-//! not on one call, but on all calls between two looks for events.
+//! A copy inside submit is the quickest way to an event, but it holds the program up. The bound is
+//! on all calls between two looks for events, because a program may make a call for each request:
+//! 512 calls of aio_read(3), each for 64 KiB that were cached, took 17 ms.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// The most bytes that are copied inside submit in one burst; one large cached request must not
-/// hold the caller up for long either.
+/// The bytes that submit may copy in one burst.
 const INLINE_BYTES_MAX: usize = 256 << 10;
 
 /// The longest burst of a program that need not look for events.
 const BURST_NS: u64 = 5_000_000;
 
-/// The bytes that were copied inside submit, for one context. The count may be too low: of two
-/// threads that submit at once, each may miss the other's bytes.
+/// The bytes that submit has copied for one context. Two threads that submit at once may together
+/// copy more than the limit.
 #[derive(Debug, Default)]
 pub(crate) struct Burst {
     copied: AtomicUsize,
@@ -26,8 +25,8 @@ pub(crate) struct Burst {
 }
 
 impl Burst {
-    /// Returns how many bytes may still be copied. A new burst begins if `looks` has changed, or if
-    /// the program has no events left to look for (`is_idle`).
+    /// A new burst begins if `looks` has changed, or if the program has no events left to look for
+    /// (`is_idle`).
     pub(crate) fn left(&self, looks: u64, is_idle: bool) -> usize {
         if is_idle || self.looks.load(Relaxed) != looks {
             self.looks.store(looks, Relaxed);

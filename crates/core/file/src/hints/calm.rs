@@ -1,28 +1,26 @@
 //! Calm devices: buffered writes to them have not blocked lately.
 //!
 //! A buffered write copies into the page cache, and blocks only if the kernel throttles the writer,
-//! reads a page first, or waits for the journal. A device is calm until a write blocks for long.
-//! Then submit makes no writes to it for a time, which doubles each time a write blocks again.
+//! reads a page first, or waits for the journal. For 5 ms after a write blocked for long, submit
+//! tries writes to the device only with RWF_NOWAIT, or hands them over. This pause doubles, up to
+//! 1.3 s, each time a write blocks again.
 //!
 //! A write may also take long because another program had the processor. So after a long write the
 //! next ones are *suspect*: the engine counts how often the writing thread sleeps in them. Writers
-//! of one file wait for each other: if several write at once, only a much longer write counts as
-//! blocked.
+//! of one file wait for each other, so beside other writes to the device only a much longer write
+//! counts as long.
 
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// The number of slots; a hash of the device number chooses the slot.
 const SLOTS: usize = 64;
-/// The number of slots for contexts; the context's number chooses the slot.
 const WRITERS: usize = 64;
-/// A write has blocked if it takes longer than this plus the time to copy its bytes.
+/// A write is long if it takes longer than this plus the time to copy its bytes.
 const LONG_NS: u64 = 1_000_000;
-/// The same limit while other contexts write to the device: those writers may have lost their
-/// processors.
+/// The same limit beside other writes to the device: their threads may hold a lock without a
+/// processor.
 const LONG_BESIDE_OTHERS_NS: u64 = 20_000_000;
-/// The slowest rate at which a processor copies, in nanoseconds a KiB.
+/// The time to copy a KiB on a slow processor.
 const COPY_NS_PER_KIB: u64 = 1_000;
-/// The time without writes in submit after the first write that blocked.
 const PAUSE_NS: u64 = 5_000_000;
 /// The most doublings of [`PAUSE_NS`], which make 1.3 s.
 const DOUBLINGS_MAX: u64 = 8;
@@ -30,22 +28,19 @@ const DOUBLINGS_MAX: u64 = 8;
 /// every 32 pages (`nr_dirtied_pause`, mm/page-writeback.c).
 const SUSPECTS: u64 = 63;
 
-/// Records which devices are calm. A wrong record costs a write that blocks in submit, or one that
-/// is deferred without need.
+/// A wrong record costs a write that blocks in submit, or one that submit hands over without need.
 #[derive(Debug)]
 pub(crate) struct Calm {
     pauses: [AtomicU64; SLOTS],
     writers: [Writer; WRITERS],
 }
 
-/// The writes of a context, on a cache line of its own. Another context reads it only after a long
+/// The writes of a context, on a cache line of its own. Other contexts read them only after a long
 /// write.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Writer {
-    /// The number of writes that are in submit now.
     writes: AtomicU32,
-    /// The device of the last write; below, the time at which the last write ended.
     device: AtomicU8,
     ended_ns: AtomicU64,
 }
@@ -55,14 +50,10 @@ struct Writer {
 pub(crate) struct Device(u8);
 
 impl Device {
-    /// Returns the device with this number ([`Stat::dev`]).
-    ///
-    /// [`Stat::dev`]: nowait_sys::file::Stat
     pub(crate) fn of(dev: u64) -> Device {
         Device(((dev ^ dev >> 8) as usize % SLOTS) as u8)
     }
 
-    /// Returns the device slot with this [`Device::index`].
     pub(super) fn at(index: u8) -> Device {
         Device(index % SLOTS as u8)
     }
@@ -72,15 +63,12 @@ impl Device {
     }
 }
 
-/// A write inside submit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
     pub(crate) bytes: usize,
     pub(crate) took_ns: u64,
 }
 
-/// The time until which submit makes no writes, the number of its doublings, and the number of
-/// suspect writes left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pause {
     until_ns: u64,
@@ -144,7 +132,6 @@ impl Default for Calm {
 }
 
 impl Calm {
-    /// Returns `true` if writes to the device are not expected to block.
     pub(crate) fn is_calm(&self, device: Device, now_ns: impl FnOnce() -> u64) -> bool {
         let until_ns = Pause::of(self.slot(device).load(Relaxed)).until_ns;
         until_ns == 0 || until_ns <= now_ns()
@@ -155,15 +142,12 @@ impl Calm {
         Pause::of(self.slot(device).load(Relaxed)).suspects > 0
     }
 
-    /// Records that a write of context `number` to the device begins.
     pub(crate) fn begins(&self, number: usize, device: Device) {
         let writer = self.writer(number);
         writer.writes.fetch_add(1, Relaxed);
         writer.device.store(device.0, Relaxed);
     }
 
-    /// Records that a write of context `number` to the device has ended at `now_ns`. `blocked`
-    /// returns whether the thread slept in the write, if it has counted that.
     pub(crate) fn took(
         &self,
         (number, device): (usize, Device),
@@ -183,7 +167,6 @@ impl Calm {
         writer.ended_ns.store(now_ns, Relaxed);
     }
 
-    /// Returns `true` if a write to the device is in progress, or has ended since `then_ns`.
     fn writes_since(&self, device: Device, then_ns: u64) -> bool {
         let writes = |it: &Writer| {
             it.device.load(Relaxed) == device.0

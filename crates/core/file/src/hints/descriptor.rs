@@ -31,13 +31,11 @@ pub(crate) struct DescriptorHints {
     written: [AtomicU64; SLOTS],
     /// The descriptor plus one, whether its file has holes, and how many blocks the file has.
     blocks: [AtomicU64; SLOTS],
-    /// The descriptor and its regular file.
     files: Mutex<[Option<(i32, RememberedFile)>; SLOTS]>,
     /// The last number found to be an eventfd, plus one.
     counter: AtomicU32,
 }
 
-/// The bits for a number of blocks in a word that also holds a descriptor.
 const BLOCK_BITS: u32 = 43;
 const BLOCK: u64 = 4096;
 
@@ -50,25 +48,22 @@ const IN_MEMORY: u32 = 2;
 const ALWAYS_WAITS: u32 = 3;
 const STATE_BITS: u32 = 2;
 
-/// The allocated blocks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Blocks {
-    /// The offset where the last of them ends.
+    /// The size of the file.
     pub(crate) end: u64,
     /// `true`: some blocks before `end` may be missing.
     pub(crate) has_holes: bool,
 }
 
-/// A regular file as fstat(2) showed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RememberedFile {
     pub(crate) inode: (u64, u64),
-    /// The number of bytes in the file.
+    /// The size of the file.
     pub(crate) end: u64,
 }
 
 impl DescriptorHints {
-    /// Makes hints with which attempts are made at first.
     pub(crate) fn new(closes: Arc<Closes>) -> DescriptorHints {
         DescriptorHints {
             seen: core::array::from_fn(|slot| AtomicU32::new(closes.count_of_slot(slot))),
@@ -100,8 +95,6 @@ impl DescriptorHints {
         slot
     }
 
-    /// Returns `true` if attempts have completed requests lately, or if it is time to try one
-    /// again.
     pub(crate) fn favours_attempt(&self, fd: i32) -> bool {
         let slot = fd as usize % SLOTS;
         if self.score[slot].load(Relaxed) >= ATTEMPT_FROM {
@@ -112,8 +105,7 @@ impl DescriptorHints {
         skipped >= PROBE_EVERY
     }
 
-    /// Returns the remembered status flags of `fd`, and counts one use of them; `None` if they are
-    /// not known or used up.
+    /// Counts one use of the flags. Returns `None` if they are not known or used up.
     pub(crate) fn status_flags(&self, fd: i32) -> Option<Flags> {
         let slot = &self.flags[self.slot(fd)];
         let known = slot.load(Relaxed);
@@ -125,15 +117,13 @@ impl DescriptorHints {
         Some(Flags::Remembered(known as u32 as i32))
     }
 
-    /// Remembers the status flags of `fd`, which were just read.
     pub(crate) fn remember_flags(&self, fd: i32, flags: Flags) {
         let number = (fd as u64 + 1) & 0xff_ffff;
         let known = number << 40 | BELIEVED << 32 | u64::from(flags.bits() as u32);
         self.flags[self.slot(fd)].store(known, Relaxed);
     }
 
-    /// Returns whether the file was on a memory file system when the engine last checked; `None` if
-    /// it has not checked lately.
+    /// Returns `None` if the engine has not checked the file behind `fd`.
     pub(crate) fn may_be_in_memory(&self, fd: i32) -> Option<bool> {
         let known = self.in_memory[self.slot(fd)].load(Relaxed);
         let state = known & ((1 << STATE_BITS) - 1);
@@ -145,13 +135,11 @@ impl DescriptorHints {
         self.in_memory[self.slot(fd)].store(in_memory(fd, state), Relaxed);
     }
 
-    /// Returns the device to which a recent buffered write of `fd` went.
     pub(crate) fn written(&self, fd: i32) -> Option<Device> {
         let known = self.written[self.slot(fd)].load(Relaxed);
         (known >> 8 == one_more(fd)).then_some(Device::at(known as u8))
     }
 
-    /// Records the device to which a buffered write of `fd` went.
     pub(crate) fn writes_to(&self, fd: i32, device: Device) {
         let known = one_more(fd) << 8 | u64::from(device.index());
         self.written[self.slot(fd)].store(known, Relaxed);
@@ -193,7 +181,6 @@ impl DescriptorHints {
         self.in_memory[self.slot(fd)].store(in_memory(fd, ALWAYS_WAITS), Relaxed);
     }
 
-    /// Returns `true` if `number` was the last one found to be an eventfd.
     pub(crate) fn is_known_counter(&self, number: i32) -> bool {
         self.counter.load(Relaxed) == number as u32 + 1
     }
@@ -202,7 +189,6 @@ impl DescriptorHints {
         self.counter.store(number as u32 + 1, Relaxed);
     }
 
-    /// Records that an attempt completed its request.
     pub(crate) fn hit(&self, fd: i32) {
         let score = &self.score[fd as usize % SLOTS];
         let now = score.load(Relaxed);
@@ -211,7 +197,6 @@ impl DescriptorHints {
         }
     }
 
-    /// Records that an attempt would have had to wait.
     pub(crate) fn miss(&self, fd: i32) {
         let score = &self.score[fd as usize % SLOTS];
         score.store(score.load(Relaxed).saturating_sub(4), Relaxed);
@@ -223,7 +208,6 @@ fn one_more(fd: i32) -> u64 {
     u64::from(fd as u32) + 1
 }
 
-/// Packs a descriptor, which is not negative, and a state into one word.
 fn in_memory(fd: i32, state: u32) -> u32 {
     (fd as u32) << STATE_BITS | state
 }

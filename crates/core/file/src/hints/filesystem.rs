@@ -91,8 +91,8 @@ impl FileSystems {
     /// Returns the known facts about the file system of `fd`, whose stat is `stat`.
     ///
     /// # Errors
-    /// The errors of fstatfs(2), which is called once for a mount, or for each call on kernels that
-    /// do not number mounts.
+    /// The errors of fstatfs(2), which is called again for a known mount only on kernels that do
+    /// not number mounts.
     pub fn of(&self, stat: &Stat, fd: i32) -> Result<Arc<FileSystem>, Errno> {
         if stat.is_block_device() {
             return Ok(self.of_kind(Kind::BlockDevice));
@@ -139,12 +139,11 @@ mod tests {
         let stat = file::stat(device.as_raw_fd()).unwrap();
         let systems = FileSystems::default();
         assert!(!systems.of(&stat, device.as_raw_fd()).unwrap().in_memory);
-        // The device number of /dev is unrelated to those of the devices in it.
         let folder = File::open("/dev").unwrap();
         let stat = file::stat(folder.as_raw_fd()).unwrap();
         assert!(systems.of(&stat, folder.as_raw_fd()).unwrap().in_memory);
     }
-    /// The device number of an unmounted file system is given to the next one.
+    /// The kernel may give the device number of an unmounted file system to the next one.
     #[test]
     fn a_device_number_says_nothing_about_a_file_system() {
         let systems = FileSystems::default();
@@ -155,7 +154,6 @@ mod tests {
         let fd = on_a_device.as_raw_fd();
         let other = Stat { dev: stat.dev, ..file::stat(fd).unwrap() };
         assert!(!systems.of(&other, fd).unwrap().in_memory);
-        // On kernels that do not number mounts, the file system is looked up each time.
         let other = Stat { mount: None, ..other };
         assert!(!systems.of(&other, fd).unwrap().in_memory);
         assert!(

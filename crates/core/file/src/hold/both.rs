@@ -5,7 +5,6 @@ use nowait_block::bio::Descriptor;
 use nowait_sys::{Errno, Fd};
 use std::sync::Arc;
 
-/// A file of the engine with a descriptor in the application's table and one in the engine's.
 #[derive(Debug)]
 pub(crate) struct BothTables {
     /// The application-side descriptor, and its count, which is dropped after it.
@@ -34,8 +33,6 @@ impl Drop for BothTables {
 }
 
 impl BothTables {
-    /// Joins a descriptor of the application's table with that of the same file in the engine's
-    /// table.
     pub(crate) fn new(
         here: Fd,
         count: Option<Counted>,
@@ -45,7 +42,6 @@ impl BothTables {
         BothTables { here: Some((here, count)), there, deferred }
     }
 
-    /// Returns the descriptor's number in the application's table.
     pub(crate) fn here(&self) -> Option<i32> {
         self.here.as_ref().map(|(here, _)| here.raw())
     }

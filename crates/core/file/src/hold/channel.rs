@@ -14,12 +14,11 @@ use nowait_sys::{
 use rustc_hash::FxHashMap;
 use std::{collections::VecDeque, sync::OnceLock};
 
-/// Carries open files into the engine's table.
 #[derive(Debug)]
 pub(super) struct FdChannel {
-    /// The end of the channel in the application's table.
+    /// The application's end of the channel.
     pub(super) local: Fd,
-    /// The number of the other end, in the engine's table.
+    /// The number of the engine's end, in the engine's table.
     remote: i32,
     /// A descriptor of the engine's end in the application's table.
     remote_here: OnceLock<Fd>,
@@ -38,7 +37,6 @@ struct Arrived {
     /// The numbers of received files in the engine's table: only a thread of the engine may close
     /// them. `None`: no number was free for the file, which is lost.
     files: FxHashMap<u64, Option<i32>>,
-    /// Files that were given up before they arrived.
     unwanted: Vec<(u64, Option<Counted>)>,
 }
 
@@ -67,7 +65,6 @@ impl FdChannel {
         }
     }
 
-    /// Returns the numbers of both ends in the application's table.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = i32> {
         core::iter::once(self.local.raw()).chain(self.remote_here.get().map(Fd::raw))
     }
@@ -76,10 +73,6 @@ impl FdChannel {
         let _ = self.remote_here.set(remote);
     }
 
-    /// Sends the open file behind the application's `number`.
-    ///
-    /// # Errors
-    /// `EAGAIN`: too many files are on their way. `EBADF`: the number is not open.
     pub(super) fn send(&self, number: i32, tag: u64) -> Result<(), Errno> {
         let mut arrived = self.arrived.lock();
         fdtable::send(self.local.raw(), number, tag).map_err(|errno| match errno {
@@ -91,7 +84,7 @@ impl FdChannel {
     }
 
     /// Drops a file that is on its way, if no other file is before it. Called on threads of the
-    /// application. Returns `false` if the file was not dropped.
+    /// application.
     pub(super) fn discard(&self, tag: u64) -> bool {
         let Some(remote) = self.remote_here.get() else { return false };
         let mut arrived = self.arrived.lock();
@@ -105,9 +98,8 @@ impl FdChannel {
         is_discarded
     }
 
-    /// Returns the number of a file in the engine's table. Called on threads of the engine. `known`
-    /// is called under the lock, so that of two threads that come at once only one receives the
-    /// file.
+    /// Called on threads of the engine. `known` is called under the lock, so that of two threads
+    /// that come at once only one receives the file.
     pub(super) fn number(
         &self,
         tag: u64,
@@ -123,7 +115,7 @@ impl FdChannel {
         number
     }
 
-    /// Receives files until the one with `tag` has arrived. Called on threads of the engine.
+    /// Called on threads of the engine.
     fn receive(&self, arrived: &mut Arrived, tag: u64) -> Result<i32, Errno> {
         loop {
             if let Some(number) = arrived.files.remove(&tag) {
@@ -134,9 +126,8 @@ impl FdChannel {
         }
     }
 
-    /// Returns whether a file has arrived, or was lost because no number was free (`EMFILE`).
-    /// Returns `None` if it is still on its way, or a request has taken its number. Any thread may
-    /// call this.
+    /// Returns `None` if the file is still on its way, or a request has taken its number. Any
+    /// thread may call this.
     pub(super) fn arrival(&self, tag: u64) -> Option<Result<(), Errno>> {
         let arrived = self.arrived.lock();
         arrived.files.get(&tag).map(|number| number.map(drop).ok_or(Errno::MFILE))
@@ -147,7 +138,7 @@ impl FdChannel {
     pub(super) fn give_up(&self, tag: u64, count: Option<Counted>) {
         let mut arrived = self.arrived.lock();
         let number = match in_engine_table() {
-            // Also if the file is still on its way: the message in the channel keeps it open.
+            // A file on its way is received, too, because the message in the channel keeps it open.
             true => self.receive(&mut arrived, tag).ok(),
             false => match arrived.files.remove(&tag) {
                 Some(number) => number,
@@ -160,8 +151,6 @@ impl FdChannel {
         }
     }
 
-    /// Closes a number of the engine's table; on a thread of the application, leaves that to a
-    /// thread of the engine.
     pub(super) fn close_in_engine(&self, number: i32, count: Option<Counted>) {
         match in_engine_table() {
             true => fd::close(number),
@@ -169,15 +158,15 @@ impl FdChannel {
         }
     }
 
-    /// Asks the engine's threads to receive files from the channel and to close those given up;
-    /// `rouse` makes one of them call [`FdChannel::make_room`].
+    /// Asks the engine's threads to receive files and to close those given up; `rouse` makes one of
+    /// them call [`FdChannel::make_room`].
     pub(super) fn ask(&self, rouse: impl FnOnce()) {
         self.congested.store(1, SeqCst);
         rouse();
     }
 
-    /// Waits at most ten milliseconds until the engine's threads have received files from the
-    /// channel; `rouse` makes one of them call [`FdChannel::make_room`].
+    /// Waits at most ten milliseconds for [`FdChannel::make_room`], which `rouse` makes a thread of
+    /// the engine call.
     pub(super) fn wait_for_room(&self, rouse: impl FnOnce()) {
         const MOMENT_NS: u64 = 10_000_000;
         self.ask(rouse);
@@ -186,8 +175,7 @@ impl FdChannel {
         let _ = futex::wait(&self.congested, 1, Deadline::after_ns(MOMENT_NS));
     }
 
-    /// Receives all files in the channel and closes those given up, if a thread has asked for that.
-    /// Called on threads of the engine.
+    /// Does nothing unless a thread has called [`FdChannel::ask`]. Called on threads of the engine.
     pub(super) fn make_room(&self) {
         if self.congested.load(Relaxed) == 0 {
             return;
@@ -201,12 +189,10 @@ impl FdChannel {
         // A thread that has begun to wait in between is woken, too, and tries again.
         self.congested.store(0, SeqCst);
         futex::wake(&self.congested, u32::MAX);
-        // Closes files that were given up since the close above: `congested`, by which their
-        // threads asked for it, was just cleared.
+        // Clearing `congested` may have dropped another thread's request to close files.
         self.close_given_up();
     }
 
-    /// Closes the files that threads of the application gave up, before or after they arrived.
     /// Called on threads of the engine.
     pub(super) fn close_given_up(&self) {
         let mut arrived = self.arrived.lock();

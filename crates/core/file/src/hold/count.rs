@@ -23,7 +23,6 @@ impl OpenCount {
         self.tell();
     }
 
-    /// Ends a handle. Returns `true` if it was the last.
     pub(crate) fn leave(&self) -> bool {
         self.handles.fetch_sub(1, AcqRel) == 1
     }
@@ -32,7 +31,6 @@ impl OpenCount {
         self.handles.load(Acquire) == 0
     }
 
-    /// Counts a descriptor until the returned guard is dropped.
     pub(crate) fn count(self: &Arc<Self>) -> Counted {
         self.descriptors.fetch_add(1, AcqRel);
         Counted(self.clone())
@@ -44,25 +42,22 @@ impl OpenCount {
         self.descriptors.load(Acquire) == 0 || !self.has_no_handle()
     }
 
-    /// Wakes the waiting closes, which check the counts again.
     pub(crate) fn tell(&self) {
         self.news.fetch_add(1, SeqCst);
         futex::wake(&self.news, u32::MAX);
     }
 
-    /// Returns the current value of `news`, for [`OpenCount::wait`]. The caller reads it before the
-    /// counts.
+    /// Returns the value for [`OpenCount::wait`]. The caller reads it before the counts.
     pub(crate) fn news(&self) -> u32 {
         self.news.load(SeqCst)
     }
 
-    /// Sleeps until `news` differs from `seen`, or `deadline` has passed.
     pub(crate) fn wait(&self, seen: u32, deadline: Deadline) {
         let _ = futex::wait(&self.news, seen, deadline);
     }
 }
 
-/// A guard that counts a descriptor until it is dropped, after the close of the descriptor.
+/// Counts a descriptor until the guard is dropped, after the close of the descriptor.
 #[derive(Debug)]
 pub(crate) struct Counted(Arc<OpenCount>);
 

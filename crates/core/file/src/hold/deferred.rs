@@ -3,7 +3,6 @@
 
 use nowait_sys::mutex::Mutex;
 
-/// Values that wait to be dropped.
 pub(crate) struct Deferred<T>(Mutex<Vec<T>>);
 
 impl<T> core::fmt::Debug for Deferred<T> {
@@ -23,8 +22,7 @@ impl<T> Deferred<T> {
         self.0.lock().push(value);
     }
 
-    /// Takes all values out; the caller, on a thread with the right table, drops them without the
-    /// lock.
+    /// The caller, on a thread with the right table, drops the values without the lock.
     pub(crate) fn take(&self) -> Vec<T> {
         core::mem::take(&mut *self.0.lock())
     }

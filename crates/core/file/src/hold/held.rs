@@ -12,7 +12,6 @@ use nowait_sys::{Errno, Fd, fd, fdtable, file::Stat};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Weak};
 
-/// The identity of an open file, as far as a request can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     dev: u64,
@@ -49,19 +48,13 @@ impl Descriptor for HeldFd {
 }
 
 impl HeldFd {
-    /// Returns whether the file is in the engine's table; `None` if it is still on its way. Any
-    /// thread may call this.
-    ///
-    /// # Errors
-    /// `EMFILE`: no number was free for the file.
+    /// Returns `None` if the file is still on its way. Any thread may call this.
     pub(crate) fn arrival(&self) -> Option<Result<(), Errno>> {
-        // In this order, because a file is known here before it leaves the channel.
+        // In this order, because `number` stores `fd` before it unlocks the channel.
         let arrival = self.channel.arrival(self.tag);
         arrival.or_else(|| self.known().map(|number| number.map(drop)))
     }
 
-    /// Returns the number, or the error that none was free; `None` if no request has received the
-    /// file yet.
     fn known(&self) -> Option<Result<i32, Errno>> {
         match self.fd.load(Acquire) {
             IN_FLIGHT => None,
@@ -72,11 +65,8 @@ impl HeldFd {
 }
 
 impl HeldFd {
-    /// Drops a file that no thread of the engine has received yet. Called on threads of the
-    /// application.
-    ///
-    /// # Errors
-    /// Returns the file if only a thread of the engine can close it.
+    /// Drops a file that no thread of the engine has received yet; returns the file if only such a
+    /// thread can close it. Called on threads of the application.
     pub(crate) fn close_here(mut self) -> Result<(), HeldFd> {
         if *self.fd.get_mut() != IN_FLIGHT || !self.channel.discard(self.tag) {
             return Err(self);
@@ -96,7 +86,7 @@ impl Drop for HeldFd {
     }
 }
 
-/// The file that was sent last, kept for the next request on it.
+/// The file that [`Holds::hold_and_keep`] returned last, kept for the next request on it.
 #[derive(Debug)]
 struct LastHeld {
     number: i32,
@@ -114,8 +104,7 @@ pub struct Holds {
     /// Eventfds that the kernel signals, by the application's number.
     counters: Mutex<FxHashMap<i32, Arc<HeldFd>>>,
     next_tag: AtomicU64,
-    /// Values to be dropped on a thread of the application, such as the own queues and eventfds of
-    /// contexts that ended on a thread of the engine.
+    /// Values to be dropped on a thread of the application.
     pub(crate) deferred: Arc<Deferred<Box<dyn Send>>>,
     /// `true`: the engine has no table of its own, so files are duplicated in the application's
     /// table. A close of such a duplicate drops the process's POSIX locks on the file.
@@ -151,8 +140,7 @@ impl Holds {
     }
 
     /// Holds the open file behind the application's `number`, whose current stat and status flags
-    /// are `stat` and `flags`. Makes one system call, or none if requests on the file are in flight
-    /// already.
+    /// are `stat` and `flags`. Makes one system call, or none if the file is held already.
     ///
     /// # Errors
     /// `EAGAIN`: too many files are on their way to the engine. `EBADF`: the number was closed
@@ -175,13 +163,10 @@ impl Holds {
         Ok(held)
     }
 
-    /// Holds a file as [`Holds::hold`] does, and keeps it for the next request: until `number` is
-    /// closed ([`Holds::forget`]), another file is kept, or no request has held the file between
-    /// two ticks. So the file is sent only once for a program that waits for each request before
-    /// the next.
-    ///
-    /// # Errors
-    /// The errors of [`Holds::hold`].
+    /// Holds a file as [`Holds::hold`] does, and keeps it for the next request, so that a program
+    /// that waits for each request before the next sends the file once. The file is kept until
+    /// `number` is closed ([`Holds::forget`]), another file is kept, or no request has held it
+    /// between two ticks.
     pub(crate) fn hold_and_keep(
         &self,
         number: i32,
@@ -200,11 +185,8 @@ impl Holds {
         Ok(held)
     }
 
-    /// Holds the eventfd behind the application's `number` until the program closes that number
-    /// ([`Holds::forget`]), for [`Holds::counter`].
-    ///
-    /// # Errors
-    /// The errors of [`Holds::hold`].
+    /// Holds the eventfd behind the application's `number`, for [`Holds::counter`], until the
+    /// program closes that number ([`Holds::forget`]).
     pub(crate) fn hold_counter(&self, number: i32) -> Result<(), Errno> {
         let held = self.hold_afresh(number)?;
         let before = self.counters.lock().insert(number, held);
@@ -212,7 +194,6 @@ impl Holds {
         Ok(())
     }
 
-    /// Returns the eventfd held for the application's `number`.
     pub(crate) fn counter(&self, number: i32) -> Option<Arc<HeldFd>> {
         self.counters.lock().get(&number).cloned()
     }
@@ -234,8 +215,8 @@ impl Holds {
         are_closed
     }
 
-    /// Releases the file kept for the next request, unless a request has used it since the last
-    /// call. The driver calls this from time to time.
+    /// The driver calls this. Releases the file kept for the next request, unless a request has
+    /// used it since the last call.
     pub(crate) fn tick(&self) {
         let is_old = |kept: &mut LastHeld| !core::mem::take(&mut kept.is_used);
         let kept = self.kept.lock().take_if(is_old);
@@ -251,10 +232,6 @@ impl Holds {
         self.send(number).map(Arc::new)
     }
 
-    /// Like [`Self::hold_afresh`], and counts the file as open until it is closed.
-    ///
-    /// # Errors
-    /// The errors of [`Holds::hold`].
     pub(crate) fn hold_counted(
         &self,
         number: i32,
@@ -265,17 +242,13 @@ impl Holds {
         Ok(Arc::new(held))
     }
 
-    /// Returns `true` if the calling thread has another table than the application, so that the
-    /// application's numbers are not valid in it.
+    /// Returns `true` if the application's numbers are not valid in the calling thread's table.
     pub(crate) fn is_elsewhere(&self) -> bool {
         in_engine_table() && !self.is_table_shared()
     }
 
-    /// Holds the open file behind the application's `number`. Called on a thread of the engine,
-    /// which must check that the number still means the right file.
-    ///
-    /// # Errors
-    /// The errors of [`fdtable::fetch`].
+    /// Called on a thread of the engine, which must check that the number still means the right
+    /// file.
     pub(crate) fn fetch(&self, number: i32) -> Result<Arc<HeldFd>, Errno> {
         let fd = AtomicI32::new(fdtable::fetch(number)?.into_raw());
         let tag = self.next_tag.fetch_add(1, AcqRel);
@@ -294,14 +267,10 @@ impl Holds {
         Ok(HeldFd { tag, fd, channel, count: None })
     }
 
-    /// Waits at most ten milliseconds until the engine's threads have received files that are on
-    /// their way; `rouse` makes one of them call [`Holds::make_room`].
     pub(crate) fn wait_for_room(&self, rouse: impl FnOnce()) {
         self.channel.wait_for_room(rouse);
     }
 
-    /// Closes files that were given up: at once if this thread has their table, otherwise on the
-    /// thread that `rouse` makes call [`Holds::make_room`].
     pub(crate) fn close_soon(&self, rouse: impl FnOnce()) {
         match self.is_table_shared() {
             true => self.channel.close_given_up(),
@@ -318,9 +287,6 @@ impl Holds {
         self.channel.local.raw()
     }
 
-    /// Receives the files that are on their way, and closes those given up, if a thread has asked
-    /// for that. Called by a thread of the engine that does not block; threads that block receive a
-    /// file when they need it.
     pub(crate) fn make_room(&self) {
         self.channel.make_room();
     }
@@ -345,7 +311,6 @@ mod tests {
     use nowait_sys::{file, poll, time::Deadline};
     use std::os::fd::AsRawFd;
 
-    /// In this test, the engine's threads share the application's table; that does not matter here.
     #[test]
     fn threads_that_come_at_once_all_get_the_number() {
         for _ in 0..300 {

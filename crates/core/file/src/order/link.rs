@@ -1,9 +1,8 @@
 //! Links: a request that begins when another has succeeded.
 //!
-//! The later request is made together with the earlier one, so that it holds its file and has its
-//! place in the order of its inode. Its first iteration leaves a wait entry in the link. The thread
-//! that ends the earlier request kicks that entry; the retry engine needs no further support for
-//! links.
+//! The later request may be submitted while the earlier one is in flight: it then holds its file
+//! and has its place in the order of its inode. Its first iteration leaves a wait entry in the
+//! link. The thread that ends the earlier request kicks that entry.
 
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
@@ -20,7 +19,6 @@ pub struct Link {
 
 #[derive(Debug)]
 enum State {
-    /// The request is in flight; these entries wait for its end.
     Open(Vec<WaitEntry>),
     Succeeded,
     Failed,
@@ -47,8 +45,7 @@ impl Link {
         }
     }
 
-    /// Returns whether the request has succeeded; `None` if it is in flight: then its end will kick
-    /// `entry`.
+    /// Returns `None` if the request is in flight: then its end will kick `entry`.
     pub(crate) fn look(&self, entry: impl FnOnce() -> WaitEntry) -> Option<bool> {
         match &mut *self.state.lock() {
             State::Open(waiting) => {

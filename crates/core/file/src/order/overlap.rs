@@ -20,12 +20,10 @@ use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::{collections::BTreeMap, ops::Range, sync::Arc, task::Waker};
 
-/// The way of a request to its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// Through the page cache of the engine; also changes of a cached file that bypass the cache.
     Cache,
-    /// To the kernel.
     Kernel,
     /// Not decided yet: the file is being opened in the page cache.
     Open,
@@ -34,14 +32,11 @@ pub(crate) enum Way {
 struct Entry {
     reach: Reach,
     way: Way,
-    /// Later requests that wait for this one.
     blocked: Vec<Place>,
-    /// `None`: the request waits for no earlier request.
     waiting: Option<Waiting>,
 }
 
 struct Waiting {
-    /// The number of earlier requests that are still in its way.
     number: usize,
     /// `None`: the request has ended before its turn. When its turn comes, its entry is removed and
     /// the requests behind it go on.
@@ -70,10 +65,8 @@ impl Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     access: Access,
-    /// The number of binary digits of the request's length.
     digits: u32,
     start: u64,
-    /// The position in the order of submission.
     number: u64,
 }
 
@@ -93,21 +86,18 @@ struct Inode {
     /// The writes that leave a hole behind the end of the file, by their position in the order of
     /// submission.
     lengthening: BTreeMap<u64, Place>,
-    /// The lowest end of the file that any of these writes found.
+    /// The lowest end of the file that a write in `lengthening` found.
     lowest_end: u64,
-    /// The number of the last write to the whole inode. It waits for all earlier reads and writes,
-    /// so a request that waits for it need not wait for those. So each of ten thousand appends
-    /// waits only for the one before.
+    /// The number of the last write to the whole inode. This write waits for all earlier reads and
+    /// writes, so a request that waits for this write need not wait for those. So each of ten
+    /// thousand appends waits only for the one before.
     whole: u64,
-    /// Set while the file is being opened in the page cache.
     opening: Option<Opening>,
     lane: Arc<Lane>,
 }
 
-/// The place of an open that waits for the writes in flight that bypass the page cache.
 struct Opening {
     number: u64,
-    /// The value of [`Inode::whole`] before the open.
     whole_before: u64,
 }
 
@@ -315,9 +305,6 @@ impl Orders {
     /// Registers a request behind the earlier ones with which it conflicts. The last of them to end
     /// kicks the wait entry that `entry` makes. Also returns the lane that runs the inode's
     /// exclusive writes one after another.
-    ///
-    /// Checks only the requests whose ranges may overlap; an append checks all requests since the
-    /// last append.
     pub fn enter(
         &self,
         key: InodeKey,
@@ -327,7 +314,6 @@ impl Orders {
         self.enter_by(Way::Cache, key, reach, entry)
     }
 
-    /// Registers a request that goes `way`, as [`Orders::enter`] does.
     pub(crate) fn enter_by(
         &self,
         way: Way,
@@ -363,8 +349,8 @@ impl Orders {
     }
 
     /// Registers an open of the file in the page cache. Later requests wait until the open leaves
-    /// the order, except those that go to the kernel. These have begun before the open, which waits
-    /// for them; so they wait neither for the open nor for requests that wait for it.
+    /// the order, except requests that go to the kernel: they have begun before the open, which
+    /// waits for them. So they wait neither for the open nor for requests that wait for it.
     pub(crate) fn enter_open(&self, key: InodeKey) -> Ticket {
         let entry = || Waker::noop().clone();
         self.enter_by(Way::Open, key, Reach::new(0..u64::MAX, Access::Write), entry).0
@@ -577,14 +563,11 @@ mod tests {
         prop_oneof![3 => positioned, 1 => Just(Reach::new(WHOLE, Access::Write))]
     }
 
-    /// Lengths from 0 to more than the file has.
     fn length() -> impl Strategy<Value = u64> {
         prop_oneof![4 => 0u64..8, 1 => 0u64..60]
     }
 
     proptest! {
-        /// Some requests are cancelled before their turn. No request starts while an earlier one
-        /// that conflicts with it is in flight, and all others start.
         #[test]
         fn none_overtakes_where_some_are_cancelled(
             requests in prop::collection::vec((request(), any::<bool>()), 1..40),
@@ -612,8 +595,6 @@ mod tests {
             prop_assert!(orders.is_empty());
         }
 
-        /// In whatever order requests complete, each starts only after all earlier conflicting ones
-        /// have ended, and all of them start.
         #[test]
         fn conflicting_requests_start_in_order(
             requests in prop::collection::vec(request(), 1..40),

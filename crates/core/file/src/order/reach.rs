@@ -70,8 +70,8 @@ impl Reach {
 
     /// Returns the reach of a request on a file that has `end` bytes when the request is submitted.
     ///
-    /// Writes in flight only lengthen the file, so `end` may be too low by the time of the write.
-    /// That makes the hole too large, but never too small.
+    /// Writes in flight may lengthen the file before this write. That makes the hole too large, but
+    /// never too small.
     pub fn at_end(range: Range<u64>, access: Access, end: u64) -> Reach {
         let mut reach = Reach::new(range, access);
         let lengthens = access == Access::Write && !reach.range.is_empty();
@@ -90,18 +90,14 @@ impl Reach {
         }
     }
 
-    /// Returns `true` for a write that leaves a hole between the old end of the file and its own
-    /// bytes.
     pub(super) fn leaves_hole(&self) -> bool {
         self.hole_start < self.range.start
     }
 
-    /// Returns the request's bytes, together with the hole that a write leaves before them.
     pub(super) fn with_hole(&self) -> Range<u64> {
         self.hole_start..self.range.end
     }
 
-    /// Returns `true` if the bytes of two requests overlap, without their holes.
     pub(super) fn overlaps(&self, other: &Reach) -> bool {
         overlap(&self.range, &other.range)
     }
@@ -158,7 +154,6 @@ mod tests {
             // Only overlapping bytes order two writes that lengthen the file.
             ((50..60, Write, 20), (30..40, Write, 20), false),
             ((50..60, Write, 20), (30..40, Sync, 20), false),
-            // A write of no bytes does not move the end.
             ((50..50, Write, 20), (30..40, Read, 20), false),
         ];
         let reach = |(range, access, end): &Request| Reach::at_end(range.clone(), *access, *end);

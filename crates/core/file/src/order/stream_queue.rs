@@ -14,7 +14,6 @@ use nowait_sys::mutex::Mutex;
 use rustc_hash::FxHashMap;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// A request that waits behind the first one of its stream.
 struct Waiting {
     entry: WaitEntry,
     reached: Arc<AtomicBool>,
@@ -23,7 +22,6 @@ struct Waiting {
 /// The requests on one stream and in one direction, by number; `None`: the request's turn has come.
 type Line = BTreeMap<u64, Option<Waiting>>;
 
-/// A request's place in a line; given up by [`StreamQueues::leave`].
 #[derive(Debug)]
 pub(crate) struct StreamTicket {
     key: InodeKey,
@@ -33,8 +31,6 @@ pub(crate) struct StreamTicket {
 }
 
 impl StreamTicket {
-    /// Returns `true` if an earlier request is in the way. The end of the last such request kicks
-    /// the wait entry.
     pub(crate) fn is_blocked(&self) -> bool {
         self.reached.as_ref().is_some_and(|reached| !reached.load(Acquire))
     }
@@ -52,13 +48,11 @@ impl StreamQueues {
         self.count.load(Acquire) == 0
     }
 
-    /// Returns `true` if a request would have to wait now.
     pub(crate) fn is_taken(&self, key: InodeKey) -> bool {
         !self.is_empty() && self.lines.lock().contains_key(&key)
     }
 
-    /// Joins the end of a line; `entry` makes the wait entry that is kicked when the request's turn
-    /// has come.
+    /// `entry` makes the wait entry that is kicked when the request's turn has come.
     pub(crate) fn enter(&self, key: InodeKey, entry: impl FnOnce() -> WaitEntry) -> StreamTicket {
         self.count.fetch_add(1, AcqRel);
         let mut lines = self.lines.lock();
@@ -71,7 +65,6 @@ impl StreamQueues {
         StreamTicket { key, number, reached }
     }
 
-    /// Leaves a line, at its head or elsewhere, and kicks the request whose turn has come.
     pub(crate) fn leave(&self, turn: &StreamTicket) {
         let mut lines = self.lines.lock();
         let Some(line) = lines.get_mut(&turn.key) else { return };
@@ -180,8 +173,6 @@ mod tests {
     }
 
     proptest! {
-        /// Compares with plain lists: only the first request of each list has its turn, whichever
-        /// request leaves.
         #[test]
         fn lines_agree_with_lists(
             steps in prop::collection::vec((0u64..3, any::<prop::sample::Index>(), 0u8..5), 0..150),

@@ -14,9 +14,7 @@ use nowait_sys::{
 };
 
 enum Moved {
-    /// The request is over.
     All(Step),
-    /// The rest must be transferred in a later turn.
     Part(Back),
     /// The number may mean another file now: the engine's threads, which hold the right one, must
     /// go on.
@@ -24,7 +22,6 @@ enum Moved {
 }
 
 impl KernelBody {
-    /// Carries out the request's turn, or defers the request if it has no turn.
     pub(super) fn run_by_caller(&mut self, turn: Option<Turn>, it: &mut Iteration<'_, '_>) -> Step {
         match turn {
             // The request has waited for others, and by now no callers come to the context.
@@ -51,16 +48,15 @@ impl KernelBody {
         }
     }
 
-    /// Continues the request on the threads of the engine.
     fn leave_caller(&mut self, it: &mut Iteration<'_, '_>) -> Step {
         self.deferred = None;
         it.target.context.io().stats().add(|c| &c.taken_over, 1);
         self.dispatch(it)
     }
 
-    /// Makes the system calls of the request, on the application's number. The number may mean
-    /// another file by now, even without a report of the close: by fclose(3), or by a system call
-    /// that the program makes itself.
+    /// Makes the system calls on the application's number. The number may mean another file by now,
+    /// even without a report of the close: after fclose(3), or a system call that the program makes
+    /// itself.
     fn move_here(&self, turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
         if it.command.kind == Kind::Read {
             let done = it.command.done;
@@ -97,7 +93,6 @@ impl KernelBody {
         is_unclosed && self.carrier.is_still(it.command.fd)
     }
 
-    /// Returns `true` if the calling thread's credentials differ from those of the request.
     fn acts_for_another(&self, it: &Iteration<'_, '_>) -> bool {
         let engine = it.target.context.engine();
         self.credentials.as_deref().is_some_and(|wanted| {
@@ -106,7 +101,6 @@ impl KernelBody {
     }
 }
 
-/// Reads the rest by a call that may block (`Run`), or the part that can be read without blocking.
 fn read_here(turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
     let (blocks, fd) = (turn == Turn::Run, it.command.fd);
     let flags = if blocks { 0 } else { rwf::NOWAIT };
@@ -129,7 +123,7 @@ fn read_here(turn: Turn, it: &mut Iteration<'_, '_>) -> Moved {
     }
 }
 
-/// Writes the rest by one call. A short write ends the request, as in io_submit(2).
+/// A short write ends the request, as in io_submit(2).
 fn write_here(it: &mut Iteration<'_, '_>) -> Moved {
     let flags = it.target.context.engine().known.rw_flags(it.command);
     loop {

@@ -20,19 +20,17 @@ use std::sync::Arc;
 pub(crate) struct Carrier {
     pub(crate) route: Route,
     pub(crate) held: Option<Arc<HeldFd>>,
-    /// `true`: the held file is kept for the next request on it.
+    /// `true`: the engine may keep the held file for the next request on it.
     pub(crate) keeps_file: bool,
     /// The inode and size of the file at submission, if they were looked up.
     pub(crate) file: Option<FileState>,
 }
 
 impl Carrier {
-    /// Makes a carrier for this route that holds no file; `file` is the inode, if it was looked up.
     pub(crate) fn by(route: Route, file: Option<FileState>) -> Carrier {
         Carrier { route, held: None, keeps_file: false, file }
     }
 
-    /// Holds the file of `command`, whose current stat is `stat`.
     pub(crate) fn hold(
         &mut self,
         engine: &Engine,
@@ -53,8 +51,7 @@ impl Carrier {
         Ok(())
     }
 
-    /// Begins the next step of a request on a route. Returns the number of the file for the queue,
-    /// or breaks if no bio is to be queued now.
+    /// Returns the number of the file for the queue, or breaks if no bio is to be queued now.
     pub(super) fn begin(&self, route: Route, it: &mut Iteration<'_, '_>) -> ControlFlow<Step, i32> {
         if it.wait.is_cancelled() {
             return ControlFlow::Break(Step::Done(Err(Errno::CANCELED))); // no more than a part
@@ -97,8 +94,6 @@ impl Carrier {
         self.route == Route::Own && own_queue::gave_up(result)
     }
 
-    /// Returns `true` if the kernel refused to carry the request by the own queue, because it would
-    /// have waited.
     pub(super) fn was_refused(&self, result: Result<u32, Errno>, command: &Command) -> bool {
         self.route == Route::Own && own_queue::refused(result) && !command.wants_nowait()
     }
@@ -126,7 +121,7 @@ impl Carrier {
         held.is_ok()
     }
 
-    /// Returns `true` if `fd` still means the file of this request.
+    /// Returns `false`, too, if the inode was not looked up at submission.
     pub(super) fn is_still(&self, fd: i32) -> bool {
         let stat = file::stat(fd);
         self.file.is_some_and(|file| stat.is_ok_and(|stat| file.key == (stat.dev, stat.ino)))

@@ -27,23 +27,20 @@ use nowait_sys::mutex::Mutex;
 use nowait_sys::{Errno, aio::IoEvent, cred::Credentials, fd, file, thread};
 use std::{sync::Arc, task::Waker};
 
-/// The smallest unit that a file system maps. The kernel refuses a request of at most this size as
-/// a whole, and ends it short only at the end of the file.
+/// The kernel carries out a request of at most this size as a whole or refuses it; it ends such a
+/// request short only at the end of the file.
 pub(crate) const BLOCK: u64 = 4096;
 
 pub(crate) struct DirectRequest {
     pub(crate) command: Command,
-    /// `data` of the iocb.
     pub(crate) data: u64,
-    /// Address of the iocb.
     pub(crate) obj: u64,
-    /// The inode and size of the file at submission, if they were looked up, or remembered for a
-    /// long read: needed to transfer the rest of a short transfer.
+    /// The inode and size of the file at submission, looked up or remembered: needed to transfer
+    /// the rest of a short transfer.
     pub(crate) file: Option<FileState>,
     pub(crate) cancelled: bool,
     /// The eventfd that the kernel signals when the request ends; the result is then final.
     pub(crate) counter: Option<i32>,
-    /// The counters of writes in flight that bypass the page cache, if this write is counted there.
     pub(crate) write: Option<Places>,
     /// `true`: the kernel carries the request out before all that are committed later.
     pub(crate) is_in_order: bool,
@@ -51,7 +48,6 @@ pub(crate) struct DirectRequest {
     pub(crate) ticket: Option<Ticket>,
 }
 
-/// A direct request that its bio did not complete, and the result of that bio.
 pub(crate) type Unfinished = (DirectRequest, Result<u32, Errno>);
 
 pub(crate) struct DirectRequests {
@@ -59,14 +55,12 @@ pub(crate) struct DirectRequests {
     /// The number of requests in the table that the kernel may carry out after later ones; changed
     /// under the table's lock.
     unordered: AtomicUsize,
-    /// The mark of the thread that has added the last such request ([`thread::mark`]).
+    /// The mark ([`thread::mark`]) of the thread that has last added an unordered request.
     pub(super) submitter: Arc<AtomicUsize>,
-    /// The number of such requests in all contexts.
     all: Arc<Unordered>,
 }
 
 impl DirectRequests {
-    /// Makes the table of a context; `all` counts for all contexts of its engine.
     pub(crate) fn new(all: &Arc<Unordered>) -> DirectRequests {
         DirectRequests {
             // Without a limit: if the queue refuses its bio, `start` removes the request again.
@@ -77,8 +71,7 @@ impl DirectRequests {
         }
     }
 
-    /// Starts the request of `command`; `give` gives its bio to the context's queue. Returns the
-    /// result of `give`, or `None` if the queue is full.
+    /// `give` gives the bio to the context's queue. Returns `None` if the queue is full.
     pub(crate) fn start<T>(
         &self,
         (command, rw_flags): (&Command, u32),
@@ -149,7 +142,6 @@ impl DirectRequests {
         any
     }
 
-    /// Marks the first request named `obj` as cancelled. Returns its token in the own queue.
     pub(crate) fn cancel(&self, obj: u64) -> Option<u64> {
         let mut table = self.table.lock();
         let key = table.find(|request| request.obj == obj && !request.cancelled)?;
@@ -157,7 +149,7 @@ impl DirectRequests {
         Some(token::of_direct(key))
     }
 
-    /// Looks up the inode of a request by its number, which cannot mean another file yet.
+    /// Called inside submit, while the number of the request still means its file.
     pub(crate) fn identify(&self, key: u64) {
         let mut table = self.table.lock();
         let Some(request) = table.get_mut(key) else { return };
@@ -171,16 +163,15 @@ impl DirectRequests {
         self.remove(&mut self.table.lock(), key)
     }
 
-    /// Removes the request whose bio, with this token, the queue has refused.
     pub(crate) fn take_back(&self, token: u64) {
         if let Owner::Direct(key) = Owner::of(token) {
             self.take(key);
         }
     }
 
-    /// Removes the completions of direct requests from `completions`. Adds the events of requests
-    /// that are over to `events`, and their places in the order to `tickets`; adds the other
-    /// requests to `unfinished`. Returns the bytes of memory of the requests that are over.
+    /// Removes the completions of direct requests from `completions`. A request that is over leaves
+    /// its event in `events` and its place in `tickets`; other requests move to `unfinished`.
+    /// Returns the bytes of memory of the requests that are over.
     pub(crate) fn end(
         &self,
         completions: &mut Vec<Completion>,
@@ -212,8 +203,7 @@ impl DirectRequests {
 }
 
 impl DirectRequest {
-    /// Returns the result for the event if a bio with this result ends the request; `None` if the
-    /// request goes on.
+    /// Returns `None` if a bio with this result does not end the request.
     fn end_of(&self, result: Result<u32, Errno>) -> Option<i64> {
         // A request whose eventfd the kernel has signalled is over.
         let is_over = match result {
@@ -226,8 +216,6 @@ impl DirectRequest {
         })
     }
 
-    /// Returns the inode of the request's file, looked up by its number, which cannot mean another
-    /// file yet.
     fn key(&mut self) -> Option<InodeKey> {
         if self.file.is_none() {
             let stat = file::stat_cached(self.command.fd);
@@ -236,8 +224,7 @@ impl DirectRequest {
         self.file.map(|file| file.key)
     }
 
-    /// Returns the bytes that the request reads or writes. A write in this table does not move the
-    /// end of its file.
+    /// A write in this table does not move the end of its file.
     fn reach(&self) -> Reach {
         Reach::of(&self.command, u64::MAX)
     }
@@ -259,8 +246,6 @@ impl DirectRequest {
         self.command.kind == Kind::Write && self.is_in_order && result.is_ok_and(|bytes| bytes > 0)
     }
 
-    /// Ends a request that was ended short and does not go on; its event counts the bytes of
-    /// `result`.
     pub(crate) fn end_short(self, context: &Arc<Context>, result: Result<u32, Errno>) {
         let bytes = self.command.done + u64::from(result.unwrap_or(0));
         let event = IoEvent { data: self.data, obj: self.obj, res: bytes as i64, res2: 0 };
@@ -272,10 +257,9 @@ impl DirectRequest {
         context.io().complete_batch(&[event]);
     }
 
-    /// Makes the operation that goes on where the bio ended with `result`; a write goes on with
-    /// these credentials. Also returns the result with which to complete the operation. A write
-    /// whose credentials cannot be read ends with that error, because the engine's threads would
-    /// write with their own.
+    /// Makes the operation that goes on where the bio ended with `result`. Also returns the result
+    /// with which to complete the operation. A write whose credentials cannot be read ends with
+    /// that error, because the engine's threads would write with their own.
     pub(crate) fn into_operation(
         mut self,
         context: &Arc<Context>,
@@ -328,7 +312,6 @@ mod tests {
     use nowait_sys::file::{IoVec, O_DIRECT, O_RDWR};
     use std::os::fd::AsRawFd;
 
-    /// Inside submit the number means the request's file, whatever was remembered of it.
     #[test]
     fn a_remembered_file_is_looked_up_again_where_the_request_is_refused() {
         let opened = tempfile::tempfile().unwrap();

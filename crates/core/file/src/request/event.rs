@@ -16,8 +16,8 @@ pub struct EventTarget {
     pub eventfd: Option<i32>,
 }
 
-/// The context that waits for a request, the data for its event, and the eventfd to signal. It
-/// holds the request's slot: exactly one [`Target::deliver`] for each.
+/// The context that waits for a request, the data for its event, and the eventfd to signal. The
+/// target holds the request's slot, which [`Target::deliver`] releases.
 #[derive(Debug)]
 pub struct Target {
     /// The context.
@@ -45,7 +45,7 @@ impl Target {
         self.context.io().notify();
     }
 
-    /// Delivers a result found inside submit; submit wakes the waiters once at its end.
+    /// Submit wakes the waiters once, at its end.
     pub(crate) fn deliver_inline(
         context: &Context,
         target: &EventTarget,
@@ -71,8 +71,6 @@ mod tests {
     use crate::{BackendChoice, Config, Engine};
     use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    /// An eventfd that records, just before it is signalled, how many events are visible and how
-    /// many slots are held.
     #[derive(Debug)]
     struct Looks {
         context: Arc<Context>,

@@ -34,7 +34,6 @@ pub(crate) struct Key {
 }
 
 impl InFlight {
-    /// Adds a request whose first iteration has not run; a cancellation finds it by `obj`.
     pub(crate) fn add(&self, request: &Arc<Request<FileOperation>>, obj: u64, endless: bool) {
         let mut table = self.0.lock();
         table.last_number += 1;
@@ -64,7 +63,6 @@ impl InFlight {
         drop(ended);
     }
 
-    /// Returns the first request named `obj` that is not cancelled yet.
     pub(crate) fn find(&self, obj: u64) -> Option<Arc<Request<FileOperation>>> {
         let table = self.0.lock();
         let first = table.by_obj.get(&obj)?;
@@ -72,8 +70,7 @@ impl InFlight {
         all.find(|known| !known.request.is_cancelled()).map(|known| known.request.clone())
     }
 
-    /// Returns the requests that may never end by themselves, the newest first, as aio_cancel takes
-    /// them.
+    /// Returns the requests that may never end by themselves, the newest first.
     pub(crate) fn endless(&self) -> Vec<Arc<Request<FileOperation>>> {
         let table = self.0.lock();
         let all =

@@ -11,14 +11,10 @@ use std::sync::Arc;
 
 pub(crate) struct KernelBody {
     pub(crate) carrier: Carrier,
-    /// The submitter's credentials, if the request depends on them.
     pub(crate) credentials: Option<Arc<Credentials>>,
-    /// The count of this write among those that bypass the engine's page cache, until the request
-    /// ends.
     pub(crate) write: Option<KeptWrite>,
     /// `true`: the request runs one after another with the other writes of its inode.
     pub(crate) wants_lane: bool,
-    /// The lane of those writes, from the request's place in the order on.
     pub(crate) lane: Option<Arc<Lane>>,
     /// `true`: submit gives the first bio to the driver's queue, on the application's number.
     pub(crate) enters: bool,
@@ -44,7 +40,6 @@ impl KernelBody {
         KernelBody::new(Carrier::by(route, Some(FileState::of(stat))))
     }
 
-    /// Leaves the request to the thread that waits for it; `fd` is the application's number.
     pub(crate) fn defer(&mut self, context: &Context, fd: i32) {
         self.deferred = Some(context.engine().closes().count(fd));
         // The driver checks the context, and so releases the kept file in time.
@@ -58,7 +53,6 @@ impl KernelBody {
         }
     }
 
-    /// Adds the bio for the rest to the plug, or the request to the driver's list.
     pub(super) fn dispatch(&mut self, it: &mut Iteration<'_, '_>) -> Step {
         if self.deferred.is_some() {
             return self.run_by_caller(it.plug.turn, it);

@@ -27,7 +27,6 @@ use nowait_sys::{
     socket,
 };
 
-/// The way to wait for a stream that has no data or no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamWait {
     /// The ring waits and then transfers.
@@ -36,11 +35,9 @@ pub(crate) enum StreamWait {
     Ready,
     /// Waits for readiness, then a worker makes a blocking call.
     Worker,
-    /// A poll, which waits for readiness only.
     Poll,
 }
 
-/// The body of a request that waits for readiness: on a stream, or a poll.
 pub(crate) struct StreamBody {
     pub(crate) carrier: Carrier,
     pub(crate) wait: StreamWait,
@@ -51,7 +48,6 @@ pub(crate) struct StreamBody {
 }
 
 impl StreamBody {
-    /// Makes the body of a request that waits as `wait` says, in turn with the others in `queue`.
     pub(crate) fn new(carrier: Carrier, wait: StreamWait, queue: Option<InodeKey>) -> StreamBody {
         StreamBody { carrier, wait, queue, asks: false }
     }
@@ -117,8 +113,6 @@ impl StreamBody {
         }
     }
 
-    /// Attempts the request after its stream has reported readiness; if it must still wait, begins
-    /// the next wait.
     fn is_ready(&mut self, ready: u32, it: &mut Iteration<'_, '_>) -> Step {
         if self.wait == StreamWait::Ready {
             let number = self.carrier.held.as_ref().map_or(Ok(it.command.fd), |it| it.number());
@@ -144,10 +138,8 @@ impl StreamBody {
 const POLLIN: u16 = 1;
 const POLLOUT: u16 = 4;
 
-/// The outcome of an attempt that does not wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// The request is over.
     Over(Result<u32, Errno>),
     /// The stream must become ready first; the command counts the bytes transferred so far.
     Waits,
@@ -159,7 +151,6 @@ pub(crate) enum Attempt {
 /// that is ready has room.
 pub(crate) const BLOCKING_WRITE_MAX: usize = 4096;
 
-/// Returns `true` if a request must not wait (O_NONBLOCK or RWF_NOWAIT).
 pub(crate) fn is_impatient(command: &Command) -> bool {
     command.flags.bits() & O_NONBLOCK != 0 || command.wants_nowait()
 }
@@ -178,8 +169,8 @@ pub(crate) fn is_one(stat: &Stat) -> bool {
     stat.is_pipe() || stat.is_socket()
 }
 
-/// Returns the key by which requests on a stream take turns: the inode and the direction. `None`:
-/// the inode does not identify the stream, so its requests take no turns.
+/// Returns the key by which requests on a stream take turns. `None`: the inode does not identify
+/// the stream, so its requests take no turns.
 pub(crate) fn turn(stat: &Stat, kind: Kind) -> Option<InodeKey> {
     const READS: u64 = 1 << 63;
     const WRITES: u64 = 1 << 62;
@@ -254,8 +245,8 @@ fn transfer(command: &Command, fd: i32, flags: u32) -> Result<usize, Errno> {
     }
 }
 
-/// Attempts the transfer by the calls of sockets. Returns `None` if the file is not a socket and
-/// the transfer might wait.
+/// Returns `None` if the file is neither a pipe nor a socket, or a pipe on which the transfer might
+/// wait.
 fn ask_otherwise(command: &Command, fd: i32) -> Option<Result<usize, Errno>> {
     let stat = file::stat(fd).ok().filter(is_one)?;
     // A transfer of 0 bytes ends at once; a read of 0 bytes takes no message from a socket, as with

@@ -1,7 +1,7 @@
 //! Direct requests that the kernel may carry out after later ones, in all contexts of an engine.
 //!
-//! A thread may submit to several contexts, and a program may expect the order of that thread's
-//! submissions. Between the direct requests of different threads there is no order.
+//! A program may expect the order of one thread's submissions, also to several contexts. Between
+//! the direct requests of different threads there is no order.
 
 use crate::{Command, Context, Kind};
 use core::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -12,14 +12,13 @@ use nowait_sys::{
 };
 use std::sync::{Arc, Weak};
 
-/// The contexts that may have direct requests that the kernel may carry out after later ones.
 #[derive(Default)]
 pub(crate) struct Unordered {
-    /// The numbers of such reads and writes in all contexts. Mostly both are 0, and no table is
-    /// searched.
+    /// The numbers of unordered reads and writes in flight, in all contexts. Mostly both are 0, and
+    /// no table is searched.
     counts: [AtomicUsize; 2],
-    /// The contexts, each with the mark of the thread that has last added such a request to it
-    /// ([`thread::mark`]).
+    /// The contexts, each with the mark ([`thread::mark`]) of the thread that has last added an
+    /// unordered request to it.
     contexts: Mutex<Vec<(Arc<AtomicUsize>, Weak<Context>)>>,
 }
 
@@ -30,8 +29,6 @@ impl Unordered {
         contexts.push((context.own.direct.submitter.clone(), Arc::downgrade(context)));
     }
 
-    /// Returns `true` if no context has a direct request that the kernel may carry out after later
-    /// ones.
     pub(crate) fn is_empty(&self) -> bool {
         self.counts.iter().all(|count| count.load(Relaxed) == 0)
     }

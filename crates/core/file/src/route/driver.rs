@@ -1,9 +1,9 @@
 //! The driver: the engine's one thread with a queue, for requests that neither a caller nor a
 //! worker carries.
 //!
-//! The driver takes batches of requests that submit has handed over, and reads buffered files
-//! through its io_uring. Every few milliseconds it checks the contexts that have requests in flight
-//! in their own queue while no caller waits for them.
+//! The driver takes batches of requests that submit has handed over; with io_uring it also reads
+//! buffered files. Every 5 ms (for calm contexts: rarely) it looks for requests of contexts for
+//! which no caller comes.
 
 use super::{Place, Plug};
 use crate::{
@@ -31,13 +31,13 @@ use std::sync::{Arc, OnceLock, Weak};
 const CHUNK: usize = 2;
 /// Requests started before the next commit if each joins the bio of the one before.
 const JOINED: usize = 16;
-/// The time between two checks of contexts without a caller, in nanoseconds.
+/// The time between two checks of a context, in nanoseconds.
 const TICK_NS: u64 = 5_000_000;
-/// The same time while the process waits for all requests in flight, in nanoseconds.
+/// The tick while the process waits for all requests in flight.
 const HURRIED_TICK_NS: u64 = 200_000;
 
-/// The approximate time after which dirty data of user files are written back, in nanoseconds: the
-/// process may be killed at any time.
+/// The approximate age at which dirty data of user files are written back: the process may be
+/// killed at any time.
 pub(crate) const CLEAN_NS: u64 = 1_000_000_000;
 
 /// The part of the driver that other threads use.
@@ -46,15 +46,13 @@ pub struct Driver {
     inbox: RunList<FileOperation>,
     /// Requests that were handed over and not started; only the driver's thread uses them.
     waiting: Mutex<Waiting>,
-    /// Bios of the page cache, from threads without a queue.
     bios: Mutex<Vec<Bio>>,
     has_bios: AtomicBool,
     /// `true`: requests were cancelled whose bios the driver may still have.
     has_cancelled: AtomicBool,
-    /// `true`: the driver knows that user files are dirty.
     knows_dirt: AtomicBool,
-    /// The driver's queue. It is taken out before the driver drops it, because only the driver's
-    /// thread may close its descriptors.
+    /// Taken out before the driver drops its queue, because only the driver's thread may close the
+    /// queue's descriptors.
     queue: Mutex<Option<Arc<dyn BlockBackend>>>,
     /// The number, in the application's table, of the eventfd that wakes the queue's thread.
     pub(crate) counter: OnceLock<i32>,
@@ -64,7 +62,6 @@ pub struct Driver {
     is_slow: AtomicBool,
     /// `true`: the driver must check its contexts now, in spite of `is_slow`.
     is_hastened: AtomicBool,
-    /// `true`: the process waits for all requests in flight.
     hurries: AtomicBool,
     stop: AtomicBool,
     handle: Mutex<Option<OwnHandle>>,
@@ -75,22 +72,18 @@ impl Driver {
         self.queue.lock().clone()
     }
 
-    /// Hands a batch of requests to the driver in one step, and wakes it if it sleeps.
     pub(crate) fn hand_over(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {
         if self.inbox.push_all(batch) {
             self.wake();
         }
     }
 
-    /// Hands bios of the page cache to the driver, and wakes it if it sleeps.
     pub(crate) fn hand_over_bios(&self, bios: &mut Vec<Bio>) {
         self.bios.lock().append(bios);
         self.has_bios.store(true, SeqCst);
         self.tell();
     }
 
-    /// Moves the requests that were handed over to the waiting ones, among which different flows
-    /// take turns.
     fn sort_in(&self, batch: &mut Vec<Arc<Request<FileOperation>>>) {
         if !self.inbox.is_empty() {
             let mut waiting = self.waiting.lock();
@@ -114,7 +107,6 @@ impl Driver {
         }
     }
 
-    /// Called when a user file has become dirty.
     pub(crate) fn dirtied(&self) {
         if !self.knows_dirt.load(Relaxed) && !self.knows_dirt.swap(true, SeqCst) {
             self.wake(); // the driver may sleep without a deadline
@@ -129,7 +121,7 @@ impl Driver {
         }
     }
 
-    /// Ends the driver's thread and waits for its end. No request is in flight.
+    /// Called when no request is in flight.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Relaxed);
         self.wake();
@@ -151,8 +143,6 @@ impl Driver {
         }
     }
 
-    /// Makes the driver check own queues at least every 0.2 ms (`true`), or at its ticks again
-    /// (`false`).
     pub(crate) fn hurry(&self, hurries: bool) {
         self.hurries.store(hurries, SeqCst);
         self.wake();
@@ -164,7 +154,6 @@ impl Driver {
         }
     }
 
-    /// Called when a context that was calm must be checked at each tick again.
     pub(crate) fn hasten(&self) {
         self.is_hastened.store(true, SeqCst);
         self.wake();
@@ -209,20 +198,13 @@ impl Driver {
 struct Watched {
     context: Weak<Context>,
     last: LastTick,
-    /// The time of the next check, or [`AT_TICK`].
     due: Deadline,
 }
 
 /// The context is not calm: the driver checks it at each tick.
 const AT_TICK: Deadline = Deadline::NOW;
 
-/// Makes the driver's queue and its loop, on the thread that will make the loop's turns. `counter`
-/// is the eventfd that wakes that thread, if the queue needs one.
-///
-/// # Errors
-/// The errors of [`Backends::driver_queue`].
-///
-/// [`Backends::driver_queue`]: crate::parts::Backends::driver_queue
+/// `counter` is the eventfd that wakes the thread of the loop, if the queue needs one.
 pub(crate) fn new_loop(
     engine: &Arc<Engine>,
     counter: Option<Arc<BothTables>>,
@@ -232,7 +214,7 @@ pub(crate) fn new_loop(
     Ok(Run::new(engine.clone(), queue))
 }
 
-/// Starts the driver's thread; called on a thread with the engine's descriptor table.
+/// Called on a thread with the engine's descriptor table, which the driver's thread shares.
 pub(crate) fn spawn(engine: Arc<Engine>, counter: Option<Arc<BothTables>>, starter: Starter) {
     let owner = engine.clone();
     // Locked until the handle is stored: `stop` may be called as soon as the thread reports that it
@@ -274,9 +256,7 @@ pub(crate) struct Run {
     /// The next tick of the contexts that are not calm; `NEVER`: there are none.
     tick_of_all: Deadline,
     next_clean: Deadline,
-    /// `true`: requests wait for room in the queue.
     waits: bool,
-    /// `true`: requests have ended since requests were last started.
     ended: bool,
 }
 
@@ -326,7 +306,6 @@ impl Run {
         }
     }
 
-    /// Does all work of the driver once, beginning with the completions that a sleep has collected.
     fn round(&mut self, engine: &Engine, driver: &Driver) -> Next {
         #[cfg(test)]
         crate::failure::inject(0, crate::failure::At::Round);
@@ -378,7 +357,7 @@ impl Run {
         }
     }
 
-    /// Starts a few of the waiting requests, those of different contexts in turn, if the queue has
+    /// Starts a few of the waiting requests, in turn from different contexts, if the queue has
     /// room: a request in the queue cannot be overtaken any more. Adjoining durable writes that are
     /// started together become one bio with one flush. If requests have ended since the last call,
     /// one starts even without room in the queue: bios of the page cache do not wait and would fill
@@ -409,7 +388,6 @@ impl Run {
         any
     }
 
-    /// Writes back dirty data about a second after a thread has reported some.
     fn clean(&mut self, driver: &Driver) {
         if self.next_clean == Deadline::NEVER {
             if driver.knows_dirt.load(Relaxed) {
@@ -436,7 +414,7 @@ impl Run {
     fn complete(&mut self) -> bool {
         let any = !self.done.is_empty();
         self.done.reverse();
-        // One by one: if the continuation of one panics, the later ones stay in the list.
+        // Taken one by one, so that after a panic the later completions stay in the list.
         while let Some(completion) = self.done.pop() {
             self.plug.complete(completion.token, completion.result);
         }

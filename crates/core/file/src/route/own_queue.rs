@@ -21,7 +21,6 @@ use nowait_sys::{
 };
 use std::sync::{Arc, Weak};
 
-/// The pump: it brings the completions of a queue to its context.
 pub(crate) struct OwnPump {
     queue: Arc<dyn BlockBackend>,
     engine: Arc<Engine>,
@@ -45,7 +44,6 @@ impl OwnPump {
     }
 }
 
-/// Completions from the queue, and the values made of them; kept to reuse the memory.
 #[derive(Default)]
 struct Collected {
     completions: Vec<Completion>,
@@ -128,7 +126,8 @@ impl Pump for OwnPump {
             request.run(&mut plug, Some(result));
         }
         for Completion { token, result } in completions.drain(..count_of_run(completions)) {
-            // A refused request goes on with its file, if its number still means that file.
+            // A request that was refused or given up moves itself
+            // (`FileOperation::resumes_elsewhere`).
             match token::is_of_cache(token) && (gave_up(result) || refused(result)) {
                 true => plug.carry_elsewhere(token, result),
                 false => plug.complete(token, result),
@@ -155,7 +154,6 @@ impl Pump for OwnPump {
 }
 
 impl Context {
-    /// Returns the credentials of the calling thread, if the own queue has refused bios on it.
     fn credentials_for(&self, refused: &Refused) -> Result<Option<Arc<Credentials>>, Errno> {
         match refused.bios.is_empty() {
             true => Ok(None),
@@ -163,7 +161,6 @@ impl Context {
         }
     }
 
-    /// Counts a refusal by the own queue: EOPNOTSUPP, or EAGAIN for a write.
     fn count_refusal(&self, kind: Kind, result: Result<u32, Errno>) {
         let stats = self.io().stats();
         match (result, kind) {
@@ -173,8 +170,7 @@ impl Context {
         }
     }
 
-    /// Commits the own queue. Refused requests go on by other routes, with the credentials of this
-    /// thread.
+    /// Refused requests go on by other routes, with the credentials of this thread.
     pub(crate) fn commit_own(self: &Arc<Self>, plug: &mut Plug) {
         let refused = self.own.commit();
         let credentials = self.credentials_for(&refused);
@@ -182,10 +178,10 @@ impl Context {
     }
 }
 
-/// Moves requests that the own queue has refused to other routes. Called on the thread that queued
-/// them, which is still in submit, so the numbers of their files still mean the same files.
-/// `credentials` are those of this thread; a write fails if they could not be read, because the
-/// engine's threads would write with their own.
+/// Moves requests to other routes, because the own queue has refused them. Called on the thread
+/// that queued them, which is still in submit, so the numbers of their files still mean the same
+/// files. `credentials` are those of this thread; a write fails if they could not be read, because
+/// the engine's threads would write with their own.
 pub(crate) fn carry_elsewhere(
     context: &Arc<Context>,
     refused: Refused,
@@ -255,14 +251,11 @@ pub(crate) fn refused(result: Result<u32, Errno>) -> bool {
     matches!(result, Err(Errno::AGAIN | Errno::OPNOTSUPP))
 }
 
-/// Returns `true` if a request goes on after a bio with this result, with its rest or from the
-/// beginning.
 fn goes_on(command: &Command, result: Result<u32, Errno>) -> bool {
     let is_refused = refused(result) && !command.wants_nowait();
     is_refused || gave_up(result) || result.is_ok_and(|bytes| bytes > 0)
 }
 
-/// Returns how many of the completions one run handles.
 fn count_of_run(completions: &[Completion]) -> usize {
     let mut bytes = 0;
     let full = completions.iter().position(|completion| {
@@ -313,13 +306,10 @@ mod tests {
     const BYTES: i64 = 8192;
     const HALF: u32 = 4096;
 
-    /// Makes a direct request on a new file, and ends it with the result by which a ring gives it
-    /// up. Returns the request's result and the file.
     fn given_up(kind: Kind, known: bool) -> (i64, Vec<u8>) {
         ended_early(kind, known, Err(Errno::CANCELED), Context::new)
     }
 
-    /// Sends files to the engine until there is no room for another in the channel.
     fn fill_the_way(engine: &Arc<Engine>) {
         let file = std::fs::File::open("/proc/self/exe").unwrap();
         let send = || engine.holds.hold_afresh(file.as_raw_fd()).ok();
@@ -328,7 +318,6 @@ mod tests {
 
     type MakeContext = fn(&Arc<Engine>, u32, u32) -> Result<Arc<Context>, Errno>;
 
-    /// Makes a request, and ends its first bio with `first`.
     fn ended_early(
         kind: Kind,
         known: bool,
@@ -338,7 +327,6 @@ mod tests {
         ended(kind, (known, false, None), make, end_with(first))
     }
 
-    /// Returns a function that ends the queued request with `first`.
     fn end_with(first: Result<u32, Errno>) -> impl FnOnce(&Arc<Context>, Arc<Null>) {
         move |context, queue| {
             queue.commit();
@@ -352,8 +340,6 @@ mod tests {
         }
     }
 
-    /// Queues a direct request on a new file, and ends it by `end`. Returns the request's result
-    /// and the file.
     fn ended(
         kind: Kind,
         (known, is_in_order, counter): (bool, bool, Option<i32>),
@@ -423,8 +409,6 @@ mod tests {
         }
     }
 
-    /// Makes the kernel refuse the request in the commit of its submission; `credentials` are the
-    /// submitter's.
     fn refuse(
         (context, queue): (&Arc<Context>, &Null),
         errno: Errno,
@@ -518,7 +502,6 @@ mod tests {
         assert_eq!(result, i64::from(HALF), "the number may mean another file by now");
     }
 
-    /// A file in the engine's page cache, with an engine and a context for it.
     struct Cached {
         engine: Arc<Engine>,
         context: Arc<Context>,
@@ -541,7 +524,6 @@ mod tests {
             Cached { engine, context, folder, user }
         }
 
-        /// Makes a ring give up the only bio in `bios`.
         fn gives_up(&self, bios: &[Bio]) {
             assert_eq!(bios.len(), 1);
             let pump = OwnPump::new(Arc::new(Null::new(1)), &self.context);
@@ -597,11 +579,10 @@ mod tests {
         assert_eq!(given_up(Kind::Read, false), (cancelled, vec![1; BYTES as usize]));
     }
 
-    /// Between the queue and the run, completions are counted nowhere. If the driver checks then,
-    /// it stops watching, and no other thread may come for them.
+    /// If the driver checks between the queue and the run, it counts no completion and stops
+    /// watching.
     #[test]
     fn what_a_run_leaves_is_looked_after() {
-        // The test calls the pump itself; no thread makes turns of the driver.
         let config = Config { backend: BackendChoice::Threads, ..Config::default() };
         let machine = Parts::of_machine(&config, "test".to_owned());
         let engine = Engine::start(config, Parts { executor: Executor::Owner, ..machine }).unwrap();

@@ -32,9 +32,7 @@ pub enum Place {
 /// bios are given to their backends only after the operations that made them have returned.
 pub struct Plug {
     pub(crate) engine: Arc<Engine>,
-    /// The kind of thread that uses this plug.
     pub(crate) place: Place,
-    /// Bios for the own queue of the context being served.
     own_bios: VecDeque<Bio>,
     /// Bios of the page cache, which any queue may carry.
     pub(crate) cache_bios: Vec<Bio>,
@@ -42,14 +40,11 @@ pub struct Plug {
     worker_bios: VecDeque<Bio>,
     /// Bios for the driver's queue that this thread gives to the kernel itself, in submit.
     entering: Vec<Bio>,
-    /// Requests that are over and must be ended on a worker.
     over: Vec<Completion>,
     handed_over: Vec<Arc<Request<FileOperation>>>,
-    /// Requests to be deferred until a caller comes.
     deferred: Vec<Arc<Request<FileOperation>>>,
     /// The turn of the deferred request that runs now; `None`: no deferred request runs.
     pub(crate) turn: Option<Turn>,
-    /// Set if the request of `turn` must go back on the list.
     back: Option<Back>,
     /// Requests whose cancellation must be checked once their bio is queued.
     cancellable: Vec<(Arc<Request<FileOperation>>, u64)>,
@@ -114,7 +109,6 @@ impl Plug {
         }
     }
 
-    /// Defers a request until a thread waits in its context.
     pub(crate) fn defer(&mut self, request: Arc<Request<FileOperation>>) {
         self.deferred.push(request);
     }
@@ -123,13 +117,11 @@ impl Plug {
         (self.turn, self.back) = (Some(turn), None);
     }
 
-    /// Ends the turn of the request. Returns the reason if the request goes back on the list.
     pub(crate) fn end_turn(&mut self) -> Option<Back> {
         self.turn = None;
         self.back
     }
 
-    /// Records that the deferred request that runs now must go back on the list.
     pub(crate) fn goes_back(&mut self, why: Back) {
         self.back = Some(why);
     }
@@ -153,7 +145,6 @@ impl Plug {
         before.0 == after.0 && before.1 < after.1
     }
 
-    /// Returns the number of the page cache's bios in the plug, and the bytes of the last one.
     fn last_of_cache(&self) -> (usize, usize) {
         let bytes = self.cache_bios.last().map_or(0, |bio| bio.segments.len());
         (self.cache_bios.len(), bytes)
@@ -208,12 +199,11 @@ impl Plug {
             && self.deferred.is_empty()
     }
 
-    /// Hands everything over, except bios for which the driver's queue has no room: each backend
-    /// gets its bios, and the driver gets its requests in one step. `served` is the context whose
-    /// own queue gets the own bios.
+    /// Hands everything over, except bios for which the driver's queue has no room. `served` is the
+    /// context whose own queue gets the own bios.
     pub fn flush(&mut self, served: Option<&Arc<Context>>) {
         self.route_cache_bios(served);
-        // Before the driver's requests are handed over, because refused requests join them.
+        // The own queue is flushed first, because refused requests go to the driver.
         if let Some(context) = served {
             self.flush_own(context);
         }
@@ -314,8 +304,6 @@ impl Plug {
         });
     }
 
-    /// Routes each bio of the page cache: if possible to a queue of this thread, otherwise to
-    /// another thread.
     fn route_cache_bios(&mut self, served: Option<&Arc<Context>>) {
         let (mut for_driver, mut own_used) = (Vec::new(), false);
         // A bio that cannot be started ends here, and its end may produce another bio.
@@ -351,9 +339,9 @@ impl Plug {
         }
     }
 
-    /// Moves a bio that a context's own queue gave up or refused to the driver or the workers. A
-    /// bio of the page cache starts again there; a request is completed with `result`, and then
-    /// moves itself.
+    /// Moves a bio to the driver or the workers, because a context's own queue gave up or refused
+    /// the bio. A bio of the page cache starts again there; a request is completed with `result`,
+    /// and then moves itself.
     pub(crate) fn carry_elsewhere(&mut self, token: u64, result: Result<u32, Errno>) {
         if !token::is_of_cache(token) {
             return self.complete(token, result);
@@ -444,7 +432,6 @@ fn context_of(request: &Arc<Request<FileOperation>>) -> Arc<Context> {
     request.prepare(|operation, _| operation.target.context.clone())
 }
 
-/// Queues bios and commits them; bios without room stay in `bios`.
 fn queue_until_full(backend: &dyn BlockBackend, bios: &mut VecDeque<Bio>) {
     fill_queue(bios, |bio| backend.queue(bio));
     backend.commit();

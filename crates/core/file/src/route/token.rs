@@ -10,14 +10,10 @@ const DIRECT: u64 = 2;
 const CACHE: u64 = 1;
 const MARKS: u64 = 3;
 
-/// The owner of a bio that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// The request with this address.
     Request(u64),
-    /// The direct request with this key.
     Direct(u64),
-    /// The page cache.
     Cache,
 }
 

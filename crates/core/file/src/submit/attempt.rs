@@ -10,20 +10,15 @@ use crate::{
 };
 use nowait_sys::{Errno, file::rwf};
 
-/// The outcome of an attempt; the command counts the bytes that the attempt has transferred.
 pub(crate) enum Attempt {
-    /// The command is completed, with this result.
     Done(Result<u32, Errno>),
-    /// The rest needs a request, for this reason.
     Rest(Reason),
-    /// The file has no offsets.
     Stream,
     /// The kernel would have refused the request at submission.
     Refused(Errno),
 }
 
 impl Submission<'_> {
-    /// Returns `true` if an earlier request that the command must not overtake is in flight.
     pub(super) fn must_wait(
         &self,
         command: &Command,
@@ -53,7 +48,7 @@ impl Submission<'_> {
         Ok(fs.in_memory)
     }
 
-    /// Attempts a read without waiting; `plain`: no call on this file waits.
+    /// `plain`: no call on this file waits.
     pub(super) fn attempt_read(
         &mut self,
         command: &mut Command,
@@ -80,7 +75,7 @@ impl Submission<'_> {
         })
     }
 
-    /// Attempts a write without waiting; `plain`: no call on this file waits.
+    /// `plain`: no call on this file waits.
     pub(super) fn attempt_write(
         &mut self,
         command: &mut Command,
@@ -92,8 +87,8 @@ impl Submission<'_> {
         }
         let (engine, stat) = (self.context.engine(), *descriptor.stat()?);
         let fs = engine.filesystem(&stat, command.fd)?;
-        // The kernel may transfer only a part of an append, and other appends would come in
-        // between.
+        // The kernel may transfer only a part of an append; another append could come before the
+        // rest.
         let held_up = !fs.may_write_nowait()
             || command.is_append()
             || engine.orders.has_writer((stat.dev, stat.ino));
@@ -109,11 +104,9 @@ impl Submission<'_> {
         })
     }
 
-    /// Transfers as many bytes as the kernel can transfer now, within the limit on bytes copied
-    /// inside submit.
     pub(super) fn move_now(&mut self, command: &mut Command, flags: u32) -> Attempt {
-        // An append in two parts would let another one in between. A write whose flags are
-        // remembered may be an append, too.
+        // Between two parts of an append another append could come. A write whose flags are only
+        // remembered may be an append.
         let in_one_piece =
             command.kind == Kind::Write && (command.is_append() || command.is_hinted());
         loop {

@@ -10,45 +10,37 @@ use core::mem::take;
 use nowait_retry::Request;
 use std::sync::Arc;
 
-/// The most bytes of durable writes that one submission copies into one bio. The limit is higher
-/// than for other requests, because two halves would be two bios and two flushes: it fits eight
-/// writes of 64 KiB and their other costs.
+/// The most bytes of adjoining durable writes that a submission copies into one bio: eight writes
+/// of 64 KiB and their other costs. The limit is above that of other requests, because two bios
+/// would need two flushes.
 const JOINED_BYTES_MAX: usize = 640 << 10;
 
-/// The requests that a submission has started since it last handed over.
 #[derive(Default)]
 pub(super) struct Batch<'a> {
     plug: Option<Box<Plug>>,
-    /// The section in which the plug's requests run; there is one whenever there is a plug.
+    /// The section in which the plug's requests run.
     section: Option<Section<'a>>,
-    /// `true`: some of the requests went into the own queue.
     pub(super) own_used: bool,
-    /// `true`: one of the requests has a place in the order.
+    /// `true`: a request for the own queue has a place in the order.
     pub(super) own_ordered: bool,
     /// Contexts in which direct requests got a place in the order meanwhile.
     ordered: Vec<Arc<Context>>,
-    /// `true`: the event of a request that was completed at once is in the ring.
     pub(super) has_delivered: bool,
     /// The cost, in bytes, of the requests to user files in the plug.
     plugged_bytes: usize,
-    /// `true`: the last request joined the bio of the one before, and the next one may join it,
-    /// too.
     joined: bool,
 }
 
 impl<'a> Batch<'a> {
-    /// Returns the plug on which requests run, and begins the section for them.
     pub(super) fn plug(&mut self, engine: &'a Arc<Engine>) -> &mut Plug {
         self.section.get_or_insert_with(|| Section::enter(engine));
         self.plug.get_or_insert_with(|| Plug::take(engine, Place::Caller))
     }
 
-    /// Returns `true` if the next durable write may join the bio of the last one.
     pub(super) fn joins(&self) -> bool {
         self.joined && self.plugged_bytes < JOINED_BYTES_MAX
     }
 
-    /// Runs a request to a user file; `cost` is its cost in bytes.
     pub(super) fn run_joining(
         &mut self,
         request: &Arc<Request<FileOperation>>,
@@ -72,8 +64,6 @@ impl<'a> Batch<'a> {
         }
     }
 
-    /// Gives places in the order to the requests that `later` must not overtake, but that the
-    /// kernel may carry out after it.
     pub(super) fn take_places_before(&mut self, later: (&Command, u64), context: &Arc<Context>) {
         let unordered = &context.engine().unordered;
         unordered.take_places_before(later, context, &mut self.ordered);

@@ -18,11 +18,9 @@ use nowait_sys::{
 use smallvec::SmallVec;
 use std::{ops::ControlFlow, sync::Arc};
 
-/// The bytes of a request are prefetched this many requests before its turn.
+/// [`Lookahead::step`] prefetches the bytes of the request this many positions later.
 const AHEAD: usize = 2;
 
-/// The outcome of the first attempt: the number of bytes if it is over, or the operation for the
-/// rest.
 type Start = ControlFlow<u32, UserOperation>;
 
 impl Submission<'_> {
@@ -99,8 +97,6 @@ impl Submission<'_> {
         Ok(Started::Queued)
     }
 
-    /// Completes a read if all of its bytes are cached and no earlier write is in the way;
-    /// otherwise returns `None`.
     pub(super) fn read_cached_at_once(
         &mut self,
         opened: Opened<'_>,
@@ -212,7 +208,6 @@ pub type Transfer<'f> = (&'f UserFile, u64, usize);
 /// the bytes of a later request.
 #[derive(Debug)]
 pub struct Lookahead {
-    /// Folio numbers by the index of the request.
     folios: SmallVec<[u32; 32]>,
     what: Ahead,
 }

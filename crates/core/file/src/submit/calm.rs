@@ -15,11 +15,9 @@ use nowait_sys::{
 const PAGE: u64 = 4096;
 
 impl Submission<'_> {
-    /// Returns `true` if buffered writes to the device have not blocked lately, and this one needs
-    /// no page to be read first.
     pub(super) fn is_calm(&self, command: &Command, stat: &Stat) -> bool {
         let engine = self.context.engine();
-        // Checked first, because this check starts the read of a missing page.
+        // Checked first, because this check may start the read of a missing page.
         has_pages(command, stat)
             && !engine.orders.has_writer((stat.dev, stat.ino))
             && engine.known.calm.is_calm(Device::of(stat.dev), || engine.parts.clock.now_ns())
@@ -47,7 +45,6 @@ impl Submission<'_> {
         if is_plain && is_first { self.write_here(command, device) } else { more }
     }
 
-    /// Makes the write by one call, as io_submit(2) does, and records how long it took.
     pub(super) fn write_here(&mut self, command: &mut Command, device: Device) -> Attempt {
         let engine = self.context.engine();
         let (calm, clock) = (&engine.known.calm, &engine.parts.clock);
@@ -80,8 +77,8 @@ impl Submission<'_> {
 }
 
 /// Returns `true` if no page has to be read before the write: each page is covered completely, or
-/// lies behind the end of the file, or is in the kernel's page cache. Otherwise starts the read of
-/// a missing page.
+/// lies behind the end of the file, or is in the kernel's page cache. Otherwise the kernel may
+/// start the read of a missing page.
 fn has_pages(command: &Command, stat: &Stat) -> bool {
     let size = stat.size as u64;
     let start = if command.is_append() { size } else { command.offset as u64 };
@@ -94,8 +91,8 @@ fn has_pages(command: &Command, stat: &Stat) -> bool {
     is_there(start) & (end >= size || is_there(end))
 }
 
-/// Returns `false` if the page at `offset` would have to be read first. Returns `true` for a file
-/// that is not open for reading, although that is not known.
+/// Returns `false` if the page at `offset` would have to be read first. Assumes `true` for a file
+/// that is not open for reading.
 fn is_cached(fd: i32, offset: u64) -> bool {
     let mut byte = 0u8;
     let part = IoVec { base: &raw mut byte, len: 1 };

@@ -1,11 +1,11 @@
 //! The credentials with which a request acts: those of the submitting thread at the time of
 //! submission, as in the kernel.
 //!
-//! They are stored with requests that may allocate blocks or change the mode bits
-//! ([`credentials_matter`]). The engine does not remember the credentials of its own threads,
-//! because the process may change them at any time. A worker compares them when it makes its call,
-//! and takes on what differs. The driver compares them before it commits, and leaves requests with
-//! other credentials to a worker.
+//! The engine stores the credentials with requests that may allocate blocks or change the mode bits
+//! ([`credentials_matter`]). Its threads do not remember their own credentials, because the process
+//! may change them at any time. A worker compares a request's credentials with its own when it
+//! makes the call, and takes on what differs. The driver compares them before it commits, and
+//! leaves requests with other credentials to a worker.
 //!
 //! The submitter itself commits a direct write on the own queue. If the queue refuses the write or
 //! ends it short, the write goes on with the credentials of the thread that reaps the result. That
@@ -20,11 +20,6 @@ use nowait_sys::{Errno, cred::Credentials};
 use std::sync::Arc;
 
 impl Submission<'_> {
-    /// Returns the credentials of the submitting thread, read once; `None` if a seccomp filter
-    /// forbids all threads to read theirs.
-    ///
-    /// # Errors
-    /// `EPERM`: a seccomp filter forbids this thread to read them, but not the engine's threads.
     pub(crate) fn credentials(&mut self) -> Result<Option<Arc<Credentials>>, Errno> {
         if self.credentials.is_none() {
             self.credentials = self.context.engine().known.credentials_of_this_thread()?;

@@ -21,8 +21,7 @@ use nowait_block::Refused;
 use nowait_sys::{Errno, file::Stat};
 
 impl<'a> Submission<'a> {
-    /// Returns the requests that the context's queue carries, for a direct transfer or a read;
-    /// `None` if the queue cannot take this command.
+    /// Returns `Queue::None` if the context's queue cannot take this command.
     pub(super) fn own_queue(&self, command: &Command, target: &EventTarget) -> Queue {
         // The file system has refused direct requests of this descriptor with RWF_NOWAIT
         // (EOPNOTSUPP).
@@ -34,7 +33,6 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Returns how a direct transfer with these facts is given to the context's own queue.
     pub(super) fn way_to_own_queue(&self, facts: &Facts, may_block: bool) -> Give {
         match may_block {
             // If one call has several requests, the kernel sends none to the device until the last
@@ -83,7 +81,6 @@ impl<'a> Submission<'a> {
         (is_familiar, has_holes)
     }
 
-    /// Records the blocks of a file, and for a long read the file, for later direct transfers.
     pub(super) fn note_blocks(&self, command: &Command, stat: &Stat) {
         if command.is_direct() && stat.is_regular() {
             let (hints, end) = (&self.context.hints.descriptors, stat.size as u64);
@@ -115,8 +112,6 @@ impl<'a> Submission<'a> {
         Ok(started?.is_some())
     }
 
-    /// Returns `true` if the kernel can signal the eventfd of a transfer with this plan, and the
-    /// driver can repeat the signal.
     pub(super) fn is_signalled_by_kernel(&self, plan: Plan) -> bool {
         let looks = &self.context.looks;
         let holds = |number| looks.kernel_counter.hold(self.context, number).is_ok();
@@ -124,11 +119,8 @@ impl<'a> Submission<'a> {
         plan.stays_with_kernel() && (matches!(plan, Plan::Look(_)) || is_held())
     }
 
-    /// Gives a direct transfer to the context's own queue as one bio. `write` counts the transfer
-    /// if it is a write; the count is returned if the queue has no room.
-    ///
-    /// # Errors
-    /// `EAGAIN`: a limit on requests in flight is reached.
+    /// `write` counts the transfer if it is a write; the count is returned if the queue has no
+    /// room.
     pub(super) fn give_transfer(
         &mut self,
         command: &Command,
@@ -162,9 +154,6 @@ impl<'a> Submission<'a> {
 
     /// Gives a direct transfer to native AIO by its number alone. Returns `false`, with nothing in
     /// flight, if the queue had no room or the kernel has refused it: then more facts are needed.
-    ///
-    /// # Errors
-    /// `EAGAIN`: a limit on requests in flight is reached.
     pub(super) fn give_unseen(
         &mut self,
         command: &mut Command,
@@ -205,9 +194,8 @@ impl<'a> Submission<'a> {
         Ok(false)
     }
 
-    /// Gives a transfer, which `admit` has counted, to the context's queue. Returns the requests
-    /// that the kernel refused, or `None` if the queue has no room. `places`: the counters that
-    /// count the transfer as a write.
+    /// Called after `admit`. Returns the requests that the kernel refused, or `None` if the queue
+    /// has no room.
     fn give(
         &mut self,
         command: &Command,

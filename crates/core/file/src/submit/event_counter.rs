@@ -4,13 +4,10 @@ use nowait_block::bio::Descriptor;
 use nowait_sys::Errno;
 use std::sync::Arc;
 
-/// The eventfd that was held last, and its number.
 #[derive(Default)]
 pub(super) struct EventCounter(Option<(i32, Arc<dyn Descriptor>)>);
 
 impl EventCounter {
-    /// Returns the held eventfd for `number`, held by `hold` if it is not the last one; `None` if
-    /// there is no number.
     pub(super) fn held<T: Descriptor + 'static>(
         &mut self,
         number: Option<i32>,

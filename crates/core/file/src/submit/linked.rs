@@ -5,7 +5,6 @@ use crate::{Command, Opened, order::Links, request::event::EventTarget};
 use nowait_sys::Errno;
 
 impl Submission<'_> {
-    /// Returns `true` if the request that is being started must wait for another.
     pub(super) fn begins_later(&self) -> bool {
         self.links.as_ref().is_some_and(|links| links.after.is_some())
     }

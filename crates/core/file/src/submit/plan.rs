@@ -8,7 +8,6 @@ use super::Reason;
 use crate::route::{Queue, Route};
 use nowait_sys::Errno;
 
-/// The next step of a submission for a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// The submission finds this fact, and plans again.
@@ -40,26 +39,20 @@ impl Plan {
     }
 }
 
-/// A fact that the submission can find out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fact {
     /// The status flags, which are only remembered.
     Flags,
-    /// [`Facts::file`].
     File,
-    /// [`Facts::in_memory`].
     Memory,
     /// [`Facts::must_wait`].
     Order,
-    /// [`Facts::is_calm`].
     Calm,
     /// [`Facts::is_worth_it`].
     History,
-    /// [`Facts::own`].
     Own,
 }
 
-/// The way in which a request is carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carry {
     /// The route, unless a caller carries the request.
@@ -74,10 +67,8 @@ pub(crate) struct Carry {
     pub(crate) reason: Reason,
 }
 
-/// The kind of a file, and the facts about its end and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum File {
-    /// A pipe, a socket, a terminal or another file without offsets.
     Stream,
     Folder,
     /// A file that shows the kernel's state, and whose driver knows plain calls only.
@@ -85,27 +76,22 @@ pub(crate) enum File {
     /// A block device, or another file with offsets.
     Device,
     Regular {
-        /// `true`: the transfer moves the end of the file.
         extends: bool,
         /// `true`: the file system may have to allocate blocks for the transfer.
         has_holes: bool,
     },
 }
 
-/// The properties of the command.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ask {
     pub(crate) is_write: bool,
     pub(crate) is_direct: bool,
-    /// `true`: the descriptor's flags are only remembered.
     pub(crate) is_hinted: bool,
-    /// `true`: the command has RWF_NOWAIT.
     pub(crate) wants_nowait: bool,
     pub(crate) is_durable: bool,
     pub(crate) is_empty: bool,
     /// `true`: longer than a block, so that the kernel may carry out only a part.
     pub(crate) is_long: bool,
-    /// `true`: a part of the command has been transferred.
     pub(crate) has_begun: bool,
     /// `true`: the kernel can check the direct transfer by its number alone. The transfer is the
     /// only one of its submission, and reads at most one block or ends below the file's last known
@@ -113,18 +99,15 @@ pub(crate) struct Ask {
     pub(crate) is_familiar: bool,
     /// `true`: the file system may have to allocate blocks for the direct write.
     pub(crate) finds_blocks: bool,
-    /// `true`: the command has a link to another request.
     pub(crate) is_linked: bool,
     /// `true`: the command begins after another request, so nothing is attempted now.
     pub(crate) begins_later: bool,
 }
 
-/// The state of the context and its engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Load {
     /// `true`: submit attempts nothing that may wait.
     pub(crate) offloads: bool,
-    /// `true`: requests must end as in the kernel's AIO.
     pub(crate) answers_as_aio: bool,
     /// `true`: threads come for events by calls that may block, and the request signals no eventfd.
     pub(crate) has_callers: bool,
@@ -135,9 +118,7 @@ pub(crate) struct Load {
     pub(crate) counts_by_kernel: bool,
     /// `true`: no other request of the context has a slot.
     pub(crate) is_alone: bool,
-    /// `true`: submit may copy more bytes.
     pub(crate) has_budget: bool,
-    /// The requests that the driver's queue carries.
     pub(crate) driver: Queue,
 }
 
@@ -147,24 +128,19 @@ pub(crate) struct Facts {
     pub(crate) ask: Ask,
     pub(crate) load: Load,
     pub(crate) file: Option<File>,
-    /// `true`: the file is on a memory file system.
     pub(crate) in_memory: Option<bool>,
     /// `true`: the file was on a memory file system when a submission last checked.
     pub(crate) seems_in_memory: bool,
-    /// `true`: an earlier request that the transfer must not overtake is in flight.
     pub(crate) must_wait: Option<bool>,
-    /// `true`: a write in submit is not expected to block.
     pub(crate) is_calm: Option<bool>,
     /// `true`: attempts at transfers of this file have succeeded lately.
     pub(crate) is_worth_it: Option<bool>,
     /// The requests that the context's own queue carries; `Queue::None` if this command may not use
     /// it.
     pub(crate) own: Option<Queue>,
-    /// The reason why an attempt did not complete the transfer.
     pub(crate) missed: Option<Reason>,
 }
 
-/// Returns the next step for a transfer with these facts.
 pub(crate) fn plan(facts: &Facts) -> Plan {
     match (facts.ask.is_direct, facts.ask.is_write) {
         _ if facts.ask.begins_later => facts.request(Reason::Order),
@@ -300,14 +276,13 @@ impl Facts {
         }
     }
 
-    /// Returns `true` if native AIO has to allocate blocks for the transfer.
+    /// Returns `true` if native AIO may have to allocate blocks for the transfer.
     pub(super) fn finds_blocks(&self) -> bool {
         self.ask.is_write
             && self.own == Some(Queue::Aio)
             && matches!(self.file, Some(File::Regular { has_holes: true, .. }))
     }
 
-    /// Plans a request; first finds its file and reads its flags.
     fn request(&self, reason: Reason) -> Plan {
         if self.ask.is_hinted {
             return Plan::Look(Fact::Flags);
@@ -335,7 +310,7 @@ impl Facts {
             Queue::Ring => Route::Driver,
             Queue::Aio | Queue::None => Route::Workers,
         };
-        // If the file system does not support the attempt, no read was started.
+        // If the file system does not support the attempt, the kernel has started no read.
         if self.load.has_callers && reason != Reason::Unsupported {
             return carry(by_threads, true);
         }
@@ -380,7 +355,6 @@ impl Facts {
         is_free && load.answers_as_aio && !load.offloads
     }
 
-    /// Returns the route of a direct request for which no blocks are allocated.
     fn route_of_direct(&self, reason: Reason) -> Route {
         match (reason, self.own) {
             (Reason::Driver, Some(Queue::Aio | Queue::Ring)) => Route::Own,
@@ -389,8 +363,6 @@ impl Facts {
         }
     }
 
-    /// Plans a transfer on a folder, a stream, or a file that shows the kernel's state; `None` for
-    /// other files, or if the file is not known.
     fn special(&self) -> Option<Plan> {
         match self.file? {
             File::Folder | File::Plain => Some(Plan::Refuse(Errno::INVAL)),
@@ -400,12 +372,12 @@ impl Facts {
         }
     }
 
-    /// Returns whether to attempt a transfer in submit; `plain`: no call on the file blocks.
+    /// `plain`: no call on the file blocks.
     fn tries(&self, plain: bool) -> Tries {
         let Facts { ask, load, .. } = self;
         let is_worth_it = match self.is_worth_it {
-            // An attempt at a read starts the read; the thread that waits for the request transfers
-            // the rest.
+            // An attempt at a read may start the read; the thread that waits for the request
+            // transfers the rest.
             _ if load.has_callers && !ask.is_write => Some(true),
             is_worth_it => is_worth_it,
         };

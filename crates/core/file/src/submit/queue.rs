@@ -49,7 +49,6 @@ impl Submission<'_> {
         reason: Reason,
     ) -> Result<Started, Errno> {
         let (context, engine) = (self.context, self.context.engine());
-        // The engine's threads will signal this eventfd.
         let hold = |number| engine.with_room(|| engine.holds.hold_afresh(number));
         let eventfd = self.event_counter.held(target.eventfd, hold)?;
         let is_own = body.carrier().is_some_and(|carrier| carrier.route == Route::Own);
@@ -74,8 +73,6 @@ impl Submission<'_> {
     }
 }
 
-/// Registers a request in the order of its inode or stream; moves it off the own queue if it must
-/// wait.
 fn take_place(
     operation: &mut FileOperation,
     wait: &Wait<'_, FileOperation>,
@@ -93,9 +90,8 @@ fn take_place(
     Ok(())
 }
 
-/// Moves a request that waits in the order off the own queue. The end of the earlier request kicks
-/// it on a thread that may neither reap the context's queue nor have the application's descriptor
-/// table.
+/// A request that waits in the order must leave the own queue: the thread that kicks it may neither
+/// reap this queue nor have the application's descriptor table.
 fn leave_own_if_blocked(operation: &mut FileOperation, stat: &Stat) -> Result<(), Errno> {
     let (is_blocked, endless) = (operation.is_blocked(), operation.body.is_endless());
     let Some(carrier) = operation.body.carrier() else { return Ok(()) };

@@ -11,13 +11,11 @@ pub(crate) enum Reason {
     Large,
     /// The file system does not support RWF_NOWAIT for this request.
     Unsupported,
-    /// The request is a buffered write.
     Write,
     /// The request is a write that must be durable when it ends.
     Sync,
     /// The request is a direct write that extends the file, fills a hole, or was refused.
     Extend,
-    /// The request is an fsync or fdatasync.
     Fsync,
     /// The request must wait for an earlier one, in the order or by a link.
     Order,

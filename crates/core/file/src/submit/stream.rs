@@ -41,8 +41,6 @@ impl Submission<'_> {
         self.request(command, target, &stat, StreamBody::poll(route, &stat), Reason::Driver)
     }
 
-    /// Starts a command on a pipe, a socket or a terminal: attempts it now, or makes a request that
-    /// waits for readiness.
     pub(crate) fn stream(
         &mut self,
         command: &mut Command,

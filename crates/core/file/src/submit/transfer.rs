@@ -24,8 +24,7 @@ use nowait_sys::{
 use std::sync::Arc;
 
 impl<'a> Submission<'a> {
-    /// Starts a read or a write. Returns `None`, and starts nothing, if the kernel is to signal the
-    /// eventfd but cannot.
+    /// Returns `None`, and starts nothing, if the kernel is to signal the eventfd but cannot.
     pub(super) fn transfer(
         &mut self,
         command: &mut Command,
@@ -99,8 +98,6 @@ impl<'a> Submission<'a> {
         }
     }
 
-    /// Decides what becomes of a transfer that the kernel has refused: submit fails, or the request
-    /// completes with the error.
     fn refuse(&self, command: &Command, errno: Errno) -> Result<Started, Errno> {
         // If the file system itself refuses a write, the kernel's AIO has accepted it already: the
         // error is the result.
@@ -173,7 +170,6 @@ impl<'a> Submission<'a> {
         self.request(command, target, &stat, body, Reason::Fsync)
     }
 
-    /// Returns the facts about a transfer that are known without a look at its file.
     fn facts(&self, command: &Command, target: &EventTarget) -> Facts {
         let context = self.context;
         let seen = context.hints.descriptors.may_be_in_memory(command.fd);
@@ -268,21 +264,16 @@ impl<'a> Submission<'a> {
         })
     }
 
-    /// Returns `true` if the file shows the kernel's state, and requests must end as in the
-    /// kernel's AIO.
     fn shows_kernel(&self, command: &Command, stat: &Stat) -> Result<bool, Errno> {
-        // None of these files has blocks.
+        // Files that show the kernel's state have no blocks.
         if stat.blocks != 0 || !stat.is_regular() || !self.context.answers_as_aio() {
             return Ok(false);
         }
         Ok(self.context.engine().filesystem(stat, command.fd)?.shows_kernel)
     }
 
-    /// Counts a write that goes to the kernel, on a file with this `stat`. Records the size of the
-    /// file of a direct transfer, and whether it may have holes.
-    ///
-    /// # Errors
-    /// The user file, if the engine has opened the file in its page cache meanwhile.
+    /// Returns the user file as the error if the engine has opened the file in its page cache
+    /// meanwhile. Records the size of the file of a direct transfer, and whether it may have holes.
     fn count(
         &mut self,
         command: &Command,

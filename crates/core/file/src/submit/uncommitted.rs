@@ -1,9 +1,8 @@
 //! Direct requests that a submission has queued but not yet committed to the kernel.
 //!
-//! These requests have no place in the order of their inode, because the kernel carries them out
-//! once they are committed. So if a command must take effect after one of them, the submission
-//! commits them first. Requests that the kernel refuses then get a place in the order, where the
-//! command finds them.
+//! These requests have no place in the order of their inode. If a command must take effect after
+//! one of them, the submission commits them first. Requests that the kernel refuses then get a
+//! place in the order, where the command finds them.
 
 use crate::{
     Command, Kind,
@@ -14,17 +13,14 @@ use nowait_sys::{
     mistake::{self, Mistake},
 };
 
-/// The requests of one submission between the queue and the commit.
 #[derive(Default)]
 pub(super) struct Uncommitted {
     requests: Vec<Queued>,
-    /// `true`: one of the requests writes.
     writes: bool,
 }
 
 struct Queued {
     fd: i32,
-    /// The inode, if the submission has looked it up.
     key: Option<InodeKey>,
     reach: Reach,
 }
@@ -46,8 +42,6 @@ impl Uncommitted {
         self.writes = false;
     }
 
-    /// Returns `true` if `command`, on a file of `end` bytes, must take effect after one of the
-    /// requests.
     pub(super) fn precede(&self, command: &Command, end: u64) -> bool {
         let access = Access::of(command.kind);
         if self.is_empty() || access != Access::Write && !self.writes {

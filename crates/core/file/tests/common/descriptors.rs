@@ -1,4 +1,4 @@
-//! Descriptors that requests can wait on, made by the system calls that the standard library lacks.
+//! Descriptors on which requests can wait.
 
 use std::{
     fs::OpenOptions,
@@ -6,7 +6,7 @@ use std::{
     ptr::null_mut,
 };
 
-/// Returns a terminal and its other end, without echo.
+/// A terminal and its other end, without echo.
 pub(crate) fn terminal() -> (OwnedFd, OwnedFd) {
     let master = OpenOptions::new().read(true).write(true).open("/dev/ptmx").unwrap();
     // SAFETY: takes a number.
@@ -23,7 +23,6 @@ pub(crate) fn terminal() -> (OwnedFd, OwnedFd) {
     (terminal, master.into())
 }
 
-/// Makes an eventfd whose readers wait while it is zero.
 pub(crate) fn counter() -> OwnedFd {
     // SAFETY: takes numbers.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };

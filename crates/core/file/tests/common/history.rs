@@ -1,11 +1,10 @@
-//! The results of the requests of a storm, compared with the results that they may have.
+//! The requests of a storm, compared with the results that they may have.
 //!
-//! * A transfer that was not cancelled moves all of its bytes, a stream read at least one; one that
-//!   ended with ECANCELED moves none. If the program has closed both ends of a stream, transfers
-//!   may be short.
+//! * A transfer that was not cancelled moves all of its bytes, a stream read at least one; with
+//!   ECANCELED a transfer moves none. If the program has closed a stream, its transfers may be
+//!   short.
 //! * Requests on one buffered file take effect in the order of submission.
-//! * A direct read finds, in each sector, the data of a write that was not overwritten before the
-//!   read began.
+//! * A direct read finds, in each sector, data that were not overwritten before the read began.
 //! * A stream returns the bytes that were written to it, in order, from the beginning.
 
 use super::failed;
@@ -14,57 +13,45 @@ use nowait_sys::Errno;
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const BLOCKS: u64 = 64;
 const SECTOR: usize = 512;
-/// Events that a poll reports without being asked: POLLERR, POLLHUP, and POLLRDHUP with io_uring.
+/// Events that a poll reports unasked: POLLERR, POLLHUP, and POLLRDHUP with io_uring.
 const ALWAYS: i64 = 0x8 | 0x10 | 0x2000;
 
-/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// Transfers bytes of a file, from the beginning of a block.
     File { file: usize, block: u64, writes: bool },
-    /// Transfers bytes from or to a stream.
     Stream { stream: usize, writes: bool },
-    /// Waits until a stream is ready.
     Poll { stream: usize, events: u16 },
-    /// A sync, which transfers nothing.
     Sync,
 }
 
-/// One request, in the order of submission.
 #[derive(Debug)]
 struct Entry {
-    /// The name by which the request can be cancelled; earlier and later requests use the same
-    /// name.
+    /// Several requests may have the same name.
     name: u64,
     what: What,
     len: usize,
     submitted: u64,
     ended: u64,
-    /// The result in the request's event; a refused request has none.
+    /// A refused request has no result.
     res: Option<i64>,
     cancelled: bool,
-    /// The bytes that a read brought.
     data: Vec<u8>,
 }
 
-/// All requests of a storm.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     entries: Vec<Entry>,
     time: u64,
-    /// The streams that the program closed while requests may have been in flight.
+    /// The streams that the program closed, perhaps while requests on them were in flight.
     closed: Vec<usize>,
-    /// `true`: threads end while their requests are in flight.
     threads_end: bool,
 }
 
-/// Returns the byte that request `number` writes at `index`.
 pub(crate) fn byte(number: usize, index: usize) -> u8 {
     let mixed = (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     (mixed as u8) ^ (index as u8).wrapping_mul(31) ^ ((index >> 8) as u8).wrapping_mul(7)
 }
 
-/// Returns the content of a block of a file before the storm.
 pub(crate) fn initial(file: usize, block: u64) -> Vec<u8> {
     (0..BLOCK)
         .map(|index| byte(usize::MAX / 2 + file * BLOCKS as usize + block as usize, index))
@@ -72,12 +59,10 @@ pub(crate) fn initial(file: usize, block: u64) -> Vec<u8> {
 }
 
 impl History {
-    /// Makes an empty history. `threads_end`: threads may end while their requests are in flight.
     pub(crate) fn new(threads_end: bool) -> History {
         History { threads_end, ..History::default() }
     }
 
-    /// Adds a request that is about to be submitted. Returns its number.
     pub(crate) fn submit(&mut self, name: u64, what: What, len: usize) -> usize {
         self.time += 1;
         self.entries.push(Entry {
@@ -93,25 +78,22 @@ impl History {
         self.entries.len() - 1
     }
 
-    /// Returns the number of the next request.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Records that one of the requests named `name` was cancelled: the one that had the name when
-    /// there were `before` requests, or a later one.
+    /// One request named `name` was cancelled: the one that had the name when there were `before`
+    /// requests, or a later one.
     pub(crate) fn cancel(&mut self, name: u64, before: usize) {
         let had = self.entries[..before].iter().rposition(|entry| entry.name == name);
         let of_name = self.entries[had.unwrap_or(before)..].iter_mut();
         of_name.filter(|entry| entry.name == name).for_each(|entry| entry.cancelled = true);
     }
 
-    /// Records that the program closed both ends of a stream.
     pub(crate) fn close(&mut self, stream: usize) {
         self.closed.push(stream);
     }
 
-    /// Records the event of a request, whose memory is `memory`.
     pub(crate) fn end(&mut self, number: usize, res: i64, memory: &[u8]) {
         self.time += 1;
         let entry = &mut self.entries[number];
@@ -124,15 +106,13 @@ impl History {
         }
     }
 
-    /// Returns how many requests ended with ECANCELED, and how many ended in all.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let ended = self.entries.iter().filter(|entry| entry.res.is_some());
         let cancelled = ended.clone().filter(|entry| entry.res == Some(failed(Errno::CANCELED)));
         (cancelled.count(), ended.count())
     }
 
-    /// Checks all requests. `files` are the contents of the files in the end; the second file was
-    /// used for direct requests.
+    /// The second file was used for direct requests.
     pub(crate) fn judge(&self, files: &[Vec<u8>; 3]) {
         self.entries.iter().for_each(|entry| self.judge_result(entry));
         for file in [0, 2] {
@@ -176,7 +156,6 @@ impl History {
         assert!(allowed, "{res}: {:?} of {} bytes, {entry:?}", entry.what, entry.len);
     }
 
-    /// Returns the requests on a block, in the order of submission, with their numbers.
     fn on(&self, file: usize, block: u64) -> impl Iterator<Item = (usize, &Entry)> {
         let on = move |what| match what {
             What::File { file: its_file, block: its_block, .. } => {
@@ -286,8 +265,8 @@ mod canaries {
         (0..BLOCK).map(|index| byte(number, index)).collect()
     }
 
-    /// Returns the history of requests on one block, one after another, each with its result and
-    /// the bytes that it read.
+    /// The requests are on one block, one after another, each with its result and the bytes that it
+    /// read.
     fn ran(requests: &[(What, i64, &[u8])]) -> History {
         let mut history = History::default();
         for (what, res, memory) in requests {

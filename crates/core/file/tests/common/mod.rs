@@ -1,4 +1,4 @@
-//! Helpers for the tests of the whole engine: engines of every kind, memory, commands.
+//! Helpers for the tests of the whole engine.
 #![allow(dead_code)] // each test uses a part
 
 use nowait_block::{Segments, skip::note_skip_here};
@@ -20,7 +20,7 @@ use std::{
 pub(crate) const BACKENDS: [BackendChoice; 3] =
     [BackendChoice::Kaio, BackendChoice::Threads, BackendChoice::Uring];
 
-/// Runs `claim` on every backend that works on this machine, in both submit modes.
+/// Runs `claim` in both submit modes on every backend that works on this machine.
 pub(crate) fn on_every_backend(claim: impl Fn(&Arc<Engine>)) {
     for backend in BACKENDS {
         for submit in [SubmitMode::Auto, SubmitMode::Offload] {
@@ -32,7 +32,7 @@ pub(crate) fn on_every_backend(claim: impl Fn(&Arc<Engine>)) {
     on_engine(with_event_counters(), "io_uring with event counters", &claim);
 }
 
-/// Starts an engine on io_uring as it is before Linux 6.7.
+/// Starts an engine with io_uring as it is before Linux 6.7.
 pub(crate) fn with_event_counters() -> Result<Arc<Engine>, Errno> {
     let config = Config { backend: BackendChoice::Uring, stats: true, ..Config::default() };
     Engine::start(config, Parts::with_event_counters("test".to_owned()))
@@ -48,7 +48,7 @@ fn on_engine(engine: Result<Arc<Engine>, Errno>, name: &str, claim: &impl Fn(&Ar
     }
 }
 
-/// Memory that is never freed: a request may use it whatever becomes of the test.
+/// The memory is never freed: a request may use it whatever becomes of the test.
 pub(crate) fn leaked(len: usize, byte: u8) -> *mut [u8] {
     /// Keeps the addresses, so that a leak detector finds the memory in use.
     static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
@@ -57,19 +57,17 @@ pub(crate) fn leaked(len: usize, byte: u8) -> *mut [u8] {
     memory
 }
 
-/// Reads leaked memory that no request uses any more.
 pub(crate) fn bytes(memory: *mut [u8]) -> &'static [u8] {
     // SAFETY: it lives for ever, and the caller has reaped the request's event.
     unsafe { &*memory }
 }
 
-/// Makes a transfer of leaked memory, or a sync if there is no memory.
+/// A command without memory is a sync.
 pub(crate) fn command(kind: Kind, file: &impl AsFd, memory: *mut [u8], offset: u64) -> Command {
     let flags = open_for(file.as_fd().as_raw_fd()).unwrap();
     command_with(flags, kind, file, memory, offset)
 }
 
-/// Makes a command like [`command`], with these status flags.
 pub(crate) fn command_with(
     flags: Flags,
     kind: Kind,
@@ -88,12 +86,11 @@ pub(crate) fn poll(file: &impl AsFd, events: u16) -> Command {
     command(Kind::Poll(events), file, leaked(0, 0), 0)
 }
 
-/// Submits one command; `name` is in its event, and cancels it.
+/// The request can be cancelled by `name`, which is also in its event.
 pub(crate) fn submit(context: &Arc<Context>, name: u64, command: Command) -> Result<(), Errno> {
     submit_to(context, EventTarget { data: name, obj: name, eventfd: None }, command)
 }
 
-/// Submits one command to `target`, which may have an eventfd.
 pub(crate) fn submit_to(
     context: &Arc<Context>,
     target: EventTarget,
@@ -106,7 +103,7 @@ pub(crate) fn submit_to(
     started.inspect_err(|_| context.io().release(1))
 }
 
-/// Waits for `count` events, and returns their names and results, sorted by name.
+/// Returns the names and results of the events, sorted by name.
 pub(crate) fn reap(context: &Arc<Context>, count: usize) -> Vec<(u64, i64)> {
     let mut events = Vec::new();
     wait_for(context, count, |event| events.push((event.data, event.res)));
@@ -114,8 +111,7 @@ pub(crate) fn reap(context: &Arc<Context>, count: usize) -> Vec<(u64, i64)> {
     events
 }
 
-/// Waits for `count` events, and passes each to `sink`. Begins again after an interruption, by a
-/// debugger or a freezer.
+/// Waits again after EINTR, which a debugger or a freezer causes.
 pub(crate) fn wait_for(context: &Context, count: usize, mut sink: impl FnMut(IoEvent)) {
     let mut total = 0;
     while total < count {
@@ -131,7 +127,6 @@ pub(crate) fn wait_for(context: &Context, count: usize, mut sink: impl FnMut(IoE
     }
 }
 
-/// Runs `claim` on a thread of its own, and fails if the claim does not end.
 pub(crate) fn does_not_hang(claim: impl FnOnce() + Send) {
     const LIMIT: Duration = Duration::from_mins(1);
     std::thread::scope(|scope| {
@@ -153,12 +148,11 @@ pub(crate) fn has_event(context: &Arc<Context>) -> bool {
     context.io().ring().unread() > 0
 }
 
-/// Returns the `res` of an event of a request that failed with `errno`.
 pub(crate) fn failed(errno: Errno) -> i64 {
     -i64::from(errno.raw())
 }
 
-/// The splitmix64 generator: the same seed gives the same run.
+/// The splitmix64 generator.
 pub(crate) struct Prng(pub(crate) u64);
 
 impl Prng {

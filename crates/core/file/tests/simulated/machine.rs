@@ -1,7 +1,6 @@
 //! The machine on which an engine is simulated: one device, whose queues carry every bio.
 //!
-//! The engine calls the kernel for real files, which stand for those of the device. Numbers, status
-//! flags and sizes are those of the real files, but their bytes are never read or written.
+//! Real files give the numbers, status flags and sizes; their bytes are never read or written.
 
 use nowait_block::{
     Bio, BioOp, BlockBackend, Completion, Limits,
@@ -22,7 +21,6 @@ use std::{
     },
 };
 
-/// A deliberate mistake of the machine, which a run must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mistake {
     /// One of this many completions of workers is lost.
@@ -31,17 +29,15 @@ pub(crate) enum Mistake {
     SkipsWrites(u64),
 }
 
-/// The maker of the queues of an engine.
 pub(crate) struct Machine {
     pub(crate) seed: u64,
     pub(crate) device: SimDevice,
     pub(crate) files: Arc<Files>,
-    /// The limits that the queues report.
     pub(crate) limits: Limits,
     pub(crate) mistake: Option<Mistake>,
 }
 
-/// The inodes of the real files: the index of an inode is the descriptor of its file on the device.
+/// The index of an inode is the descriptor of its file on the device.
 pub(crate) struct Files(Vec<(u64, u64)>);
 
 impl Files {
@@ -99,7 +95,6 @@ impl Backends for Machine {
     }
 }
 
-/// A queue of the device.
 struct Queue {
     device: SimDevice,
     files: Arc<Files>,
@@ -167,7 +162,6 @@ struct Hired {
     seed: u64,
 }
 
-/// A call that makes more turns than this has failed.
 const TURNS_MAX: u64 = 500_000;
 
 impl Workers for Hired {
@@ -216,7 +210,6 @@ impl BlockBackend for Hired {
         self.queue.commit();
     }
 
-    /// Finds nothing, because completions are delivered instead.
     fn reap(&self, _: &mut Vec<Completion>, _: usize, _: Deadline) -> Result<(), Errno> {
         Ok(())
     }

@@ -1,12 +1,6 @@
 //! The whole engine on a simulated device. A seed decides which request, turn or completion comes
-//! next, and how the device behaves.
-//!
-//! * `main`: the claims
-//! * `run`: draws the steps of a run: submit, cancel, turns, look for events
-//! * `machine`: the device below the engine, and its deliberate mistakes
-//! * `model`: the results that requests may have
-//!
-//! One thread does everything, and the clock is virtual, so a seed gives the same run every time.
+//! next, and how the device behaves. One thread does everything and the clock is virtual, so a seed
+//! gives the same run every time.
 
 mod machine;
 mod model;
@@ -17,11 +11,10 @@ use nowait_cache::mistake::{self, Mistake as InCache};
 use run::{Counts, Run};
 use std::panic::catch_unwind;
 
-/// The number of seeds; twenty times as many with `NOWAIT_FULL`.
+/// With `NOWAIT_FULL`, twenty times as many seeds run.
 const SEEDS: u64 = 1000;
 
-/// Returns the seeds to run, and one more from `SIM_COMMIT`, the hash of a commit. With `SIM_SEED`,
-/// returns only that seed.
+/// `SIM_COMMIT`, the hash of a commit, adds a seed; with `SIM_SEED` only that seed runs.
 fn seeds() -> Vec<u64> {
     let variable = |name| std::env::var(name).ok();
     if let Some(seed) = variable("SIM_SEED") {
@@ -57,7 +50,6 @@ fn a_seed_is_the_same_run_again() {
     }
 }
 
-/// Returns the first seed that finds a deliberate mistake, of the machine or of the page cache.
 fn found(machine: Option<Mistake>, cache: Option<InCache>) -> Option<u64> {
     mistake::make(cache);
     // A call that hangs panics, after too many turns.
@@ -78,7 +70,7 @@ fn canary_a_write_that_is_not_carried_out_is_found_out() {
     assert!(found(Some(Mistake::SkipsWrites(10)), None).is_some());
 }
 
-/// Except mistakes that only a growing file, another process or a failing device can show.
+/// Only a growing file, another process or a failing device shows the other mistakes.
 #[test]
 fn canary_mistakes_of_the_page_cache_are_found_out() {
     let elsewhere = [InCache::KeepTail, InCache::DirtyAround, InCache::ShareWithSick];

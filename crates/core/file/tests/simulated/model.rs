@@ -9,22 +9,18 @@ use nowait_sys::{
 };
 use std::{fmt, fs::File, ops::Range, os::fd::AsRawFd};
 
-/// A request.
 pub(crate) struct Op {
     pub(crate) file: usize,
     pub(crate) kind: Kind,
-    /// `true`: submitted on a descriptor for direct requests.
     pub(crate) direct: bool,
-    /// `true`: a write that is durable when it ends.
+    /// `true`: the write is durable when it ends.
     pub(crate) durable: bool,
     pub(crate) offset: u64,
-    /// The bytes to write; for a read, only their number counts.
+    /// For a read, only the number of these bytes counts.
     data: Vec<u8>,
     memory: Vec<u8>,
-    /// The result of its event.
     pub(crate) result: Option<i64>,
     pub(crate) cancelled: bool,
-    /// `true`: submit has refused the request.
     pub(crate) refused: bool,
 }
 
@@ -35,7 +31,7 @@ impl Op {
         Op { file, kind, direct, durable, offset, data, memory, result, cancelled, refused }
     }
 
-    /// Makes the operation by which another program makes a hole in a file at this moment.
+    /// Another program makes the hole, at this moment.
     pub(crate) fn hole(file: usize, range: &Range<u64>) -> Op {
         let data = vec![0; (range.end - range.start) as usize];
         let result = Some(data.len() as i64);
@@ -50,13 +46,12 @@ impl Op {
         self.offset..self.offset + self.data.len() as u64
     }
 
-    /// Returns `true` if both requests use some of the same bytes of the same file.
     pub(crate) fn overlaps(&self, other: &Op) -> bool {
         let (a, b) = (self.range(), other.range());
         self.file == other.file && a.start < b.end && b.start < a.end
     }
 
-    /// Returns the command; the memory must stay until its event has been taken.
+    /// The memory must stay until the event has been taken.
     pub(crate) fn command(&mut self, file: &File) -> Command {
         let fd = file.as_raw_fd();
         let segments =
@@ -80,15 +75,13 @@ impl fmt::Debug for Op {
     }
 }
 
-/// The results that a request may have on a device with faults.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct May {
     pub(crate) fail: bool,
-    /// Transfer fewer bytes than were asked for.
     pub(crate) be_short: bool,
 }
 
-/// A file, byte by byte; `None`: not known, because a write has failed.
+/// The bytes of a file; `None`: not known, because a write has failed.
 pub(crate) struct Model(Vec<Option<u8>>);
 
 impl Model {
@@ -96,13 +89,12 @@ impl Model {
         Model(vec![Some(0); size as usize])
     }
 
-    /// Lets a request take effect; returns an error if its result was wrong. All requests that were
-    /// submitted before it must have taken effect.
+    /// All requests that were submitted before `op` must have taken effect.
     pub(crate) fn apply(&mut self, op: &Op, may: May) -> Result<(), String> {
         let result = op.result.ok_or("it has no event")?;
         let failed = |errno: Errno| result == -i64::from(errno.raw());
         let excused = failed(Errno::IO) && may.fail || failed(Errno::CANCELED) && op.cancelled;
-        // A caller that gets EAGAIN repeats the same write: some bytes may be written already.
+        // A caller that gets EAGAIN repeats the same write, so some bytes may be written.
         let excused = excused || failed(Errno::AGAIN) && op.refused;
         if result < 0 && !excused {
             return Err("it failed".to_owned());
@@ -124,14 +116,12 @@ impl Model {
         compare(&mut bytes[..done], &op.memory)
     }
 
-    /// Compares the model with the contents of the file.
     pub(crate) fn judge(&mut self, contents: &[u8]) -> Result<(), String> {
         compare(&mut self.0, contents)
     }
 }
 
-/// Compares bytes that were read with the known ones. Bytes that were not known are known from then
-/// on.
+/// The bytes that were not known become those of `seen`.
 fn compare(known: &mut [Option<u8>], seen: &[u8]) -> Result<(), String> {
     for (index, (known, seen)) in known.iter_mut().zip(seen).enumerate() {
         if *known.get_or_insert(*seen) != *seen {

@@ -26,55 +26,46 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// The bytes of a file, which are not a whole number of pages.
+/// The size is not a whole number of pages.
 const FILE_BYTES: u64 = (64 << 10) - 3 * UNIT_BYTES;
 const FILES: usize = 2;
-/// Requests consist of units of this size.
 const UNIT_BYTES: u64 = 512;
-/// Most units of a request.
 const UNITS_MAX: u64 = 16;
-/// The approximate number of requests in a run.
 const REQUESTS: usize = 100;
-/// The number of steps after which the requests left are taken never to end.
+/// A run that makes more steps than this is taken to hang.
 const STEPS_MAX: usize = 200_000;
 
-/// A real file that stands for one of the device, with a second descriptor for direct requests.
+/// A real file that stands for one of the device.
 struct Stand {
     buffered: File,
     direct: File,
 }
 
-/// The state of a run. Its fields are dropped in order: the engine before the memory of its
-/// requests.
+/// The fields are dropped in order: the engine before the memory of its requests.
 pub(crate) struct Run {
     seed: u64,
     prng: Prng,
     device: SimDevice,
     engine: Arc<Engine>,
     contexts: Vec<Arc<Context>>,
-    /// The files in the page cache; `None`: the run opens this file without the cache.
+    /// `None`: the run opens this file without the page cache.
     users: [Option<Arc<UserFile>>; FILES],
     oracle: Oracle,
-    /// `true`: requests to the device may fail. If `is_short` is set, they may be short.
+    /// `true`: requests to the device may fail. If `is_short` is set, requests may be short.
     fails: bool,
     is_short: bool,
-    /// The step at which the power fails; `None`: it does not fail.
     cut: Option<usize>,
-    /// The weights by which the steps are drawn.
     weights: [u32; 7],
-    /// The operations; the index of each is its name.
+    /// The index of each operation is its name.
     ops: Vec<Op>,
-    /// The context of each operation.
     homes: Vec<usize>,
     in_flight: Vec<usize>,
     events: Vec<(u64, i64)>,
-    /// Number of blocking calls on files in the page cache.
+    /// Blocking calls on files in the page cache.
     calls: u64,
-    /// `true`: the run has ended without an error.
     passed: bool,
 }
 
-/// Counts of what happened in some runs.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     requests: u64,
@@ -107,7 +98,6 @@ impl Counts {
 }
 
 impl Run {
-    /// Makes an engine with settings drawn from the seed.
     pub(crate) fn new(seed: u64, mistake: Option<Mistake>) -> Run {
         let mut prng = Prng::new(seed);
         let faults = faults(&mut prng);
@@ -160,7 +150,6 @@ impl Run {
         }
     }
 
-    /// Runs until all requests have ended; returns an error that describes a wrong result.
     pub(crate) fn run(&mut self) -> Result<(), String> {
         let verdict = self.steps();
         self.passed = verdict.is_ok();
@@ -190,7 +179,6 @@ impl Run {
         Err(format!("hangs: {:?}", self.in_flight))
     }
 
-    /// Submits a few requests at once.
     fn submit(&mut self) -> Result<(), String> {
         let home = self.prng.index(self.contexts.len());
         let context = self.contexts[home].clone();
@@ -227,7 +215,7 @@ impl Run {
         Ok(())
     }
 
-    /// Draws a request; `None` if it has no defined order with one in flight.
+    /// Returns `None` if the request has no defined order with one in flight.
     fn draw(&mut self) -> Option<Op> {
         let prng = &mut self.prng;
         let offload = self.engine.config().submit == SubmitMode::Offload;
@@ -256,7 +244,6 @@ impl Run {
         }
     }
 
-    /// Makes a blocking call on a file in the page cache.
     fn call(&mut self) -> Result<(), String> {
         let number = self.prng.index(FILES);
         let (Some(file), engine) = (&self.users[number], &self.engine) else { return Ok(()) };
@@ -271,7 +258,6 @@ impl Run {
                 synced.map(drop)
             }
             _ => file.exclude(engine).map(|exclusion| {
-                // Another program makes a hole meanwhile.
                 let first = self.prng.below(FILE_BYTES / UNIT_BYTES);
                 let last = self.prng.range(first..=FILE_BYTES / UNIT_BYTES);
                 let hole = first * UNIT_BYTES..last * UNIT_BYTES;
@@ -291,7 +277,6 @@ impl Run {
         }
     }
 
-    /// Takes some events of a context.
     fn look(&mut self) -> Result<(), String> {
         let context = &self.contexts[self.prng.index(self.contexts.len())];
         let mut events = Vec::new();
@@ -310,7 +295,6 @@ impl Run {
         Ok(())
     }
 
-    /// Records the result of a request.
     fn end(&mut self, name: usize, result: i64) -> Result<(), String> {
         let op = self.ops.get_mut(name).ok_or("an event of no request")?;
         if op.result.replace(result).is_some() {
@@ -323,15 +307,14 @@ impl Run {
         Ok(())
     }
 
-    /// Requests on a cached file are never short without an error. A direct request may be short:
-    /// its rest is not transferred if the engine knows its file by the number only.
+    /// A direct request may be short: if the engine knows its file only by the number, it does not
+    /// transfer the rest.
     fn may(&self, op: &Op) -> May {
         let cached = self.users[op.file].is_some();
         let fail = self.fails || self.is_short && cached;
         May { fail, be_short: fail || self.is_short && op.direct }
     }
 
-    /// Checks all results and files after the last request has ended.
     fn judge(&mut self) -> Result<(), String> {
         let mut files: Vec<_> = (0..FILES).map(|_| Model::new(FILE_BYTES)).collect();
         for (name, op) in self.ops.iter().enumerate() {
@@ -387,7 +370,6 @@ impl Run {
         }
     }
 
-    /// Returns a hash of the run's events and of the device's work.
     pub(crate) fn hash(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         (&self.events, self.device.trace_hash()).hash(&mut hasher);
@@ -435,7 +417,7 @@ fn start(machine: Machine, prng: &mut Prng) -> Arc<Engine> {
     Engine::start(config, parts).unwrap()
 }
 
-/// Draws the faults of a run. In every third run, nothing fails while the power is on.
+/// In every third run, on average, nothing fails while the power is on.
 fn faults(prng: &mut Prng) -> Faults {
     let at_cut = Faults { reorder: prng.chance(500_000), ..Faults::volatile_cache() };
     if prng.index(3) == 0 {
@@ -452,7 +434,7 @@ fn faults(prng: &mut Prng) -> Faults {
     }
 }
 
-/// Returns the real files that stand for those of the device; all of their blocks are allocated.
+/// All blocks of the files are allocated.
 fn stands() -> &'static [Stand] {
     static STANDS: OnceLock<Vec<Stand>> = OnceLock::new();
     let make = |_| {

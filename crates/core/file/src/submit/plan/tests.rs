@@ -46,7 +46,6 @@ fn loaded(facts: Facts, change: impl FnOnce(&mut Load)) -> Facts {
     facts
 }
 
-/// A read for which no earlier request is in the way.
 fn free() -> Facts {
     Facts { must_wait: Some(false), ..read() }
 }
