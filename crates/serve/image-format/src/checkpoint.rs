@@ -11,16 +11,18 @@
 //! Segments and extents ascend from part to part.
 
 use crate::extents::Extent;
-use crate::geometry::{DATA_BYTES_MAX, Geometry};
+use crate::geometry::Geometry;
 use crate::head::Head;
 use crate::map::{Map, SegmentUse};
 use crate::segment::HEADER_BYTES_MAX;
 use crate::stamp::{ImageId, Kind, Nonce, Stamp};
 use crate::wire::{Damage, checked, put_count, seal};
 
-/// The longest part, in bytes; a reader refuses a longer one.
-pub const PART_BYTES_MAX: usize = DATA_BYTES_MAX;
+/// The longest part, in bytes; a reader refuses a longer one. Writers before 2026-12 put up to
+/// twice [`ENTRIES_MAX`] entries into a part.
+pub const PART_BYTES_MAX: usize = 10 << 20;
 
+/// The most segments and extents of a part, in all.
 const ENTRIES_MAX: usize = 200_000;
 
 const SEGMENT_BYTES: usize = 24;
@@ -58,7 +60,8 @@ impl Part {
         let mut parts = Vec::new();
         while !segments.is_empty() || !extents.is_empty() {
             let number = parts.len() as u32;
-            let (segments, extents) = (take(&mut segments), take(&mut extents));
+            let segments = take(&mut segments, ENTRIES_MAX);
+            let extents = take(&mut extents, ENTRIES_MAX - segments.len());
             parts.push(Part { image, epoch, writer, position, number, segments, extents });
         }
         parts
@@ -117,8 +120,9 @@ impl Part {
     }
 }
 
-fn take<T: Copy>(entries: &mut &[T]) -> Vec<T> {
-    let (front, rest) = entries.split_at(entries.len().min(ENTRIES_MAX));
+/// Takes the first `count` entries, or all if there are fewer.
+fn take<T: Copy>(entries: &mut &[T], count: usize) -> Vec<T> {
+    let (front, rest) = entries.split_at(entries.len().min(count));
     *entries = rest;
     front.to_vec()
 }

@@ -240,6 +240,27 @@ proptest! {
     }
 }
 
+/// Each flush makes a segment, so a map may have as many segments as extents. Readers of older
+/// versions accept parts of 8 MiB.
+#[test]
+fn the_parts_of_a_map_with_many_segments_and_extents_are_short_enough_for_readers() {
+    const FLUSHES: u64 = 210_000;
+    let mut map = Map::default();
+    for sequence in 1..=FLUSHES {
+        map.replay(
+            sequence,
+            300,
+            &[Record { block: 2 * sequence, blocks: 1, change: Change::Data }],
+        );
+    }
+    let parts = Part::of(&map, &head_of(2), FLUSHES + 1);
+    let objects: Vec<Vec<u8>> = parts.iter().map(Part::encode).collect();
+    let longest = objects.iter().map(Vec::len).max();
+    assert!(longest.is_some_and(|bytes| bytes <= 8 << 20), "{longest:?}");
+    let read: Result<Vec<Part>, _> = objects.iter().map(|it| Part::parse(it)).collect();
+    assert!(read.expect("they are whole") == parts);
+}
+
 fn with(object: &[u8], at: usize, number: u32) -> Vec<u8> {
     let mut bytes = object.to_vec();
     bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
