@@ -24,11 +24,12 @@
 //! ```
 //!
 //! Threads are real ones, with their own stacks and thread-local values, but only the chosen one
-//! runs; the machine may choose another whenever a thread makes a system call or takes a lock. So
-//! the machine replaces no code above the system calls, not even std's locks: they sleep by
-//! futex(2). The time stands still while code runs, except with `cores`. A system call advances the
-//! time by the call's cost; if all threads sleep, the time advances to the next event. If there is
-//! no event within an hour, the program hangs, and the run fails.
+//! runs. The machine may choose another thread at a system call, and before the engine's code takes
+//! a lock. Even std's locks are the real ones: they sleep by futex(2).
+//!
+//! Time stands still while code runs, except with `cores`. A system call advances it by the call's
+//! cost; if all threads sleep, it advances to the next event. If no event is due within an hour,
+//! the program hangs, and the run fails.
 //!
 //! Only in builds with `--cfg simulated` (`cargo x ci simulated`).
 #![cfg(simulated)]

@@ -3,7 +3,6 @@
 use nowait_sys::raw;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// The word on which a thread waits for its turn.
 #[derive(Default)]
 pub(crate) struct Baton(AtomicU32);
 

@@ -4,7 +4,6 @@ use super::{Cpu, SLEEP_MAX_NS, State, Thread, World};
 use crate::cores::{self, Cores};
 
 impl Thread {
-    /// Returns the time at which the thread runs again, if nothing wakes it before.
     fn continues_at(&self) -> Option<u64> {
         match self.state {
             State::Ready => Some(self.clock),
@@ -37,8 +36,6 @@ impl World {
         }
     }
 
-    /// Returns `true` if, by the running thread's clock, an event is due or another thread
-    /// continues earlier.
     fn is_ahead(&self) -> bool {
         let is_earlier =
             |id: usize| self.threads[id].continues_at().is_some_and(|at| at < self.now);
@@ -48,14 +45,13 @@ impl World {
 }
 
 impl Cpu<'_> {
-    /// Lets threads whose clocks are earlier run first, if each has a processor.
+    /// Lets threads with earlier clocks run first, if each thread has a processor.
     pub(crate) fn keep_order(&mut self) {
         if self.cores.is_some() && self.is_ahead() {
             self.hand_over();
         }
     }
 
-    /// Accesses a line of memory from `code`.
     pub(crate) fn touch(&mut self, line: u64, writes: bool, code: u64) {
         let is_contended = |cores: &Cores| cores.lines.is_contended(line);
         if self.cores.as_ref().is_some_and(is_contended) {
