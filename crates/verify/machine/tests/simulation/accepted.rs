@@ -1,5 +1,5 @@
-//! The possible contents of a file's pages if requests take effect in the order of their submission
-//! and accepted requests are done; and the possible remains after a power failure.
+//! A model of a file's pages: the contents that reads, the end of the process, and a power failure
+//! may show.
 
 use crate::model::{PAGE, judge};
 use nowait_sys::aligned::AlignedBuffer;
@@ -8,16 +8,14 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The knowledge about a version of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// The write's request is being submitted, or was refused.
     Begun,
-    /// The write's request was accepted, and nothing can prevent the write.
+    /// The write's request was accepted, and nothing has tried to cancel it.
     Accepted,
     /// The write's request may be or was cancelled.
     Doubtful,
-    /// The write's request has succeeded.
     Ended,
 }
 
@@ -29,7 +27,6 @@ struct Page {
 }
 
 impl Page {
-    /// Returns the last version up to `end` for which `is_known` is true.
     fn last(&self, end: usize, is_known: impl Fn(Known) -> bool) -> usize {
         let mut versions = self.versions[..=end].iter();
         versions.rposition(|(_, known)| is_known(*known)).unwrap_or(0)
@@ -44,7 +41,6 @@ fn is_certain(known: Known) -> bool {
     matches!(known, Known::Accepted | Known::Ended)
 }
 
-/// All pages of a file.
 pub(crate) struct Accepted(Mutex<State>);
 
 struct State {
@@ -81,7 +77,6 @@ impl Accepted {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a version of a page; returns the bytes to write, and the version.
     pub(crate) fn begin_write(&self, page: u64) -> (AlignedBuffer, Version) {
         let mut state = self.lock();
         let stamp = state.next;
@@ -94,27 +89,26 @@ impl Accepted {
         (bytes, version)
     }
 
-    /// Records new knowledge about a write.
     pub(crate) fn learn(&self, Version(page, version): Version, known: Known) {
         self.lock().pages[page as usize].versions[version].1 = known;
     }
 
-    /// Records that a write has ended and is durable.
+    /// Records that a write is durable.
     pub(crate) fn is_durable(&self, Version(page, version): Version) {
         let mut state = self.lock();
         let durable = &mut state.pages[page as usize].durable;
         *durable = version.max(*durable);
     }
 
-    /// Records that a sync is about to be submitted. The sync covers the writes that have ended, or
-    /// with `in_order` the accepted ones.
+    /// A sync covers the writes that have ended before it, or with `in_order` the accepted ones
+    /// too.
     pub(crate) fn begin_sync(&self, in_order: bool) -> Promise {
         let is_known = |known| if in_order { is_certain(known) } else { known == Known::Ended };
         let state = self.lock();
         Promise(state.pages.iter().map(|page| page.last(page.newest(), is_known)).collect())
     }
 
-    /// Records the success of a sync. A sync that failed or was cancelled promises nothing.
+    /// Records that a sync has succeeded.
     pub(crate) fn end_sync(&self, promise: &Promise) {
         let mut state = self.lock();
         for (page, version) in state.pages.iter_mut().zip(&promise.0) {
@@ -123,8 +117,8 @@ impl Accepted {
         }
     }
 
-    /// Records that a read of some pages is about to be submitted. `own`: pages that only the
-    /// reading thread writes, where requests take effect in the order of submission.
+    /// `own`: the pages that only the reading thread writes, if requests take effect in the order
+    /// of submission.
     pub(crate) fn begin_read(&self, pages: Range<u64>, own: Option<&Range<u64>>) -> Legal {
         let state = self.lock();
         let is_known =
@@ -136,7 +130,6 @@ impl Accepted {
         Legal { first: pages.start, from, to }
     }
 
-    /// Checks the bytes of a read.
     pub(crate) fn end_read(&self, read: &Legal, bytes: &[u8]) {
         let state = self.lock();
         for (index, found) in bytes.chunks(PAGE as usize).enumerate() {
@@ -149,7 +142,6 @@ impl Accepted {
         }
     }
 
-    /// Checks the file as the process ends.
     pub(crate) fn judge_done(&self, bytes: &[u8]) {
         let state = self.lock();
         assert_eq!(bytes.len(), state.pages.len() * PAGE as usize, "the size of the file");
@@ -160,10 +152,9 @@ impl Accepted {
         }
     }
 
-    /// Checks the remains of the file after a power failure.
     pub(crate) fn judge_left(&self, mut bytes: Vec<u8>) {
         let state = self.lock();
-        // Before the first sync the file may be left shorter; it begins with zeroes.
+        // A power cut before the first sync may leave the file shorter; all pages begin as zeroes.
         bytes.resize(state.pages.len() * PAGE as usize, 0);
         for (number, found) in bytes.chunks(PAGE as usize).enumerate() {
             let page = &state.pages[number];

@@ -1,10 +1,9 @@
 //! Programs in C: their calls into the engine, and the end of their process.
 //!
-//! A run is a process of its own, as a program starts it: it has options in its environment, and
-//! reaches the engine through the frontends' code. At a random time, or when the other threads have
-//! ended, a thread ends the run by exit(3), by `_exit`, or by exec. Then all accepted requests must
-//! be done, whatever the other threads do. If the power fails, then or before, the data that syncs
-//! and synchronous writes have promised must remain.
+//! Each run has options in its environment, and reaches the engine through the frontends' code. At
+//! a random time, or when the other threads have ended, a thread ends the run by exit(3), `_exit`,
+//! or exec. Then all accepted requests must be done. After a power failure, the data that syncs and
+//! synchronous writes have promised must remain.
 
 use crate::{accepted::Accepted, libaio, model::PAGE, posix, signals, swarm};
 use nowait_libaio::exports;
@@ -35,11 +34,9 @@ pub(crate) fn leave() {
     simulated_leave();
 }
 
-/// Pages of each thread.
 pub(crate) const OWN_PAGES: u64 = 6;
 const PATH: &CStr = c"/file";
 
-/// The state that the threads of a run share.
 pub(crate) struct Setup {
     pub(crate) model: Accepted,
     pub(crate) pages: u64,
@@ -55,14 +52,11 @@ pub(crate) struct Setup {
     exits: AtomicBool,
     /// Frequency of direct opens; if it is not 0, overlapping requests may end in any order.
     direct_ppm: u32,
-    /// Weights of the kinds of POSIX AIO steps.
     pub(crate) posix_weights: [u32; posix::KINDS.len()],
     pub(crate) libaio_weights: [u32; libaio::KINDS.len()],
-    /// The losses of a power failure.
     power: Faults,
 }
 
-/// An open of the file.
 pub(crate) struct Opened {
     pub(crate) fd: Fd,
     /// Writes through this open are durable when they end.
@@ -75,7 +69,6 @@ impl Setup {
         self.direct_ppm == 0
     }
 
-    /// Returns `true` if a request may fail with EAGAIN.
     pub(crate) fn may_refuse(&self) -> bool {
         self.is_limited || self.exits()
     }
@@ -85,7 +78,6 @@ impl Setup {
         self.exits.load(SeqCst)
     }
 
-    /// Opens the file, directly or not, for synchronous writes or not.
     pub(crate) fn open(&self, prng: &mut Prng) -> Opened {
         let direct = if prng.chance(self.direct_ppm) { O_DIRECT } else { 0 };
         let durable = prng.chance(150_000);
@@ -108,7 +100,6 @@ impl Setup {
         simulated_stays(was_settled);
     }
 
-    /// Ends the process.
     pub(crate) fn end_process(&self, prng: &mut Prng) -> ! {
         let way = prng.index(3);
         note(|| format!("ends the process in way {way}"));
@@ -134,8 +125,8 @@ impl Setup {
         process::exit()
     }
 
-    /// Checks the accepted requests, and the remains of a power failure, while no other thread
-    /// runs.
+    /// Checks the accepted requests, and the remains of a power failure. No other thread runs
+    /// meanwhile, as no call here is a system call.
     fn judge_end(&self) {
         let path = PATH.to_str().expect("plain letters");
         self.model.judge_done(&process::contents(path));
@@ -143,10 +134,8 @@ impl Setup {
     }
 }
 
-/// Makes a call that may wait; fails if it takes too long.
 pub(crate) fn waits<T>(what: &str, call: impl FnOnce() -> T) -> T {
-    // If a call takes longer, the engine has forgotten a request until its check every second. A
-    // thread that ends the process may delay calls, too.
+    // Shorter than the interval of the engine's check, which finds forgotten requests.
     const CALL_MAX: Duration = Duration::from_millis(900);
     let begun = Instant::now();
     let value = call();
@@ -154,10 +143,8 @@ pub(crate) fn waits<T>(what: &str, call: impl FnOnce() -> T) -> T {
     value
 }
 
-/// The program of a thread, with a number of its own.
 type Act = fn(Arc<Setup>, Prng, u64);
 
-/// Sets the environment of the process.
 pub(crate) fn set_environment(prng: &mut Prng, requests_max: &str) {
     let drawn = [
         ("NOWAIT_BACKEND", ["uring", "kaio", "threads"][prng.index(3)]),
@@ -171,7 +158,6 @@ pub(crate) fn set_environment(prng: &mut Prng, requests_max: &str) {
     }
 }
 
-/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xa10);
     let requests_max = ["", "", "", "1", "3"][prng.index(5)];

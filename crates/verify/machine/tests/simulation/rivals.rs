@@ -1,9 +1,8 @@
 //! A file that another process writes, too, by its own open, without the engine.
 //!
 //! The other process has the odd pages, the program the even ones, through handles in the page
-//! cache of its engine. Checked: a handle that is opened after a write of the other process has
-//! ended reads that write or a newer one; all data of both is on disk at the end; and after the
-//! last close the engine has the file open in no table.
+//! cache of its engine. A new handle must read each write that ended before its open. At the end
+//! all data of both is on disk, and after the last close no table of the engine has the file.
 
 use crate::{files::contents, spawn, swarm};
 use nowait::{AlignedBuffer, BackendChoice, CacheMode, File, Nowait, OpenOptions};
@@ -96,7 +95,7 @@ struct Actor {
     prng: Prng,
     handles: Vec<File>,
     next: u64,
-    /// Number of opens by the other process.
+    /// Number of opens that the other process may have.
     others: usize,
 }
 
@@ -123,8 +122,6 @@ impl Actor {
         }
     }
 
-    /// Opens the file once more, and checks that the new handle reads the other process's earlier
-    /// writes.
     fn open(&mut self) {
         let written: Vec<u64> = self.written.iter().map(|page| page.load(SeqCst)).collect();
         let options = OpenOptions::new().read(true).write(true).cache(CacheMode::User);
@@ -158,7 +155,6 @@ impl Actor {
     }
 }
 
-/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0x41a1);
     let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];

@@ -18,7 +18,6 @@ enum Link {
 
 type Ended = Completion<usize, AlignedBuffer>;
 
-/// Requests of one chain, in their order.
 struct Chain {
     links: Vec<Link>,
     /// The request that is cancelled, or has a time limit.
@@ -65,7 +64,6 @@ impl Actor {
         }
     }
 
-    /// Draws the next link of `chain`, and adds its request to the queue.
     fn prepare(
         &mut self,
         queue: &mut Queue<usize, AlignedBuffer>,
