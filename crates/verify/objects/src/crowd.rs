@@ -1,12 +1,11 @@
-//! Clients that flush at different times, so that flushes nearly always wait: the writer must
-//! collect overwritten data nevertheless.
+//! Clients that flush at different times, so that flushes are nearly always in flight: the writer
+//! must collect overwritten data nevertheless.
 
 use crate::world::{World, settings};
 use nowait_image_format::{Request, Settings};
 
 const BLOCKS: u64 = 256;
 
-/// Number of writes, each with a flush, of all clients together.
 const ROUNDS: u64 = 4_000;
 
 /// Most stored bytes in percent of the live ones: 140, plus a few segments that the writer cannot
@@ -14,9 +13,7 @@ const ROUNDS: u64 = 4_000;
 const HELD_PERCENT_MAX: u64 = 155;
 
 /// Overwrites random blocks of an image as several clients would, and flushes after each write.
-///
-/// # Errors
-/// The store holds too much, a flush does not end, or the image cannot be filled or is not served.
+/// Fails if the store then holds too much.
 pub fn program(world: &mut World) -> Result<(), String> {
     let (segment_blocks, garbage_percent) = (16, 30);
     let (checkpoint_segments, checkpoint_bytes) = (16, 64 << 10);

@@ -17,17 +17,15 @@ use std::collections::BTreeMap;
 /// Numbers of editors begin here, so that they differ from writers'.
 pub const EDITORS: usize = 1 << 20;
 
-/// Most edits at a time.
 const EDITORS_MAX: usize = 4;
 
-/// An edit in progress.
 struct Editing {
     editor: Editor,
     edit: Edit,
     /// The newest writer that had found the image when the edit began: its epoch, and the number of
     /// its flushed changes.
     newest: Option<(u64, usize)>,
-    /// The number of the edit's size in `sizes`, if the edit changes the size.
+    /// The number of the edit's size in `sizes`, if the edit is to change the size.
     size: Option<usize>,
     is_alive: bool,
 }
@@ -44,7 +42,6 @@ pub struct Edits {
     pub made: u64,
     /// Number of snapshots removed.
     pub removed: u64,
-    /// The key of the image, if it is encrypted.
     key: Option<ImageKey>,
 }
 
@@ -122,7 +119,7 @@ impl Edits {
         alive.for_each(|it| it.editor.turn(now_ns));
     }
 
-    /// Passes an answer on to its edit, unless that was killed or has ended.
+    /// Passes an answer on to its edit, unless this edit was killed or has ended.
     pub fn answer(&mut self, client: usize, ticket: Ticket, answer: Answer, now_ns: u64) {
         let editing = &mut self.all[client - EDITORS];
         if editing.is_alive {
@@ -147,7 +144,7 @@ impl Edits {
             editing.is_alive = false;
             editing.size.into_iter().for_each(|it| self.sizes.end(it, outcome.is_ok()));
             match (&editing.edit, outcome) {
-                // There was no image when the edit began.
+                // At its begin, the edit knew no writer that had found the image.
                 (_, Err("no such image")) if editing.newest.is_none() => {}
                 (
                     Edit::Grow(_),
@@ -176,10 +173,7 @@ impl Edits {
         Ok(())
     }
 
-    /// Checks a size that the image had at some time since `since`.
-    ///
-    /// # Errors
-    /// The size is not possible.
+    /// Fails if the image cannot have had this size at any time since `since`.
     pub fn judge_size(&self, size_bytes: u64, since: u64) -> Result<(), String> {
         match self.sizes.may_be(size_bytes, since) {
             true => Ok(()),
@@ -197,11 +191,8 @@ impl Edits {
         self.alive().next().map(|it| format!("{:?} does not end", it.edit))
     }
 
-    /// Checks that the image has the size and the snapshots that the finished edits gave it, and
-    /// that the data of the snapshots have not changed.
-    ///
-    /// # Errors
-    /// The size is not possible, or a snapshot is missing or differs.
+    /// Fails unless the image has the size and the snapshots that the finished edits gave it, and
+    /// the data of these snapshots are unchanged.
     pub fn judge(&self, store: &Store) -> Result<(), String> {
         if self.kept.is_empty() && !self.sizes.were_changed() {
             return Ok(());
@@ -239,7 +230,6 @@ fn may_be(
     Err(format!("{image:?} with {flushed} changes flushed of {histories:?}"))
 }
 
-/// Reads the first blocks of a snapshot from its objects.
 fn read(
     store: &Store,
     key: Option<&ImageKey>,

@@ -1,4 +1,4 @@
-//! The possible contents of an image: those of a disk with a volatile cache whose changes become
+//! The possible contents of an image. It is like a disk with a volatile cache whose changes become
 //! durable in order.
 
 use std::ops::Range;
@@ -6,7 +6,6 @@ use std::ops::Range;
 /// The content of a block, as the number of the write that wrote it; 0 for zeroes.
 pub type Version = u64;
 
-/// A change of blocks.
 #[derive(Clone, Debug)]
 struct Change {
     blocks: Range<usize>,

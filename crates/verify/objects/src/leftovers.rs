@@ -5,10 +5,7 @@ use crate::store::Store;
 use nowait_image_format::leftovers::WRITERS_MAX;
 use nowait_image_format::{Content, Header, Key};
 
-/// Looks for objects that should no longer exist.
-///
-/// # Errors
-/// Such an object exists, or the image has no head.
+/// Fails if there are objects that should no longer exist.
 pub fn judge(store: &Store) -> Result<(), String> {
     let head = store.head()?;
     let mut fences = Vec::new();

@@ -23,9 +23,7 @@ pub enum Outcome {
 }
 
 /// Loses one object, or replaces the head by an older one, and lets the next writer read the image.
-///
-/// # Errors
-/// A read returns wrong data, or a request before the loss fails.
+/// Fails if a read returns wrong data.
 pub fn program(world: &mut World, outcomes: &mut BTreeMap<Outcome, u64>) -> Result<(), String> {
     let mut expected = vec![0; BLOCKS as usize];
     let first = settings(&mut world.prng, 1);

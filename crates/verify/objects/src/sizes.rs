@@ -1,6 +1,5 @@
-//! The possible sizes of an image. Edits make an image larger, its writers make it smaller.
+//! The possible sizes of an image. Edits make the image larger, and writers make it smaller.
 
-/// A requested size.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     size_bytes: u64,

@@ -12,8 +12,7 @@ fn write(block: u64, what: u8) -> Request {
     Request::Write { offset: block % BLOCKS * 512, data: vec![what; 512], durable: false }
 }
 
-/// # Errors
-/// A flushed block has changed.
+/// Fails if the image differs from what the other writers have left.
 pub fn program(world: &mut World) -> Result<(), String> {
     let first = Settings { segment_blocks: 1, ..settings(&mut world.prng, 1) };
     let old = world.create(first, [7; 16], BLOCKS);

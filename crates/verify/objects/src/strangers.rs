@@ -8,7 +8,7 @@ use nowait_image_format::{ImageKey, Key, Operation};
 /// Each third seed has an encrypted image.
 const SEEDS: u64 = 3;
 
-/// Each fourth writer of such an image has another key, or none.
+/// Among the writers that `Stranger::of` decides on, each fourth has another key, or none.
 const WRITERS: usize = 4;
 
 /// Returns the key of a seed's image, if this image is encrypted.
@@ -23,8 +23,8 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// Returns a stranger if the writer `number` is one of those without the image's key. `key` is
-    /// the image's key: an image without a key has no strangers.
+    /// Returns a stranger if the writer `number` is to be one. An image without a key has no
+    /// strangers.
     pub fn of(key: Option<&ImageKey>, number: usize) -> Option<Stranger> {
         // No image has this key.
         let other = (number % (2 * WRITERS) == 1).then(|| ImageKey::new([255; 32]));
@@ -32,10 +32,7 @@ impl Stranger {
     }
 }
 
-/// Checks an operation of a writer without the key.
-///
-/// # Errors
-/// The operation changes something.
+/// Fails if an operation of a writer without the key changes something.
 pub fn judge_operation(operation: &Operation) -> Result<(), String> {
     match operation {
         Operation::Get { .. } | Operation::List { .. } => Ok(()),
@@ -43,11 +40,8 @@ pub fn judge_operation(operation: &Operation) -> Result<(), String> {
     }
 }
 
-/// Looks for plain data in segments of an encrypted image. A block of plain data is one number
+/// Fails if segments of an encrypted image have plain data: a block of plain data is one number
 /// repeated.
-///
-/// # Errors
-/// A segment has plain data.
 pub fn judge(store: &Store) -> Result<(), String> {
     const WORDS: usize = BLOCK_BYTES as usize / 8 / 2;
     for (key, body) in store.all_objects() {

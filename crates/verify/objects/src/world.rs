@@ -10,10 +10,8 @@ use nowait_image_format::{
 use nowait_sim::Prng;
 use std::collections::BTreeMap;
 
-/// Largest number of events that one call of `World::until` runs.
 const EVENTS_MAX: usize = 100_000;
 
-/// A client of the store.
 enum Client {
     Writer(Box<Image>),
     Editor(Box<Editor>),
@@ -26,21 +24,16 @@ pub struct World {
     pub store: Store,
     /// The source of random choices.
     pub prng: Prng,
-    /// The time.
+    /// The virtual time.
     pub now_ns: u64,
     clients: Vec<Client>,
-    /// The image of each client.
     homes: Vec<Home>,
-    /// Time until which the host of each client stands still.
     stopped_ns: Vec<u64>,
     requests: u64,
     ended: BTreeMap<u64, (Result<Vec<u8>, Failure>, u64)>,
 }
 
 /// Runs `program`, while the code of images makes `mistake`, if one is given.
-///
-/// # Errors
-/// The failed claim.
 pub fn run(
     seed: u64,
     mistake: Option<Mistake>,
@@ -136,10 +129,7 @@ impl World {
         self.ended.get(&request)
     }
 
-    /// Sends a request to a writer, and waits for its end.
-    ///
-    /// # Errors
-    /// The request does not end.
+    /// Sends a request to a writer, and waits for its end. Fails if the request does not end.
     pub fn call(
         &mut self,
         client: usize,
@@ -152,10 +142,8 @@ impl World {
         })
     }
 
-    /// Edits the head of [`IMAGE`], and waits for the outcome.
-    ///
-    /// # Errors
-    /// The edit fails, or does not end.
+    /// Edits the head of [`IMAGE`], and waits for the outcome. Fails if the edit fails or does not
+    /// end.
     pub fn edit(&mut self, edit: Edit) -> Result<Head, String> {
         let editor = self.add(IMAGE, Client::Editor(Box::new(Editor::new(edit, self.now_ns))));
         let outcome = self.until(|world| match &world.clients[editor] {
