@@ -59,8 +59,8 @@ enum Claim {
     All,
     /// A read, with the number of changes that had ended at its beginning.
     Read(Range<usize>, usize),
-    /// Like `Read`, but the read goes beyond the end of the image, unless the image grows
-    /// meanwhile.
+    /// A read beyond the end of the image, which must fail unless the image grows meanwhile, with
+    /// the same number.
     Beyond(Range<usize>, usize),
     /// A change, with its number, and `true` if it is durable at its end.
     Change(usize, bool),

@@ -3,8 +3,6 @@
 use crate::prng::Prng;
 
 /// A device's timing: the number of requests served at a time, their order, and their times.
-///
-/// The requests, the model and the seed determine the order of completions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     /// Most requests served at the same time; the others wait in the device.
@@ -73,11 +71,9 @@ pub enum Access {
     },
 }
 
-/// The properties of a request that determine its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Work {
     pub(crate) kind: WorkKind,
-    /// The address on the device.
     pub(crate) address: u64,
     pub(crate) len: u64,
 }
@@ -135,7 +131,7 @@ impl Model {
         Model { units: usize::MAX, pick: Pick::First, access }
     }
 
-    /// Returns the index of the waiting request to serve next; there must be one.
+    /// Returns the index of the waiting request to serve next; at least one must wait.
     pub(crate) fn choose(
         &self,
         waiting: impl ExactSizeIterator<Item = Work>,
@@ -153,7 +149,6 @@ impl Model {
         }
     }
 
-    /// Returns the service time of `work` while `others` other requests are being served.
     pub(crate) fn time_ns(
         &self,
         work: Work,

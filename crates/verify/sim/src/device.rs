@@ -20,8 +20,8 @@ pub struct Config {
     pub sector_bytes: usize,
     /// The service times of requests, and the next one to serve.
     pub model: Model,
-    /// An existing device, which replaces `model`. It can cancel only requests that are stuck or
-    /// not committed.
+    /// An existing device, which replaces `model`. Only requests that are stuck or not committed
+    /// can then be cancelled.
     pub hardware: Option<Hardware>,
     /// The device stores data. If false, reads leave memory unchanged, and only sizes and times are
     /// real: for measurements that move more data than fits into memory.
@@ -62,11 +62,11 @@ pub enum Cut {
 
 /// A handle to one queue of a simulated device. Clones share the queue.
 ///
-/// Bios take effect when they finish, in virtual time, with the data of that time. A change of the
-/// data between `commit` and that time is counted ([`SimDevice::unstable`]). `reap` advances the
-/// clock to the next completion, never sleeps, and interprets deadlines on that clock. A reap that
-/// returns without waiting and without completions takes 100 ns if requests are being served, so
-/// that a polling loop makes progress, too.
+/// Bios take effect when they finish, in virtual time, with the data of that time.
+/// [`SimDevice::unstable`] counts writes whose data changed after `commit`. `reap` never sleeps: it
+/// advances the clock to the next completion, and interprets deadlines on this clock. A reap that
+/// finds nothing and does not wait takes 100 ns while requests are being served, so that a polling
+/// loop makes progress.
 ///
 /// One thread uses the device: a `reap` that only another thread could end panics. A wrapper that
 /// interprets deadlines on CLOCK_MONOTONIC takes only [`Deadline::NOW`] and [`Deadline::NEVER`]
@@ -78,7 +78,6 @@ pub struct SimDevice {
     depth: usize,
 }
 
-/// Time of a reap that finds nothing and does not wait.
 const LOOK_NS: u64 = 100;
 
 impl SimDevice {
@@ -141,8 +140,7 @@ impl SimDevice {
         self.service.lock().faults = faults;
     }
 
-    /// Releases the requests that the fault `stuck` holds: they complete like others. Other polls
-    /// for events that never come stay.
+    /// Releases the requests that the fault `stuck` holds, so that they complete like others.
     pub fn release_stuck(&self) {
         self.service.lock().release_stuck();
     }
@@ -152,7 +150,7 @@ impl SimDevice {
         self.service.lock().cut = Some(cut);
     }
 
-    /// Turns the power off now. All bios in flight, and all later ones, end with `EIO`.
+    /// Turns the power off now. Unfinished and later bios end with `EIO`.
     pub fn cut_power(&self) {
         self.service.lock().cut_power();
     }
@@ -272,7 +270,6 @@ impl Service {
         self.run_until(self.clock.now_ns());
     }
 
-    /// Advances the time to the next completion of any queue, or to the end of the wait.
     fn wait(&mut self, queue: usize, end_ns: Option<u64>) {
         let next_ns = self.next_finish_ns();
         match (next_ns, end_ns) {

@@ -83,7 +83,6 @@ pub enum Lies {
     IgnoreFlush,
 }
 
-/// The fate of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Normal,
@@ -93,12 +92,9 @@ pub(crate) enum Fate {
     Stuck,
 }
 
-/// The properties of a request that determine its fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A read of this number of bytes.
     Read(usize),
-    /// A write of this number of bytes.
     Write(usize),
     Flush,
     Poll,
@@ -142,8 +138,7 @@ impl Faults {
     /// Draws a device: some faults off, the others at extreme rates. The drawn device never lies
     /// and is never full.
     ///
-    /// The drawn device completes every request (`stuck_ppm` is 0), so a test that cancels nothing
-    /// can use it. A test that cancels may set `stuck_ppm`.
+    /// `stuck_ppm` is 0, so that a test need not cancel requests.
     pub fn swarm(prng: &mut Prng) -> Faults {
         Faults {
             read_error_ppm: prng.swarm_ppm(200_000),
@@ -165,7 +160,6 @@ impl Faults {
         }
     }
 
-    /// Draws the fate of request `number`.
     pub(crate) fn fate(
         &self,
         number: u64,

@@ -43,7 +43,6 @@ impl Service {
         }
     }
 
-    /// Performs a request according to its fate.
     pub(crate) fn perform(&mut self, request: &Request, at_ns: u64) -> Result<u32, Errno> {
         let limit = match request.fate {
             Fate::Fail(errno) => {

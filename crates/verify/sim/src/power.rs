@@ -19,7 +19,6 @@ impl File {
         self.remains(&[], faults, prng).read(0, usize::MAX)
     }
 
-    /// Draws the bytes that remain after a power cut during the writes `served`.
     pub(crate) fn remains(&self, served: &[Change], faults: &Faults, prng: &mut Prng) -> Sectors {
         let mut left = self.durable.clone();
         let mut size = left.size();

@@ -10,7 +10,7 @@ pub struct Prng {
     state: [u64; 4],
 }
 
-/// Certainty: chances are given in parts per million.
+/// The probability 1; chances are in parts per million.
 pub(crate) const CERTAIN_PPM: u32 = 1_000_000;
 
 impl Prng {

@@ -15,7 +15,6 @@ pub(crate) struct Sectors {
 }
 
 impl Sectors {
-    /// Makes a file of `size` zero bytes.
     pub(crate) fn new(sector_bytes: usize, size: u64) -> Sectors {
         Sectors { sector_bytes: sector_bytes as u64, size, map: Map::new() }
     }
@@ -28,7 +27,6 @@ impl Sectors {
         self.sector_bytes
     }
 
-    /// Returns the number of bytes that the sectors of the file occupy.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         self.map.len() as u64 * self.sector_bytes
     }
@@ -65,23 +63,19 @@ impl Sectors {
         map
     }
 
-    /// Inserts or replaces whole sectors.
     pub(crate) fn put(&mut self, sectors: &Map) {
         self.map.extend(sectors.iter().map(|(index, sector)| (*index, sector.clone())));
     }
 
-    /// Makes the file at least `size` bytes long.
     pub(crate) fn grow(&mut self, size: u64) {
         self.size = self.size.max(size);
     }
 
-    /// Sets the size; drops the bytes beyond it.
     pub(crate) fn set_size(&mut self, size: u64) {
         self.zero(size..u64::MAX);
         self.size = size;
     }
 
-    /// Makes a hole.
     pub(crate) fn zero(&mut self, range: Range<u64>) {
         zero(&mut self.map, self.sector_bytes, range);
     }

@@ -17,7 +17,6 @@ use std::{
     sync::Arc,
 };
 
-/// The state of a device, behind its lock.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) clock: Arc<VirtualClock>,
@@ -31,15 +30,11 @@ pub(crate) struct Service {
     pub(crate) off: Option<Vec<(usize, Change)>>,
     pub(crate) accepted: u64,
     pub(crate) fired: u64,
-    /// Number of writes whose data changed between commit and completion.
     pub(crate) unstable: u64,
     completed: u64,
     model: Model,
-    /// If set, serves requests in place of the model.
     machine: Option<Machine>,
-    /// Requests in the machine, by number.
     in_machine: BTreeMap<u64, Request>,
-    /// `true`: the device stores data. `false`: only sizes and times are real.
     pub(crate) contents: bool,
     /// Draws fates with a generator of its own, so that a fault does not change the times of other
     /// requests.
@@ -53,7 +48,6 @@ pub(crate) struct Service {
     head: u64,
 }
 
-/// One user's queue of the device.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) queued: Vec<Request>,
@@ -62,7 +56,6 @@ pub(crate) struct Queue {
     pub(crate) woken: bool,
 }
 
-/// A bio in the device.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) number: u64,
@@ -86,7 +79,6 @@ struct InService {
 
 pub(crate) const POLLIN_OUT: u16 = 0x1 | 0x4;
 
-/// Distance between files on the device.
 const FILE_SPACING_BYTES: u64 = 1 << 32;
 
 impl Service {
@@ -118,7 +110,6 @@ impl Service {
         }
     }
 
-    /// Accepts a bio: gives it a number and a fate, and keeps it until `start`.
     pub(crate) fn accept(&mut self, queue: usize, bio: Bio) {
         let number = self.accepted;
         if self.cut == Some(Cut::Queued(number)) {
@@ -226,7 +217,6 @@ impl Service {
         self.clock.advance_to(ns);
     }
 
-    /// Takes out the next request that finishes by `ns`.
     fn take_due(&mut self, ns: u64) -> Option<(u64, Request)> {
         if let Some(machine) = &mut self.machine {
             while let Some(at_ns) = machine.next_ns().filter(|at_ns| *at_ns <= ns) {
@@ -308,8 +298,6 @@ impl Service {
         }
     }
 
-    /// Releases the requests that the fault `stuck` holds: the device serves them like others.
-    /// Other polls for events that never come stay.
     pub(crate) fn release_stuck(&mut self) {
         for mut request in core::mem::take(&mut self.stuck) {
             if request.fate == Fate::Stuck {

@@ -17,7 +17,6 @@ use core::ops::Range;
 use nowait_sys::Errno;
 use std::collections::BTreeMap;
 
-/// All files, and the descriptors that name them.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     pub(crate) sector_bytes: usize,
@@ -27,7 +26,6 @@ pub(crate) struct Store {
     descriptors: BTreeMap<i32, Descriptor>,
 }
 
-/// The file of a descriptor number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptor {
     pub(crate) file: usize,
@@ -41,11 +39,9 @@ pub struct File {
     pub(crate) volatile: Sectors,
     pub(crate) durable: Sectors,
     pub(crate) pending: Vec<PendingChange>,
-    /// Number of changes so far, which is the number of the next one.
     changes: u64,
 }
 
-/// A change that is not durable yet.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingChange {
     number: u64,
@@ -56,11 +52,8 @@ pub(crate) struct PendingChange {
 pub(crate) enum Change {
     /// A write of these sectors; `size` is the new size if the file grew.
     Write { sectors: Map, size: Option<u64> },
-    /// The size went up.
     Grow(u64),
-    /// The size went down.
     Shrink(u64),
-    /// The range became a hole.
     Punch(Range<u64>),
 }
 
@@ -77,8 +70,6 @@ impl Store {
         Store { files, ..self.clone() }
     }
 
-    /// Makes a file of `size` zeroes, durable at once, with the descriptor `fd`; panics if `fd` is
-    /// in use.
     pub(crate) fn create(&mut self, fd: i32, size: u64) {
         let file = self.files.len();
         let before = self.descriptors.insert(fd, Descriptor { file, direct: false });
@@ -86,8 +77,6 @@ impl Store {
         self.files.push(File::new(Sectors::new(self.sector_bytes, size)));
     }
 
-    /// Opens the file of `fd` with O_DIRECT, as `direct_fd`; panics if `fd` is not open, or if
-    /// `direct_fd` is in use.
     pub(crate) fn open_direct(&mut self, fd: i32, direct_fd: i32) {
         let file = self.descriptor(fd).expect("an open descriptor").file;
         let before = self.descriptors.insert(direct_fd, Descriptor { file, direct: true });
@@ -149,10 +138,7 @@ impl Store {
 }
 
 impl File {
-    /// Makes an empty file.
-    ///
-    /// # Panics
-    /// `sector_bytes` is 0.
+    /// Makes an empty file; panics if `sector_bytes` is 0.
     pub fn empty(sector_bytes: usize) -> File {
         assert!(sector_bytes > 0, "a sector has bytes");
         File::new(Sectors::new(sector_bytes, 0))
@@ -275,7 +261,6 @@ impl File {
 }
 
 impl Change {
-    /// Returns the change by a write of `bytes` to `file`.
     pub(crate) fn write(file: &Sectors, offset: u64, bytes: &[u8]) -> Change {
         let end = offset + bytes.len() as u64;
         let size = (end > file.size()).then_some(end);

@@ -12,7 +12,6 @@ use std::{
     collections::{BTreeMap, BinaryHeap},
 };
 
-/// The composition of drives from disks.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Layout {
@@ -27,7 +26,6 @@ pub(super) struct Layout {
 /// Distance between the beginnings of files on one drive.
 const FILE_SPACING_BYTES: u64 = 4 << 30;
 
-/// The state of all disks of a device.
 #[derive(Debug)]
 pub(crate) struct Array {
     layout: Layout,

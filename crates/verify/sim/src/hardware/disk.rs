@@ -15,7 +15,6 @@ use crate::delay::WorkKind;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The figures of a disk.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Disk {
@@ -52,7 +51,6 @@ const ROUNDING_BYTES: u64 = 512;
 /// A part of a request on one disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Command {
-    /// Number of the request.
     pub(super) number: u64,
     pub(super) kind: WorkKind,
     pub(super) address: u64,
@@ -60,15 +58,13 @@ pub(super) struct Command {
     pub(super) arrival_ns: u64,
 }
 
-/// A command that the arm has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ServedCommand {
     pub(super) command: Command,
-    /// The bytes came from the buffer: the bus carries them only from now on.
+    /// The bytes came from the buffer, so the bus carries them only afterwards.
     pub(super) buffered: bool,
 }
 
-/// The state of a disk.
 #[derive(Debug)]
 pub(super) struct Arm {
     disk: Disk,
@@ -80,7 +76,6 @@ pub(super) struct Arm {
     /// Commands that wait in the disk, each with the time when it came there from the host.
     tagged: Vec<(u64, Command)>,
     busy: Option<(u64, ServedCommand)>,
-    /// Position of the arm.
     head: u64,
     buffer: VecDeque<(u64, u64)>,
     ahead: Option<Ahead>,
@@ -117,12 +112,10 @@ impl Arm {
         self.start(command.arrival_ns);
     }
 
-    /// Returns the time at which the arm finishes its current command.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.busy.as_ref().map(|(ns, _)| *ns)
     }
 
-    /// Ends the arm's command and begins the next; returns the ended command and its end.
     pub(super) fn step(&mut self) -> Option<(u64, ServedCommand)> {
         let (ns, served) = self.busy.take()?;
         self.start(ns);
@@ -162,8 +155,7 @@ impl Arm {
         Some(nearest.0)
     }
 
-    /// Serves a command; returns the time at which the arm is free again, and `true` if the data
-    /// came from the buffer.
+    /// Returns the end of the command, and `true` if its data came from the buffer.
     fn serve(&mut self, command: Command, now_ns: u64) -> (u64, bool) {
         let ready_ns = self.ready_ns(&command, now_ns);
         if command.kind == WorkKind::Flush {
@@ -196,8 +188,7 @@ impl Arm {
         now_ns.max(command.arrival_ns + self.disk.command_us * 1_000)
     }
 
-    /// Returns the time at which the buffer has the whole read; `None` if readahead will not bring
-    /// it.
+    /// Returns the time at which the buffer has the whole read; `None` if the arm must read.
     fn buffered_ns(&self, command: &Command, now_ns: u64) -> Option<u64> {
         if command.kind != WorkKind::Read {
             return None;
@@ -223,7 +214,6 @@ impl Arm {
         (ahead.from + bytes).min(ahead.limit)
     }
 
-    /// Ends readahead: its bytes stay in the buffer, and the arm at its current position.
     fn stop_ahead(&mut self, now_ns: u64) {
         let Some(ahead) = self.ahead.take() else { return };
         self.head = self.reached(ahead, now_ns);

@@ -8,7 +8,6 @@ use std::{
     collections::{BinaryHeap, VecDeque},
 };
 
-/// The figures of a flash device.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Flash {
@@ -24,7 +23,6 @@ pub(super) struct Flash {
     flush_ns: u64,
 }
 
-/// The state of a flash device.
 #[derive(Debug)]
 pub(crate) struct Link {
     flash: Flash,
@@ -33,7 +31,6 @@ pub(crate) struct Link {
     events: BinaryHeap<Reverse<(u64, u64, Stage)>>,
     order: u64,
     accessing: usize,
-    /// Time at which the link is free.
     free_ns: u64,
 }
 

@@ -4,7 +4,6 @@ use super::Wrong;
 use core::ops::Range;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The contents and sizes that nothing has certainly replaced.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     sector_bytes: usize,
@@ -16,7 +15,6 @@ pub(super) struct History {
     grown: Vec<(Life, u64)>,
 }
 
-/// A possible content of a sector.
 #[derive(Clone, Debug)]
 struct Version {
     life: Life,
@@ -34,12 +32,10 @@ struct Size {
     bytes_max: u64,
 }
 
-/// The time of a change, on the oracle's count.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     begin: u64,
     end: Option<u64>,
-    /// The change succeeded.
     good: bool,
     /// A flush has failed since the change began.
     doubted: bool,
@@ -68,13 +64,11 @@ impl Life {
 }
 
 impl History {
-    /// Returns the history of a file of zeroes.
     pub(super) fn new(sector_bytes: usize, size: u64) -> History {
         let base = Size { life: Life::ALWAYS, bytes_min: size, bytes_max: size };
         History { sector_bytes, sectors: BTreeMap::new(), sizes: vec![base], grown: Vec::new() }
     }
 
-    /// Returns the history of a file whose durable content is `bytes`.
     pub(super) fn of(sector_bytes: usize, bytes: &[u8]) -> History {
         let mut history = History::new(sector_bytes, bytes.len() as u64);
         for (index, chunk) in (0..).zip(bytes.chunks(sector_bytes)) {
@@ -108,8 +102,6 @@ impl History {
         }
     }
 
-    /// Records the end of the write of `range` that began at `begin` and wrote its first `done`
-    /// bytes.
     pub(super) fn end_write(&mut self, begin: u64, now: u64, range: Range<u64>, done: usize) {
         let sector_bytes = self.sector_bytes;
         let done_end = range.start + done as u64;
@@ -130,7 +122,6 @@ impl History {
         }
     }
 
-    /// Records the success of a flush of `range` that began at `begin`.
     pub(super) fn flushed(&mut self, begin: u64, range: &Range<u64>) {
         let sector_bytes = self.sector_bytes as u64;
         let first = range.start.div_ceil(sector_bytes);
@@ -143,7 +134,6 @@ impl History {
         }
     }
 
-    /// Records that the synchronous write that began at `begin` wrote `range`.
     pub(super) fn synced(&mut self, begin: u64, range: Range<u64>) {
         let is_it = |life: Life| life.good && life.begin == begin;
         for index in self.indexes(&range) {
