@@ -52,8 +52,11 @@ pub(crate) struct PendingChange {
 pub(crate) enum Change {
     /// A write of these sectors; `size` is the new size if the file grew.
     Write { sectors: Map, size: Option<u64> },
+    /// The size went up.
     Grow(u64),
+    /// The size went down.
     Shrink(u64),
+    /// The range became a hole.
     Punch(Range<u64>),
 }
 

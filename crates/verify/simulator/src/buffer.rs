@@ -3,7 +3,6 @@
 use nowait_block::Segments;
 use nowait_sys::file::IoVec;
 
-/// Alignment of direct requests.
 const ALIGN: usize = 4096;
 
 /// Memory of one request, aligned for direct I/O. It must outlive the user of its segments.
@@ -23,12 +22,10 @@ impl Buffer {
         Buffer { start: address.next_multiple_of(ALIGN) - address, bytes, len }
     }
 
-    /// Returns the bytes.
     pub(crate) fn as_slice(&self) -> &[u8] {
         if self.len == 0 { &[] } else { &self.bytes[self.start..][..self.len] }
     }
 
-    /// Returns the bytes for writing.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         if self.len == 0 { &mut [] } else { &mut self.bytes[self.start..][..self.len] }
     }

@@ -1,8 +1,6 @@
 //! Runs operations on the cache in one thread: the seed decides if an operation or the device runs
 //! next.
-//!
-//! Several operations are in flight at once. Operations that were kicked run in any order. Bios
-//! wait in the executor while the backend is full, as they do in the kernel.
+//! Runnable operations run in any order. Bios wait in the executor while the backend is full.
 
 use crate::{
     canary::Canary,
@@ -25,9 +23,9 @@ use nowait_sys::{
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Device and inode of the only file.
 const THE_FILE: (u64, u64) = (1, 1);
-/// The token of a bio that belongs to no operation: even, and not a task's.
+/// Token of a bio that belongs to no operation: even, unlike the cache's tokens, and no task has
+/// it.
 const STRANGE: u64 = u64::MAX >> 1 & !1;
 
 /// An event of an operation. The executor records the event before a conflicting operation begins.
@@ -49,7 +47,7 @@ pub enum What {
     /// The operation begins; the data that it writes.
     Begun(Vec<u8>),
     /// The operation has ended, with its result and its memory: the data read or written. The
-    /// memory is empty if a failed operation has written nothing.
+    /// memory is empty if a failed write has written nothing.
     Ended(Result<u32, Errno>, Vec<u8>),
     /// The operation was dropped; this data, if any, may have been written.
     Dropped(Vec<u8>),
@@ -92,7 +90,6 @@ pub struct Executor<'m> {
     prng: Prng,
     tasks: BTreeMap<u64, Task>,
     list: Arc<RunList>,
-    /// Bios that the backend has not accepted yet.
     pending: VecDeque<Bio>,
     events: Vec<Event>,
     counts: Counts,
@@ -283,10 +280,7 @@ impl<'m> Executor<'m> {
         Ok(true)
     }
 
-    /// Runs until nothing is in flight.
-    ///
-    /// # Errors
-    /// The errors of [`Executor::step`].
+    /// Runs until nothing is in flight; fails like [`Executor::step`].
     pub fn drain(&mut self) -> Result<(), Hang> {
         while self.step()? {}
         Ok(())
@@ -343,7 +337,6 @@ impl<'m> Executor<'m> {
         self.events.push(Event { id: task.id, op: task.op.clone(), offset: task.offset, what });
     }
 
-    /// Queues bios to the backend until it is full, and commits.
     fn feed(&mut self) {
         let backend = self.medium.backend();
         while let Some(bio) = self.pending.pop_front() {
@@ -390,10 +383,8 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Closes the file and opens it again; nothing is in flight. Returns its size after that.
-    ///
-    /// # Panics
-    /// Something is in flight.
+    /// Closes the file and opens it again; returns the new size. Panics if operations are in
+    /// flight.
     pub fn reopen(&mut self) -> u64 {
         assert!(self.tasks.is_empty() && self.pending.is_empty(), "operations are in flight");
         let size = self.medium.size().unwrap_or_else(|| self.file.size());

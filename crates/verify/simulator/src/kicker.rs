@@ -5,7 +5,6 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::{sync::Arc, task::Wake};
 
-/// The runnable operations, and the counts of kicks.
 #[derive(Debug, Default)]
 pub(crate) struct RunList {
     runnable: Mutex<Vec<u64>>,
@@ -16,7 +15,6 @@ pub(crate) struct RunList {
 }
 
 impl RunList {
-    /// Returns the number of runnable operations.
     pub(crate) fn len(&self) -> usize {
         self.runnable.lock().len()
     }
@@ -26,7 +24,6 @@ impl RunList {
         self.runnable.lock().swap_remove(index)
     }
 
-    /// Loses every second kick from now on.
     pub(crate) fn lose_kicks(&self) {
         self.lossy.store(true, Relaxed);
     }
@@ -48,7 +45,6 @@ pub(crate) struct Kicker {
 }
 
 impl Kicker {
-    /// Makes the kicker of operation `id`, which is not runnable yet.
     pub(crate) fn new(id: u64, list: &Arc<RunList>) -> Arc<Kicker> {
         Arc::new(Kicker { id, scheduled: AtomicBool::new(false), list: list.clone() })
     }
@@ -62,7 +58,6 @@ impl Kicker {
         fresh
     }
 
-    /// Records that the operation was taken off the list and begins an iteration.
     pub(crate) fn begin(&self) {
         self.scheduled.store(false, Relaxed);
     }
@@ -74,7 +69,6 @@ impl Kicker {
         }
     }
 
-    /// Makes a wait entry.
     pub(crate) fn entry(self: &Arc<Kicker>) -> WaitEntry {
         WaitEntry::from(self.clone())
     }

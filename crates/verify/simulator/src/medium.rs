@@ -17,9 +17,6 @@ pub trait Medium {
 
     /// Sets the size of the file, at once. Bytes that were cut off are zero if the file grows
     /// again.
-    ///
-    /// # Errors
-    /// The errors of the device.
     fn set_len(&self, len: u64) -> Result<(), Errno>;
 
     /// Returns the size of the file; `None`: the device does not know.

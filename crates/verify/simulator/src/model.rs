@@ -92,7 +92,7 @@ impl Model {
         self.bytes.resize(size as usize, 0);
     }
 
-    /// Records that the file is at least this long: a hole.
+    /// Records that the file is at least this long; new bytes are zeroes.
     pub fn grow(&mut self, size: u64) {
         if size > self.size() {
             self.bytes.resize(size as usize, 0);
@@ -124,10 +124,7 @@ impl Model {
         })
     }
 
-    /// Checks the bytes on disk at `offset`.
-    ///
-    /// # Errors
-    /// The errors of [`Model::judge`].
+    /// Checks the bytes on disk at `offset`; fails like [`Model::judge`].
     pub fn judge_disk(&self, offset: u64, found: &[u8]) -> Result<(), (u64, u8)> {
         self.judge_by(offset, found, |at, byte| may_be(&self.doubts, at, byte))
     }
@@ -152,7 +149,6 @@ impl Model {
         Ok(())
     }
 
-    /// Drops the doubts from `from` to before `end`.
     fn settle(&mut self, from: u64, end: u64) {
         if !self.doubts.is_empty() {
             self.doubts = cut(core::mem::take(&mut self.doubts), from, end);

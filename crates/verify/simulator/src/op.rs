@@ -90,7 +90,6 @@ pub enum Op {
 }
 
 impl Op {
-    /// Returns the number of bytes of the user's memory that the operation needs.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Op::Read { len, .. }

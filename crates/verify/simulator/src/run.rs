@@ -46,9 +46,6 @@ type Verdict<T = ()> = Result<T, String>;
 
 /// Runs a scenario as its profile demands: a scenario for power cuts runs twice for each of its
 /// requests.
-///
-/// # Errors
-/// The failed claim.
 pub fn check(scenario: &Scenario) -> Result<Report, Failure> {
     match scenario.profile {
         Profile::Power => every_power_cut(scenario),
@@ -57,9 +54,6 @@ pub fn check(scenario: &Scenario) -> Result<Report, Failure> {
 }
 
 /// Runs a scenario to its end; a panic counts as a failure.
-///
-/// # Errors
-/// The failed claim.
 pub fn run(scenario: &Scenario) -> Result<Report, Failure> {
     match &scenario.setup.below {
         Below::Sim(config) => {
@@ -84,13 +78,7 @@ pub fn run(scenario: &Scenario) -> Result<Report, Failure> {
 }
 
 /// Runs a scenario on a simulated device whose power fails at `cut`, and checks four draws of the
-/// remains.
-///
-/// # Errors
-/// The failed claim.
-///
-/// # Panics
-/// The scenario has no simulated device.
+/// remains. Panics if the scenario has no simulated device.
 pub fn power_cut(scenario: &Scenario, cut: Cut) -> Result<Report, Failure> {
     let Below::Sim(config) = &scenario.setup.below else { panic!("only a device can be cut off") };
     let device = SimDevice::new(config);
@@ -121,9 +109,6 @@ pub fn power_cut(scenario: &Scenario, cut: Cut) -> Result<Report, Failure> {
 
 /// Runs a scenario twice for each of its requests: with a power cut before the request, and with
 /// one after it.
-///
-/// # Errors
-/// The first failure.
 pub fn every_power_cut(scenario: &Scenario) -> Result<Report, Failure> {
     let mut n = 0;
     loop {
@@ -136,7 +121,6 @@ pub fn every_power_cut(scenario: &Scenario) -> Result<Report, Failure> {
     }
 }
 
-/// Opens the remains of a power cut, and reads them through a new cache.
 fn recovered(scenario: &Scenario, device: &SimDevice, left: &[u8]) -> Verdict {
     let size = left.len() as u64;
     let cache = Cache::with_frames(scenario.setup.frames);
@@ -170,7 +154,6 @@ fn hang(hang: &Hang) -> String {
     format!("hangs: nothing is in flight, and these wait\n{}", hang.waiting.join("\n"))
 }
 
-/// A run in progress.
 struct Runner<'m> {
     scenario: &'m Scenario,
     medium: &'m dyn Medium,

@@ -48,8 +48,7 @@ impl Setup {
     }
 }
 
-/// Returns those of `faults` that concern power cuts, uncancelled requests and lies; the others are
-/// off.
+/// Returns only the faults of power cuts, of cancellation, and the lies.
 pub fn quiet(faults: &Faults) -> Faults {
     let Faults { lost_ppm, torn_ppm, reorder, uncancelled_ppm, lies, .. } = *faults;
     Faults { lost_ppm, torn_ppm, reorder, uncancelled_ppm, lies, ..Faults::none() }
@@ -189,7 +188,6 @@ fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
     }
 }
 
-/// Draws operations.
 struct Draw {
     prng: Prng,
     /// Most operations begin below this offset.

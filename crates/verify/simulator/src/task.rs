@@ -20,7 +20,6 @@ use nowait_retry::Step;
 use nowait_sys::{Errno, file::rwf};
 use std::sync::Arc;
 
-/// The objects that an iteration works with.
 pub(crate) struct World<'a> {
     pub(crate) file: &'a Arc<CachedFile>,
     /// Set if reads read ahead.
@@ -67,7 +66,6 @@ enum Stage {
     },
 }
 
-/// An operation in flight.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) id: u64,
@@ -78,9 +76,7 @@ pub(crate) struct Task {
     pub(crate) place: Option<Place>,
     /// Set for a direct write, and for a truncation.
     change: Option<Change>,
-    /// Number of the operation's iterations.
     pub(crate) iterations: u32,
-    /// The result of the task's own bio.
     pub(crate) answer: Option<Result<u32, Errno>>,
     stage: Stage,
     /// Declared, and so dropped, after the fields that use the buffer.
@@ -105,12 +101,10 @@ impl Task {
         }
     }
 
-    /// Returns `true` if an earlier operation is in the way of this one.
     pub(crate) fn is_blocked(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.ticket.is_blocked())
     }
 
-    /// Returns `true` if the operation has begun its own work.
     pub(crate) fn has_begun(&self) -> bool {
         !matches!(self.stage, Stage::New)
     }
@@ -219,7 +213,6 @@ impl Task {
         };
     }
 
-    /// Returns the first and the last page of a direct request.
     fn pages(&self) -> (u64, u64) {
         let page = FRAME_BYTES as u64;
         let end = self.offset + self.op.memory_bytes() as u64;
@@ -337,7 +330,6 @@ impl Task {
 }
 
 impl World<'_> {
-    /// Returns `true` if direct writes make a mistake with cached pages.
     fn leaves_pages(&self) -> bool {
         matches!(self.canary, Some(Canary::KeepPages | Canary::SkipLocked))
     }

@@ -28,7 +28,6 @@ fn no_error_is_lost_whichever_request_fails() {
     }
 }
 
-/// Runs one operation alone and returns its result.
 fn result(executor: &mut Executor<'_>, op: &Op) -> Result<u32, Errno> {
     executor.submit(op);
     executor.drain().expect("nothing hangs");

@@ -15,7 +15,6 @@ fn what_was_promised_is_there_after_every_power_cut_2() {
     support::run(100..200, 40, Profile::Power);
 }
 
-/// Some requests of the device fail before its power fails.
 #[test]
 fn what_was_promised_is_there_although_requests_failed_before_the_power_did() {
     let share = 60_000;
@@ -36,7 +35,6 @@ fn what_was_promised_is_there_although_requests_failed_before_the_power_did() {
     }
 }
 
-/// Returns how many of the first `seeds` seeds fail after `spoil` has changed their scenario.
 fn found(seeds: u64, spoil: impl Fn(&mut Scenario)) -> usize {
     let fails = |seed: &u64| {
         let mut scenario = Scenario::draw(*seed, 40, Profile::Power);
