@@ -21,8 +21,8 @@ pub fn wait_on_no_words() {
     with_machine(|world| world.waits_on_words = false);
 }
 
-/// Makes a read with RWF_NOWAIT stop before some drawn pages, or return 0 at the first page. Linux
-/// before 5.11 stops like this at a page marked for readahead.
+/// Makes reads with RWF_NOWAIT stop before drawn pages, as Linux before 5.11 does before a page
+/// marked for readahead. A read that stops before its first page returns 0.
 pub fn mark_pages() {
     with_machine(|world| world.marks_pages = true);
 }

@@ -349,7 +349,6 @@ fn answered(nr: c_long, args: [usize; 6]) -> Option<c_int> {
     Some(unsafe { syscall(nr, args[0], args[1], args[2], args[3], args[4], args[5]) } as c_int)
 }
 
-/// Declares functions of the C library, each of which is one system call on a machine.
 macro_rules! answered {
     ($($name:ident($($arg:ident: $type:ty),*) = $call:ident($($passed:expr),*);)+) => {$(
         #[unsafe(no_mangle)]

@@ -22,7 +22,6 @@ pub(crate) struct Plan {
     pub(crate) seed: u64,
     /// Another number changes the draws of the same seed, except the run's rates.
     pub(crate) order: u64,
-    /// The steps to take; `None`: all.
     pub(crate) only: Option<Vec<Step>>,
 }
 
@@ -36,7 +35,7 @@ pub(crate) struct Failed {
 /// all threads have ended, or one calls [`exit`].
 ///
 /// # Errors
-/// The failures of [`Machine::run`]; another end of the child.
+/// The failures of [`Machine::run`]; or the child ends in another way.
 pub fn run(seed: u64, main: impl FnOnce() + Send + 'static) -> Result<Report, Failure> {
     Plan::of(seed).run(main).map_err(|failed| failed.failure)
 }

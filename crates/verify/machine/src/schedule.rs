@@ -59,12 +59,10 @@ pub struct Report {
     pub hash: u64,
 }
 
-/// The event that a thread sleeps for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Futex(usize),
     End(usize),
-    /// Bytes, events or room may have become available.
     Readiness,
     Inode(u64),
     Transfer(u64),
@@ -98,7 +96,6 @@ struct Thread {
     takes_signals: bool,
     /// Signals whose handlers have not run.
     signals: VecDeque<SigInfo>,
-    /// A signal has ended the thread's sleep.
     is_interrupted: bool,
     sleeps: i64,
     transfers: u64,
@@ -311,7 +308,6 @@ pub struct Machine {
     world: Mutex<World>,
 }
 
-/// The machine for a running thread in a system call.
 pub(crate) struct Cpu<'m> {
     machine: &'m Machine,
     world: Option<MutexGuard<'m, World>>,

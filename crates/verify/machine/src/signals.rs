@@ -1,5 +1,5 @@
-//! Signals for the process. The machine delivers each signal to a thread that takes signals: at the
-//! thread's next system call or lock, or in its sleep.
+//! Signals for the process. The machine delivers each signal to a thread that takes signals: at its
+//! next system call or lock, or in an interruptible sleep.
 //!
 //! The thread then sends a real signal to itself, so masks and handlers are real.
 

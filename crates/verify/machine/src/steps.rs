@@ -22,7 +22,6 @@ impl fmt::Display for Step {
 
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
-    /// The steps to take; `None`: all.
     pub(crate) only: Option<Vec<Step>>,
     /// Receives each step before the thread takes it, as the process may end during the step.
     pub(crate) told_to: Option<File>,

@@ -1,5 +1,5 @@
-//! The possible contents of an image. It is like a disk with a volatile cache whose changes become
-//! durable in order.
+//! The possible contents of an image, which is like a disk with a volatile cache whose changes
+//! become durable in order.
 
 use std::ops::Range;
 

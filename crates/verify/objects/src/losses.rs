@@ -90,8 +90,8 @@ fn served(world: &mut World, client: usize, request: Request) -> Result<Vec<u8>,
     result.map_err(|why| format!("{why:?}: {:?}", world.status(client)))
 }
 
-/// Loses a random object, or none if the draw is the head; returns `true` unless nothing shows that
-/// the lost object existed.
+/// Loses a random object; a draw of the head loses none. Returns `false` if nothing shows that the
+/// lost object existed.
 fn lose(world: &mut World) -> Result<bool, String> {
     let head = world.store.head()?;
     let keys: Vec<Key> = world.store.objects().map(|(key, _)| key).collect();

@@ -17,7 +17,6 @@ fn write(block: u64, what: u8) -> Request {
 
 /// Fails if the first image's writer ends a flush with success after the removal, or changes the
 /// next image by an operation in flight.
-/// The failed claim.
 pub fn program(world: &mut World) -> Result<(), String> {
     let first = settings(&mut world.prng, 1);
     let old = world.create(first, [7; 16], BLOCKS);

@@ -34,7 +34,7 @@ pub struct Report {
     pub takeovers: u64,
     /// Writers that learned of their replacement.
     pub fenced: u64,
-    /// Segments whose live blocks were moved.
+    /// Segments that writers have collected.
     pub collected: u64,
     /// Number of times that the image has become smaller.
     pub shrunk: u64,
@@ -54,13 +54,12 @@ pub struct Report {
 
 #[derive(Debug)]
 enum Claim {
-    /// The first read of each writer: it begins before the writer has found the image.
+    /// The first read of each writer, begun before the writer has found the image.
     Early,
     All,
     /// A read, with the number of changes that had ended at its beginning.
     Read(Range<usize>, usize),
-    /// A read beyond the end of the image, which must fail unless the image grows meanwhile, with
-    /// the same number.
+    /// Like `Read`, but beyond the end of the image: refused, unless the image grows meanwhile.
     Beyond(Range<usize>, usize),
     /// A change, with its number, and `true` if it is durable at its end.
     Change(usize, bool),
@@ -288,8 +287,8 @@ impl Run {
         }
     }
 
-    /// Returns the number of blocks that may be requested from a writer, without the blocks that it
-    /// is cutting off.
+    /// Returns the number of blocks that may be requested from a writer, without blocks that the
+    /// writer is cutting off.
     fn end_of(&self, client: usize) -> usize {
         let Client { image, asked, .. } = &self.clients[client];
         let Status::Serving { geometry, .. } = image.status() else { return BLOCKS };

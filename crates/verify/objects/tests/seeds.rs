@@ -65,7 +65,6 @@ fn an_image_is_a_disk_whatever_its_store_does() {
     }
 }
 
-/// Runs the program that must find `mistake`.
 fn find(mistake: Mistake, seed: u64) -> Result<(), String> {
     let with = Some(mistake);
     match mistake {
@@ -93,7 +92,7 @@ fn a_writer_that_stood_still_changes_nothing_of_what_the_next_ones_have_left() {
     }
 }
 
-/// The exception: nothing shows that the lost object existed.
+/// A loss may stay unnoticed only if nothing shows that the lost object existed.
 #[test]
 fn a_lost_object_or_an_older_head_is_never_a_wrong_byte() {
     let mut outcomes = BTreeMap::new();
@@ -132,7 +131,6 @@ fn every_damage_of_every_object_is_an_error_or_nothing() {
         println!("{kind:4} {when:6?} {damage:5?} {}", damages::Row(outcomes));
     }
     assert!(table.len() == 3 * 2 * damages::Damage::ALL.len() && names.len() > 20, "{names:?}");
-    // At least one missing object makes a writer refuse the image.
     let lost = table.iter().filter(|((_, damage, _), _)| *damage == damages::Damage::Gone);
     assert!(lost.flat_map(|(_, it)| it.keys()).any(|it| *it == damages::Outcome::Refused));
 }

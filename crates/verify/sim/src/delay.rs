@@ -131,7 +131,6 @@ impl Model {
         Model { units: usize::MAX, pick: Pick::First, access }
     }
 
-    /// Returns the index of the waiting request to serve next; at least one must wait.
     pub(crate) fn choose(
         &self,
         waiting: impl ExactSizeIterator<Item = Work>,

@@ -18,7 +18,7 @@ pub struct Config {
     pub depth: usize,
     /// The unit that is written or lost as a whole, in bytes: 512 or 4096.
     pub sector_bytes: usize,
-    /// The service times of requests, and the next one to serve.
+    /// The service times of requests, and the order of service.
     pub model: Model,
     /// An existing device, which replaces `model`. Only requests that are stuck or not committed
     /// can then be cancelled.
@@ -52,11 +52,11 @@ impl Config {
 /// The moment of a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// At the arrival of this request, counted from 0 in the order of acceptance: none of it is
-    /// done.
+    /// At the arrival of this request, counted from 0 in the order of acceptance. The device does
+    /// nothing of this request.
     Queued(u64),
-    /// Right after this request has completed, counted from 0 in the order of completion; if it was
-    /// cancelled, after the next one that is served.
+    /// Right after this completion, counted from 0. If the completion is a cancellation, the power
+    /// fails after the next request that is served.
     Completed(u64),
 }
 
@@ -68,9 +68,9 @@ pub enum Cut {
 /// finds nothing and does not wait takes 100 ns while requests are being served, so that a polling
 /// loop makes progress.
 ///
-/// One thread uses the device: a `reap` that only another thread could end panics. A wrapper that
-/// interprets deadlines on CLOCK_MONOTONIC takes only [`Deadline::NOW`] and [`Deadline::NEVER`]
-/// over this device.
+/// One thread uses the device: a `reap` that only another thread could end panics. Code that reads
+/// CLOCK_MONOTONIC can give this device only the deadlines [`Deadline::NOW`] and
+/// [`Deadline::NEVER`].
 #[derive(Clone, Debug)]
 pub struct SimDevice {
     pub(crate) service: Arc<Mutex<Service>>,
@@ -103,8 +103,7 @@ impl SimDevice {
         SimDevice { service, queue: 0, depth: 0 }.another_queue(config.depth)
     }
 
-    /// Makes another queue for the same files, for `depth` bios. The returned handle reaps their
-    /// completions.
+    /// Makes another queue for the same files, for `depth` bios, and returns its handle.
     #[must_use]
     pub fn another_queue(&self, depth: usize) -> SimDevice {
         let mut service = self.service.lock();
@@ -161,11 +160,11 @@ impl SimDevice {
     }
 
     /// Returns the device after a power cut, with the remains of its files under the same
-    /// descriptors; cuts the power if it is still on.
+    /// descriptors; first cuts the power if needed.
     ///
     /// `prng` and the faults of this device decide the remains. A second call makes another draw.
-    /// The new device is made by `config`; it keeps the clock, the sector size, and the bad sectors
-    /// as far as `config` has any.
+    /// The new device has `config`, and keeps the clock, the sector size, and the choice of bad
+    /// sectors.
     #[must_use]
     pub fn reboot(&self, config: &Config, prng: &mut Prng) -> SimDevice {
         let mut service = self.service.lock();
@@ -265,7 +264,7 @@ impl BlockBackend for SimDevice {
 }
 
 impl Service {
-    /// Finishes the requests that are due: another device may have advanced the clock.
+    /// Finishes the requests that are due: others may have advanced the clock.
     fn catch_up(&mut self) {
         self.run_until(self.clock.now_ns());
     }

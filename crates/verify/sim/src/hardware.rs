@@ -61,7 +61,7 @@ impl Hardware {
     /// Reads a parameter file: `[disk]` with `[layout]`, or `[flash]`.
     ///
     /// # Errors
-    /// The text is malformed; the message names the line.
+    /// The text is malformed, or has other tables.
     pub fn parse(text: &str) -> Result<Hardware, String> {
         let hardware: Hardware = toml::from_str(text).map_err(|error| error.to_string())?;
         match (&hardware.disk, &hardware.layout, &hardware.flash) {

@@ -64,7 +64,7 @@ pub struct Violation {
 pub enum Wrong {
     /// The sector holds none of this number of legal contents.
     Content(usize),
-    /// The size is not between these two, both legal.
+    /// The size is not between these two sizes, which are legal.
     Size(u64, u64),
 }
 

@@ -133,7 +133,6 @@ impl Service {
         (len as u64).min(file.size().saturating_sub(from)) as u32
     }
 
-    /// Writes the first `len` bytes of the request's data, or as many as fit.
     fn write(
         &mut self,
         request: &Request,

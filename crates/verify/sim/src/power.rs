@@ -118,7 +118,6 @@ mod tests {
         store
     }
 
-    /// Returns the different contents that 300 power cuts leave, as one byte per sector.
     fn outcomes(file: &File, served: &[Change], faults: &Faults) -> Vec<Vec<u8>> {
         let mut prng = Prng::new(5);
         let draw = |_| {

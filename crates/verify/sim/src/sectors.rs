@@ -35,7 +35,6 @@ impl Sectors {
         !self.map.contains_key(&index)
     }
 
-    /// Returns the bytes at `offset`, at most `len`, fewer at the end of the file.
     pub(crate) fn read(&self, offset: u64, len: usize) -> Vec<u8> {
         let len = (len as u64).min(self.size.saturating_sub(offset));
         let mut bytes = vec![0; len as usize];

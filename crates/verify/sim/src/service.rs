@@ -36,15 +36,13 @@ pub(crate) struct Service {
     machine: Option<Machine>,
     in_machine: BTreeMap<u64, Request>,
     pub(crate) contents: bool,
-    /// Draws fates with a generator of its own, so that a fault does not change the times of other
-    /// requests.
+    /// Separate from `times`, so that a fault does not change the times of other requests.
     fates: Prng,
     times: Prng,
     pub(crate) damage: Prng,
     waiting: VecDeque<Request>,
     served: Vec<InService>,
     stuck: Vec<Request>,
-    /// Address at which the last access ended.
     head: u64,
 }
 
@@ -154,8 +152,6 @@ impl Service {
         self.serve(self.clock.now_ns());
     }
 
-    /// Hands the waiting requests to the machine; or, without a machine, as many as possible to
-    /// free units.
     fn serve(&mut self, at_ns: u64) {
         if let Some(machine) = &mut self.machine {
             for request in self.waiting.drain(..) {
@@ -199,8 +195,6 @@ impl Service {
         self.stuck.len()
     }
 
-    /// Advances the time to `ns` and finishes the requests that are due by then, each at its own
-    /// time.
     pub(crate) fn run_until(&mut self, ns: u64) {
         while let Some((finish_ns, mut request)) = self.take_due(ns) {
             self.clock.advance_to(finish_ns);

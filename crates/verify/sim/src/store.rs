@@ -65,8 +65,6 @@ impl Store {
         Store { sector_bytes, salt, files: Vec::new(), descriptors: BTreeMap::new() }
     }
 
-    /// Returns a store with the same descriptors, in which `remains` gives the content of each
-    /// file.
     pub(crate) fn rebooted(&self, mut remains: impl FnMut(usize, &File) -> Sectors) -> Store {
         let files = self.files.iter().enumerate();
         let files = files.map(|(index, file)| File::new(remains(index, file))).collect();

@@ -142,7 +142,6 @@ impl fmt::Display for Event {
     }
 }
 
-/// Returns a hash of `bytes`: 0 if there are none, else 0 only by accident.
 pub(crate) fn data_hash(bytes: &[u8]) -> u64 {
     let mut fold = Fold(bytes.len() as u64);
     fold.write(bytes);

@@ -26,7 +26,6 @@ fn config(seed: u64, prng: &mut Prng) -> Config {
 
 type Found = (Violation, String);
 
-/// Reboots three times and checks each outcome; returns the last device and its bytes.
 fn reboot(user: &User, config: &Config, prng: &mut Prng) -> Result<(SimDevice, Vec<u8>), Found> {
     let mut last = None;
     for _ in 0..3 {

@@ -44,7 +44,7 @@ pub struct Event {
 /// The kind of event.
 #[derive(Debug)]
 pub enum What {
-    /// The operation begins; the data that it writes.
+    /// The operation begins; the bytes are the data that it writes, if any.
     Begun(Vec<u8>),
     /// The operation has ended, with its result and its memory: the data read or written. The
     /// memory is empty if a failed write has written nothing.
@@ -286,7 +286,7 @@ impl<'m> Executor<'m> {
         Ok(())
     }
 
-    /// Drops all operations, as the end of the process does, and then waits only for the device.
+    /// Drops all operations, as the end of the process does, once the device has finished its bios.
     pub fn abandon(&mut self) {
         for task in self.tasks.values() {
             task.kicker.retire();

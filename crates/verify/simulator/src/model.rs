@@ -2,7 +2,6 @@
 
 use nowait_cache::FRAME_BYTES;
 
-/// Bytes that may or may not have been written.
 #[derive(Clone, Debug)]
 struct Doubt {
     offset: u64,
@@ -161,7 +160,6 @@ fn may_be(doubts: &[Doubt], at: u64, byte: u8) -> bool {
     here.any(|doubt| doubt.bytes[(at - doubt.offset) as usize] == byte)
 }
 
-/// Returns the doubts without the bytes from `from` to before `end`.
 fn cut(doubts: Vec<Doubt>, from: u64, end: u64) -> Vec<Doubt> {
     let mut left = Vec::new();
     for doubt in doubts {

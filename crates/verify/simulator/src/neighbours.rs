@@ -57,7 +57,6 @@ struct World {
     most: InFlightMax,
     health: Vec<Health>,
     files: Vec<Arc<CachedFile>>,
-    /// For each file, `true` if its last sync failed or did not end.
     has_failed: Vec<bool>,
     held: Vec<Bio>,
     prng: Prng,

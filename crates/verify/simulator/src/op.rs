@@ -100,12 +100,10 @@ impl Op {
         }
     }
 
-    /// Returns `true` if the operation fills the user's memory.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self, Op::Read { .. } | Op::DirectRead { .. })
     }
 
-    /// Returns `true` if the operation reads the user's memory.
     pub(crate) fn is_write(&self) -> bool {
         matches!(self, Op::Write { .. } | Op::DirectWrite { .. })
     }

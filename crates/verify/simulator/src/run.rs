@@ -135,7 +135,6 @@ fn recovered(scenario: &Scenario, device: &SimDevice, left: &[u8]) -> Verdict {
     }
 }
 
-/// Runs `work`; a panic counts as a failure.
 fn guarded(
     scenario: &Scenario,
     medium: &dyn Medium,
@@ -203,7 +202,6 @@ impl<'m> Runner<'m> {
         }
     }
 
-    /// Submits all operations, or those up to a power cut.
     fn work(&mut self) -> Verdict {
         let scenario = self.scenario;
         for op in &scenario.ops {
@@ -403,8 +401,7 @@ impl<'m> Runner<'m> {
         Ok(())
     }
 
-    /// Records that any of `data` may have been written at `offset`, and that the file may be
-    /// longer.
+    /// Any of `data` may have been written at `offset`, and the file may be longer.
     fn doubt(&mut self, offset: u64, data: &[u8]) {
         if data.is_empty() {
             return;

@@ -21,7 +21,7 @@ pub enum Below {
 /// The environment of one run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The device.
+    /// The medium below the cache.
     pub below: Below,
     /// Frames of the cache, of 4 KiB.
     pub frames: u32,

@@ -22,7 +22,6 @@ use std::sync::Arc;
 
 pub(crate) struct World<'a> {
     pub(crate) file: &'a Arc<CachedFile>,
-    /// Set if reads read ahead.
     pub(crate) open: Option<&'a Arc<OpenFile>>,
     pub(crate) medium: &'a dyn Medium,
     pub(crate) plug: &'a mut Vec<Bio>,
@@ -70,11 +69,9 @@ enum Stage {
 pub(crate) struct Task {
     pub(crate) id: u64,
     pub(crate) op: Op,
-    /// The operation's offset in the file, once it has begun.
     pub(crate) offset: u64,
     pub(crate) kicker: Arc<Kicker>,
     pub(crate) place: Option<Place>,
-    /// Set for a direct write, and for a truncation.
     change: Option<Change>,
     pub(crate) iterations: u32,
     pub(crate) answer: Option<Result<u32, Errno>>,

@@ -131,7 +131,6 @@ fn one_seed_is_one_run() {
     }
 }
 
-/// Returns the messages of the failures among 60 seeds with the mistake.
 fn found(canary: Canary) -> Vec<String> {
     let fails = |seed| {
         let mut scenario = Scenario::draw(seed, 500, Profile::Exact);

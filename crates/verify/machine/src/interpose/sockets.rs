@@ -4,7 +4,6 @@
 use super::syscall;
 use core::ffi::{c_int, c_ulong, c_void};
 
-/// Declares functions of the C library that are one system call each.
 macro_rules! calls {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $call:ident;)+) => {$(
         #[unsafe(no_mangle)]

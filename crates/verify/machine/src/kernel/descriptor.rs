@@ -24,12 +24,13 @@ pub(super) enum What {
     File(u64),
     /// An eventfd.
     Counter(u64),
-    /// One end of a channel: it receives from the queue `own`, and sends to the queue `other`.
+    /// One end of a channel: this end receives from the queue `own`, and sends to the queue
+    /// `other`.
     End {
         own: usize,
         other: usize,
     },
-    /// One end of a pair of stream sockets: it reads the lane `own`, and writes to the lane
+    /// One end of a pair of stream sockets: this end reads the lane `own`, and writes to the lane
     /// `other`.
     Stream {
         own: usize,
@@ -97,7 +98,7 @@ impl World {
 
     fn install(&mut self, id: OpenId, floor: i32) -> Answer {
         let numbers = self.numbers();
-        // Numbers 0 to 2 are never opened: writes there fail with EBADF, which std ignores.
+        // Numbers 0 to 2 are never given out: writes there fail with EBADF, which std ignores.
         let free = (floor.max(3)..NUMBERS_MAX).find(|number| !numbers.contains_key(number));
         let number = free.ok_or(libc::EMFILE)?;
         numbers.insert(number, id);
@@ -196,7 +197,7 @@ pub(super) unsafe fn pidfd_open(cpu: &mut Cpu<'_>, _: [usize; 6]) -> Answer {
     cpu.open(What::Process, libc::O_RDWR, 0)
 }
 
-/// Installs an open file of the first table, which the main thread begins with.
+/// Installs an open file of the first table, the main thread's, in the running thread's table.
 pub(super) unsafe fn pidfd_getfd(cpu: &mut Cpu<'_>, [of, number, ..]: [usize; 6]) -> Answer {
     let of = cpu.opened(of)?;
     let What::Process = cpu.what(of) else { return Err(libc::EBADF) };

@@ -35,7 +35,6 @@ pub(super) struct Files {
 pub(super) struct Inode {
     /// The bytes that reads see, and those that would remain after a power cut.
     pub(super) medium: nowait_sim::File,
-    /// Number of failed flushes.
     errors: u64,
     cached: BTreeSet<u64>,
     /// Pages whose read has begun, with the times of their arrival.
@@ -477,7 +476,6 @@ pub(super) struct Wanted {
     pub(super) behind: bool,
 }
 
-/// The inode lock that a transfer holds until its end; `exclusive` is `None` without a lock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Locked {
     pub(super) ino: u64,
@@ -541,7 +539,6 @@ pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Op
 }
 
 impl World {
-    /// Returns `true` if a write extends the file, or fills a hole of it.
     pub(super) fn allocates(&mut self, ino: u64, write: bool, range: Range<u64>) -> bool {
         let inode = self.inode(ino);
         let mut pages = Inode::pages(range.start, range.end);

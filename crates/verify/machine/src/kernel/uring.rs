@@ -270,7 +270,6 @@ impl World {
         }
     }
 
-    /// Starts a transfer, or ends it; returns `false` if it has to wait.
     fn attempt_transfer(&mut self, request: Request, wanted: &Wanted) -> bool {
         let What::File(ino) = self.what(wanted.id) else {
             let nonblocking = self.flags(wanted.id) & libc::O_NONBLOCK != 0;

@@ -45,7 +45,6 @@ impl World {
 }
 
 impl Cpu<'_> {
-    /// Lets threads with earlier clocks run first, if each thread has a processor.
     pub(crate) fn keep_order(&mut self) {
         if self.cores.is_some() && self.is_ahead() {
             self.hand_over();

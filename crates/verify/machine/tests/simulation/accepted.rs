@@ -19,7 +19,7 @@ pub(crate) enum Known {
     Ended,
 }
 
-/// Contents of a page in the order of submission: a stamp, 0 for zeroes.
+/// The stamps of a page's contents in the order of submission; 0 for zeroes.
 struct Page {
     versions: Vec<(u64, Known)>,
     /// No version before this one may remain after a power cut.
@@ -93,7 +93,6 @@ impl Accepted {
         self.lock().pages[page as usize].versions[version].1 = known;
     }
 
-    /// Records that a write is durable.
     pub(crate) fn is_durable(&self, Version(page, version): Version) {
         let mut state = self.lock();
         let durable = &mut state.pages[page as usize].durable;
@@ -108,7 +107,6 @@ impl Accepted {
         Promise(state.pages.iter().map(|page| page.last(page.newest(), is_known)).collect())
     }
 
-    /// Records that a sync has succeeded.
     pub(crate) fn end_sync(&self, promise: &Promise) {
         let mut state = self.lock();
         for (page, version) in state.pages.iter_mut().zip(&promise.0) {

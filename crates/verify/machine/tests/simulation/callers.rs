@@ -59,7 +59,7 @@ enum Kind {
     Cancel,
     /// Closes both files, and opens them again in the other order: their numbers may change.
     Swap,
-    /// Makes the number of one file refer to the other.
+    /// Makes the number of one file refer to the other file.
     Replace,
     Drop,
     Pause,

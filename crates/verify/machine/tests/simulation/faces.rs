@@ -29,7 +29,6 @@ unsafe extern "C" {
     safe fn simulated_stays(was_settled: bool);
 }
 
-/// Waits for accepted requests, as before `_exit`.
 pub(crate) fn leave() {
     simulated_leave();
 }
@@ -64,7 +63,6 @@ pub(crate) struct Opened {
 }
 
 impl Setup {
-    /// Returns `true` if overlapping requests take effect in the order of their submission.
     pub(crate) fn is_ordered(&self) -> bool {
         self.direct_ppm == 0
     }
@@ -117,7 +115,6 @@ impl Setup {
         process::exit()
     }
 
-    /// Ends the process by `_exit`, in a handler of the calling thread.
     pub(crate) fn end_in_handler(&self) -> ! {
         note(|| "ends the process in a handler".to_owned());
         waits("_exit", || simulated_leave());

@@ -182,7 +182,7 @@ impl Actor {
     }
 
     /// Time limit of a step. It is shorter than the interval of the engine's check, which finds
-    /// forgotten requests; a transfer takes 10 ms at most.
+    /// forgotten requests; a transfer takes about 10 ms at most.
     const STEP_MAX: Duration = Duration::from_millis(900);
 
     fn step(&mut self) {

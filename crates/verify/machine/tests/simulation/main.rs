@@ -90,7 +90,8 @@ fn check(program: Program, seed: u64) {
     explain(seed, move || begin(program, seed)).unwrap_or_else(|smallest| panic!("{smallest}"));
 }
 
-/// Returns a number from the environment; longer or hexadecimal text gives a number, too.
+/// Returns a number from the environment. Text that is no decimal number counts by its first 15
+/// hexadecimal digits.
 fn number(name: &str, default: u64) -> u64 {
     let Ok(text) = std::env::var(name) else { return default };
     text.parse().unwrap_or_else(|_| {

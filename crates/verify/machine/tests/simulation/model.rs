@@ -13,7 +13,6 @@ const SECTOR: usize = 512;
 /// Contents of a page in the order of writing; the first are zeroes.
 #[derive(Clone, Debug, Default)]
 struct Page {
-    /// Stamps; 0 stands for zeroes.
     versions: Vec<u64>,
     /// The version up to which writes have ended: no read finds an earlier one any more.
     ended: usize,
@@ -81,7 +80,6 @@ impl Model {
         page.ended = page.versions.len() - 1;
     }
 
-    /// Records that a version was written: no read finds an earlier one any more.
     pub(crate) fn is_written(&self, page: u64, version: usize) {
         let mut pages = self.lock();
         let ended = &mut pages.pages[page as usize].ended;

@@ -36,7 +36,7 @@ use std::{
 
 const PATH: &str = "/image";
 const CELLS: u64 = 512;
-/// Time of one zeroing call, in runs where clients mostly zero.
+/// Least time of a zeroing call, in runs where clients mostly zero.
 const ZEROING: Duration = Duration::from_secs(2);
 
 struct Setup {

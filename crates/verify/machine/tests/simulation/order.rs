@@ -65,7 +65,6 @@ struct Actor {
     buffered: Fd,
     direct: Fd,
     contexts: [usize; 2],
-    /// The stamp of each sector of the file, after all submitted requests.
     model: Vec<u64>,
     in_flight: BTreeMap<u64, Request>,
     next: u64,
@@ -263,7 +262,7 @@ fn judge(what: &str, expected: &[u64], found: &[u8]) {
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0x07de7);
     set_environment(&mut prng, "");
-    // The kernel's AIO ends a short transfer with its count; nowait continues it.
+    // The kernel's AIO ends a short transfer with its count; nowait continues such a transfer.
     nowait_machine::come_whole();
     let actors = prng.range(1..=2);
     let threads: Vec<_> = (0..actors)

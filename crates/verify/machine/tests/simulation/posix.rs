@@ -1,5 +1,5 @@
-//! A thread that uses POSIX AIO. Each request ends once, takes effect in the order of submission,
-//! and has the notification that the thread asked for.
+//! A thread that uses POSIX AIO. Each request ends once, and has the notification that the thread
+//! asked for.
 
 use crate::{
     accepted::{Known, Legal, Promise, Version},
@@ -263,7 +263,6 @@ impl Actor {
         self.file = self.setup.open(&mut self.prng);
     }
 
-    /// Syncs the file by fsync(2) or fdatasync(2), not by POSIX AIO.
     fn sync(&mut self) {
         let fd = self.file.fd.raw();
         let promise = self.setup.model.begin_sync(false);

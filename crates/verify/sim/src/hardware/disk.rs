@@ -39,9 +39,8 @@ pub(super) struct Disk {
 /// Number of zones, of equal size, each with its own rate.
 const ZONES: u64 = 16;
 
-/// If the oldest command has been in the disk for longer than this, the arm serves it next: if the
-/// arm served the nearest only, a command could wait for ever. (The elevator in the host reaches
-/// each command by itself.)
+/// If the oldest command has been in the disk for longer than this, the arm serves it next.
+/// Otherwise a command far from all others could wait for ever.
 const AGE_MAX_NS: u64 = 1_000_000_000;
 
 /// The model computes the arm's position from the time, and rounds it: a read that starts up to
@@ -68,7 +67,6 @@ pub(super) struct ServedCommand {
 #[derive(Debug)]
 pub(super) struct Arm {
     disk: Disk,
-    /// Commands waiting in the host, by address and order of arrival.
     host: BTreeMap<(u64, u64), Command>,
     arrivals: u64,
     /// Address of the last command that the elevator moved into the disk.

@@ -11,7 +11,7 @@ use crate::delay::WorkKind;
 pub(crate) struct Job {
     pub(crate) number: u64,
     pub(crate) kind: WorkKind,
-    /// Index of the file; it determines the drive.
+    /// Index of the file, which determines the drive.
     pub(crate) file: usize,
     pub(crate) offset: u64,
     pub(crate) len: u64,
@@ -47,7 +47,6 @@ impl Machine {
         }
     }
 
-    /// Runs the next event; returns the number of the job that this event ends, if any.
     pub(crate) fn step(&mut self) -> Option<u64> {
         match self {
             Machine::Disks(array) => array.step(),

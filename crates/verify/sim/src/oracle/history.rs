@@ -9,7 +9,7 @@ pub(super) struct History {
     sector_bytes: usize,
     /// Versions by sector; a missing sector was always zero.
     sectors: BTreeMap<u64, Vec<Version>>,
-    /// Sizes that nothing has certainly replaced; the first one is durable.
+    /// Sizes that nothing has certainly replaced, the oldest first.
     sizes: Vec<Size>,
     /// Writes that may have made the file longer, each with the end of its bytes.
     grown: Vec<(Life, u64)>,
@@ -19,8 +19,7 @@ pub(super) struct History {
 struct Version {
     life: Life,
     content: Arc<[u8]>,
-    /// Length of the content; the rest comes from another version. A whole sector, except at the
-    /// end of a short write.
+    /// Number of bytes of `content` that count: a whole sector, except at the end of a short write.
     len: usize,
 }
 

@@ -20,7 +20,6 @@ type Ended = Completion<usize, AlignedBuffer>;
 
 struct Chain {
     links: Vec<Link>,
-    /// The request that is cancelled, or has a time limit.
     stopped: Option<usize>,
 }
 

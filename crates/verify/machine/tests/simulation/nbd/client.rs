@@ -149,7 +149,6 @@ impl Header {
     }
 }
 
-/// `asked` returns the request of a cookie.
 pub(crate) fn listen(
     socket: &UnixStream,
     agreed: Agreed,

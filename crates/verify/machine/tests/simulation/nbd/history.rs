@@ -48,8 +48,7 @@ impl Entry {
         self.ended.map(|(at, _)| at)
     }
 
-    /// Returns the time of a successful answer. `None`: the request may have done a part of its
-    /// work.
+    /// Returns the time of a successful answer; `None`: the effect of the request is not certain.
     fn done_at(&self) -> Option<u64> {
         let certain = matches!(self.deed, Deed::Write | Deed::Zero | Deed::Flush);
         self.ended.filter(|(_, done)| *done && certain).map(|(at, _)| at)
@@ -131,7 +130,7 @@ impl History {
         }
     }
 
-    /// Checks an answer that calls these cells a hole: they may read as zeroes.
+    /// Checks an answer that calls these cells a hole: zeroes must be legal in them.
     pub(crate) fn is_hole(&self, number: usize, cells: Range<u64>) {
         let log = self.lock();
         let begun = log.entries[number].begun;
