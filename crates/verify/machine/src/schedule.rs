@@ -33,7 +33,6 @@ pub(crate) struct Rates {
 }
 
 impl Rates {
-    /// Draws the frequencies of a run: some events may never happen in it.
     fn draw(prng: &mut Prng) -> Rates {
         let transfers = [1_000, 100_000, 10_000_000];
         Rates {
@@ -87,11 +86,9 @@ struct Thread {
     name: String,
     state: State,
     baton: Arc<Baton>,
-    /// The current system call, `a lock`, or `user code`.
     call: &'static str,
     table: usize,
     steps: u32,
-    /// Number of locks that the thread has taken since its last system call.
     locks: u32,
     takes_signals: bool,
     /// Signals whose handlers have not run.
@@ -146,7 +143,6 @@ impl World {
         self.events.insert(index, (at, Box::new(event)));
     }
 
-    /// Wakes up to `count` drawn threads that sleep for `key`; returns their number.
     pub(crate) fn wake(&mut self, key: Key, count: usize) -> usize {
         let asleep =
             |thread: &Thread| matches!(thread.state, State::Asleep { key: k, .. } if k == key);
@@ -362,7 +358,6 @@ impl Cpu<'_> {
         self.hand_over();
     }
 
-    /// Chooses a thread, passes control to it, and waits for this thread's next turn.
     fn hand_over(&mut self) {
         let (me, now) = (self.me, self.now);
         self.threads[me].clock = now;

@@ -31,7 +31,6 @@ pub fn program(world: &mut World) -> Result<(), String> {
     let clients = world.prng.range(4..=16) as usize;
     let mut waiting: Vec<u64> = Vec::new();
     for _ in 0..ROUNDS {
-        // Once each client waits for a flush, the next write waits until one of the flushes ends.
         let block = world.prng.range(0..=BLOCKS - 1);
         let data = vec![2; 512];
         world.submit(image, Request::Write { offset: block * 512, data, durable: false });

@@ -67,7 +67,6 @@ impl fmt::Display for Row<'_> {
     }
 }
 
-/// The heads so far, and the expected blocks, of an image and of its clone.
 struct Built {
     heads: [Vec<Vec<u8>>; 2],
     expected: [Vec<u8>; 2],

@@ -25,7 +25,6 @@ struct Editing {
     /// The newest writer that had found the image when the edit began: its epoch, and the number of
     /// its flushed changes.
     newest: Option<(u64, usize)>,
-    /// The number of the edit's size in `sizes`, if the edit is to change the size.
     size: Option<usize>,
     is_alive: bool,
 }

@@ -75,7 +75,6 @@ struct Client {
     is_alive: bool,
     /// The run has asked the writer to close the image: changes fail from now on.
     is_closing: bool,
-    /// Time until which the writer's host stands still.
     stopped_ns: u64,
     /// No writer had found the image when this one started.
     is_early: bool,
@@ -103,7 +102,6 @@ pub struct Run {
     ids: u64,
     weights: [u32; 13],
     settings: Settings,
-    /// A writer has found the image.
     is_there: bool,
     report: Report,
     notes: Option<Vec<String>>,
@@ -279,7 +277,6 @@ impl Run {
         self.submit(number, first, Claim::Early);
     }
 
-    /// Requests the whole image, once, from a writer that has found it.
     fn look(&mut self, client: usize) {
         if !core::mem::replace(&mut self.clients[client].is_asked, true) {
             let len = offset(self.end_of(client));
@@ -373,7 +370,6 @@ impl Run {
         self.submit(client, Request::Shrink { size_bytes }, Claim::Shrink(count, blocks, size));
     }
 
-    /// Runs the next event; returns `false` if there is none.
     fn step(&mut self) -> Result<bool, String> {
         let alive = self.clients.iter().filter(|client| client.is_alive);
         let due_ns = alive

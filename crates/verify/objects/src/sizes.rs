@@ -6,7 +6,6 @@ struct Change {
     begin: u64,
     /// The time when the request was over. `None`: it may still take effect.
     end: Option<u64>,
-    /// The change certainly took effect.
     is_made: bool,
 }
 
@@ -14,7 +13,6 @@ struct Change {
 #[derive(Debug, Default)]
 pub struct Sizes {
     changes: Vec<Change>,
-    /// Number of events, which serves as the time.
     clock: u64,
 }
 

@@ -63,7 +63,6 @@ pub const CLONE: Home = 1;
 
 #[derive(Debug)]
 enum Event {
-    /// The store performs an operation for a client of an image, and answers if there is a ticket.
     Arrive(Home, Operation, Option<(usize, Ticket)>),
     Answer(usize, Ticket, Answer),
 }
@@ -79,7 +78,6 @@ struct Object {
 #[derive(Debug)]
 pub struct Store {
     objects: BTreeMap<(Home, String), Object>,
-    /// Future events, by time and a number.
     events: BTreeMap<(u64, u64), Event>,
     numbers: u64,
     /// `true`: equal objects have equal tags.

@@ -176,7 +176,6 @@ impl World {
         self.now_ns = end_ns;
     }
 
-    /// Runs the next event at or before `end_ns`; returns `false` if there is none.
     fn step(&mut self, end_ns: u64) -> bool {
         let due = |(client, stopped_ns): (&Client, &u64)| {
             let due_ns = match client {

@@ -177,8 +177,6 @@ impl Model {
 }
 
 impl Access {
-    /// Returns the time until the head is over the first sector of `work`; 0 if the device has no
-    /// head.
     fn position_ns(&self, work: Work, now_ns: u64, head: u64) -> u64 {
         let Access::Disk {
             track_seek_ns, full_seek_ns, turn_ns, bytes_per_second, span_bytes, ..

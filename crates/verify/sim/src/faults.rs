@@ -87,7 +87,6 @@ pub enum Lies {
 pub(crate) enum Fate {
     Normal,
     Fail(Errno),
-    /// Transfers at most this number of bytes.
     Short(usize),
     Stuck,
 }

@@ -36,8 +36,6 @@ pub(crate) fn scatter(mut bytes: &[u8], segments: &Segments) -> Result<u32, Errn
     Ok(total)
 }
 
-/// Returns `true` if all segments that are not empty have addresses that are multiples of 512, and
-/// lengths that are multiples of `align`.
 pub(crate) fn is_aligned(segments: &Segments, align: usize) -> bool {
     filled(segments).all(|one| one.len.is_multiple_of(align) && one.base.addr().is_multiple_of(512))
 }

@@ -213,7 +213,6 @@ mod tests {
             self.end(99, Ok(0));
         }
 
-        /// Returns the bytes from 0 to 9 that may fill the first sector.
         fn legal(&self) -> Vec<u8> {
             (0..10).filter(|byte| self.judge(3, &[*byte; SECTOR]).is_ok()).collect()
         }

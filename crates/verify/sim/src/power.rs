@@ -7,7 +7,6 @@ use crate::{
     store::{Change, File},
 };
 
-/// A write that may or may not survive.
 struct Open<'a> {
     sectors: &'a Map,
     acknowledged: bool,
@@ -98,7 +97,6 @@ fn settle(left: &mut Sectors, mut open: Vec<Open<'_>>, faults: &Faults, prng: &m
     }
 }
 
-/// Draws a subset of the sectors: either the first ones, or any ones.
 pub(crate) fn some_of(sectors: &Map, prng: &mut Prng) -> Map {
     let in_order = prng.chance(500_000);
     let end = prng.index(sectors.len() + 1);

@@ -46,8 +46,6 @@ impl Sectors {
         bytes
     }
 
-    /// Returns the sectors that a write of `bytes` at `offset` would change, with their new
-    /// content.
     pub(crate) fn overlay(&self, offset: u64, bytes: &[u8]) -> Map {
         let mut map = Map::new();
         for (index, at, part) in parts(self.sector_bytes, offset, bytes.len() as u64) {

@@ -265,7 +265,6 @@ impl Service {
         self.trace.note(at_ns, What::Fault { request: request.number, fault });
     }
 
-    /// Ends a request early if possible; a write being served may have changed some of its sectors.
     pub(crate) fn cancel(&mut self, queue: usize, token: u64) {
         let is_it = |request: &Request| request.queue == queue && request.bio.token == token;
         let now_ns = self.clock.now_ns();

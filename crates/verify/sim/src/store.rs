@@ -29,7 +29,6 @@ pub(crate) struct Store {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptor {
     pub(crate) file: usize,
-    /// Opened with O_DIRECT: transfers must be aligned to sectors.
     pub(crate) direct: bool,
 }
 
@@ -105,7 +104,6 @@ impl Store {
         Ok(self.file_mut(file))
     }
 
-    /// Returns how many of `len` bytes at `offset` are before the first bad sector.
     pub(crate) fn good_bytes(&self, file: usize, offset: u64, len: usize, bad_ppm: u32) -> usize {
         let sector_bytes = self.sector_bytes as u64;
         let end = offset + len as u64;
@@ -120,7 +118,6 @@ impl Store {
         bad.map_or(len, |index| (index * sector_bytes).saturating_sub(offset) as usize)
     }
 
-    /// Returns how many of `len` bytes at `offset` fit into the capacity of all files.
     pub(crate) fn room(&self, file: usize, offset: u64, len: usize, capacity_bytes: u64) -> usize {
         let sector_bytes = self.sector_bytes as u64;
         let used: u64 = self.files.iter().map(|file| file.volatile.allocated_bytes()).sum();
@@ -169,7 +166,6 @@ impl File {
         self.note(Change::write(&self.volatile, offset, bytes));
     }
 
-    /// Writes some sectors of a write, within the size.
     pub(crate) fn write_partly(&mut self, mut sectors: Map) {
         let end = self.volatile.size();
         zero(&mut sectors, self.volatile.sector_bytes(), end..u64::MAX);
@@ -296,7 +292,6 @@ mod tests {
     }
 
     fn op() -> impl Strategy<Value = Op> {
-        // Any offset, or one at the first three bytes of a sector.
         let place = || prop_oneof![0..2500u64, (0..5u64, 0..3u64).prop_map(|(n, d)| n * 512 + d)];
         let bytes = || (1..1100usize, 1..=u8::MAX).prop_map(|(len, byte)| vec![byte; len]);
         prop_oneof![

@@ -234,8 +234,6 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Cancels the own bio of the `nth` operation if that bio is in flight; otherwise drops the
-    /// operation, unless a device has its memory.
     fn cancel(&mut self, nth: usize) {
         let count = self.tasks.len().max(1);
         let Some((id, task)) = self.tasks.iter().nth(nth % count) else { return };

@@ -19,7 +19,6 @@ impl RunList {
         self.runnable.lock().len()
     }
 
-    /// Removes the operation at `index`; the order is arbitrary.
     pub(crate) fn take(&self, index: usize) -> u64 {
         self.runnable.lock().swap_remove(index)
     }
@@ -39,7 +38,6 @@ impl RunList {
 #[derive(Debug)]
 pub(crate) struct Kicker {
     id: u64,
-    /// The operation is on the run list, or over.
     scheduled: AtomicBool,
     list: Arc<RunList>,
 }
@@ -49,7 +47,6 @@ impl Kicker {
         Arc::new(Kicker { id, scheduled: AtomicBool::new(false), list: list.clone() })
     }
 
-    /// Makes the operation runnable; returns `false` if it was runnable already, or is over.
     pub(crate) fn schedule(&self) -> bool {
         let fresh = !self.scheduled.swap(true, Relaxed);
         if fresh {

@@ -18,7 +18,6 @@ impl Doubt {
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     bytes: Vec<u8>,
-    /// Bytes of writes that failed or were dropped; each may be in the file.
     doubts: Vec<Doubt>,
     /// Bytes that another process has overwritten: the cache may still have them, and must not
     /// write them to disk.

@@ -244,7 +244,6 @@ impl<'m> Runner<'m> {
         self.device.is_some_and(SimDevice::is_off)
     }
 
-    /// Waits for all operations, and syncs the file. Returns `false` if the sync failed.
     fn settle(&mut self) -> Verdict<bool> {
         self.drain()?;
         let before = self.sync_errors;
@@ -450,12 +449,10 @@ impl<'m> Runner<'m> {
     }
 }
 
-/// Returns `true` for a sync whose success promises that its range is durable.
 fn is_flush(op: &Op) -> bool {
     matches!(op, Op::Sync { durable, .. } if *durable >= SyncLevel::Data)
 }
 
-/// Returns `true` for a sync or a durable write: its error reports data that could not be written.
 fn is_promise(op: &Op) -> bool {
     matches!(op, Op::Sync { .. } | Op::Write { durable: Some(_), .. })
 }

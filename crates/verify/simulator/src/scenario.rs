@@ -190,7 +190,6 @@ fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
 
 struct Draw {
     prng: Prng,
-    /// Most operations begin below this offset.
     span: u64,
     len_max: u64,
     granule: u64,

@@ -28,7 +28,6 @@ pub(crate) struct World<'a> {
     pub(crate) canary: Option<Canary>,
 }
 
-/// The operation's place in the order of overlapping ones; dropping it gives the place up.
 pub(crate) struct Place {
     pub(crate) orders: Arc<Orders>,
     pub(crate) ticket: Ticket,
@@ -52,13 +51,11 @@ enum Stage {
     Read(ReadOperation),
     Write(WriteOperation),
     Sync(SyncOperation),
-    /// Writes the dirty pages of the range to the file, before the direct request.
     Flush(SyncOperation),
     /// A deliberate mistake of direct writes, see `drop_pages`.
     Drop,
     /// Drops the cached pages of the range, and keeps other operations from caching them again.
     Change,
-    /// The bio is not sent yet, in flight, or has ended.
     Device {
         sent: bool,
         done: usize,
@@ -115,7 +112,6 @@ impl Task {
         }
     }
 
-    /// Returns `true` if the operation can be dropped now: no device has its memory.
     pub(crate) fn can_be_dropped(&self) -> bool {
         !matches!(self.stage, Stage::Device { sent: true, .. })
     }
@@ -127,7 +123,6 @@ impl Task {
         sent.then_some(self.id << 1)
     }
 
-    /// Runs an iteration; no earlier operation is in its way.
     pub(crate) fn iterate(&mut self, world: &mut World<'_>) -> Step {
         self.iterations += 1;
         if !self.has_begun() {
@@ -264,8 +259,6 @@ impl Task {
         bio
     }
 
-    /// Ends a direct write: updates the size of the file, and returns `answer`, or the error of a
-    /// failed update.
     fn has_written(
         &mut self,
         world: &mut World<'_>,

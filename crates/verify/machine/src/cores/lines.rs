@@ -15,7 +15,6 @@ struct Line {
     holders: u128,
     /// A processor has written the line while another had it.
     is_contended: bool,
-    /// Time at which the last write of the line is over.
     free_at: u64,
     waited_ns: u64,
     /// Address of the code that has waited last.

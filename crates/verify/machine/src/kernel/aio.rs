@@ -53,7 +53,6 @@ impl Ring {
         unsafe { self.header.add(1).cast::<IoEvent>().add(index as usize) }
     }
 
-    /// Returns the next slot to read, and the next slot to write.
     fn ends(self) -> (u32, u32) {
         // SAFETY: `new` made it, and nothing frees it.
         unsafe {

@@ -11,7 +11,6 @@ pub(super) type OpenId = usize;
 pub(super) struct OpenFile {
     pub(super) what: What,
     pub(super) flags: i32,
-    /// For calls without an offset.
     pub(super) position: u64,
     /// Number of the file's flush errors that the open file has reported, or that came before the
     /// open.

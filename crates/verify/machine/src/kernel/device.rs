@@ -9,7 +9,6 @@ use super::{
 use crate::schedule::{Cpu, Key, World};
 use std::collections::BTreeMap;
 
-/// A contiguous buffer of the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) address: usize,
@@ -46,11 +45,9 @@ pub(super) struct Job {
     pub(super) pace: Pace,
     /// The transfer ends when its data is durable.
     pub(super) sync: bool,
-    /// The open file that reports failed flushes.
     pub(super) id: OpenId,
 }
 
-/// The event that a transfer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
     AtOnce,
@@ -61,7 +58,6 @@ pub(super) enum Pace {
     HeldUp(u64),
 }
 
-/// Gets the result of a transfer or a sync.
 pub(super) type Then = Box<dyn FnOnce(&mut World, Answer) + Send>;
 
 #[derive(Debug, Default)]
@@ -135,7 +131,6 @@ impl World {
         });
     }
 
-    /// Returns the time that earlier transfers in conflict with this one still need.
     fn wait_behind_others(&mut self, job: &Job) -> u64 {
         let (now, range) = (self.now, job.offset..job.offset + job.len);
         self.inode(job.locked.ino).moved_at(&range, job.write).saturating_sub(now)

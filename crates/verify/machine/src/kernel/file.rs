@@ -37,14 +37,12 @@ pub(super) struct Inode {
     pub(super) medium: nowait_sim::File,
     errors: u64,
     cached: BTreeSet<u64>,
-    /// Pages whose read has begun, with the times of their arrival.
     coming: BTreeMap<u64, u64>,
     allocated: BTreeSet<u64>,
     changed_ns: u64,
     in_memory: bool,
     exclusive: bool,
     sharing: usize,
-    /// Direct transfers in the device.
     moving: Vec<Moving>,
 }
 
@@ -174,7 +172,6 @@ impl Cpu<'_> {
         }
     }
 
-    /// Like [`prepare`], but waits for the inode's lock.
     pub(super) fn prepare_now(&mut self, ino: u64, wanted: &Wanted) -> Result<Job, i32> {
         loop {
             match prepare(self, ino, wanted)? {

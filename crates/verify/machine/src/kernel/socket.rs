@@ -22,7 +22,6 @@ struct Lane {
     capacity: usize,
     /// No more bytes come: the lane's writer has closed or shut down, or its reader has shut down.
     ended: bool,
-    /// The lane's reader has closed or shut down.
     deaf: bool,
     /// The lane's writer has closed its end without reading all bytes sent to it.
     reset: bool,

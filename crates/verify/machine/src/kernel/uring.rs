@@ -19,7 +19,6 @@ use core::sync::atomic::{
 use nowait_sys::raw;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Offsets of the words of a ring, in bytes.
 mod at {
     pub(super) const SQ_HEAD: u32 = 0;
     pub(super) const SQ_TAIL: u32 = 4;
@@ -118,7 +117,6 @@ struct Waiting {
 
 enum Awaited {
     Poll(u32),
-    /// A transfer that waits for a stream, or for the lock of an inode.
     Transfer(Wanted),
     Futex(usize),
 }
@@ -237,7 +235,6 @@ impl World {
         self.wake(Key::Readiness, usize::MAX);
     }
 
-    /// Tries again the requests that wait for readiness, or for the lock of an inode.
     pub(super) fn retry_entries(&mut self) {
         let rings: Vec<usize> = self.kernel.rings.0.keys().copied().collect();
         for ring in rings {

@@ -48,11 +48,9 @@ struct State {
     next: u64,
 }
 
-/// A write: its page, and the version of the page that it makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Version(u64, usize);
 
-/// The promise of a successful sync: the version up to which each page is durable.
 #[derive(Debug)]
 pub(crate) struct Promise(Vec<usize>);
 

@@ -130,7 +130,6 @@ fn append(setup: &Setup, prng: &mut Prng) -> Option<()> {
     Some(())
 }
 
-/// Opens the touched file repeatedly, then up to 20 other files at once.
 fn open_again(setup: &Setup) {
     for _ in 0..8 {
         if step(|| "open the touched file".to_owned()) {

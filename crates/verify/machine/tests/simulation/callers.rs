@@ -115,7 +115,6 @@ struct Actor {
     context: usize,
     open: [Fd; FILES],
     state: Shared,
-    /// Threads that wait for this thread's requests.
     waiting: Vec<JoinHandle<()>>,
     next: u64,
     /// Descriptor numbers may refer to other files than when requests in flight were submitted.
@@ -151,7 +150,6 @@ fn getevents(context: usize, (min, max): (usize, usize), limit: Option<Duration>
 
 type Taken = Result<Vec<IoEvent>, i32>;
 
-/// Waits for one event after another, until the context is destroyed.
 fn wait(setup: &Setup, context: usize, state: &Mutex<State>) {
     if setup.signals {
         take_signals();

@@ -43,7 +43,6 @@ enum Kind {
     BufferedWrite,
     DirectRead,
     DirectWrite,
-    /// Buffered writes by pwritev2(2), without nowait.
     PlainWrite,
 }
 
@@ -70,7 +69,6 @@ struct Measured {
 }
 
 impl Measured {
-    /// Returns memory that children of this process share with it.
     fn shared() -> &'static Measured {
         let (len, access) = (size_of::<Measured>(), libc::PROT_READ | libc::PROT_WRITE);
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
@@ -112,7 +110,6 @@ impl fmt::Display for Measured {
     }
 }
 
-/// Returns the address from which the addresses in this program's file count.
 fn start_of_code() -> u64 {
     unsafe extern "C" {
         static __executable_start: u8;

@@ -40,7 +40,6 @@ pub(crate) struct Setup {
     pub(crate) model: Accepted,
     pub(crate) pages: u64,
     pub(crate) actors: u64,
-    /// Signals arrive, whose handlers make calls.
     pub(crate) signals: bool,
     /// A thread ends the process, whatever the others wait for.
     pub(crate) ends: bool,
@@ -71,7 +70,6 @@ impl Setup {
         self.is_limited || self.exits()
     }
 
-    /// Returns `true` if a thread is in exit(3): requests may end without an outcome.
     pub(crate) fn exits(&self) -> bool {
         self.exits.load(SeqCst)
     }
@@ -83,7 +81,6 @@ impl Setup {
         Opened { fd: inspect::open(PATH, flags, 0).unwrap(), durable }
     }
 
-    /// Checks the remains if the power failed now.
     pub(crate) fn judge_cut(&self) {
         let path = PATH.to_str().expect("plain letters");
         self.model.judge_left(nowait_machine::left_after_cut(path, &self.power));

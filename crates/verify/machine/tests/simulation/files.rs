@@ -33,13 +33,10 @@ pub(crate) struct Setup {
     pub(crate) nowait: Nowait,
     model: Model,
     modes: Vec<CacheMode>,
-    /// The mode of the open that exists when the threads begin, and is closed while they work.
     first: CacheMode,
-    /// Limits of requests in flight: of each queue, or of the engine.
     limits: Option<Limits>,
     faulty: bool,
     power: Faults,
-    /// The choice of other files and their threads, 0 to 3.
     pub(crate) beside: usize,
     weights: [u32; KINDS.len()],
 }
@@ -164,7 +161,6 @@ struct Actor {
     source: Prng,
     prng: Prng,
     file: File,
-    /// The losses that this open has reported.
     told: LossesReported,
     own: Vec<u64>,
 }
@@ -382,12 +378,10 @@ impl Actor {
 #[derive(Clone, Copy, Debug)]
 enum Tag {
     Write(u64),
-    /// The version of a page that is durable when the request ends.
     Durable(u64, usize),
     Sync,
 }
 
-/// Truncates and extends the file behind the pages of other threads.
 fn truncate(setup: &Setup, mut prng: Prng, steps: usize) {
     let mut file = setup.open(&mut prng);
     for number in 0..steps as u64 {
@@ -499,7 +493,6 @@ fn bytes_to_the_end(setup: &Setup, file: &File, offset: u64) -> Option<u64> {
     }
 }
 
-/// Reads a file by system calls, without the engine.
 pub(crate) fn contents(path: &CStr) -> Vec<u8> {
     let fd = nowait_sys::inspect::open(path, 0, 0).unwrap();
     let size = nowait_sys::file::stat(fd.raw()).unwrap().size as usize;

@@ -59,7 +59,6 @@ fn page(version: u64) -> AlignedBuffer {
     AlignedBuffer::from(&words[..])
 }
 
-/// Returns the version of a page, which must fill the whole page.
 fn version(bytes: &[u8], what: &str) -> u64 {
     let first = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
     assert!(bytes.chunks(8).all(|word| word == first.to_ne_bytes()), "{what}: a page in parts");

@@ -22,7 +22,6 @@ use nowait_sys::{
 };
 use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
-/// Returns the signal that notifies of the ends of requests, with a value.
 pub(crate) fn of_notices() -> c_int {
     libc::SIGRTMIN() + 1
 }
@@ -32,7 +31,6 @@ struct Handling {
     prng: RefCell<Prng>,
     file: Opened,
     context: usize,
-    /// The page that only the handlers write.
     page: u64,
     blocks: RefCell<Vec<usize>>,
 }

@@ -31,11 +31,9 @@ pub(crate) struct Array {
     layout: Layout,
     capacity_bytes: u64,
     arms: Vec<Arm>,
-    /// The times at which arms finish their commands, each with the index of its disk.
     arm_events: BinaryHeap<Reverse<(u64, usize)>>,
     bus_free_ns: Vec<u64>,
     bus_events: BinaryHeap<Reverse<(u64, u64)>>,
-    /// Number of unfinished commands of each request.
     left: BTreeMap<u64, usize>,
 }
 
@@ -65,7 +63,6 @@ impl Array {
             let len = if disks == 1 { left } else { left.min(stripe - inside) };
             let disk = drive * disks as usize + (index % disks) as usize;
             let address = if disks == 1 { at } else { index / disks * stripe + inside };
-            // Adjoining parts on one disk become one command.
             let adjoins =
                 |one: &&mut (usize, Command)| one.0 == disk && one.1.address + one.1.len == address;
             if let Some((_, command)) = commands.iter_mut().find(adjoins) {

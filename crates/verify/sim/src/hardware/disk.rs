@@ -23,12 +23,10 @@ pub(super) struct Disk {
     track_seek_us: u64,
     average_seek_us: u64,
     full_seek_us: u64,
-    /// Added to the seek of a write.
     write_settle_us: u64,
     /// Sustained rate at the outer edge, where addresses begin.
     outer_mb_per_s: f64,
     inner_mb_per_s: f64,
-    /// Time from the arrival of a command until the disk can serve it.
     command_us: u64,
     buffer_segment_kib: u64,
     buffer_segments: usize,
@@ -36,7 +34,6 @@ pub(super) struct Disk {
     tags: usize,
 }
 
-/// Number of zones, of equal size, each with its own rate.
 const ZONES: u64 = 16;
 
 /// If the oldest command has been in the disk for longer than this, the arm serves it next.
@@ -69,7 +66,6 @@ pub(super) struct Arm {
     disk: Disk,
     host: BTreeMap<(u64, u64), Command>,
     arrivals: u64,
-    /// Address of the last command that the elevator moved into the disk.
     elevator: u64,
     /// Commands that wait in the disk, each with the time when it came there from the host.
     tagged: Vec<(u64, Command)>,
@@ -180,8 +176,6 @@ impl Arm {
         (end_ns, false)
     }
 
-    /// Returns the time at which the arm can begin `command`: `command_us` after its arrival, or
-    /// now if that has passed.
     fn ready_ns(&self, command: &Command, now_ns: u64) -> u64 {
         now_ns.max(command.arrival_ns + self.disk.command_us * 1_000)
     }
@@ -226,7 +220,6 @@ impl Arm {
         self.disk.buffer_segment_kib * 1024
     }
 
-    /// Returns the time at which the first byte of a command is under the head.
     fn media_start_ns(&self, command: &Command, now_ns: u64) -> u64 {
         if command.kind == WorkKind::Flush {
             return self.ready_ns(command, now_ns);
@@ -278,7 +271,6 @@ impl Arm {
         self.disk.outer_mb_per_s + (self.disk.inner_mb_per_s - self.disk.outer_mb_per_s) * part
     }
 
-    /// Returns the time in a turn when a byte passes under the head.
     fn angle_ns(&self, address: u64, turn_ns: u64) -> u64 {
         let zone_start = self.zone(address) * (self.disk.capacity_bytes / ZONES);
         transfer_ns(address - zone_start, self.rate(address)) % turn_ns

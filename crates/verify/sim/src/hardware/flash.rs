@@ -27,7 +27,6 @@ pub(super) struct Flash {
 pub(crate) struct Link {
     flash: Flash,
     waiting: VecDeque<Job>,
-    /// Events by time, and in the order of their addition.
     events: BinaryHeap<Reverse<(u64, u64, Stage)>>,
     order: u64,
     accessing: usize,

@@ -36,7 +36,6 @@ struct Life {
     begin: u64,
     end: Option<u64>,
     good: bool,
-    /// A flush has failed since the change began.
     doubted: bool,
 }
 
@@ -51,7 +50,6 @@ impl Life {
         Life { begin, end: None, good: false, doubted: false }
     }
 
-    /// Returns `true` if a successful flush that began at `begin` covers the change.
     fn is_covered(self, begin: u64) -> bool {
         self.good && !self.doubted && self.end.is_some_and(|end| end < begin)
     }
@@ -209,7 +207,6 @@ impl History {
     }
 }
 
-/// Drops each version that a version accepted by `settled` has certainly replaced.
 fn forget_replaced(versions: &mut Vec<Version>, settled: impl Fn(Life) -> bool) {
     let new: Vec<Life> = versions.iter().map(|version| version.life).collect();
     versions.retain(|old| !new.iter().any(|new| settled(*new) && old.life.precedes(*new)));

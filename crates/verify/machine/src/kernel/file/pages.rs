@@ -4,7 +4,6 @@ use super::{Inode, PAGE_BYTES};
 use crate::{cores, kernel::device::Pace, schedule::World};
 use core::ops::Range;
 
-/// Share of the pages at which a read with RWF_NOWAIT stops, on a kernel that marks pages.
 const MARKED_PPM: u32 = 100_000;
 
 pub(super) fn decide_read(
@@ -58,13 +57,11 @@ pub(super) fn decide_read(
 }
 
 impl Inode {
-    /// Moves the pages whose read is over into the cache.
     pub(super) fn take_in(&mut self, now: u64) {
         let there = self.coming.extract_if(.., |_, at| *at <= now);
         self.cached.extend(there.map(|(page, _)| page));
     }
 
-    /// Returns `true` if the page is cached, or being read.
     pub(super) fn has_page(&self, page: u64) -> bool {
         self.is_cached(page) || self.coming.contains_key(&page)
     }

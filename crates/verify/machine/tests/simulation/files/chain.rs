@@ -7,7 +7,6 @@ use nowait::{AlignedBuffer, Completion, Error, Queue, RequestId};
 use nowait_sys::Errno;
 use std::time::Duration;
 
-/// A request of a chain: its page, and the version of the page.
 #[derive(Clone, Copy, Debug)]
 enum Link {
     Write(u64, usize),

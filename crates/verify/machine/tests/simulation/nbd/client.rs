@@ -38,7 +38,6 @@ const CONTEXT: u32 = 4;
 pub(crate) struct Agreed {
     pub(crate) structured: bool,
     pub(crate) extended: bool,
-    /// The client may ask for holes.
     pub(crate) allocation: bool,
     /// The server accepts requests to cache.
     pub(crate) caches: bool,
@@ -107,7 +106,6 @@ pub(crate) fn shake_hands(
     Ok(agreed)
 }
 
-/// Requests an option, which the server must grant; returns its first reply.
 fn ask(mut socket: &UnixStream, option: u32, data: &[u8]) -> io::Result<Vec<u8>> {
     let mut asked = b"IHAVEOPT".to_vec();
     asked.extend(option.to_be_bytes());

@@ -154,7 +154,6 @@ impl History {
     }
 }
 
-/// Returns the content of a cell; `None`: its words differ.
 fn content(cell: &[u8]) -> Option<u64> {
     let first = cell.first_chunk().copied().expect("a cell has eight bytes");
     let is_whole = cell.chunks(8).all(|word| word == first);
