@@ -1,5 +1,4 @@
-//! Builds the C parts of the frontends for simulations, and the functions that observe atomic
-//! operations.
+//! Builds the C parts of the frontends, and the functions that observe atomic operations.
 
 use std::{env, path::PathBuf, process::Command};
 

@@ -4,9 +4,8 @@
 //! operations advance. An atomic operation takes longer if the thread must get the line of memory
 //! from another processor.
 //!
-//! The compiler replaces each atomic operation of the workspace's crates, and of the code that they
-//! inline (such as std's locks and reference counts), by a call of a function in `c/atomics.c`. The
-//! machine does not see other accesses to memory.
+//! The compiler replaces the atomic operations of the workspace's crates, and of code inlined
+//! there, by calls of functions in `c/atomics.c`. The machine sees no other accesses to memory.
 //!
 //! The functions of this module panic if the calling thread is on no machine.
 
@@ -52,8 +51,8 @@ pub(crate) fn call_ns(name: &str) -> u64 {
     CALL_NS + if name.starts_with("pread") || name == "io_submit" { TRANSFER_NS } else { 0 }
 }
 
-/// Returns how long after an event a sleeper runs. Threads spin for the lock of an inode, so they
-/// only wait for its line. The time of a transfer or a timer includes the wake-up.
+/// Threads spin for the lock of an inode, so they only wait for its line. The time of a transfer or
+/// a timer includes the wake-up.
 pub(crate) fn wake_ns(key: Key) -> u64 {
     match key {
         Key::Transfer(_) | Key::Time => 0,
@@ -79,10 +78,7 @@ impl World {
 }
 
 /// Gives each thread of the calling thread's machine a processor from now on. The machine must have
-/// a process of its own.
-///
-/// The machine then switches no thread at random, counts all pages as cached, and shortens no
-/// transfer.
+/// a process of its own. It then switches no thread at random, and counts all pages as cached.
 pub fn begin() {
     with_machine(|world| {
         let rates = &mut world.rates;
@@ -103,7 +99,7 @@ pub fn forget_waits() {
     with_machine(|world| world.cores.as_mut().expect("processors").lines.forget_waits());
 }
 
-/// Returns the lines for which threads have waited, the longest wait first; panics without
+/// Returns the lines that threads have waited for, the longest wait first; panics without
 /// [`begin`].
 pub fn waits() -> Vec<Wait> {
     with_machine(|world| world.cores.as_ref().expect("processors").lines.waits())

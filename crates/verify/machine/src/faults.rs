@@ -53,8 +53,7 @@ pub fn transfers_awaited() -> u64 {
     with_machine(|world| world.transfers_awaited())
 }
 
-/// Makes `ppm` of a million direct RWF_NOWAIT reads of several pages end with EAGAIN after
-/// io_submit accepted them.
+/// Makes io_submit accept `ppm` of a million direct RWF_NOWAIT reads that then end with EAGAIN.
 pub fn refuse_late(ppm: u32) {
     with_machine(|world| world.late_ppm = ppm);
 }
@@ -74,20 +73,13 @@ pub fn say_tags(tags: u32) {
     with_machine(|world| world.tags = Some(tags));
 }
 
-/// Returns how many opens of a path are not closed, in all threads. Duplicated descriptors of an
-/// open count once.
-///
-/// # Panics
-/// The file does not exist.
+/// Returns how many opens of an existing file are not closed. Duplicated descriptors count once.
 pub fn opens_of(path: &str) -> usize {
     with_machine(|world| world.opens_of(path))
 }
 
-/// Draws the bytes of a file that a power cut with the losses `faults` would leave now. The run
-/// continues, so that it can check many cuts.
-///
-/// # Panics
-/// The file does not exist.
+/// Draws the bytes of an existing file that a power cut with the losses `faults` would leave now.
+/// The run continues, so that it can check many cuts.
 pub fn left_after_cut(path: &str, faults: &Faults) -> Vec<u8> {
     with_machine(|world| {
         world.note(|| "the power could fail here".to_owned());

@@ -44,8 +44,7 @@ impl Drop for Outside {
     }
 }
 
-/// Returns the calling thread's machine, and the thread's number. `None` outside a machine, and in
-/// code of the machine itself.
+/// `None` outside a machine, and in code of the machine itself.
 fn here() -> Option<(&'static Machine, usize)> {
     let machine = MACHINE.get();
     if machine.is_null() || OUTSIDE.get() > 0 {
@@ -120,8 +119,8 @@ pub(crate) fn pause() {
     }
 }
 
-/// `c/atomics.c` calls this function before each atomic access of the program to `address`, once
-/// `cores::begin` was called; `code` is the address of the accessing instruction.
+/// `c/atomics.c` calls this function before each atomic access, once `cores::begin` was called.
+/// `code` is the address of the accessing instruction.
 #[unsafe(no_mangle)]
 extern "C" fn simulated_access(address: usize, writes: bool, code: usize) {
     if let Some((machine, id)) = here() {
@@ -341,8 +340,7 @@ unsafe extern "C" fn clock_nanosleep(
     0
 }
 
-/// Makes a system call on the machine, for a function of the C library. `None`: the thread is on no
-/// machine.
+/// Makes a system call on the machine; `None`: the thread is on no machine.
 fn answered(nr: c_long, args: [usize; 6]) -> Option<c_int> {
     here()?;
     // SAFETY: the arguments of the function of the C library that calls this.
@@ -409,8 +407,7 @@ unsafe extern "C" fn mmap(
     if (-4095..0).contains(&ret) { libc::MAP_FAILED } else { ret as *mut c_void }
 }
 
-/// On a machine, fills `bytes` with a constant: hash tables get fixed seeds, and so a fixed order
-/// of iteration.
+/// On a machine, fills `bytes` with a constant, so that hash tables have a fixed order.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(bytes: *mut c_void, len: usize, flags: c_uint) -> isize {
     if here().is_some() {

@@ -140,10 +140,7 @@ pub fn exit() -> ! {
     stop()
 }
 
-/// Returns the content of a file as other processes would read it.
-///
-/// # Panics
-/// The thread is on no machine, or the file does not exist.
+/// Returns the content of an existing file as other processes would read it.
 pub fn contents(path: &str) -> Vec<u8> {
     with_machine(|world| world.contents(path))
 }

@@ -113,8 +113,7 @@ pub(crate) struct World {
     pub(crate) marks_pages: bool,
     pub(crate) knows_no_nowait: bool,
     pub(crate) starts_no_read: bool,
-    /// Parts per million of buffered writes that are throttled, and their longest delay in
-    /// nanoseconds.
+    /// Throttled buffered writes in parts per million, and their longest delay in nanoseconds.
     pub(crate) throttled: (u32, u64),
     pub(crate) late_ppm: u32,
     pub(crate) zeroing_ns: u64,
@@ -396,8 +395,7 @@ impl Cpu<'_> {
             if self.prng.chance(500_000) {
                 self.yield_now();
             } else {
-                // The thread sleeps for up to the longest time of a transfer, so other threads can
-                // do much meanwhile.
+                // The sleep is long enough for other threads to do much meanwhile.
                 let until = self.now + self.drawn_time();
                 self.sleep(Key::Time, Some(until));
             }

@@ -42,8 +42,8 @@ impl Steps {
 
 /// Begins a step of the calling thread; returns `true` if the thread must take this step.
 ///
-/// Random draws for a step must not depend on the steps taken before, or shorter runs would not be
-/// parts of the first. Panics if the thread is on no machine.
+/// Random draws for a step must not depend on the steps taken before: shorter runs would not be
+/// parts of the first.
 pub fn step(text: impl FnOnce() -> String) -> bool {
     with_machine(|world| {
         let (thread, number) = world.next_step();

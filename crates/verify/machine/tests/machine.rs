@@ -137,9 +137,8 @@ fn read(fd: i32, page: usize, flags: u32) -> Result<usize, Errno> {
     unsafe { file::preadv2(fd, &[part], (page * PAGE) as i64, flags) }
 }
 
-/// Reads 64 pages, each first by an attempt with RWF_NOWAIT. Counts failed attempts; at even pages,
-/// second attempts that find the page after the longest time of a transfer; and pages with a failed
-/// attempt whose blocking read sleeps for a transfer.
+/// Reads 64 pages, each first by an attempt with RWF_NOWAIT. Counts failed attempts, pages that a
+/// later attempt finds, and pages whose blocking read sleeps.
 fn attempts(starts: bool) -> (usize, usize, usize) {
     if !starts {
         start_no_read();

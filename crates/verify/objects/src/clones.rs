@@ -1,5 +1,4 @@
-//! A clone of a snapshot: the clone begins with the snapshot's content, and only the clone's
-//! writers change the clone.
+//! A clone of a snapshot: it begins with the snapshot's content, and only its writers change it.
 
 use crate::history::Version;
 use crate::run::{BLOCK_BYTES, offset, versions};
@@ -24,8 +23,7 @@ struct Served<'a> {
     now_ns: u64,
 }
 
-/// Makes a clone of a snapshot whose blocks are `expected`, lets writers serve the clone, and
-/// checks the content that they find.
+/// Makes a clone of a snapshot whose blocks are `expected`, and checks what its writers find.
 pub fn serve(
     store: &mut Store,
     prng: &mut Prng,

@@ -1,5 +1,4 @@
-//! Clients that flush at different times, so that flushes are nearly always in flight: the writer
-//! must collect overwritten data nevertheless.
+//! Clients that flush at different times: the writer must collect overwritten data nevertheless.
 
 use crate::world::{World, settings};
 use nowait_image_format::{Request, Settings};
@@ -8,12 +7,10 @@ const BLOCKS: u64 = 256;
 
 const ROUNDS: u64 = 4_000;
 
-/// Most stored bytes in percent of the live ones: 140, plus a few segments that the writer cannot
-/// collect yet.
+/// Most stored bytes in percent of the live ones: 140, and a few segments not yet collected.
 const HELD_PERCENT_MAX: u64 = 155;
 
-/// Overwrites random blocks of an image as several clients would, and flushes after each write.
-/// Fails if the store then holds too much.
+/// Overwrites random blocks, and flushes after each write. Fails if the store holds too much.
 pub fn program(world: &mut World) -> Result<(), String> {
     let (segment_blocks, garbage_percent) = (16, 30);
     let (checkpoint_segments, checkpoint_bytes) = (16, 64 << 10);

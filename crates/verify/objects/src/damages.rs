@@ -22,8 +22,7 @@ pub enum Damage {
     Front,
     /// A bit near the object's end is changed.
     End,
-    /// A head gets the earliest head of its image; any other object gets the content of another
-    /// object of its kind.
+    /// A head gets its image's earliest head; another object gets the content of one of its kind.
     Older,
 }
 

@@ -22,8 +22,7 @@ const EDITORS_MAX: usize = 4;
 struct Editing {
     editor: Editor,
     edit: Edit,
-    /// The newest writer that had found the image when the edit began: its epoch, and the number of
-    /// its flushed changes.
+    /// The epoch, and the number of flushed changes, of the newest writer when the edit began.
     newest: Option<(u64, usize)>,
     size: Option<usize>,
     is_alive: bool,
@@ -59,8 +58,7 @@ impl Edits {
         self.begin(Edit::Snapshot(name), histories, now_ns);
     }
 
-    /// Checks the snapshots, and begins to remove the one that `nth` chooses, unless there is none
-    /// or too many edits run.
+    /// Checks the snapshots, and begins to remove one, unless none exists or too many edits run.
     pub fn remove(&mut self, nth: usize, store: &Store, now_ns: u64) -> Result<(), String> {
         let nth = nth % self.kept.len().max(1);
         self.judge(store)?;
@@ -72,8 +70,7 @@ impl Edits {
         Ok(())
     }
 
-    /// Begins an edit that makes the image larger if it is smaller than `size_bytes`, unless too
-    /// many edits run.
+    /// Begins to grow the image to `size_bytes`, unless too many edits run.
     pub fn grow(&mut self, size_bytes: u64, now_ns: u64) {
         self.begin(Edit::Grow(size_bytes), &Vec::new(), now_ns);
     }
@@ -93,8 +90,7 @@ impl Edits {
         self.all.push(Editing { editor, edit, newest, size, is_alive: true });
     }
 
-    /// Kills the edit in progress that `nth` chooses. The edit may have taken effect, or may still
-    /// take effect.
+    /// Kills an edit in progress, which may have taken effect, or may still take effect.
     pub fn kill(&mut self, nth: usize) {
         let mut alive: Vec<&mut Editing> = self.all.iter_mut().filter(|it| it.is_alive).collect();
         let count = alive.len().max(1);
@@ -135,8 +131,7 @@ impl Edits {
         alive.into_iter().find_map(pop)
     }
 
-    /// Checks the outcomes of the edits that have ended since the last call, and reads new
-    /// snapshots.
+    /// Checks the outcomes of newly ended edits, and reads new snapshots.
     pub fn end(&mut self, histories: &Histories<'_>, store: &Store) -> Result<(), String> {
         for editing in self.all.iter_mut().filter(|it| it.is_alive) {
             let Some(outcome) = editing.editor.outcome() else { continue };
@@ -190,8 +185,7 @@ impl Edits {
         self.alive().next().map(|it| format!("{:?} does not end", it.edit))
     }
 
-    /// Fails unless the image has the size and the snapshots that the finished edits gave it, and
-    /// the data of these snapshots are unchanged.
+    /// Fails unless the image has the size and snapshots that the finished edits gave it.
     pub fn judge(&self, store: &Store) -> Result<(), String> {
         if self.kept.is_empty() && !self.sizes.were_changed() {
             return Ok(());
@@ -211,9 +205,9 @@ impl Edits {
     }
 }
 
-/// Checks that the content of a snapshot is a state of one of the image's writers, no earlier than
-/// the durable state when the snapshot was requested. If no writer had found the image by then,
-/// zeroes are right, too.
+/// Checks that a snapshot is a state of one of the image's writers, no earlier than the durable
+/// state when the snapshot was requested. Zeroes are right if no writer had found the image by
+/// then.
 fn may_be(
     image: &[Version],
     newest: Option<(u64, usize)>,

@@ -29,8 +29,7 @@ impl History {
         History { base, changes: Vec::new(), ended: 0, flushed: 0 }
     }
 
-    /// Adds a write as one change for each block, as its blocks may become durable one by one;
-    /// returns the new number of changes.
+    /// Adds a write as one change for each block, as the blocks may become durable one by one.
     pub fn write(&mut self, blocks: Range<usize>, version: Version) -> usize {
         self.changes.extend(blocks.map(|block| Change { blocks: block..block + 1, version }));
         self.changes.len()
@@ -65,8 +64,7 @@ impl History {
         found
     }
 
-    /// Returns `true` if one of the changes from index `from` to below `to` changed the content of
-    /// a block.
+    /// Returns `true` if a change from index `from` to below `to` changed the content of a block.
     pub fn differs(&self, from: usize, to: usize) -> bool {
         let mut state = self.base.clone();
         let mut differs = false;
@@ -78,8 +76,7 @@ impl History {
         differs
     }
 
-    /// Returns `true` if a read that began when `from` changes had ended may find this version of
-    /// the block: the version after `from` changes, or after more.
+    /// Returns `true` if a read that began after `from` changes had ended may find this version.
     pub fn may_read(&self, block: usize, version: Version, from: usize) -> bool {
         let mut state = self.base[block];
         let mut may = from == 0 && state == version;

@@ -1,5 +1,4 @@
-//! Objects of dead writers that the last writer, which lives, should have deleted. At the end of a
-//! run, that writer starts after all operations in flight have arrived at the store.
+//! Objects of dead writers that the last writer should have deleted.
 
 use crate::store::Store;
 use nowait_image_format::leftovers::WRITERS_MAX;

@@ -284,8 +284,7 @@ impl Run {
         }
     }
 
-    /// Returns the number of blocks that may be requested from a writer, without blocks that the
-    /// writer is cutting off.
+    /// Returns the number of blocks that may be requested, without those being cut off.
     fn end_of(&self, client: usize) -> usize {
         let Client { image, asked, .. } = &self.clients[client];
         let Status::Serving { geometry, .. } = image.status() else { return BLOCKS };
@@ -404,8 +403,7 @@ impl Run {
         }
     }
 
-    /// Runs events until none is left; fails unless all requests of living writers, and all edits,
-    /// have ended by then.
+    /// Fails unless all requests of living writers, and all edits, end.
     fn settle(&mut self) -> Result<(), String> {
         self.drain()?;
         for _ in 0..EVENTS_MAX {

@@ -18,8 +18,7 @@ pub struct Faults {
     pub refuse_ppm: u32,
     /// The store performs the operation, and the answer is lost.
     pub forget_ppm: u32,
-    /// The store performs the operation late, and the answer is lost. By then the client has
-    /// usually taken the operation for failed.
+    /// The store performs the operation late, and the answer is lost.
     pub late_ppm: u32,
     /// The store performs the operation twice.
     pub repeat_ppm: u32,
@@ -225,8 +224,7 @@ impl Store {
         self.objects.keys().cloned().collect()
     }
 
-    /// Replaces the bytes of an object by the result of `change`, or deletes the object if this is
-    /// `None`.
+    /// Replaces the bytes of an object by the result of `change`; `None` deletes the object.
     pub fn change(&mut self, name: &(Home, String), change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) {
         let Some(Object { key, body, .. }) = self.objects.remove(name) else { return };
         if let Some(body) = change(&body) {

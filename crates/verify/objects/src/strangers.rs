@@ -1,5 +1,4 @@
-//! Writers without the key of an encrypted image: they change nothing, and the store has no plain
-//! data.
+//! Writers without the key of an encrypted image, which must change nothing.
 
 use crate::run::BLOCK_BYTES;
 use crate::store::Store;
@@ -23,8 +22,7 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// Returns a stranger if the writer `number` is to be one. An image without a key has no
-    /// strangers.
+    /// Returns a stranger if the writer `number` is to be one.
     pub fn of(key: Option<&ImageKey>, number: usize) -> Option<Stranger> {
         // No image has this key.
         let other = (number % (2 * WRITERS) == 1).then(|| ImageKey::new([255; 32]));
@@ -40,8 +38,7 @@ pub fn judge_operation(operation: &Operation) -> Result<(), String> {
     }
 }
 
-/// Fails if segments of an encrypted image have plain data: a block of plain data is one number
-/// repeated.
+/// Fails if segments have plain data: a block of plain data is one number repeated.
 pub fn judge(store: &Store) -> Result<(), String> {
     const WORDS: usize = BLOCK_BYTES as usize / 8 / 2;
     for (key, body) in store.all_objects() {

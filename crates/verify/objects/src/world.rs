@@ -1,5 +1,4 @@
-//! Writers and editors on one simulated store, for test programs that choose each action
-//! themselves.
+//! Writers and editors on one simulated store, for programs that choose each action themselves.
 
 use crate::store::{Faults, Home, IMAGE, Store};
 use nowait_image_format::mistake::{self, Mistake};
@@ -63,8 +62,7 @@ pub fn settings(prng: &mut Prng, writer: u8) -> Settings {
 }
 
 impl World {
-    /// Starts a writer that makes an image of `blocks` blocks of 512 bytes; returns its client
-    /// number.
+    /// Starts a writer that makes an image of 512-byte blocks; returns its client number.
     pub fn create(&mut self, settings: Settings, image: ImageId, blocks: u64) -> usize {
         let geometry = Geometry { block_bytes: 512, size_bytes: blocks * 512, encryption: None };
         self.open(settings, Origin::Create { image, geometry })
@@ -142,8 +140,7 @@ impl World {
         })
     }
 
-    /// Edits the head of [`IMAGE`], and waits for the outcome. Fails if the edit fails or does not
-    /// end.
+    /// Edits the head of [`IMAGE`], and waits for the outcome.
     pub fn edit(&mut self, edit: Edit) -> Result<Head, String> {
         let editor = self.add(IMAGE, Client::Editor(Box::new(Editor::new(edit, self.now_ns))));
         let outcome = self.until(|world| match &world.clients[editor] {

@@ -12,8 +12,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// The seeds to run: `SIM_SEED` names the only one, `SEEDS` their number. `SIM_COMMIT`, the hash of
-/// a commit, adds one.
+/// `SIM_SEED` names the only seed, `SEEDS` their number. `SIM_COMMIT`, a commit's hash, adds one.
 fn seeds() -> Vec<u64> {
     if let Some(seed) = number("SIM_SEED") {
         return vec![seed];
@@ -109,8 +108,7 @@ fn a_lost_object_or_an_older_head_is_never_a_wrong_byte() {
     }
 }
 
-/// Damages objects of an image with a snapshot, a clone and garbage, before writers open the image
-/// and while they serve it.
+/// Damages each object before writers open the images, and while writers serve them.
 #[test]
 fn every_damage_of_every_object_is_an_error_or_nothing() {
     let mut names = Vec::new();

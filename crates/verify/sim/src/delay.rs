@@ -39,8 +39,7 @@ pub enum Access {
         /// Longest time, in nanoseconds.
         max_ns: u64,
     },
-    /// Memory cells behind a shared bus: a request takes longer the more other requests are being
-    /// served.
+    /// Memory cells behind a shared bus: more requests in service make each take longer.
     Flash {
         /// Time of a read without its transfer, in nanoseconds.
         read_ns: u64,
@@ -88,14 +87,12 @@ pub(crate) enum WorkKind {
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Model {
-    /// Returns a model that serves all requests at the same time, each for 1 µs to 100 µs: they
-    /// complete in any order.
+    /// Returns a model that serves all requests at the same time, each for 1 µs to 100 µs.
     pub const fn any_order() -> Model {
         Model::at_once(Access::Uniform { min_ns: 1_000, max_ns: 100_000 })
     }
 
-    /// Returns a model that serves all requests at the same time, each for `ns` nanoseconds;
-    /// requests that start together end in random order.
+    /// Returns a model that serves all requests at the same time, each for `ns` nanoseconds.
     pub const fn constant(ns: u64) -> Model {
         Model::at_once(Access::Constant { ns })
     }
@@ -184,8 +181,7 @@ impl Access {
         else {
             return 0;
         };
-        // An access that adjoins the last one needs no seek: the disk has read ahead, or joins the
-        // two.
+        // An access that adjoins the last one needs no seek.
         if work.address == head || work.kind == WorkKind::Flush {
             return 0;
         }

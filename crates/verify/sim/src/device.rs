@@ -20,11 +20,11 @@ pub struct Config {
     pub sector_bytes: usize,
     /// The service times of requests, and the order of service.
     pub model: Model,
-    /// An existing device, which replaces `model`. Only requests that are stuck or not committed
-    /// can then be cancelled.
+    /// An existing device, which replaces `model`. It can cancel only stuck or uncommitted
+    /// requests.
     pub hardware: Option<Hardware>,
     /// The device stores data. If false, reads leave memory unchanged, and only sizes and times are
-    /// real: for measurements that move more data than fits into memory.
+    /// real.
     pub contents: bool,
     /// The faults of the device.
     pub faults: Faults,
@@ -33,8 +33,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns the properties of a device without faults, for 64 bios that complete in any order,
-    /// with 512-byte sectors.
+    /// Returns a device without faults, for 64 bios that complete in any order.
     pub const fn new(seed: u64) -> Config {
         Config {
             seed,
@@ -52,8 +51,7 @@ impl Config {
 /// The moment of a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// At the arrival of this request, counted from 0 in the order of acceptance. The device does
-    /// nothing of this request.
+    /// At the arrival of this request, counted from 0; the device does nothing of the request.
     Queued(u64),
     /// Right after this completion, counted from 0. If the completion is a cancellation, the power
     /// fails after the next request that is served.
@@ -123,8 +121,7 @@ impl SimDevice {
         self.service.lock().accepted
     }
 
-    /// Returns the number of errors, short transfers, stuck requests, partial writes and hits of
-    /// bad sectors so far.
+    /// Returns the number of faults that have hit requests.
     pub fn fired(&self) -> u64 {
         self.service.lock().fired
     }

@@ -122,8 +122,7 @@ impl Faults {
         }
     }
 
-    /// Returns the settings of a device without faults while the power is on, whose volatile cache
-    /// loses much in a power cut.
+    /// Returns a device without faults whose volatile cache loses much in a power cut.
     pub const fn volatile_cache() -> Faults {
         let half = CERTAIN_PPM / 2;
         Faults { lost_ppm: half, torn_ppm: half, reorder: true, ..Faults::none() }

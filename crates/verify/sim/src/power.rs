@@ -65,8 +65,7 @@ impl File {
         left
     }
 
-    /// Draws how many of the pending changes of size and holes survive: the oldest ones. The second
-    /// value is `true` if all survive.
+    /// Draws how many changes of size and holes survive, the oldest first; `true`: all.
     fn journal_left(&self, faults: &Faults, prng: &mut Prng) -> (usize, bool) {
         let is_noted = |change: &Change| !matches!(change, Change::Write { size: None, .. });
         let all = self.pending.iter().filter(|pending| is_noted(&pending.change)).count();
@@ -82,8 +81,7 @@ fn settle(left: &mut Sectors, mut open: Vec<Open<'_>>, faults: &Faults, prng: &m
     if faults.reorder {
         prng.shuffle(&mut open);
     }
-    // Without `reorder`, all writes after the first lost one are lost, too; that first one may be
-    // torn.
+    // Without `reorder`, all writes after the first lost one are lost; that first one may be torn.
     let end = prng.index(open.len() + 1);
     let end = if prng.chance(faults.lost_ppm) { end } else { open.len() };
     for (index, write) in open.iter().enumerate() {

@@ -78,8 +78,7 @@ impl Sectors {
     }
 }
 
-/// Drops the sectors of `map` that lie in `range`; of a sector that lies partly in `range`, zeroes
-/// that part.
+/// Drops the sectors in `range`, and zeroes the parts of sectors that lie in it.
 pub(crate) fn zero(map: &mut Map, sector_bytes: u64, range: Range<u64>) {
     if range.is_empty() {
         return;
@@ -99,8 +98,7 @@ pub(crate) fn zero(map: &mut Map, sector_bytes: u64, range: Range<u64>) {
     }
 }
 
-/// Splits `len` bytes at `offset` into sectors: index, beginning of the part in the bytes, and
-/// range in the sector.
+/// Splits bytes into sectors: index, beginning of the part in the bytes, range in the sector.
 fn parts(
     sector_bytes: u64,
     offset: u64,

@@ -25,8 +25,7 @@ pub(crate) struct Service {
     pub(crate) trace: Trace,
     pub(crate) queues: Vec<Queue>,
     pub(crate) cut: Option<Cut>,
-    /// Set when the power is off: the writes that the device was serving, each with the index of
-    /// its file.
+    /// Set when the power is off: the writes in service, each with the index of its file.
     pub(crate) off: Option<Vec<(usize, Change)>>,
     pub(crate) accepted: u64,
     pub(crate) fired: u64,
@@ -60,8 +59,7 @@ pub(crate) struct Request {
     queue: usize,
     pub(crate) bio: Bio,
     pub(crate) fate: Fate,
-    /// The descriptor, from `commit` on. `data` is a write's data at `commit`, and again when the
-    /// device performs the write; `mark` is the point up to which a flush covers changes.
+    /// The descriptor, from `commit` on. `mark` is the point up to which a flush covers changes.
     pub(crate) fd: Result<i32, Errno>,
     pub(crate) data: Result<Vec<u8>, Errno>,
     pub(crate) mark: u64,
@@ -131,8 +129,7 @@ impl Service {
             request.fd = request.bio.number();
             let file = request.fd.and_then(|fd| self.store.by_fd(fd));
             request.mark = file.as_ref().map_or(0, |file| file.mark());
-            // Without POLLIN and POLLOUT a poll waits for errors and hang-ups, which files never
-            // report.
+            // Such a poll waits for errors and hang-ups, which files never report.
             let forever = matches!(request.bio.op, BioOp::Poll(events) if events & POLLIN_OUT == 0);
             let forever = forever && file.is_ok();
             if request.bio.op == BioOp::Write && self.contents {
@@ -175,8 +172,7 @@ impl Service {
         }
     }
 
-    /// Returns the time at which the next request of any queue finishes; with a machine, the time
-    /// of its next event.
+    /// With a machine, the next event may end no request.
     pub(crate) fn next_finish_ns(&self) -> Option<u64> {
         match &self.machine {
             Some(machine) => machine.next_ns(),
@@ -227,8 +223,8 @@ impl Service {
         Some((finish_ns, request))
     }
 
-    /// Takes the data of a write at the time when the device performs it, and counts a change since
-    /// its commit: a device with checksums would fail such a write.
+    /// The device takes a write's data when it performs the write. A device with checksums would
+    /// fail a write whose data changed since its commit.
     fn take_data(&mut self, request: &mut Request, at_ns: u64) {
         if request.bio.op != BioOp::Write || !self.contents {
             return;
@@ -303,8 +299,7 @@ impl Service {
         self.serve(self.clock.now_ns());
     }
 
-    /// Turns the power off permanently: all committed requests end with EIO, in the order of
-    /// acceptance. A request that is not committed yet ends at its commit.
+    /// Turns the power off permanently. A request that is not committed yet ends at its commit.
     pub(crate) fn cut_power(&mut self) {
         if self.off.is_some() {
             return;

@@ -204,8 +204,8 @@ impl File {
         }
     }
 
-    /// Loses each pending write before `mark` for which `lost` returns `true`: no flush will bring
-    /// it to the medium, though reads see it. Sizes are kept.
+    /// Loses pending writes for which `lost` returns `true`: reads see them, and no flush writes
+    /// them.
     pub fn forget(&mut self, mark: u64, mut lost: impl FnMut() -> bool) {
         for pending in self.pending.iter_mut().filter(|pending| pending.number < mark) {
             if let Change::Write { sectors, .. } = &mut pending.change
@@ -216,8 +216,8 @@ impl File {
         }
     }
 
-    /// Makes the current bytes of a range durable, and, as a journal would, all changes of size and
-    /// all holes: the effect of RWF_DSYNC.
+    /// Makes a range durable, and, as a journal would, all sizes and holes: the effect of
+    /// RWF_DSYNC.
     pub fn sync(&mut self, range: Range<u64>) {
         self.commit_journal();
         let sector_bytes = self.durable.sector_bytes();
@@ -230,8 +230,7 @@ impl File {
         }
     }
 
-    /// Makes sizes and holes durable. The data of writes stays pending, without the parts that a
-    /// later hole or truncation removed.
+    /// The data of writes stays pending, without the parts that a later hole or truncation removed.
     fn commit_journal(&mut self) {
         let sector_bytes = self.durable.sector_bytes();
         let mut writes: Vec<PendingChange> = Vec::new();
@@ -332,9 +331,8 @@ mod tests {
     }
 
     proptest! {
-        /// Reads agree with an array. After a power cut they still do on a device that loses
-        /// nothing, and if everything was flushed, on a device with a volatile cache. A power cut
-        /// after a synchronous write leaves its data.
+        /// A power cut changes nothing without losses, nothing that was flushed, and no synchronous
+        /// write.
         #[test]
         fn a_file_agrees_with_an_array_across_power_cuts(
             ops in prop::collection::vec(op(), 0..30),

@@ -148,8 +148,7 @@ pub(crate) fn data_hash(bytes: &[u8]) -> u64 {
     fold.finish()
 }
 
-/// A hasher without random keys: two runs of a program get equal hashes. It must not hash untrusted
-/// data.
+/// A hasher without random keys: two runs get equal hashes. It must not hash untrusted data.
 struct Fold(u64);
 
 impl Hasher for Fold {

@@ -24,8 +24,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 const THE_FILE: (u64, u64) = (1, 1);
-/// Token of a bio that belongs to no operation: even, unlike the cache's tokens, and no task has
-/// it.
+/// Token of a bio that belongs to no operation: even, unlike the cache's tokens.
 const STRANGE: u64 = u64::MAX >> 1 & !1;
 
 /// An event of an operation. The executor records the event before a conflicting operation begins.
@@ -122,8 +121,8 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Lets reads read ahead from now on, at most this number of pages; 0: none. Readahead has no
-    /// place in the order: direct writes and truncations may meet it.
+    /// Lets reads read ahead. Direct writes and truncations may meet readahead, which has no place
+    /// in the order.
     pub fn set_readahead(&mut self, pages_max: u32) {
         self.open = (pages_max > 0).then(|| Arc::new(OpenFile::new(pages_max)));
     }
@@ -158,8 +157,7 @@ impl<'m> Executor<'m> {
     }
 
     /// Accepts an operation, which runs in [`Executor::step`]; returns its number. `Forget`,
-    /// `Reclaim`, `Clean` and `Cancel` are done at once: they have no number and no events of their
-    /// own.
+    /// `Reclaim`, `Clean` and `Cancel` are done at once, and have no number.
     pub fn submit(&mut self, op: &Op) -> Option<u64> {
         let cache = self.file.cache().clone();
         match *op {
@@ -197,13 +195,9 @@ impl<'m> Executor<'m> {
         id
     }
 
-    /// Returns the bytes that an operation touches: overlapping operations run in the order of
-    /// submission.
-    ///
     /// A change of the size touches everything from the smaller size on. A direct read touches
     /// whole pages: a page partly in its range must not become dirty meanwhile. A direct write
-    /// inside the file touches only its bytes: other operations may meanwhile change the rest of
-    /// its pages, and of the file.
+    /// inside the file touches only its bytes.
     fn range(&self, op: &Op) -> Option<(Range<u64>, Access)> {
         let page = FRAME_BYTES as u64;
         let truncations = self.tasks.values().filter_map(|task| match task.op {
@@ -266,8 +260,7 @@ impl<'m> Executor<'m> {
             let waiting: Vec<String> = self.tasks.values().map(describe).collect();
             return if waiting.is_empty() { Ok(false) } else { Err(Hang { waiting }) };
         }
-        // The device has its turn in 40 % of the draws, however long the run list is; otherwise
-        // long lists would starve it.
+        // The device has its turn in 40 % of the draws: otherwise long run lists would starve it.
         let operation = runnable > 0 && (!device || self.prng.chance(600_000));
         if operation {
             let id = self.list.take(self.prng.index(runnable));
@@ -366,8 +359,7 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Writes to the device as another process would, and waits for the end; the caller has nothing
-    /// in flight.
+    /// Writes to the device as another process would; the caller has nothing in flight.
     pub fn write_past(&mut self, offset: u64, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
         let segments = Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() });

@@ -27,8 +27,7 @@ impl RunList {
         self.lossy.store(true, Relaxed);
     }
 
-    /// Returns the number of kicks, and how many of them were for an operation that was runnable
-    /// already, or over.
+    /// Returns the number of kicks, and of those for an operation already runnable, or over.
     pub(crate) fn kicks(&self) -> (u64, u64) {
         (self.kicks.load(Relaxed), self.redundant.load(Relaxed))
     }

@@ -19,8 +19,8 @@ impl Doubt {
 pub struct Model {
     bytes: Vec<u8>,
     doubts: Vec<Doubt>,
-    /// Bytes that another process has overwritten: the cache may still have them, and must not
-    /// write them to disk.
+    /// Bytes that another process has overwritten. The cache may have them, and must not write
+    /// them.
     stale: Vec<Doubt>,
 }
 
@@ -69,8 +69,7 @@ impl Model {
         self.stale.clear();
     }
 
-    /// Records that pages with bytes from `from` to before `end` are dirty: the cache may write all
-    /// cached bytes of these pages to disk, also stale ones.
+    /// The cache may write all cached bytes of dirty pages to disk, also stale ones.
     fn touch(&mut self, from: u64, end: u64) {
         let page = FRAME_BYTES as u64;
         let (from, end) = (from / page * page, end.next_multiple_of(page));

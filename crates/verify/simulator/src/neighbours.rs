@@ -47,8 +47,7 @@ impl Wake for Kick {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Over(Result<u32, Errno>),
-    /// The operation's own device has nothing to do, and nothing kicks the operation; or the
-    /// operation took too many steps.
+    /// The operation's own device has nothing to do, and nothing kicks the operation.
     Stuck,
 }
 
@@ -86,8 +85,7 @@ impl World {
             let backing = Backing { device: device as u64, ..Backing::of(&target) };
             CachedFile::new(&cache, backing, 0)
         };
-        // Several files on each device: the limit of bios in flight applies to the device, not to
-        // the file.
+        // The limit of bios in flight applies to a device, which has several files.
         let files: Vec<_> = (0..devices * 3).map(|number| file(number % devices)).collect();
         let (bytes, has_failed) =
             (vec![7; FRAMES as usize * FRAME_BYTES], vec![false; files.len()]);

@@ -70,17 +70,15 @@ pub enum Op {
         /// Number of pages of 4 KiB.
         pages: u64,
     },
-    /// Cancels one of the operations in flight, if possible: `nth` is its index in the order of
-    /// submission, modulo the number of operations.
+    /// Cancels an operation in flight, if possible.
     Cancel {
         /// Index of the operation.
         nth: usize,
     },
-    /// Waits for all operations and syncs the file. If the sync succeeds, closes the file and opens
-    /// it again.
+    /// Waits for all operations and syncs the file; after a successful sync, opens the file again.
     Reopen,
-    /// Waits for all operations. Then another process writes the pages from `from` to `last` that
-    /// lie completely in the file and are not dirty in the cache.
+    /// Waits for all operations. Then another process writes whole pages that are not dirty in the
+    /// cache.
     Rival {
         /// First page.
         from: u64,

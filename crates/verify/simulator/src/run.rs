@@ -44,8 +44,7 @@ const STEPS_MAX: u64 = 4_000;
 
 type Verdict<T = ()> = Result<T, String>;
 
-/// Runs a scenario as its profile demands: a scenario for power cuts runs twice for each of its
-/// requests.
+/// Runs a scenario as its profile demands, if need be with all power cuts.
 pub fn check(scenario: &Scenario) -> Result<Report, Failure> {
     match scenario.profile {
         Profile::Power => every_power_cut(scenario),
@@ -77,8 +76,7 @@ pub fn run(scenario: &Scenario) -> Result<Report, Failure> {
     }
 }
 
-/// Runs a scenario on a simulated device whose power fails at `cut`, and checks four draws of the
-/// remains. Panics if the scenario has no simulated device.
+/// Runs a scenario on a simulated device whose power fails at `cut`, and checks what remains.
 pub fn power_cut(scenario: &Scenario, cut: Cut) -> Result<Report, Failure> {
     let Below::Sim(config) = &scenario.setup.below else { panic!("only a device can be cut off") };
     let device = SimDevice::new(config);
@@ -107,8 +105,7 @@ pub fn power_cut(scenario: &Scenario, cut: Cut) -> Result<Report, Failure> {
     })
 }
 
-/// Runs a scenario twice for each of its requests: with a power cut before the request, and with
-/// one after it.
+/// Runs a scenario with a power cut before each of its requests, and with one after each.
 pub fn every_power_cut(scenario: &Scenario) -> Result<Report, Failure> {
     let mut n = 0;
     loop {
@@ -252,8 +249,7 @@ impl<'m> Runner<'m> {
         Ok(self.sync_errors == before)
     }
 
-    /// Lets another process write pages that are not dirty here: the cache must never write their
-    /// old content back.
+    /// The cache must never write the old content of these pages back.
     fn rival(&mut self, from: u64, last: u64) -> Verdict {
         self.drain()?;
         let in_file = self.medium.size().unwrap_or(0).min(self.model.size());

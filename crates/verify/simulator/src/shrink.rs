@@ -11,8 +11,8 @@ use nowait_sim::shrink;
 /// Number of runs after which [`explain`] tries no further list of operations.
 const RUNS_MAX: usize = 4_000;
 
-/// Runs a scenario. If it fails, returns a text with the seed, the failed claim, the device's
-/// trace, the environment, and the shortest failing list of operations that was found.
+/// Runs a scenario. A failure's text has the seed, the claim, the trace, the environment, and the
+/// shortest failing list of operations that was found.
 pub fn explain(scenario: &Scenario) -> Result<Report, String> {
     let failure = match run::check(scenario) {
         Ok(report) => return Ok(report),

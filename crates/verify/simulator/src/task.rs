@@ -116,8 +116,7 @@ impl Task {
         !matches!(self.stage, Stage::Device { sent: true, .. })
     }
 
-    /// Returns the token of the operation's own bio if that is in flight: even, while the tokens of
-    /// the cache are odd.
+    /// Even, while the tokens of the cache are odd.
     pub(crate) fn token(&self) -> Option<u64> {
         let sent = matches!(self.stage, Stage::Device { sent: true, .. }) && self.answer.is_none();
         sent.then_some(self.id << 1)
@@ -216,9 +215,7 @@ impl Task {
         Stage::Flush(SyncOperation::new(file, from, last, SyncLevel::WriteOnly))
     }
 
-    /// Makes the deliberate mistakes of a direct write: leaves all pages of its range in the cache,
-    /// or those that are being read just now; and lets other operations cache pages of the range
-    /// while the write is in flight.
+    /// Makes a deliberate mistake of a direct write, see [`Canary`].
     fn drop_pages(&mut self, world: &World<'_>) {
         let ((mut from, last), mapping) = (self.pages(), world.file.mapping());
         while world.canary == Some(Canary::SkipLocked)
@@ -281,11 +278,10 @@ impl Task {
         answer
     }
 
-    /// Ends a direct read: returns its result. `None`: the read was short, and another bio reads
-    /// the rest.
+    /// `None`: the read was short, and another bio reads the rest.
     ///
-    /// The file may be longer than its part on disk: a hole follows this part, and a read of the
-    /// disk ends where the hole begins. A fault ends a read only after a whole block.
+    /// The file may be longer than its part on disk, at whose end a read of the disk ends: a hole
+    /// follows. A fault ends a read only after a whole block.
     fn has_read(
         &mut self,
         world: &mut World<'_>,

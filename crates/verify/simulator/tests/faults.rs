@@ -95,8 +95,7 @@ fn an_fsync_reports_the_write_or_flush_that_failed() {
             return;
         }
         assert_eq!(reported, Err(Errno::IO), "request {n} failed in silence");
-        // After a failed write the page is still dirty, and the sync writes it again; only the
-        // error of a flush may stay.
+        // The sync writes the page of a failed write again; only the error of a flush may stay.
         if result(&mut executor, &fsync).is_err() {
             executor.file().forgive();
             assert_eq!(result(&mut executor, &fsync), Ok(0));

@@ -59,9 +59,8 @@ fn canary_a_sync_that_does_not_wait_for_writeback_is_found_out() {
     assert!(count > 10, "found {count} of 40");
 }
 
-/// This seed found a bug: a truncation had dropped dirty pages and had not cut the file yet, and a
-/// sync in between succeeded. So the cache keeps the pages of a truncation until the file is
-/// shorter.
+/// This seed found a bug: a truncation had dropped dirty pages before it cut the file, and a sync
+/// in between succeeded. So the cache keeps these pages until the file is shorter.
 #[test]
 fn a_sync_promises_nothing_that_a_truncation_has_half_removed() {
     support::run(101_971..101_972, 40, Profile::Power);

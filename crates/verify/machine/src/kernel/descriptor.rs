@@ -12,8 +12,7 @@ pub(super) struct OpenFile {
     pub(super) what: What,
     pub(super) flags: i32,
     pub(super) position: u64,
-    /// Number of the file's flush errors that the open file has reported, or that came before the
-    /// open.
+    /// Number of the file's flush errors reported by this open, or older than this open.
     told_errors: u64,
     references: usize,
 }
@@ -23,14 +22,12 @@ pub(super) enum What {
     File(u64),
     /// An eventfd.
     Counter(u64),
-    /// One end of a channel: this end receives from the queue `own`, and sends to the queue
-    /// `other`.
+    /// One end of a channel, which receives from the queue `own` and sends to the queue `other`.
     End {
         own: usize,
         other: usize,
     },
-    /// One end of a pair of stream sockets: this end reads the lane `own`, and writes to the lane
-    /// `other`.
+    /// One end of a socket pair, which reads the lane `own` and writes to the lane `other`.
     Stream {
         own: usize,
         other: usize,

@@ -144,8 +144,6 @@ impl World {
         }
     }
 
-    /// Draws whether the device lacks room for a part of a read that must not wait.
-    ///
     /// The device refuses reads of one page, and writes, only within the call.
     pub(super) fn refuses_later(&mut self, job: &Job) -> bool {
         let rate = if job.len > PAGE_BYTES && !job.write { self.late_ppm } else { 0 };
@@ -169,8 +167,7 @@ impl World {
         self.prng.chance(ppm)
     }
 
-    /// Flushes a synchronous write. If the flush fails, by a draw, some unflushed writes may be
-    /// lost.
+    /// If the flush fails, by a draw, some unflushed writes may be lost.
     fn sync_transfer(&mut self, job: &Job, len: usize) -> Answer {
         if self.prng.chance(self.faults.flush_error_ppm) {
             let mark = self.inode(job.locked.ino).medium.mark();

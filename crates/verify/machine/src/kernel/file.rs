@@ -434,8 +434,7 @@ impl World {
         inode.medium.forget(mark, || prng.chance(rate));
     }
 
-    /// Fails with EIO if a flush of the file has failed since the last call for this open file, or
-    /// since its open.
+    /// Fails with EIO if a flush of the file has failed since this open last reported errors.
     pub(super) fn tell_of_errors(&mut self, id: OpenId, ino: u64) -> Answer {
         let errors = self.inode(ino).errors;
         let told = core::mem::replace(self.told_errors(id), errors);
@@ -578,8 +577,7 @@ fn decide(
     pages::decide_read(world, ino, offset..offset + len, waits)
 }
 
-/// Fails with `EAGAIN`, and drops no page, if `refuses` is set and the cache has or reads a page of
-/// the range.
+/// Fails with EAGAIN if `refuses` is set, and the cache has or reads a page of the range.
 fn drop_cached(inode: &mut Inode, range: Range<u64>, refuses: bool) -> Result<(), i32> {
     let mut pages = Inode::pages(range.start, range.end);
     if refuses && pages.any(|page| inode.has_page(page)) {

@@ -37,8 +37,8 @@ pub(super) unsafe fn futex(
     }
 }
 
-/// Returns `true` for the futex operations by which the engine checks addresses; these operations
-/// wake no thread.
+/// Returns `true` for the futex operations by which the engine checks addresses, which wake no
+/// thread.
 pub(super) fn looks_at_memory(nr: i64, [_, op, ..]: [usize; 6]) -> bool {
     let looks = [libc::FUTEX_WAKE_OP, libc::FUTEX_CMP_REQUEUE];
     nr == libc::SYS_futex && looks.contains(&(op as i32 & 0x7f))

@@ -14,8 +14,7 @@ impl Thread {
 }
 
 impl World {
-    /// Runs the events up to the earliest clock of a thread, and chooses this thread. `None`: all
-    /// threads have ended, or none will run within an hour.
+    /// `None`: all threads have ended, or none will run within an hour.
     pub(super) fn choose_earliest(&mut self) -> Option<usize> {
         loop {
             let threads = self.threads.iter().enumerate();

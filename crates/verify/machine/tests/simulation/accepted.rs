@@ -1,5 +1,4 @@
-//! A model of a file's pages: the contents that reads, the end of the process, and a power failure
-//! may show.
+//! A model of a file's pages: what reads, the end of the process, and a power failure may show.
 
 use crate::model::{PAGE, judge};
 use nowait_sys::aligned::AlignedBuffer;
@@ -69,8 +68,8 @@ impl Accepted {
         Accepted(Mutex::new(State { pages: (0..pages).map(|_| page()).collect(), next: 1 }))
     }
 
-    /// No thread makes a system call while it holds this lock: so the thread that ends the process
-    /// can take the lock.
+    /// No thread makes a system call under this lock, so the thread that ends the process can take
+    /// it.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -97,8 +96,7 @@ impl Accepted {
         *durable = version.max(*durable);
     }
 
-    /// A sync covers the writes that have ended before it, or with `in_order` the accepted ones
-    /// too.
+    /// A sync covers the writes that have ended, or with `in_order` also the accepted ones.
     pub(crate) fn begin_sync(&self, in_order: bool) -> Promise {
         let is_known = |known| if in_order { is_certain(known) } else { known == Known::Ended };
         let state = self.lock();
@@ -113,8 +111,7 @@ impl Accepted {
         }
     }
 
-    /// `own`: the pages that only the reading thread writes, if requests take effect in the order
-    /// of submission.
+    /// `own`: the pages that only the reading thread writes, if requests take effect in order.
     pub(crate) fn begin_read(&self, pages: Range<u64>, own: Option<&Range<u64>>) -> Legal {
         let state = self.lock();
         let is_known =

@@ -96,8 +96,8 @@ struct Setup {
     exits: AtomicBool,
     /// The submitting thread makes the first attempts.
     is_auto: bool,
-    /// Some threads wait in another thread's context. Then no context is destroyed before its actor
-    /// ends: a new context could get the old address, and these threads would wait there.
+    /// Some threads wait in another thread's context. Then no context is destroyed early: a new one
+    /// could get the old address, and these threads would wait there.
     any_waits: AtomicBool,
 }
 
@@ -174,8 +174,7 @@ impl Actor {
         let open = paths.each_ref().map(open);
         for fd in &open {
             file::set_len(fd.raw(), SECTORS * SECTOR as u64).unwrap();
-            // Drops the written pages from the page cache: a write of a part of a page then reads
-            // the page first.
+            // Later a write of a part of a page must first read this page.
             let zeroes = AlignedBuffer::zeroed(SECTORS as usize * SECTOR);
             let part = file::IoVec { base: zeroes.as_ptr().cast_mut(), len: zeroes.len() };
             // SAFETY: the bytes are only read.
@@ -434,8 +433,7 @@ impl Actor {
         assert!(is_right, "io_cancel: {said}");
     }
 
-    /// If the library watches closes, calls `nowait_closing`, as the preload library does before it
-    /// closes or replaces a number.
+    /// Calls `nowait_closing`, as the preload library does before it closes or replaces a number.
     fn closes(&self, fd: i32) {
         if self.setup.watches {
             let said = waits("close", || libaio::nowait_closing(fd));
@@ -443,9 +441,8 @@ impl Actor {
         }
     }
 
-    /// Returns `true` if numbers may get other files now. Without watched closes, the library does
-    /// not notice that a number got another file and then its old file again. Then a number moves
-    /// at most once while requests are in flight.
+    /// Without watched closes, the library does not notice that a number got another file and then
+    /// its old file again. Then a number moves at most once while requests are in flight.
     fn may_move(&mut self) -> bool {
         let has_moved = self.in_flight() > 0 && self.has_moved;
         self.has_moved = true;

@@ -51,8 +51,8 @@ struct Program {
     counter: EventFd,
     direct: bool,
     cancels: bool,
-    /// The submitters' descriptors. They stay open if rings cancel the requests of ended threads:
-    /// the engine repeats such a request by the number of the submitter's descriptor.
+    /// The submitters' descriptors, if rings cancel the requests of ended threads: the engine
+    /// repeats such a request by the descriptor's number.
     kept: Option<Mutex<Vec<Fd>>>,
     asked: Mutex<BTreeMap<u64, Request>>,
     next: AtomicU64,

@@ -61,8 +61,7 @@ struct Measured {
     ended_ns: AtomicU64,
     /// How long threads have waited for lines and locks of the kernel.
     kernel_ns: AtomicU64,
-    /// How long threads have waited for lines of the program. `longest_ns` is the longest wait for
-    /// one line; `code` is an instruction that waited for this line.
+    /// The wait for lines of the program; `longest_ns` is the longest for one line, at `code`.
     program_ns: AtomicU64,
     longest_ns: AtomicU64,
     code: AtomicU64,
@@ -227,8 +226,7 @@ fn measure(kind: Kind, files: Files, threads: usize) -> &'static Measured {
     measured
 }
 
-/// Returns the throughput of 64 threads with own files, divided by 64 times the throughput of one
-/// thread.
+/// The throughput of 64 threads with own files, divided by 64 times that of one thread.
 fn scaling(kind: Kind) -> f64 {
     let counts: &[usize] =
         if number("CORES_ALL", 0) == 0 { &[1, THREADS] } else { &[1, 2, 4, 8, 16, 32, THREADS] };

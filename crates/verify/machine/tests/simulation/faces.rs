@@ -119,8 +119,7 @@ impl Setup {
         process::exit()
     }
 
-    /// Checks the accepted requests, and the remains of a power failure. No other thread runs
-    /// meanwhile, as no call here is a system call.
+    /// No other thread runs meanwhile, as no call here is a system call.
     fn judge_end(&self) {
         let path = PATH.to_str().expect("plain letters");
         self.model.judge_done(&process::contents(path));
@@ -157,8 +156,7 @@ pub(crate) fn program(seed: u64) {
     let requests_max = ["", "", "", "1", "3"][prng.index(5)];
     set_environment(&mut prng, requests_max);
     let actors = prng.range(1..=3);
-    // Drawn by another generator, so that the program draws the same numbers with and without
-    // signals.
+    // A generator of its own, so that signals do not change the program's draws.
     let mut of_signals = Prng::new(seed ^ 0x519);
     let signals = of_signals.chance(300_000);
     let pages = actors * OWN_PAGES + if signals { actors + 1 } else { 0 };

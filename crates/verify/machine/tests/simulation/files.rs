@@ -2,8 +2,8 @@
 //!
 //! Several threads work on one file, through opens in any mode, queues and futures. Each page has
 //! one thread that writes it, so a read may find the content at its beginning, or any write begun
-//! before its end. The pages behind a bound belong to a thread that truncates. At the end, if no
-//! device fails, the file has the content that was written last.
+//! before its end. Another thread truncates and extends the file behind these pages. At the end, if
+//! no device fails, the file has the content that was written last.
 mod chain;
 
 use crate::{
@@ -94,8 +94,7 @@ impl Setup {
         queue.reap(count, None, judge).unwrap();
     }
 
-    /// Returns the result of a request. `None`: the device failed the request, as it may, or the
-    /// limits had no room for the request.
+    /// `None`: the device failed the request, as it may, or the limits had no room for the request.
     pub(crate) fn expected<T>(&self, result: Result<T, Error>) -> Option<T> {
         let may_fail = |errno| {
             self.faulty && (errno == Errno::IO || errno == Errno::NOSPC)
@@ -156,8 +155,7 @@ const KINDS: [(Kind, u32); 12] = [
 
 struct Actor {
     setup: Arc<Setup>,
-    /// Each step forks its generator from this one, so a step left out changes no other step's
-    /// draws.
+    /// Each step forks its generator from this one, so a step left out changes no other step.
     source: Prng,
     prng: Prng,
     file: File,
@@ -177,8 +175,7 @@ impl Actor {
         self.own[self.prng.index(self.own.len())]
     }
 
-    /// Time limit of a step. It is shorter than the interval of the engine's check, which finds
-    /// forgotten requests; a transfer takes about 10 ms at most.
+    /// Shorter than the interval of the engine's check, which finds forgotten requests.
     const STEP_MAX: Duration = Duration::from_millis(900);
 
     fn step(&mut self) {
@@ -296,8 +293,7 @@ impl Actor {
         }
     }
 
-    /// Writes several pages. May drop the queue before all requests have ended: the engine carries
-    /// out submitted requests nevertheless.
+    /// May drop the queue early: the engine carries out submitted requests nevertheless.
     fn queue(&mut self) {
         let mut queue: Queue<Tag, AlignedBuffer> = self.setup.nowait.queue(16).unwrap();
         let mut pages = self.own.clone();
@@ -317,8 +313,8 @@ impl Actor {
             if self.prng.chance(300_000) {
                 queue.submit();
             }
-            // In a mode with a page cache, both writes of the page take effect in the order of
-            // their submission.
+            // With a page cache, both writes of the page take effect in the order of their
+            // submission.
             if self.file.alignment().is_none() && self.prng.chance(300_000) {
                 let bytes = self.setup.model.begin_write(*page);
                 queue.write(&self.file, bytes, page * PAGE, Tag::Write(*page)).unwrap();
@@ -443,8 +439,7 @@ fn cut_behind_a_write(setup: &Setup, prng: &mut Prng, file: &File, end: u64) -> 
     let mut written = None;
     queue.reap(1, None, |completion| written = setup.expected(completion.result)).unwrap();
     cut?;
-    // Without faults, a write may only have been refused: then it has written nothing, and the
-    // checks hold.
+    // Without faults, a failed write was only refused: it has written nothing, and the checks hold.
     if setup.faulty {
         written?;
     }

@@ -73,8 +73,7 @@ fn read(engine: &Arc<Engine>, number: u32, rounds: u64) {
     context.destroy().unwrap();
 }
 
-/// Returns the system calls of all threads per read. Runs with twice as many reads are compared, so
-/// that the begin and end of a run do not count.
+/// Compares runs of which one has twice as many reads: the begin and end of a run do not count.
 fn calls_a_read(backend: BackendChoice, threads: u32) -> f64 {
     // With fewer seeds, chance alone would change the figure by a tenth.
     let is_large = threads * DEPTH as u32 > TAGS;
@@ -96,8 +95,7 @@ fn what_a_read_costs_grows_with_the_reads_in_flight_and_not_with_the_threads() {
         // 64 threads have as many requests in flight as the disk has tags, so few requests find no
         // tag.
         assert!(some <= one && tags <= 1.2 * some, "{backend:?}: {one}, {some}, {tags}");
-        // The engine's driver sends a request that finds no tag, and wakes the submitting thread at
-        // its end.
+        // The driver sends a request that finds no tag, and wakes the submitting thread at its end.
         assert!(beyond <= tags + 5.0, "{backend:?}: {tags}, {beyond}");
     }
 }

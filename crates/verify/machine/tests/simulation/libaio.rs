@@ -69,15 +69,13 @@ pub(crate) enum Kind {
 pub(crate) const KINDS: [(Kind, u32); 5] =
     [(Kind::Submit, 4), (Kind::Take, 2), (Kind::Cancel, 1), (Kind::Exec, 1), (Kind::Overwait, 1)];
 
-/// The range from which [`Actor::draw_what`] draws any kind of request; with `UNORDERED` it draws
-/// only reads and polls.
+/// [`Actor::draw_what`] draws any request from `ALL`, and only reads and polls from `UNORDERED`.
 const ALL: RangeInclusive<usize> = 0..=8;
 const UNORDERED: RangeInclusive<usize> = 5..=8;
 
 struct Actor {
     setup: Arc<Setup>,
-    /// Each step forks its generator from this one, so a step left out changes no other step's
-    /// draws.
+    /// Each step forks its generator from this one, so a step left out changes no other step.
     source: Prng,
     prng: Prng,
     context: usize,
@@ -228,8 +226,8 @@ impl Actor {
         let max = 1 + self.prng.index(6);
         let min = self.prng.index(max + 1);
         let ns = [0, 1, 1_000_000, 20_000_000][self.prng.index(4)];
-        // Without a time limit, the call may wait for more events than will come only if another
-        // thread ends the process.
+        // The call may wait without end for too many events only if another thread ends the
+        // process.
         let comes = self.setup.ends || min <= self.ending();
         let endless = comes && self.prng.chance(500_000);
         self.take_events(min, max, (!endless).then_some(ns));

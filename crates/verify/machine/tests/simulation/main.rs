@@ -41,8 +41,7 @@ fn run(program: Program, seed: u64) -> Result<Report, Failure> {
     process::run(seed, move || begin(program, seed))
 }
 
-/// Runs a program on the calling thread's machine, with a drawn kernel and device. Some are old,
-/// refuse RWF_NOWAIT, start no read, have few request tags, or throttle writers.
+/// Runs a program on a drawn kernel and device, of which some are old or refuse RWF_NOWAIT.
 fn begin(program: Program, seed: u64) {
     // Other generators draw the kernel, so that the program draws the same numbers on every kernel.
     if Prng::new(seed ^ 0x67).chance(250_000) {
@@ -90,8 +89,7 @@ fn check(program: Program, seed: u64) {
     explain(seed, move || begin(program, seed)).unwrap_or_else(|smallest| panic!("{smallest}"));
 }
 
-/// Returns a number from the environment. Text that is no decimal number counts by its first 15
-/// hexadecimal digits.
+/// Text that is no decimal number counts by its first 15 hexadecimal digits.
 fn number(name: &str, default: u64) -> u64 {
     let Ok(text) = std::env::var(name) else { return default };
     text.parse().unwrap_or_else(|_| {

@@ -25,8 +25,7 @@ impl Planted {
         // `cores.rs` finds CountTogether, which makes threads slow and no result wrong.
         let engine = Mistake::ALL.into_iter().filter(|it| *it != Mistake::CountTogether);
         let engine = engine.map(Planted::Engine);
-        // `simulator/src/neighbours.rs`, which simulates the cache alone, has the sick devices that
-        // ShareWithSick needs.
+        // ShareWithSick needs sick devices, which only `simulator/src/neighbours.rs` has.
         let cache = InCache::ALL.into_iter().filter(|it| *it != InCache::ShareWithSick);
         engine.chain(cache.map(Planted::Cache)).collect()
     }
@@ -86,24 +85,21 @@ fn finder(planted: Planted) -> Program {
     }
 }
 
-/// The seeds that `make test` runs may be too few to find these mistakes; `make soak` looks for
-/// them.
+/// The seeds of `make test` may be too few to find these mistakes; `make soak` looks for them.
 const RARE: [Planted; 1] = [Planted::Engine(Mistake::ForgetError)];
 
 /// Default of MISTAKE_SEEDS: the number of runs in which each mistake must be found. [`NEEDS_MORE`]
 /// gets at least five times this number.
 const SEEDS_MAX: u64 = 8_000;
 
-/// This mistake shows only if three threads run the same code in one certain order: in about one
-/// run of 20,000.
+/// This mistake shows only in one certain order of three threads: in about one run of 20,000.
 const NEEDS_MORE: Planted = Planted::Engine(Mistake::MissRefusal);
 
 fn seeds_of(planted: Planted, seeds: u64) -> u64 {
     if planted == NEEDS_MORE { seeds.max(5 * SEEDS_MAX) } else { seeds }
 }
 
-/// Returns `true` if the name contains the text of ONLY. Without ONLY, leaves out rare mistakes,
-/// unless `seeds` exceeds the default.
+/// Without ONLY, leaves out rare mistakes, unless `seeds` exceeds the default.
 fn is_wanted(planted: Planted, seeds: u64) -> bool {
     match std::env::var("ONLY") {
         Ok(only) => format!("{planted:?}").contains(&only),

@@ -30,8 +30,8 @@ struct State {
     told: LossesReported,
 }
 
-/// The losses that an open has reported: versions of each page up to here may be lost, and no later
-/// sync by this open promises them.
+/// The losses that an open has reported: versions up to these may be lost, and later syncs by the
+/// open promise nothing about them.
 #[derive(Clone, Debug)]
 pub(crate) struct LossesReported(Vec<usize>);
 
@@ -122,8 +122,7 @@ impl Model {
         }
     }
 
-    /// Records a failed sync: everything written so far may be lost, and the open has reported
-    /// this.
+    /// Records a failed sync: all that was written may be lost, and the open has reported this.
     pub(crate) fn has_failed(&self, told: &mut LossesReported) {
         let mut pages = self.lock();
         let all: Vec<usize> = pages.pages.iter().map(|page| page.versions.len() - 1).collect();

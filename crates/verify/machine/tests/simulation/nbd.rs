@@ -287,8 +287,8 @@ fn cut_power(setup: &Setup, mut prng: Prng) {
     }
 }
 
-/// Ends a server, and checks how long this takes: the server gives up long requests, except system
-/// calls that have begun. Each client has at most four such calls, which run one after another.
+/// The server gives up long requests, except system calls that have begun. Each client has at most
+/// four such calls, which run one after another.
 fn ends_in_time<T>(clients: u32, stop: impl FnOnce() -> T) -> T {
     const TASKS: Duration = Duration::from_secs(5);
     const REST: Duration = Duration::from_secs(2);

@@ -122,7 +122,7 @@ const PLACES: usize = 48;
 struct Places([aiocb; PLACES]);
 
 /// The block of a request. The library distinguishes notices by the lower bits of their blocks'
-/// addresses, which would otherwise depend on earlier allocations of the process.
+/// addresses, which must not depend on earlier allocations.
 struct Block {
     memory: Box<Places>,
     place: usize,
@@ -168,8 +168,7 @@ impl Request {
         unsafe { aio_error(&raw const *self.block) }
     }
 
-    /// Returns `true` if the engine refused the request for lack of room: it then has no notice of
-    /// its own.
+    /// Returns `true` if the engine refused the request, which then has no notice of its own.
     fn is_refused(&self) -> bool {
         self.error() == libc::EAGAIN
     }
@@ -206,16 +205,14 @@ pub(crate) const KINDS: [(Kind, u32); 9] = [
 
 struct Actor {
     setup: Arc<Setup>,
-    /// Each step forks its generator from this one, so a step left out changes no other step's
-    /// draws.
+    /// Each step forks its generator from this one, so a step left out changes no other step.
     source: Prng,
     prng: Prng,
     file: Opened,
     pipe: (Fd, Fd),
     own: Range<u64>,
     in_flight: Vec<Request>,
-    /// Refused requests of lists. The thread keeps them to its end, as the notices of their lists
-    /// refer to them.
+    /// Refused requests of lists, kept because the notices of their lists refer to them.
     refused: Vec<Request>,
     /// Number of calls of `by_signal`: every third notice comes by a thread.
     notices: u32,

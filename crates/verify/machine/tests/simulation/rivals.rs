@@ -65,8 +65,7 @@ fn version(bytes: &[u8], what: &str) -> u64 {
     first
 }
 
-/// The other process: each write is complete, and visible to every later open, when its call
-/// returns.
+/// The other process: each write is visible to every later open when its call returns.
 fn rival(written: &Written, mut prng: Prng) {
     let path = c"/rivals";
     let open = inspect::open(path, O_RDWR, 0).unwrap();

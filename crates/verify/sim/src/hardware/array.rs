@@ -120,8 +120,7 @@ impl Array {
         None
     }
 
-    /// Occupies the disk's bus with the data of a served command. The bus carries data from the
-    /// platters while the arm transfers them, as far as the bus was free.
+    /// The bus carries data while the arm transfers them, as far as the bus was free.
     fn carry(&mut self, disk: usize, ns: u64, served: ServedCommand) {
         let command = served.command;
         let len = if command.kind == WorkKind::Flush { 0 } else { command.len };

@@ -40,8 +40,8 @@ const ZONES: u64 = 16;
 /// Otherwise a command far from all others could wait for ever.
 const AGE_MAX_NS: u64 = 1_000_000_000;
 
-/// The model computes the arm's position from the time, and rounds it: a read that starts up to
-/// this far past the arm still counts as following it.
+/// A read that starts up to this far past the arm still counts as following it: the model rounds
+/// the arm's position.
 const ROUNDING_BYTES: u64 = 512;
 
 /// A part of a request on one disk.
@@ -75,8 +75,7 @@ pub(super) struct Arm {
     ahead: Option<Ahead>,
 }
 
-/// A readahead after a read: the buffer has the bytes from `start`, and the arm was at byte `from`
-/// at the time `at_ns`.
+/// The buffer has the bytes from `start`; the arm was at byte `from` at the time `at_ns`.
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
     start: u64,

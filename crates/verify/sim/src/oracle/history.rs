@@ -161,8 +161,7 @@ impl History {
         }
     }
 
-    /// Makes the sizes and the growth that `settled` accepts durable: drops the sizes set before an
-    /// accepted size, and adds accepted growth to the sizes set before this growth.
+    /// Drops the sizes before an accepted one, and adds accepted growth to the sizes before it.
     fn settle_sizes(&mut self, settled: impl Fn(Life) -> bool) {
         let set: Vec<Life> = self.sizes.iter().map(|size| size.life).collect();
         let is_replaced = |old: Life| set.iter().any(|new| settled(*new) && old.precedes(*new));
@@ -184,8 +183,7 @@ impl History {
         });
     }
 
-    /// Checks the remains. An error has the offset of the first wrong sector, or the wrong size,
-    /// and the kind of violation.
+    /// An error has the offset of the first wrong sector, or the wrong size.
     pub(super) fn judge(&self, left: &[u8]) -> Result<(), (u64, Wrong)> {
         let min = self.sizes.iter().map(|size| size.bytes_min).min().unwrap_or(0);
         let max = self.sizes.iter().map(|size| size.bytes_max);
@@ -212,8 +210,8 @@ fn forget_replaced(versions: &mut Vec<Version>, settled: impl Fn(Life) -> bool) 
     versions.retain(|old| !new.iter().any(|new| settled(*new) && old.life.precedes(*new)));
 }
 
-/// Returns `true` if `chunk`, from the byte `from` on, can come from these versions: from one whole
-/// version, or from a short version up to its end, and from other versions after that end.
+/// Returns `true` if `chunk` from `from` on is one whole version, or short versions one after
+/// another.
 fn is_legal(versions: &[Version], chunk: &[u8], from: usize) -> bool {
     versions.iter().any(|version| {
         let end = version.len.min(chunk.len());

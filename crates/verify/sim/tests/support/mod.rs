@@ -1,5 +1,4 @@
-//! A user of a simulated device, who makes random requests and reports writes, flushes, holes and
-//! sizes to the oracle.
+//! A user of a simulated device, who makes random requests and reports changes to the oracle.
 
 use nowait_block::{Bio, BioOp, BlockBackend, Completion, Segments};
 use nowait_sim::{Config, Oracle, Prng, SimDevice};

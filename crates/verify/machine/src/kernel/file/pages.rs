@@ -78,8 +78,7 @@ impl Inode {
         self.cached.remove(&page);
     }
 
-    /// Returns the time at which all pages are cached; `None`: the read of at least one page has
-    /// not begun.
+    /// `None`: the read of at least one page has not begun.
     fn comes_at(&self, mut pages: impl Iterator<Item = u64>) -> Option<u64> {
         pages.try_fold(0, |latest: u64, page| {
             let bytes = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;

@@ -88,8 +88,7 @@ impl History {
         History(Mutex::new(Log { entries: vec![empty], changes, now: 1, faulty }))
     }
 
-    /// No thread makes a system call while it holds this lock, so no thread ever waits for the
-    /// lock.
+    /// No thread makes a system call under this lock, so no thread ever waits for it.
     fn lock(&self) -> MutexGuard<'_, Log> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -166,8 +165,7 @@ impl Log {
         self.now
     }
 
-    /// Checks the content of a cell. The newest change of the cell that `counts` accepts has
-    /// replaced all changes that ended before it began.
+    /// The newest change that `counts` accepts has replaced the changes that ended before it began.
     fn judge(&self, cell: u64, found: Option<u64>, counts: impl Fn(&Entry) -> bool) {
         let changes = self.changes[cell as usize].iter().map(|number| &self.entries[*number]);
         let newest = changes.filter(|it| counts(it)).map(|it| it.begun).max();
