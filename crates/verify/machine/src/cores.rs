@@ -78,7 +78,9 @@ impl World {
 }
 
 /// Gives each thread of the calling thread's machine a processor from now on. The machine must have
-/// a process of its own. It then switches no thread at random, and counts all pages as cached.
+/// a process of its own.
+///
+/// The machine then switches no thread at random, and counts all pages as cached.
 pub fn begin() {
     with_machine(|world| {
         let rates = &mut world.rates;

@@ -53,7 +53,7 @@ pub fn transfers_awaited() -> u64 {
     with_machine(|world| world.transfers_awaited())
 }
 
-/// Makes io_submit accept `ppm` of a million direct RWF_NOWAIT reads that then end with EAGAIN.
+/// Makes `ppm` of a million accepted direct RWF_NOWAIT reads of several pages end with EAGAIN.
 pub fn refuse_late(ppm: u32) {
     with_machine(|world| world.late_ppm = ppm);
 }

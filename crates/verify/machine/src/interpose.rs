@@ -1,8 +1,8 @@
 //! Replaces the calls between code and the kernel: functions of the C library that std uses, and
 //! the system calls of `nowait_sys::raw`.
 //!
-//! A thread-local value marks the threads of a machine. For all other threads these functions pass
-//! the call on, to the C library or to the kernel.
+//! A thread-local value marks the threads of a machine. For other threads, the replacements pass
+//! the calls on to the C library or the kernel.
 
 mod sockets;
 

@@ -3,7 +3,7 @@
 //! ```text
 //! Machine    a run: main thread, clock, kernel, and the failure if any
 //!   interpose  the functions that make system calls: the C library's, and sys::raw
-//!     sockets     those by which std reads, writes and pairs sockets
+//!     sockets     functions by which std reads, writes and pairs sockets
 //!   faults     devices that fail, and power cuts, as a program asks for them
 //!   process    a run that is a process of its own
 //!   steps      a program's actions, which a run may leave out one by one
@@ -25,7 +25,7 @@
 //!
 //! Threads are real ones, with their own stacks and thread-local values, but only the chosen one
 //! runs. The machine may choose another thread at a system call, and before the engine's code takes
-//! a lock. Even std's locks are the real ones: they sleep by futex(2).
+//! a lock. Std's own locks are in use, and sleep by the simulated futex(2).
 //!
 //! Time stands still while code runs, except with `cores`. A system call advances it by the call's
 //! cost; if all threads sleep, it advances to the next event. If no event is due within an hour,

@@ -138,7 +138,7 @@ impl Edits {
             editing.is_alive = false;
             editing.size.into_iter().for_each(|it| self.sizes.end(it, outcome.is_ok()));
             match (&editing.edit, outcome) {
-                // At its begin, the edit knew no writer that had found the image.
+                // `begin` was told of no writer that had found the image.
                 (_, Err("no such image")) if editing.newest.is_none() => {}
                 (
                     Edit::Grow(_),

@@ -48,7 +48,7 @@ pub struct Report {
     pub removed: u64,
     /// Clones that were made.
     pub clones: u64,
-    /// Writers that were refused an image because they did not have its key.
+    /// Writers that ended because they did not have the image's key.
     pub strangers: u64,
 }
 

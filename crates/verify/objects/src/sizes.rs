@@ -4,7 +4,7 @@
 struct Change {
     size_bytes: u64,
     begin: u64,
-    /// The time when the request was over. `None`: it may still take effect.
+    /// The end of the request; `None`: the request may still take effect.
     end: Option<u64>,
     is_made: bool,
 }

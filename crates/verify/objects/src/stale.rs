@@ -1,5 +1,5 @@
-//! A writer stands still while other writers start, discard everything and end. Its operations, and
-//! its clients' later writes, must not change the image that the others leave.
+//! A writer stands still while other writers start, discard everything and end. Neither operations
+//! of the stopped writer nor its clients' later writes may change the image then.
 
 use crate::store::Faults;
 use crate::world::{World, settings};

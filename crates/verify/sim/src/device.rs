@@ -121,7 +121,8 @@ impl SimDevice {
         self.service.lock().accepted
     }
 
-    /// Returns the number of faults that have hit requests.
+    /// Returns how many errors, short transfers, stuck requests, partial writes and bad sectors
+    /// there were.
     pub fn fired(&self) -> u64 {
         self.service.lock().fired
     }

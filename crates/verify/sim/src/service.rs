@@ -129,7 +129,8 @@ impl Service {
             request.fd = request.bio.number();
             let file = request.fd.and_then(|fd| self.store.by_fd(fd));
             request.mark = file.as_ref().map_or(0, |file| file.mark());
-            // Such a poll waits for errors and hang-ups, which files never report.
+            // A poll without POLLIN and POLLOUT waits for errors and hang-ups, which files never
+            // report.
             let forever = matches!(request.bio.op, BioOp::Poll(events) if events & POLLIN_OUT == 0);
             let forever = forever && file.is_ok();
             if request.bio.op == BioOp::Write && self.contents {

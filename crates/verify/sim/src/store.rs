@@ -156,7 +156,8 @@ impl File {
         self.volatile.read(offset, len)
     }
 
-    /// Returns a point in the file's history: a flush that begins now covers the changes up to it.
+    /// Returns a point in the file's history: a flush that begins now covers the changes before
+    /// this point.
     pub fn mark(&self) -> u64 {
         self.changes
     }

@@ -121,8 +121,8 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Lets reads read ahead. Direct writes and truncations may meet readahead, which has no place
-    /// in the order.
+    /// Lets reads read ahead by at most `pages_max` pages. Readahead has no place in the order, so
+    /// direct writes and truncations may meet it.
     pub fn set_readahead(&mut self, pages_max: u32) {
         self.open = (pages_max > 0).then(|| Arc::new(OpenFile::new(pages_max)));
     }

@@ -47,7 +47,7 @@ impl Wake for Kick {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Over(Result<u32, Errno>),
-    /// The operation's own device has nothing to do, and nothing kicks the operation.
+    /// Nothing will kick the operation, or the operation took too many steps.
     Stuck,
 }
 

@@ -44,7 +44,7 @@ const STEPS_MAX: u64 = 4_000;
 
 type Verdict<T = ()> = Result<T, String>;
 
-/// Runs a scenario as its profile demands, if need be with all power cuts.
+/// Runs a scenario as its profile demands: once, or with power cuts at each of its requests.
 pub fn check(scenario: &Scenario) -> Result<Report, Failure> {
     match scenario.profile {
         Profile::Power => every_power_cut(scenario),

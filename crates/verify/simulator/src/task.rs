@@ -116,7 +116,7 @@ impl Task {
         !matches!(self.stage, Stage::Device { sent: true, .. })
     }
 
-    /// Even, while the tokens of the cache are odd.
+    /// This token is even, while the tokens of the cache are odd.
     pub(crate) fn token(&self) -> Option<u64> {
         let sent = matches!(self.stage, Stage::Device { sent: true, .. }) && self.answer.is_none();
         sent.then_some(self.id << 1)
@@ -268,7 +268,7 @@ impl Task {
             }
             (Ok(bytes), None) => world.file.written_past(self.offset + u64::from(bytes)),
             // The failed write may have made the file longer on the device: cut it off again. A
-            // write inside the file must not do this: another write may be making the file longer
+            // write inside the file cuts nothing off: another write may be making the file longer
             // now.
             (Err(_), _) if end > size && world.medium.size() > Some(size) => {
                 world.medium.set_len(size)?;

@@ -174,7 +174,8 @@ impl Actor {
         let open = paths.each_ref().map(open);
         for fd in &open {
             file::set_len(fd.raw(), SECTORS * SECTOR as u64).unwrap();
-            // Later a write of a part of a page must first read this page.
+            // Writes the pages, and drops them from the cache: a write of a part must then read its
+            // page.
             let zeroes = AlignedBuffer::zeroed(SECTORS as usize * SECTOR);
             let part = file::IoVec { base: zeroes.as_ptr().cast_mut(), len: zeroes.len() };
             // SAFETY: the bytes are only read.

@@ -156,7 +156,7 @@ pub(crate) fn program(seed: u64) {
     let requests_max = ["", "", "", "1", "3"][prng.index(5)];
     set_environment(&mut prng, requests_max);
     let actors = prng.range(1..=3);
-    // A generator of its own, so that signals do not change the program's draws.
+    // Signals have a generator of their own, so that they do not change the program's draws.
     let mut of_signals = Prng::new(seed ^ 0x519);
     let signals = of_signals.chance(300_000);
     let pages = actors * OWN_PAGES + if signals { actors + 1 } else { 0 };

@@ -73,7 +73,7 @@ fn read(engine: &Arc<Engine>, number: u32, rounds: u64) {
     context.destroy().unwrap();
 }
 
-/// Compares runs of which one has twice as many reads: the begin and end of a run do not count.
+/// Compares runs with twice as many reads, so that the begin and end of a run do not count.
 fn calls_a_read(backend: BackendChoice, threads: u32) -> f64 {
     // With fewer seeds, chance alone would change the figure by a tenth.
     let is_large = threads * DEPTH as u32 > TAGS;

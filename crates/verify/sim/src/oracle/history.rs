@@ -161,7 +161,7 @@ impl History {
         }
     }
 
-    /// Drops the sizes before an accepted one, and adds accepted growth to the sizes before it.
+    /// Accepted sizes replace earlier sizes, and accepted growth enlarges earlier sizes.
     fn settle_sizes(&mut self, settled: impl Fn(Life) -> bool) {
         let set: Vec<Life> = self.sizes.iter().map(|size| size.life).collect();
         let is_replaced = |old: Life| set.iter().any(|new| settled(*new) && old.precedes(*new));
@@ -210,8 +210,8 @@ fn forget_replaced(versions: &mut Vec<Version>, settled: impl Fn(Life) -> bool) 
     versions.retain(|old| !new.iter().any(|new| settled(*new) && old.life.precedes(*new)));
 }
 
-/// Returns `true` if `chunk` from `from` on is one whole version, or short versions one after
-/// another.
+/// Returns `true` if the bytes of `chunk` from `from` on can come from versions, each up to its
+/// end.
 fn is_legal(versions: &[Version], chunk: &[u8], from: usize) -> bool {
     versions.iter().any(|version| {
         let end = version.len.min(chunk.len());
