@@ -14,7 +14,8 @@ const SOURCES: [&str; 4] = [
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     COMPILED.iter().chain(&SOURCES).for_each(|source| println!("cargo::rerun-if-changed={source}"));
-    // Every build compiles them, also one without a simulation, which does not use the objects.
+    // Every build compiles the C files, also one without a simulation, which does not use the
+    // objects.
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
     let archive = folder.join("libsimulated_faces.a");

@@ -65,7 +65,8 @@ impl File {
         left
     }
 
-    /// Draws how many changes of size and holes survive, the oldest first; `true`: all.
+    /// Draws how many changes of size and holes survive, the oldest first. The second value is
+    /// `true` if all survive.
     fn journal_left(&self, faults: &Faults, prng: &mut Prng) -> (usize, bool) {
         let is_noted = |change: &Change| !matches!(change, Change::Write { size: None, .. });
         let all = self.pending.iter().filter(|pending| is_noted(&pending.change)).count();

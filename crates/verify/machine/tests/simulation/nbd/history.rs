@@ -204,7 +204,7 @@ impl Log {
     }
 
     /// Returns `true` if the success of `sync` proves that a change begun at `since` is durable. No
-    /// other sync may have failed meanwhile: the kernel reports an error once, to any of them.
+    /// other sync may have failed meanwhile: the kernel reports an error to one sync only.
     fn counts(&self, sync: &Entry, since: u64) -> bool {
         let Some(done) = sync.done_at() else { return false };
         let has_failed = |it: &Entry| match it.ended {
