@@ -1,11 +1,9 @@
-//! Builds the C parts of the frontends for simulations, and the functions that observe atomic
-//! operations.
+//! Builds the C parts of the frontends, and the functions that observe atomic operations.
 
 use std::{env, path::PathBuf, process::Command};
 
-/// Files that are compiled.
 const COMPILED: [&str; 2] = ["c/faces.c", "c/atomics.c"];
-/// Files whose changes cause a new build.
+/// Files that cause a new build when they change, besides the compiled ones.
 const SOURCES: [&str; 4] = [
     "../../api/posix/posix.c",
     "../../api/libaio/cancel.h",
@@ -16,7 +14,8 @@ const SOURCES: [&str; 4] = [
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     COMPILED.iter().chain(&SOURCES).for_each(|source| println!("cargo::rerun-if-changed={source}"));
-    // Also compiles them in builds without a simulation, which do not use the objects.
+    // Every build compiles the C files, also one without a simulation, which does not use the
+    // objects.
     let folder = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     let compiler = env::var_os("CC").unwrap_or_else(|| "cc".into());
     let archive = folder.join("libsimulated_faces.a");

@@ -1,8 +1,8 @@
-//! Replaces the calls between code and the kernel: the functions of the C library that std uses,
-//! and the system calls of `nowait_sys::raw`.
+//! Replaces the calls between code and the kernel: functions of the C library that std uses, and
+//! the system calls of `nowait_sys::raw`.
 //!
-//! The functions of this module replace the C library's in a test program. A thread-local value
-//! marks threads of a simulated machine; for all other threads the functions pass the call on.
+//! A thread-local value marks the threads of a machine. For other threads, the replacements pass
+//! the calls on to the C library or the kernel.
 
 mod sockets;
 
@@ -20,15 +20,15 @@ use std::{
 };
 
 thread_local! {
-    /// The machine of this thread, a reference counted in `enter`. This value has no destructor,
-    /// because destructors of other values still make system calls.
+    /// The machine of this thread, with a reference that `enter` counts. The cell has no
+    /// destructor: destructors of other thread-local values still make system calls.
     static MACHINE: Cell<*const Machine> = const { Cell::new(null()) };
     static ID: Cell<usize> = const { Cell::new(0) };
     /// Above 0 in code of the machine itself.
     static OUTSIDE: Cell<u32> = const { Cell::new(0) };
 }
 
-/// While this exists, the thread's system calls go to the real kernel.
+/// While a value exists, the system calls of its thread go to the real kernel.
 pub(crate) struct Outside;
 
 impl Outside {
@@ -44,8 +44,7 @@ impl Drop for Outside {
     }
 }
 
-/// Returns the machine of the calling thread and the thread's number in it; `None` outside a
-/// machine, and in code of the machine itself.
+/// `None` outside a machine, and in code of the machine itself.
 fn here() -> Option<(&'static Machine, usize)> {
     let machine = MACHINE.get();
     if machine.is_null() || OUTSIDE.get() > 0 {
@@ -55,8 +54,7 @@ fn here() -> Option<(&'static Machine, usize)> {
     Some((unsafe { &*machine }, ID.get()))
 }
 
-/// Waits for the first turn of the calling thread, and makes it a thread of `machine` until it
-/// ends.
+/// Waits for the first turn of the calling thread, which then belongs to `machine` until it ends.
 pub(crate) fn enter(machine: &Arc<Machine>, id: usize, turn: &Baton) {
     turn.take();
     ID.set(id);
@@ -108,22 +106,21 @@ pub fn note(text: impl FnOnce() -> String) {
     }
 }
 
-/// Calls `work` with the calling thread's machine.
 pub(crate) fn with_machine<T>(work: impl FnOnce(&mut World) -> T) -> T {
     let (machine, _) = here().expect("a thread of a simulated machine");
     let _outside = Outside::enter();
     work(&mut machine.lock())
 }
 
-/// May let another thread run when the calling one is about to take a lock.
+/// May let another thread run; called before the engine's code takes a lock.
 pub(crate) fn pause() {
     if let Some((machine, id)) = here() {
         machine.pause(id);
     }
 }
 
-/// `c/atomics.c` calls this function before each atomic access of the program to `address`, once
-/// `cores::begin` was called; `code` is the address of the accessing instruction.
+/// `c/atomics.c` calls this function before each atomic access, once `cores::begin` was called.
+/// `code` is the address of the accessing instruction.
 #[unsafe(no_mangle)]
 extern "C" fn simulated_access(address: usize, writes: bool, code: usize) {
     if let Some((machine, id)) = here() {
@@ -131,7 +128,6 @@ extern "C" fn simulated_access(address: usize, writes: bool, code: usize) {
     }
 }
 
-/// Answers a system call of `nowait_sys`: the machine does, or outside a machine the real kernel.
 pub(crate) unsafe fn answer(nr: i64, args: [usize; 6]) -> isize {
     match here() {
         // SAFETY: the caller's promise.
@@ -163,7 +159,6 @@ unsafe extern "C" fn syscall(
     ret as c_long
 }
 
-/// Finds the function `name` of the C library, which a function of this module replaces.
 fn next(name: &CStr) -> *mut c_void {
     // SAFETY: a name that ends with a zero.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
@@ -171,7 +166,6 @@ fn next(name: &CStr) -> *mut c_void {
     found
 }
 
-/// Returns a function of the C library, and looks it up once.
 macro_rules! real {
     ($name:literal as fn($($arg:ty),*)) => {{
         static FOUND: OnceLock<usize> = OnceLock::new();
@@ -201,7 +195,7 @@ extern "C" fn begin(begun: *mut c_void) -> *mut c_void {
     start(argument)
 }
 
-/// The threads of all machines that can be joined, by their handles of the C library.
+/// Numbers of the threads that can be joined, by their handles of the C library.
 static JOINABLE: OnceLock<Mutex<HashMap<usize, usize>>> = OnceLock::new();
 
 fn joinable<T>(with: impl FnOnce(&mut HashMap<usize, usize>) -> T) -> T {
@@ -346,15 +340,13 @@ unsafe extern "C" fn clock_nanosleep(
     0
 }
 
-/// Answers a call of std about files, in the form of the C library; `None`: the thread is on no
-/// machine.
+/// Makes a system call on the machine; `None`: the thread is on no machine.
 fn answered(nr: c_long, args: [usize; 6]) -> Option<c_int> {
     here()?;
     // SAFETY: the arguments of the function of the C library that calls this.
     Some(unsafe { syscall(nr, args[0], args[1], args[2], args[3], args[4], args[5]) } as c_int)
 }
 
-/// Declares functions about files: name, arguments, and the system call with its arguments.
 macro_rules! answered {
     ($($name:ident($($arg:ident: $type:ty),*) = $call:ident($($passed:expr),*);)+) => {$(
         #[unsafe(no_mangle)]
@@ -389,7 +381,7 @@ answered! {
         = SYS_statx(folder, path, flags, mask, room);
 }
 
-/// Maps the memory of a ring; the kernel maps all other memory.
+/// Maps the memory of a ring; the real kernel makes all other mappings.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mmap(
     place: *mut c_void,
@@ -415,8 +407,7 @@ unsafe extern "C" fn mmap(
     if (-4095..0).contains(&ret) { libc::MAP_FAILED } else { ret as *mut c_void }
 }
 
-/// Fills `bytes` with a constant on a machine: hash tables get fixed seeds, and so a fixed order of
-/// iteration.
+/// On a machine, fills `bytes` with a constant, so that hash tables have a fixed order.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn getrandom(bytes: *mut c_void, len: usize, flags: c_uint) -> isize {
     if here().is_some() {

@@ -23,7 +23,6 @@ use nowait_sys::raw;
 use socket::Sockets;
 use uring::Rings;
 
-/// The state of the kernel.
 #[derive(Default)]
 pub(crate) struct Kernel {
     descriptors: Descriptors,
@@ -35,11 +34,9 @@ pub(crate) struct Kernel {
     sockets: Sockets,
 }
 
-/// The result of a system call in the kernel's form, with negative errnos.
+/// The result of a system call; an error is a positive errno.
 type Answer = Result<usize, i32>;
 
-/// Answers a system call of a thread of `machine`.
-///
 /// # Safety
 /// The arguments are valid for the call.
 pub(crate) unsafe fn answer(machine: &Machine, id: usize, nr: i64, args: [usize; 6]) -> isize {
@@ -53,8 +50,7 @@ pub(crate) unsafe fn answer(machine: &Machine, id: usize, nr: i64, args: [usize;
     machine.call(id, name, |cpu| {
         // SAFETY: promised by the caller.
         let answer = unsafe { call(cpu, args) };
-        // Addresses differ in each run, and so does the process number: leave them out of the
-        // trace.
+        // Addresses and process numbers differ between runs, so the trace omits them.
         let names_process = nr == libc::SYS_rt_sigqueueinfo || nr == libc::SYS_pidfd_open;
         let is_number = (args[0] as isize) < 1 << 20 && !names_process;
         let is_transfer = name.starts_with("pread") || name.starts_with("pwrite");
@@ -69,7 +65,6 @@ pub(crate) unsafe fn answer(machine: &Machine, id: usize, nr: i64, args: [usize;
 
 type Call = unsafe fn(&mut Cpu<'_>, [usize; 6]) -> Answer;
 
-/// Returns the function that answers a call, and its name.
 fn find(nr: i64) -> Option<(&'static str, Call)> {
     if nr == nowait_sys::announce::CACHESTAT {
         return Some(("cachestat", file::cachestat));
@@ -142,22 +137,20 @@ unsafe fn no_change(_: &mut Cpu<'_>, _: [usize; 6]) -> Answer {
     Ok(0)
 }
 
-/// Returns how often the thread has slept.
+/// Fills in one field: how often the thread has slept.
 unsafe fn getrusage(cpu: &mut Cpu<'_>, [_, usage, ..]: [usize; 6]) -> Answer {
     // SAFETY: room for one, given by the caller.
     unsafe { (*(usage as *mut libc::rusage)).ru_nvcsw = cpu.sleeps() };
     Ok(0)
 }
 
-/// Sends a signal to the process.
 unsafe fn sigqueueinfo(cpu: &mut Cpu<'_>, [_, _, info, ..]: [usize; 6]) -> Answer {
     // SAFETY: a siginfo_t, as the caller has promised.
     cpu.send_signal(unsafe { (info as *const SigInfo).read() });
     Ok(0)
 }
 
-/// Returns `true` if a call concerns only what is not simulated: memory, limits, masks of signals,
-/// the identity of process and thread.
+/// Returns `true` for a call that the real kernel answers.
 fn of_memory_or_identity(nr: i64) -> bool {
     const CALLS: &[i64] = &[
         libc::SYS_mmap,

@@ -3,7 +3,7 @@
 //! ```text
 //! Machine    a run: main thread, clock, kernel, and the failure if any
 //!   interpose  the functions that make system calls: the C library's, and sys::raw
-//!     sockets     those by which std reads, writes and pairs sockets
+//!     sockets     functions by which std reads, writes and pairs sockets
 //!   faults     devices that fail, and power cuts, as a program asks for them
 //!   process    a run that is a process of its own
 //!   steps      a program's actions, which a run may leave out one by one
@@ -24,11 +24,12 @@
 //! ```
 //!
 //! Threads are real ones, with their own stacks and thread-local values, but only the chosen one
-//! runs; the machine may choose another whenever a thread makes a system call or takes a lock. So
-//! the machine replaces no code above the system calls, not even std's locks: they sleep by
-//! futex(2). The time stands still while code runs, except with `cores`. A system call advances the
-//! time by the call's cost; if all threads sleep, the time advances to the next event. If there is
-//! no event within an hour, the program hangs, and the run fails.
+//! runs. The machine may choose another thread at a system call, and before the engine's code takes
+//! a lock. Std's own locks are in use, and sleep by the simulated futex(2).
+//!
+//! Time stands still while code runs, except with `cores`. A system call advances it by the call's
+//! cost; if all threads sleep, it advances to the next event. If no event is due within an hour,
+//! the program hangs, and the run fails.
 //!
 //! Only in builds with `--cfg simulated` (`cargo x ci simulated`).
 #![cfg(simulated)]

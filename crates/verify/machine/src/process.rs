@@ -14,46 +14,37 @@ use std::{
     os::fd::FromRawFd,
 };
 
-/// Time limit of a run in seconds of the real clock, after which the system ends it.
+/// Time limit of a run by the real clock; then SIGALRM ends the process.
 const SECONDS_MAX: u32 = 120;
 
-/// The description of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    /// Seed of all random choices; `only` chooses the steps.
     pub(crate) seed: u64,
-    /// Another number lets threads run in another order with the same seed; usually 0.
+    /// Another number changes the draws of the same seed, except the run's rates.
     pub(crate) order: u64,
-    /// The steps to take; `None`: all.
     pub(crate) only: Option<Vec<Step>>,
 }
 
-/// The failure of a run, and the steps that it took until then.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) failure: Failure,
     pub(crate) steps: Vec<Step>,
 }
 
-/// Runs `main` and the threads that it starts on a machine of its own, in a child process, until
-/// all have ended or one calls [`exit`]. The run leaves nothing behind in this process.
+/// Runs `main` and the threads that it starts on a machine, in a child process. The run ends when
+/// all threads have ended, or one calls [`exit`].
 ///
 /// # Errors
-/// The failures of [`Machine::run`]; another end of the child.
-///
-/// # Panics
-/// No descriptors or processes are left.
+/// The failures of [`Machine::run`]; or the child ends in another way.
 pub fn run(seed: u64, main: impl FnOnce() + Send + 'static) -> Result<Report, Failure> {
     Plan::of(seed).run(main).map_err(|failed| failed.failure)
 }
 
 impl Plan {
-    /// Returns the whole run of a seed.
     pub(crate) fn of(seed: u64) -> Plan {
         Plan { seed, order: 0, only: None }
     }
 
-    /// Runs the plan: see [`run`].
     pub(crate) fn run(self, main: impl FnOnce() + Send + 'static) -> Result<Report, Failed> {
         let mut ends = [0; 2];
         // SAFETY: room for two.
@@ -85,9 +76,8 @@ impl Plan {
     }
 }
 
-/// Binds the calling thread, and the threads that it starts later, to the current processor: only
-/// one thread runs at a time, and waking the next one on another processor would cost more than its
-/// turn.
+/// Binds this thread, and the threads that it starts later, to the current processor. Waking the
+/// next thread on another processor would cost more than the thread's turn.
 fn stay_on_this_processor() {
     // SAFETY: no memory is involved.
     let here = unsafe { libc::sched_getcpu() };
@@ -134,16 +124,14 @@ fn heard(seed: u64, told: &str, status: i32) -> Result<Report, Failed> {
         _ => (format!("the process has ended with status {status:#x}"), ""),
     };
     if status == libc::SIGALRM {
-        // Without steps the caller tries no smaller runs: each could take as long.
+        // Without steps the shrinker tries no smaller runs: each could take as long.
         steps.clear();
     }
     Err(Failed { failure: Failure { seed, message, trace: trace.to_owned() }, steps })
 }
 
-/// Ends the run as exit_group(2) ends a process: no thread of it continues.
-///
-/// # Panics
-/// The thread is on no machine.
+/// Ends the run as exit_group(2) ends a process: no thread continues. Panics if the thread is on no
+/// machine.
 pub fn exit() -> ! {
     with_machine(|world| {
         world.note(|| "the process ends".to_owned());
@@ -152,10 +140,7 @@ pub fn exit() -> ! {
     stop()
 }
 
-/// Returns the content of a file as other processes would read it.
-///
-/// # Panics
-/// The thread is on no machine, or the file does not exist.
+/// Returns the content of an existing file as other processes would read it.
 pub fn contents(path: &str) -> Vec<u8> {
     with_machine(|world| world.contents(path))
 }

@@ -28,14 +28,11 @@ pub(crate) struct Rates {
     pub(crate) lock: u32,
     /// A page that no transfer has read yet counts as cached.
     pub(crate) cached: u32,
-    /// A transfer is short.
     pub(crate) short: u32,
-    /// Longest time of a transfer, in nanoseconds.
     pub(crate) transfer_ns: u64,
 }
 
 impl Rates {
-    /// Draws the frequencies of a run: some events never happen in it, others often.
     fn draw(prng: &mut Prng) -> Rates {
         let transfers = [1_000, 100_000, 10_000_000];
         Rates {
@@ -57,19 +54,16 @@ pub struct Report {
     pub switches: u64,
     /// Simulated nanoseconds.
     pub ns: u64,
-    /// A hash of all system calls, their threads and times: equal for equal runs.
+    /// A hash of the whole trace: equal for equal runs.
     pub hash: u64,
 }
 
-/// The event that a thread sleeps for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
     Futex(usize),
     End(usize),
-    /// Bytes, events or room may have become available.
     Readiness,
     Inode(u64),
-    /// The end of a transfer.
     Transfer(u64),
     Time,
 }
@@ -81,12 +75,10 @@ enum State {
     Ended,
 }
 
-/// The reason why a thread's sleep has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slept {
     Woken,
     TimeIsUp,
-    /// A signal for the thread has arrived.
     Interrupted,
 }
 
@@ -94,23 +86,15 @@ struct Thread {
     name: String,
     state: State,
     baton: Arc<Baton>,
-    /// The system call that the thread makes.
     call: &'static str,
-    /// The number of the thread's descriptor table.
     table: usize,
-    /// Number of steps of the program that the thread has begun.
     steps: u32,
-    /// Number of locks that the thread has taken since its last system call.
     locks: u32,
-    /// The thread takes the signals of its process.
     takes_signals: bool,
     /// Signals whose handlers have not run.
     signals: VecDeque<SigInfo>,
-    /// A signal has ended the thread's sleep.
     is_interrupted: bool,
-    /// Number of the thread's sleeps.
     sleeps: i64,
-    /// Number of the thread's sleeps for a transfer.
     transfers: u64,
     /// The clock of the thread's processor, while the thread does not run.
     clock: u64,
@@ -118,36 +102,24 @@ struct Thread {
 
 type Event = Box<dyn FnOnce(&mut World) + Send>;
 
-/// The whole state of the machine, for the running thread.
 pub(crate) struct World {
     pub(crate) prng: Prng,
     pub(crate) rates: Rates,
     pub(crate) now: u64,
     pub(crate) kernel: Kernel,
-    /// The faults of the devices.
     pub(crate) faults: Faults,
-    /// Rings cancel the waiting requests of a thread that ends.
     pub(crate) gives_up: bool,
-    /// Rings can wait on words of memory.
     pub(crate) waits_on_words: bool,
-    /// Pages may be marked for readahead, which ends an attempt with RWF_NOWAIT.
     pub(crate) marks_pages: bool,
-    /// Files on a disk refuse RWF_NOWAIT.
     pub(crate) knows_no_nowait: bool,
-    /// Attempts with RWF_NOWAIT start no read, as on old kernels.
     pub(crate) starts_no_read: bool,
-    /// Share of the buffered writes that are throttled, in parts per million, and their longest
-    /// delay, in nanoseconds.
+    /// Throttled buffered writes in parts per million, and their longest delay in nanoseconds.
     pub(crate) throttled: (u32, u64),
-    /// Share of the direct reads with RWF_NOWAIT that are refused after io_submit, in parts per
-    /// million.
     pub(crate) late_ppm: u32,
-    /// Shortest time of zeroing, in nanoseconds.
     pub(crate) zeroing_ns: u64,
-    /// Number of request tags in /sys; `None`: /sys does not show it.
+    /// Number of request tags; `None`: /sys does not show it.
     pub(crate) tags: Option<u32>,
     pub(crate) steps: Steps,
-    /// The processors, if each thread has one.
     pub(crate) cores: Option<Cores>,
     threads: Vec<Thread>,
     running: usize,
@@ -160,18 +132,16 @@ pub(crate) struct World {
 }
 
 const TRACE_MAX: usize = 400;
-/// If no thread will run within this time, the threads wait for an event that never happens.
+/// If nothing is due within this time, the run fails because the program hangs.
 const SLEEP_MAX_NS: u64 = 3_600_000_000_000;
 
 impl World {
-    /// Schedules an event in `ns` nanoseconds.
     pub(crate) fn after(&mut self, ns: u64, event: impl FnOnce(&mut World) + Send + 'static) {
         let at = self.now + ns;
         let index = self.events.partition_point(|(other, _)| *other <= at);
         self.events.insert(index, (at, Box::new(event)));
     }
 
-    /// Wakes up to `count` random threads that sleep for `key`; returns their number.
     pub(crate) fn wake(&mut self, key: Key, count: usize) -> usize {
         let asleep =
             |thread: &Thread| matches!(thread.state, State::Asleep { key: k, .. } if k == key);
@@ -193,7 +163,6 @@ impl World {
         woken
     }
 
-    /// Returns the number of the running thread's table of descriptors.
     pub(crate) fn table(&self) -> usize {
         self.threads[self.running].table
     }
@@ -212,26 +181,23 @@ impl World {
         self.threads[running].name = name;
     }
 
-    /// Returns the running thread's name, and the number of the step that it begins.
     pub(crate) fn next_step(&mut self) -> (String, u32) {
         let running = &mut self.threads[self.running];
         running.steps += 1;
         (running.name.clone(), running.steps - 1)
     }
 
-    /// Lets the running thread take the signals of its process from now on.
     pub(crate) fn takes_signals(&mut self) {
         let running = self.running;
         self.threads[running].takes_signals = true;
     }
 
-    /// Returns how often the running thread has slept for a transfer.
     pub(crate) fn transfers_awaited(&self) -> u64 {
         self.threads[self.running].transfers
     }
 
-    /// Delivers a signal to a random one of the threads that take signals, and wakes this thread if
-    /// its sleep can be interrupted. If no thread takes signals, the signal is lost.
+    /// Gives a signal to a drawn thread that takes signals, and interrupts the thread's sleep if
+    /// possible. If no thread takes signals, the signal is lost.
     pub(crate) fn send_signal(&mut self, signal: SigInfo) {
         let takes = |it: &Thread| it.takes_signals && it.state != State::Ended;
         let takers: Vec<usize> =
@@ -265,7 +231,6 @@ impl World {
         self.trace.push_back(line);
     }
 
-    /// Makes threads ready whose time has come, and runs the events that are due.
     fn catch_up(&mut self) {
         while self.events.first().is_some_and(|(at, _)| *at <= self.now) {
             let (_, event) = self.events.remove(0);
@@ -279,8 +244,7 @@ impl World {
         }
     }
 
-    /// Chooses the thread that runs next, and advances the time if all sleep. `None`: all have
-    /// ended, or the program hangs: no event will wake those that sleep.
+    /// Returns `None` if all threads have ended, or if nothing will wake those that sleep.
     fn choose(&mut self) -> Option<usize> {
         if self.cores.is_some() {
             return self.choose_earliest();
@@ -311,7 +275,6 @@ impl World {
         self.over.is_none()
     }
 
-    /// Ends the run.
     pub(crate) fn ends(&mut self, end: Result<(), Failure>) {
         let _outside = interpose::Outside::enter();
         if let Some(over) = self.over.take() {
@@ -319,7 +282,6 @@ impl World {
         }
     }
 
-    /// Returns which threads sleep, and in which calls.
     fn sleepers(&self) -> String {
         let asleep = |thread: &Thread| match thread.state {
             State::Asleep { key, .. } => {
@@ -341,7 +303,6 @@ pub struct Machine {
     world: Mutex<World>,
 }
 
-/// The machine for a running thread in a system call.
 pub(crate) struct Cpu<'m> {
     machine: &'m Machine,
     world: Option<MutexGuard<'m, World>>,
@@ -363,7 +324,6 @@ impl core::ops::DerefMut for Cpu<'_> {
 }
 
 impl Cpu<'_> {
-    /// Sleeps for `key` until the thread is woken or interrupted, or the time comes.
     pub(crate) fn sleep(&mut self, key: Key, until: Option<u64>) -> Slept {
         let me = self.me;
         self.threads[me].state = State::Asleep { key, until };
@@ -379,29 +339,24 @@ impl Cpu<'_> {
         }
     }
 
-    /// Returns how often the calling thread has slept.
     pub(crate) fn sleeps(&self) -> i64 {
         self.threads[self.me].sleeps
     }
 
-    /// Returns `true` if the handler of a signal has to run on this thread.
     fn has_signal(&self) -> bool {
         !self.threads[self.me].signals.is_empty()
     }
 
-    /// Sleeps until the time `ns`.
     pub(crate) fn sleep_until(&mut self, ns: u64) {
         while self.now < ns {
             self.sleep(Key::Time, Some(ns));
         }
     }
 
-    /// Chooses a thread anew, perhaps this one.
     pub(crate) fn yield_now(&mut self) {
         self.hand_over();
     }
 
-    /// Chooses a thread, passes control to it, and waits for this thread's next turn.
     fn hand_over(&mut self) {
         let (me, now) = (self.me, self.now);
         self.threads[me].clock = now;
@@ -426,7 +381,6 @@ impl Cpu<'_> {
         stop()
     }
 
-    /// Counts a lock, and perhaps lets another thread run.
     fn pause(&mut self) {
         const LOCKS_MAX: u32 = 100_000;
         let id = self.me;
@@ -441,8 +395,7 @@ impl Cpu<'_> {
             if self.prng.chance(500_000) {
                 self.yield_now();
             } else {
-                // The thread sleeps as long as a transfer may take, so that other threads can do
-                // much meanwhile.
+                // The sleep is long enough for other threads to do much meanwhile.
                 let until = self.now + self.drawn_time();
                 self.sleep(Key::Time, Some(until));
             }
@@ -450,7 +403,6 @@ impl Cpu<'_> {
         }
     }
 
-    /// Counts a system call, and perhaps lets another thread run.
     fn begin_call(&mut self, name: &'static str) {
         const CALLS_MAX: u64 = 200_000;
         let id = self.me;
@@ -481,8 +433,7 @@ impl Cpu<'_> {
     }
 }
 
-/// Stops the thread permanently: the run has failed, or the process has ended, and the state of its
-/// threads is lost.
+/// Stops the calling thread permanently, because the run is over.
 pub(crate) fn stop() -> ! {
     loop {
         Baton::default().take();
@@ -510,7 +461,7 @@ impl Machine {
         Ok((value, machine.report()))
     }
 
-    /// Like `run`, but a thread may end the run early: in a process for this run alone.
+    /// Like `run`, in a process for this run alone: a thread may end the run early.
     pub(crate) fn run_to_exit(
         seed: u64,
         order: u64,
@@ -575,8 +526,8 @@ impl Machine {
         (machine, main, end)
     }
 
-    /// Fails the run. The calling thread, which panics, stops at its next system call: not here,
-    /// where it holds the lock of the panic hook.
+    /// Fails the run. The thread that panics stops at its next system call: here it holds the lock
+    /// of the panic hook.
     pub(crate) fn fail(&self, message: String) {
         self.lock().fail(message);
     }
@@ -586,7 +537,7 @@ impl Machine {
         self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a thread, with the running one's descriptor table; it waits for its turn.
+    /// Adds a thread, which inherits the running thread's descriptor table.
     pub(crate) fn add_thread(&self, name: String) -> (usize, Arc<Baton>) {
         let mut world = self.lock();
         let baton = Arc::<Baton>::default();
@@ -611,7 +562,6 @@ impl Machine {
         (world.threads.len() - 1, baton)
     }
 
-    /// Ends the running thread: another one continues, or the run ends.
     pub(crate) fn end_thread(&self, id: usize) {
         let mut world = self.lock();
         if world.is_over() {
@@ -638,7 +588,6 @@ impl Machine {
         }
     }
 
-    /// Runs `work` for the running thread, in the kernel.
     pub(crate) fn at<T>(&self, id: usize, work: impl FnOnce(&mut Cpu<'_>) -> T) -> T {
         let _outside = interpose::Outside::enter();
         let mut cpu = Cpu { machine: self, world: Some(self.lock()), me: id };
@@ -647,14 +596,12 @@ impl Machine {
         value
     }
 
-    /// Runs the handlers of signals that have arrived for the running thread.
     fn run_handlers(&self, id: usize) {
         while let Some(signal) = self.at(id, |cpu| cpu.threads[id].signals.pop_front()) {
             signals::raise(&signal);
         }
     }
 
-    /// Perhaps lets another thread run: the running thread is about to take a lock.
     pub(crate) fn pause(&self, id: usize) {
         let has_signal = self.at(id, |cpu| {
             cpu.pause();
@@ -665,8 +612,8 @@ impl Machine {
         }
     }
 
-    /// Runs `work` as a system call of the running thread: others may run before it, and handlers
-    /// before and after it.
+    /// Runs `work` as a system call of the running thread. Other threads may run before the call,
+    /// and signal handlers before and after it.
     pub(crate) fn call<T>(
         &self,
         id: usize,

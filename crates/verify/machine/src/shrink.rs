@@ -8,8 +8,7 @@ use crate::{
 use core::fmt;
 use nowait_sim::{Failure, shrink};
 
-/// Number of runs, each a process, after which the search for a shorter run tries no further list
-/// of steps.
+/// Number of runs, each a process, after which the search for a shorter run stops.
 const RUNS_MAX: usize = 2_000;
 
 /// A failing run with the fewest steps found.
@@ -32,9 +31,8 @@ impl fmt::Display for Smallest {
     }
 }
 
-/// Runs `main` as [`process::run`](crate::process::run) does. If it fails, leaves out
-/// [steps](crate::step) of the program that the failure does not need, while the seed still decides
-/// which thread runs when.
+/// Runs `main` as [`process::run`](crate::process::run) does. If the run fails, searches for a
+/// failing run with fewer [steps](crate::step).
 ///
 /// # Errors
 /// The shortest failing run found.

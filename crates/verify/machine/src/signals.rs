@@ -1,9 +1,7 @@
-//! Signals for the process. The machine delivers each signal to one of the threads that take
-//! signals, when this thread makes its next system call, takes its next lock, or sleeps. The thread
-//! then sends a real signal to itself.
+//! Signals for the process. The machine delivers each signal to a thread that takes signals: at its
+//! next system call or lock, or in an interruptible sleep.
 //!
-//! So a handler runs on top of the interrupted code, and the program's signal handling is real:
-//! masks, and signals that it queues again.
+//! The thread then sends a real signal to itself, so masks and handlers are real.
 
 use crate::{interpose::with_machine, schedule::World};
 use nowait_sys::raw;
@@ -11,11 +9,8 @@ use nowait_sys::raw;
 /// The kernel's argument of a handler: `siginfo_t`, which begins with the number.
 pub(crate) type SigInfo = [u64; 16];
 
-/// Lets the calling thread take the signals of its process from now on; threads that have not
-/// called this do not.
-///
-/// # Panics
-/// The thread is on no machine.
+/// Lets the calling thread take the signals of its process from now on. A thread that never calls
+/// this function takes no signals. Panics if the thread is on no machine.
 pub fn take_signals() {
     with_machine(World::takes_signals);
 }

@@ -20,10 +20,8 @@ impl fmt::Display for Step {
     }
 }
 
-/// The steps of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
-    /// The steps to take; `None`: all.
     pub(crate) only: Option<Vec<Step>>,
     /// Receives each step before the thread takes it, as the process may end during the step.
     pub(crate) told_to: Option<File>,
@@ -42,13 +40,10 @@ impl Steps {
     }
 }
 
-/// Begins a step of the calling thread, which `text` describes in the trace; returns `true` if the
-/// step is to be taken. In the search for the shortest failing run the machine leaves some steps
-/// out. Random draws for a step must not depend on the steps taken before, or shorter runs would
-/// not be parts of the first.
+/// Begins a step of the calling thread; returns `true` if the thread must take this step.
 ///
-/// # Panics
-/// The thread is on no machine.
+/// Random draws for a step must not depend on the steps taken before: shorter runs would not be
+/// parts of the first.
 pub fn step(text: impl FnOnce() -> String) -> bool {
     with_machine(|world| {
         let (thread, number) = world.next_step();

@@ -15,8 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A run may be a forked process, in which locks that threads of other tests hold would stay locked
-/// for ever: one test runs at a time.
+/// One test runs at a time: a forked run would inherit locks that threads of other tests hold.
 static ONE_TEST: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -79,7 +78,6 @@ fn a_panic_fails_the_run() {
     assert!(message.starts_with("panic at ") && message.ends_with(": on purpose"), "{message}");
 }
 
-/// Two threads with 20 steps each; `fails` checks the steps that were taken.
 fn steps(fails: fn(&[(u32, u32)])) -> impl Fn() + Clone + Send + 'static {
     move || {
         let taken = Arc::new(Mutex::new(Vec::new()));
@@ -132,7 +130,6 @@ fn a_run_in_which_nothing_fails_is_left_alone() {
 
 const PAGE: usize = 4096;
 
-/// Reads a page of a file.
 fn read(fd: i32, page: usize, flags: u32) -> Result<usize, Errno> {
     let mut memory = [0; PAGE];
     let part = IoVec { base: memory.as_mut_ptr(), len: PAGE };
@@ -140,9 +137,8 @@ fn read(fd: i32, page: usize, flags: u32) -> Result<usize, Errno> {
     unsafe { file::preadv2(fd, &[part], (page * PAGE) as i64, flags) }
 }
 
-/// Reads 64 pages, each first by an attempt with RWF_NOWAIT. Returns three counts: failed attempts;
-/// at even pages, second attempts that find the page after the longest time of a transfer; and
-/// blocking reads after a failed attempt that sleep for a transfer.
+/// Reads 64 pages, each first by an attempt with RWF_NOWAIT. Counts failed attempts, pages that a
+/// later attempt finds, and pages whose blocking read sleeps.
 fn attempts(starts: bool) -> (usize, usize, usize) {
     if !starts {
         start_no_read();
@@ -185,7 +181,6 @@ fn an_attempt_at_a_page_that_is_missing_starts_its_read() {
     assert!(there * 3 < missing && sleeps * 3 > missing, "{there} and {sleeps} of {missing}");
 }
 
-/// A throttled writer holds the inode's lock while it is held up.
 #[test]
 fn a_throttled_write_keeps_others_waiting() {
     let _alone = alone();

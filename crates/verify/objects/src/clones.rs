@@ -1,5 +1,4 @@
-//! A clone of a snapshot: it begins with the snapshot's content, and only its own writers change
-//! it.
+//! A clone of a snapshot: it begins with the snapshot's content, and only its writers change it.
 
 use crate::history::Version;
 use crate::run::{BLOCK_BYTES, offset, versions};
@@ -9,19 +8,14 @@ use nowait_image_format::{
 };
 use nowait_sim::Prng;
 
-/// Writers of the clone are numbered from here on.
 const WRITERS: usize = 1 << 21;
 
-/// Most events that `asked` runs until a request has ended.
 const EVENTS_MAX: usize = 100_000;
 
-/// Number of writers of the clone, one after the other.
 const WRITERS_MAX: usize = 3;
 
-/// The versions of the clone's own writes begin here.
 const VERSIONS: Version = 1 << 32;
 
-/// A writer, with its store and its time.
 struct Served<'a> {
     store: &'a mut Store,
     image: Image,
@@ -29,11 +23,7 @@ struct Served<'a> {
     now_ns: u64,
 }
 
-/// Makes a clone of a snapshot whose blocks are `expected`, serves the clone, and checks its
-/// content.
-///
-/// # Errors
-/// A check has failed.
+/// Makes a clone of a snapshot whose blocks are `expected`, and checks what its writers find.
 pub fn serve(
     store: &mut Store,
     prng: &mut Prng,
@@ -87,7 +77,6 @@ pub fn serve(
 }
 
 impl Served<'_> {
-    /// Returns the size of the writer's image, in blocks.
     fn blocks(&self) -> Option<u64> {
         match self.image.status() {
             Status::Serving { geometry, .. } => Some(geometry.blocks()),
@@ -95,7 +84,6 @@ impl Served<'_> {
         }
     }
 
-    /// Sends a request and waits for its result.
     fn asked(&mut self, request: Request) -> Result<Vec<u8>, String> {
         let what = format!("{request:?}");
         self.image.submit(1, request, self.now_ns);

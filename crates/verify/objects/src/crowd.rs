@@ -1,22 +1,16 @@
-//! Clients that flush at different times, so that flushes nearly always wait: the writer must
-//! collect overwritten data nevertheless.
+//! Clients that flush at different times: the writer must collect overwritten data nevertheless.
 
 use crate::world::{World, settings};
 use nowait_image_format::{Request, Settings};
 
 const BLOCKS: u64 = 256;
 
-/// Number of writes, each with a flush, of all clients together.
 const ROUNDS: u64 = 4_000;
 
-/// Most stored bytes in percent of the live ones: 140, plus a few segments that the writer cannot
-/// collect yet.
+/// Most stored bytes in percent of the live ones: 140, and a few segments not yet collected.
 const HELD_PERCENT_MAX: u64 = 155;
 
-/// Overwrites random blocks of an image as several clients would, and flushes after each write.
-///
-/// # Errors
-/// The store holds too much, a flush does not end, or the image cannot be filled or is not served.
+/// Overwrites random blocks, and flushes after each write. Fails if the store holds too much.
 pub fn program(world: &mut World) -> Result<(), String> {
     let (segment_blocks, garbage_percent) = (16, 30);
     let (checkpoint_segments, checkpoint_bytes) = (16, 64 << 10);
@@ -34,7 +28,6 @@ pub fn program(world: &mut World) -> Result<(), String> {
     let clients = world.prng.range(4..=16) as usize;
     let mut waiting: Vec<u64> = Vec::new();
     for _ in 0..ROUNDS {
-        // Once each client waits for a flush, the next write waits until one of the flushes ends.
         let block = world.prng.range(0..=BLOCKS - 1);
         let data = vec![2; 512];
         world.submit(image, Request::Write { offset: block * 512, data, durable: false });

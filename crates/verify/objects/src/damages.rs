@@ -22,8 +22,7 @@ pub enum Damage {
     Front,
     /// A bit near the object's end is changed.
     End,
-    /// A head gets the image's earliest head; any other object gets the content of another object
-    /// of its kind.
+    /// A head gets its image's earliest head; another object gets the content of one of its kind.
     Older,
 }
 
@@ -67,7 +66,6 @@ impl fmt::Display for Row<'_> {
     }
 }
 
-/// The heads so far, and the expected blocks, of an image and of its clone.
 struct Built {
     heads: [Vec<Vec<u8>>; 2],
     expected: [Vec<u8>; 2],
@@ -87,7 +85,6 @@ fn small(number: u8) -> Settings {
     }
 }
 
-/// Writes some blocks durably, and notes them in `expected`.
 fn fill(world: &mut World, client: usize, from: u8, expected: &mut [u8]) -> Result<(), String> {
     for round in 0..13 {
         let (what, block) = (from + round, u64::from(round) * 7 % BLOCKS);
@@ -137,18 +134,12 @@ fn served(world: &mut World, client: usize, request: Request) -> Result<Vec<u8>,
 }
 
 /// Builds both images, and returns the names of all objects.
-///
-/// # Errors
-/// The images cannot be built.
 pub fn names(world: &mut World) -> Result<Vec<(Home, String)>, String> {
     build(world)?;
     Ok(world.store.names())
 }
 
-/// Damages an object, and reads both images.
-///
-/// # Errors
-/// A read returns wrong data, or the images cannot be built or served.
+/// Damages an object, and reads both images. Fails if a read returns wrong data.
 pub fn program(
     world: &mut World,
     name: &(Home, String),

@@ -17,17 +17,13 @@ use std::collections::BTreeMap;
 /// Numbers of editors begin here, so that they differ from writers'.
 pub const EDITORS: usize = 1 << 20;
 
-/// Most edits at a time.
 const EDITORS_MAX: usize = 4;
 
-/// An edit in progress.
 struct Editing {
     editor: Editor,
     edit: Edit,
-    /// The newest writer that had found the image when the edit began: its epoch, and the number of
-    /// its flushed changes.
+    /// The epoch, and the number of flushed changes, of the newest writer when the edit began.
     newest: Option<(u64, usize)>,
-    /// The number of the edit's size in `sizes`, if the edit changes the size.
     size: Option<usize>,
     is_alive: bool,
 }
@@ -44,7 +40,6 @@ pub struct Edits {
     pub made: u64,
     /// Number of snapshots removed.
     pub removed: u64,
-    /// The key of the image, if it is encrypted.
     key: Option<ImageKey>,
 }
 
@@ -63,8 +58,7 @@ impl Edits {
         self.begin(Edit::Snapshot(name), histories, now_ns);
     }
 
-    /// Checks the snapshots, and begins to remove the one that `nth` chooses, unless there is none
-    /// or too many edits run.
+    /// Checks the snapshots, and begins to remove one, unless none exists or too many edits run.
     pub fn remove(&mut self, nth: usize, store: &Store, now_ns: u64) -> Result<(), String> {
         let nth = nth % self.kept.len().max(1);
         self.judge(store)?;
@@ -76,8 +70,7 @@ impl Edits {
         Ok(())
     }
 
-    /// Begins an edit that makes the image larger if it is smaller than `size_bytes`, unless too
-    /// many edits run.
+    /// Begins to grow the image to `size_bytes`, unless too many edits run.
     pub fn grow(&mut self, size_bytes: u64, now_ns: u64) {
         self.begin(Edit::Grow(size_bytes), &Vec::new(), now_ns);
     }
@@ -97,8 +90,7 @@ impl Edits {
         self.all.push(Editing { editor, edit, newest, size, is_alive: true });
     }
 
-    /// Kills the edit in progress that `nth` chooses. The edit may have taken effect, or may still
-    /// take effect.
+    /// Kills an edit in progress, which may have taken effect, or may still take effect.
     pub fn kill(&mut self, nth: usize) {
         let mut alive: Vec<&mut Editing> = self.all.iter_mut().filter(|it| it.is_alive).collect();
         let count = alive.len().max(1);
@@ -122,7 +114,7 @@ impl Edits {
         alive.for_each(|it| it.editor.turn(now_ns));
     }
 
-    /// Passes an answer on to its edit, unless that was killed or has ended.
+    /// Passes an answer on to its edit, unless this edit was killed or has ended.
     pub fn answer(&mut self, client: usize, ticket: Ticket, answer: Answer, now_ns: u64) {
         let editing = &mut self.all[client - EDITORS];
         if editing.is_alive {
@@ -139,15 +131,14 @@ impl Edits {
         alive.into_iter().find_map(pop)
     }
 
-    /// Checks the outcomes of the edits that have ended since the last call, and reads new
-    /// snapshots.
+    /// Checks the outcomes of newly ended edits, and reads new snapshots.
     pub fn end(&mut self, histories: &Histories<'_>, store: &Store) -> Result<(), String> {
         for editing in self.all.iter_mut().filter(|it| it.is_alive) {
             let Some(outcome) = editing.editor.outcome() else { continue };
             editing.is_alive = false;
             editing.size.into_iter().for_each(|it| self.sizes.end(it, outcome.is_ok()));
             match (&editing.edit, outcome) {
-                // There was no image when the edit began.
+                // `begin` was told of no writer that had found the image.
                 (_, Err("no such image")) if editing.newest.is_none() => {}
                 (
                     Edit::Grow(_),
@@ -176,10 +167,7 @@ impl Edits {
         Ok(())
     }
 
-    /// Checks a size that the image had at some time since `since`.
-    ///
-    /// # Errors
-    /// The size is not possible.
+    /// Fails if the image cannot have had this size at any time since `since`.
     pub fn judge_size(&self, size_bytes: u64, since: u64) -> Result<(), String> {
         match self.sizes.may_be(size_bytes, since) {
             true => Ok(()),
@@ -197,11 +185,7 @@ impl Edits {
         self.alive().next().map(|it| format!("{:?} does not end", it.edit))
     }
 
-    /// Checks that the image has the size and the snapshots that the finished edits gave it, and
-    /// that the data of the snapshots have not changed.
-    ///
-    /// # Errors
-    /// The size is not possible, or a snapshot is missing or differs.
+    /// Fails unless the image has the size and snapshots that the finished edits gave it.
     pub fn judge(&self, store: &Store) -> Result<(), String> {
         if self.kept.is_empty() && !self.sizes.were_changed() {
             return Ok(());
@@ -221,9 +205,9 @@ impl Edits {
     }
 }
 
-/// Checks that the content of a snapshot is a state of one of the image's writers, no earlier than
-/// the durable state when the snapshot was requested. If no writer had found the image by then,
-/// zeroes are right, too.
+/// Checks that a snapshot is a state of one of the image's writers, no earlier than the durable
+/// state when the snapshot was requested. Zeroes are right if no writer had found the image by
+/// then.
 fn may_be(
     image: &[Version],
     newest: Option<(u64, usize)>,
@@ -239,7 +223,6 @@ fn may_be(
     Err(format!("{image:?} with {flushed} changes flushed of {histories:?}"))
 }
 
-/// Reads the first blocks of a snapshot from its objects.
 fn read(
     store: &Store,
     key: Option<&ImageKey>,

@@ -1,12 +1,11 @@
-//! The possible contents of an image: those of a disk with a volatile cache whose changes become
-//! durable in order.
+//! The possible contents of an image, which is like a disk with a volatile cache whose changes
+//! become durable in order.
 
 use std::ops::Range;
 
 /// The content of a block, as the number of the write that wrote it; 0 for zeroes.
 pub type Version = u64;
 
-/// A change of blocks.
 #[derive(Clone, Debug)]
 struct Change {
     blocks: Range<usize>,
@@ -30,8 +29,7 @@ impl History {
         History { base, changes: Vec::new(), ended: 0, flushed: 0 }
     }
 
-    /// Adds a write as one change for each block, as its blocks may become durable one by one;
-    /// returns the new number of changes.
+    /// Adds a write as one change for each block, as the blocks may become durable one by one.
     pub fn write(&mut self, blocks: Range<usize>, version: Version) -> usize {
         self.changes.extend(blocks.map(|block| Change { blocks: block..block + 1, version }));
         self.changes.len()
@@ -66,8 +64,7 @@ impl History {
         found
     }
 
-    /// Returns `true` if one of the changes from index `from` to below `to` changed the content of
-    /// a block.
+    /// Returns `true` if a change from index `from` to below `to` changed the content of a block.
     pub fn differs(&self, from: usize, to: usize) -> bool {
         let mut state = self.base.clone();
         let mut differs = false;
@@ -79,8 +76,7 @@ impl History {
         differs
     }
 
-    /// Returns `true` if a read that began when `from` changes had ended may find this version of
-    /// the block: the version after `from` changes, or after more.
+    /// Returns `true` if a read that began after `from` changes had ended may find this version.
     pub fn may_read(&self, block: usize, version: Version, from: usize) -> bool {
         let mut state = self.base[block];
         let mut may = from == 0 && state == version;

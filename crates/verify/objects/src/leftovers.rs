@@ -1,14 +1,10 @@
-//! Objects of dead writers that the last writer, which lives, should have deleted. At the end of a
-//! run, that writer starts after all operations in flight have arrived at the store.
+//! Objects of dead writers that the last writer should have deleted.
 
 use crate::store::Store;
 use nowait_image_format::leftovers::WRITERS_MAX;
 use nowait_image_format::{Content, Header, Key};
 
-/// Looks for objects that should no longer exist.
-///
-/// # Errors
-/// Such an object exists, or the image has no head.
+/// Fails if there are objects that should no longer exist.
 pub fn judge(store: &Store) -> Result<(), String> {
     let head = store.head()?;
     let mut fences = Vec::new();

@@ -9,7 +9,7 @@
 //!     leftovers  objects of dead writers that must be gone at the end of a run
 //!     strangers  writers without the key of an encrypted image
 //!     store    objects in memory, with late, lost, repeated or damaged answers
-//!     history  the possible contents of an image: those of a disk with a volatile cache
+//!     history  the possible contents of an image, as of a disk with a volatile cache
 //!   world    writers and editors for programs of their own:
 //!     removals   an image is removed below its writer, and another made in its place
 //!     stale      a writer stands still while others come and go

@@ -1,5 +1,4 @@
-//! Lost objects, and heads that are replaced by older ones: reads return the flushed data, or an
-//! error.
+//! A lost object, or an older head: reads return the flushed data, or an error.
 
 use crate::world::{World, settings};
 use nowait_image_format::{Edit, Head, Header, Key, Origin, Request, Status};
@@ -17,15 +16,11 @@ pub enum Outcome {
     Partly,
     /// The writer ends: it refuses the image.
     Refused,
-    /// A read returned older data: the lost object was the last one of a killed writer, and nothing
-    /// can show that it existed.
+    /// A read returned older data, and nothing can show that the lost object existed.
     Unknowable,
 }
 
-/// Loses one object, or replaces the head by an older one, and lets the next writer read the image.
-///
-/// # Errors
-/// A read returns wrong data, or a request before the loss fails.
+/// Loses one object, or restores an older head. Fails if the next writer reads wrong data.
 pub fn program(world: &mut World, outcomes: &mut BTreeMap<Outcome, u64>) -> Result<(), String> {
     let mut expected = vec![0; BLOCKS as usize];
     let first = settings(&mut world.prng, 1);
@@ -92,8 +87,8 @@ fn served(world: &mut World, client: usize, request: Request) -> Result<Vec<u8>,
     result.map_err(|why| format!("{why:?}: {:?}", world.status(client)))
 }
 
-/// Loses a random object, or none if the draw is the head; returns `true` unless nothing shows that
-/// the lost object existed.
+/// Loses a random object; a draw of the head loses none. Returns `false` if nothing shows that the
+/// lost object existed.
 fn lose(world: &mut World) -> Result<bool, String> {
     let head = world.store.head()?;
     let keys: Vec<Key> = world.store.objects().map(|(key, _)| key).collect();

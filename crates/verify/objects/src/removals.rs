@@ -6,10 +6,8 @@ use nowait_image_format::{Edit, Origin, PROOF_NS, Request, Status, Writer};
 
 const BLOCKS: u64 = 24;
 
-/// Numbers of the new image's writers begin here.
 const NEXT: u8 = 100;
 
-/// Content of writes to the first image, and to the next one.
 const FIRST: u8 = 1;
 const SECOND: u8 = 2;
 
@@ -17,11 +15,8 @@ fn write(block: u64, what: u8) -> Request {
     Request::Write { offset: block * 512, data: vec![what; 512], durable: false }
 }
 
-/// Checks that the first image's writer ends no flush with success after the removal, and changes
-/// nothing of the next image, whichever of its operations are in flight.
-///
-/// # Errors
-/// The failed claim.
+/// Fails if the first image's writer ends a flush with success after the removal, or changes the
+/// next image by an operation in flight.
 pub fn program(world: &mut World) -> Result<(), String> {
     let first = settings(&mut world.prng, 1);
     let old = world.create(first, [7; 16], BLOCKS);
@@ -70,7 +65,6 @@ pub fn program(world: &mut World) -> Result<(), String> {
     }
 }
 
-/// Sends requests to a writer at intervals, for a time; perhaps its host stands still meanwhile.
 fn ask(world: &mut World, client: usize, flushes: &mut Vec<u64>, for_ns: u64) {
     let end_ns = world.now_ns + for_ns;
     while world.now_ns < end_ns {
@@ -86,7 +80,6 @@ fn ask(world: &mut World, client: usize, flushes: &mut Vec<u64>, for_ns: u64) {
     }
 }
 
-/// Sends a request to a writer and waits for its result.
 fn served(world: &mut World, client: usize, request: Request) -> Result<Vec<u8>, String> {
     let result = world.call(client, request)?;
     result.map_err(|why| match world.status(client) {

@@ -19,10 +19,8 @@ pub(crate) const BLOCK_BYTES: u32 = 512;
 /// Number of blocks of the image at first; the run checks only these blocks of a larger image.
 pub const BLOCKS: usize = 24;
 
-/// Longest time for which a writer's host stands still.
 const STOP_NS_MAX: u64 = 150_000_000_000;
 
-/// Most events that `settle` runs until all requests have ended.
 const EVENTS_MAX: usize = 200_000;
 
 /// Counters of a run, by which a test sees that it did enough.
@@ -36,7 +34,7 @@ pub struct Report {
     pub takeovers: u64,
     /// Writers that learned of their replacement.
     pub fenced: u64,
-    /// Segments whose live blocks were moved.
+    /// Segments that writers have collected.
     pub collected: u64,
     /// Number of times that the image has become smaller.
     pub shrunk: u64,
@@ -50,48 +48,40 @@ pub struct Report {
     pub removed: u64,
     /// Clones that were made.
     pub clones: u64,
-    /// Writers that were refused an image because they did not have its key.
+    /// Writers that ended because they did not have the image's key.
     pub strangers: u64,
 }
 
-/// A request in flight.
 #[derive(Debug)]
 enum Claim {
-    /// The first read of each writer: it begins before the writer has found the image.
+    /// The first read of each writer, begun before the writer has found the image.
     Early,
-    /// The first read of the whole image.
     All,
     /// A read, with the number of changes that had ended at its beginning.
     Read(Range<usize>, usize),
-    /// A read that goes beyond the end of the image, unless the image grows meanwhile, with the
-    /// number of changes that had ended at its beginning.
+    /// Like `Read`, but beyond the end of the image: refused, unless the image grows meanwhile.
     Beyond(Range<usize>, usize),
     /// A change, with its number, and `true` if it is durable at its end.
     Change(usize, bool),
     /// A flush, with the number of changes that had ended at its beginning.
     Flush(usize),
-    /// A shrink, with the number of the change, the blocks that are left, and the number of the
-    /// size.
+    /// A shrink, with the number of the change, of the blocks that are left, and of the size.
     Shrink(usize, usize, usize),
 }
 
-/// A writer.
 struct Client {
     image: Image,
     origin: Origin,
     is_alive: bool,
     /// The run has asked the writer to close the image: changes fail from now on.
     is_closing: bool,
-    /// Time until which the writer's host stands still.
     stopped_ns: u64,
     /// No writer had found the image when this one started.
     is_early: bool,
-    /// The writer does not have the key of the image.
     is_stranger: bool,
     epoch: u64,
     /// The time of the writer's start, on the clock of the sizes.
     since: u64,
-    /// The run has requested a read of the whole image from the writer.
     is_asked: bool,
     /// The changes of the writer, from its first read of the whole image on.
     history: Option<History>,
@@ -112,25 +102,19 @@ pub struct Run {
     ids: u64,
     weights: [u32; 13],
     settings: Settings,
-    /// A writer has found the image.
     is_there: bool,
     report: Report,
-    /// The events, if they are recorded.
     notes: Option<Vec<String>>,
 }
 
-/// Number of last events that a failure shows.
 const NOTES_MAX: usize = 150;
 
 /// Runs a seed with `actions` actions, with or without a mistake.
-///
-/// # Errors
-/// The failed claim.
 pub fn run(seed: u64, actions: usize, mistake: Option<Mistake>) -> Result<Report, String> {
     mistake::make(mistake);
     let mut run = Run::new(seed);
     let result = run.all(actions).map_err(|what| {
-        // Run it again, recording the events.
+        // A second run of the seed records the events.
         let mut again = Run { notes: Some(Vec::new()), ..Run::new(seed) };
         drop(again.all(actions));
         let notes = again.notes.unwrap_or_default();
@@ -208,8 +192,6 @@ impl Run {
         }
     }
 
-    /// Makes a clone of a snapshot, if there is one, and lets writers serve the clone one after the
-    /// other.
     fn clone(&mut self) -> Result<(), String> {
         let Some((snapshot, image)) = self.edits.any() else { return Ok(()) };
         self.store.faults = Faults::swarm(&mut self.prng);
@@ -219,7 +201,6 @@ impl Run {
         self.edits.judge(&self.store)
     }
 
-    /// Makes one random request or action.
     fn act(&mut self) -> Result<(), String> {
         let alive = self.clients.iter().filter(|client| client.is_alive).count();
         if alive == 0 {
@@ -252,7 +233,6 @@ impl Run {
         Ok(())
     }
 
-    /// Removes a snapshot, grows the image, or kills an edit.
     fn edit(&mut self) -> Result<(), String> {
         let nth = self.prng.index(100);
         match self.prng.index(6) {
@@ -263,7 +243,6 @@ impl Run {
         Ok(())
     }
 
-    /// Starts a writer; perhaps one without the key of the image.
     fn start(&mut self, stranger: Option<Stranger>) {
         let number = self.clients.len();
         let mut nonce = [0; 16];
@@ -298,7 +277,6 @@ impl Run {
         self.submit(number, first, Claim::Early);
     }
 
-    /// Requests the whole image, once, from a writer that has found it.
     fn look(&mut self, client: usize) {
         if !core::mem::replace(&mut self.clients[client].is_asked, true) {
             let len = offset(self.end_of(client));
@@ -306,8 +284,7 @@ impl Run {
         }
     }
 
-    /// Returns the number of blocks that may be requested from a writer, without the blocks that it
-    /// is cutting off.
+    /// Returns the number of blocks that may be requested, without those being cut off.
     fn end_of(&self, client: usize) -> usize {
         let Client { image, asked, .. } = &self.clients[client];
         let Status::Serving { geometry, .. } = image.status() else { return BLOCKS };
@@ -332,7 +309,7 @@ impl Run {
         self.clients[client].image.submit(self.ids, request, self.now_ns);
     }
 
-    /// Sends a request if the writer has read the image.
+    /// Sends a request, if the writer has read the image.
     fn ask(&mut self, client: usize, request: Request, of: impl Fn(&History) -> Claim) {
         if let Some(asked) = self.clients[client].history.as_ref().map(of) {
             self.submit(client, request, asked);
@@ -392,7 +369,6 @@ impl Run {
         self.submit(client, Request::Shrink { size_bytes }, Claim::Shrink(count, blocks, size));
     }
 
-    /// Runs the next event; returns `false` if there is none.
     fn step(&mut self) -> Result<bool, String> {
         let alive = self.clients.iter().filter(|client| client.is_alive);
         let due_ns = alive
@@ -427,8 +403,7 @@ impl Run {
         }
     }
 
-    /// Runs events until none is left; fails unless all requests of living writers, and all edits,
-    /// have ended by then.
+    /// Fails unless all requests of living writers, and all edits, end.
     fn settle(&mut self) -> Result<(), String> {
         self.drain()?;
         for _ in 0..EVENTS_MAX {
@@ -443,7 +418,6 @@ impl Run {
         Err(String::from("it runs in circles"))
     }
 
-    /// Hands operations to the store, and checks results of requests, of writers and of edits.
     fn drain(&mut self) -> Result<(), String> {
         for client in 0..self.clients.len() {
             if !self.clients[client].is_alive {
@@ -475,7 +449,6 @@ impl Run {
         self.edits.end(&histories(&self.clients), &self.store)
     }
 
-    /// Checks the end of a writer.
     fn over(&mut self, client: usize, over: &Over) -> Result<(), String> {
         let Client { is_alive, is_early, is_stranger, asked, origin, .. } =
             &mut self.clients[client];
@@ -501,7 +474,6 @@ impl Run {
         Ok(())
     }
 
-    /// Checks the result of a request.
     fn end(&mut self, client: usize, end: RequestEnd) -> Result<(), String> {
         let asked = self.clients[client].asked.remove(&end.id);
         let Some(asked) = asked else { return Err(format!("an end too many: {end:?}")) };
@@ -607,7 +579,6 @@ impl Run {
 
 pub(crate) const SIZE_BYTES: u64 = BLOCKS as u64 * BLOCK_BYTES as u64;
 
-/// Returns the histories of the writers that have found the image.
 fn histories(clients: &[Client]) -> Histories<'_> {
     clients.iter().filter_map(|it| it.history.as_ref().map(|done| (it.epoch, done))).collect()
 }

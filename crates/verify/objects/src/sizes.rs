@@ -1,13 +1,11 @@
-//! The possible sizes of an image. Edits make an image larger, its writers make it smaller.
+//! The possible sizes of an image. Edits make the image larger, and writers make it smaller.
 
-/// A requested size.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     size_bytes: u64,
     begin: u64,
-    /// The time when the request was over. `None`: it may still take effect.
+    /// The end of the request; `None`: the request may still take effect.
     end: Option<u64>,
-    /// The change certainly took effect.
     is_made: bool,
 }
 
@@ -15,7 +13,6 @@ struct Change {
 #[derive(Debug, Default)]
 pub struct Sizes {
     changes: Vec<Change>,
-    /// Number of events, which serves as the time.
     clock: u64,
 }
 
@@ -43,17 +40,15 @@ impl Sizes {
         self.changes.len() - 1
     }
 
-    /// Records the end of a request: the image had the requested size at some time meanwhile,
-    /// certainly if `is_made`, perhaps otherwise.
+    /// Records the end of a request. If `is_made`, the image certainly had the requested size.
     pub fn end(&mut self, number: usize, is_made: bool) {
         self.clock += 1;
         let change = &mut self.changes[number];
         (change.end, change.is_made) = (Some(self.clock), is_made);
     }
 
-    /// Returns `true` if the image may have had a size at some time since `since`: the size was
-    /// requested, and no size that was requested after the end of this request certainly took
-    /// effect by `since`.
+    /// Returns `true` if the image may have had a size at some time since `since`. A later request
+    /// that certainly took effect by `since` excludes the size.
     pub fn may_be(&self, size_bytes: u64, since: u64) -> bool {
         let is_replaced = |it: &Change| {
             let behind = |other: &&Change| it.end.is_some_and(|end| end <= other.begin);

@@ -1,6 +1,5 @@
-//! A writer stands still while other writers start, discard everything and end. Neither the
-//! operations of the stopped writer nor its clients' later writes may change the image that the
-//! other writers leave.
+//! A writer stands still while other writers start, discard everything and end. Neither operations
+//! of the stopped writer nor its clients' later writes may change the image then.
 
 use crate::store::Faults;
 use crate::world::{World, settings};
@@ -12,8 +11,7 @@ fn write(block: u64, what: u8) -> Request {
     Request::Write { offset: block % BLOCKS * 512, data: vec![what; 512], durable: false }
 }
 
-/// # Errors
-/// A flushed block has changed.
+/// Fails if the image differs from what the other writers have left.
 pub fn program(world: &mut World) -> Result<(), String> {
     let first = Settings { segment_blocks: 1, ..settings(&mut world.prng, 1) };
     let old = world.create(first, [7; 16], BLOCKS);

@@ -14,12 +14,11 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// The frequency of each fault, in parts per million.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// The store does nothing and answers 503.
+    /// The store does nothing, and the operation fails.
     pub refuse_ppm: u32,
     /// The store performs the operation, and the answer is lost.
     pub forget_ppm: u32,
-    /// The store performs the operation late, and its answer is lost. By then the client has
-    /// usually taken the operation for failed.
+    /// The store performs the operation late, and the answer is lost.
     pub late_ppm: u32,
     /// The store performs the operation twice.
     pub repeat_ppm: u32,
@@ -61,16 +60,12 @@ pub const IMAGE: Home = 0;
 /// The index of the clone.
 pub const CLONE: Home = 1;
 
-/// An event.
 #[derive(Debug)]
 enum Event {
-    /// The store performs an operation for a client of an image, and answers if there is a ticket.
     Arrive(Home, Operation, Option<(usize, Ticket)>),
-    /// A client receives an answer.
     Answer(usize, Ticket, Answer),
 }
 
-/// An object.
 #[derive(Clone, Debug)]
 struct Object {
     key: Key,
@@ -81,9 +76,7 @@ struct Object {
 /// The store.
 #[derive(Debug)]
 pub struct Store {
-    /// Objects by their names.
     objects: BTreeMap<(Home, String), Object>,
-    /// Future events, by time and a number.
     events: BTreeMap<(u64, u64), Event>,
     numbers: u64,
     /// `true`: equal objects have equal tags.
@@ -221,8 +214,7 @@ impl Store {
         self.objects.retain(|(home, _), _| *home != IMAGE);
     }
 
-    /// Removes an object at the path of the image, and returns its bytes; `None`: it does not
-    /// exist.
+    /// Removes an object at the path of the image, and returns its bytes if the object existed.
     pub fn take(&mut self, image: ImageId, key: Key) -> Option<Arc<Vec<u8>>> {
         self.objects.remove(&(IMAGE, key.name(image))).map(|it| it.body)
     }
@@ -232,7 +224,7 @@ impl Store {
         self.objects.keys().cloned().collect()
     }
 
-    /// Replaces the bytes of an object by the result of `change`; `None`: deletes it.
+    /// Replaces the bytes of an object by the result of `change`; `None` deletes the object.
     pub fn change(&mut self, name: &(Home, String), change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) {
         let Some(Object { key, body, .. }) = self.objects.remove(name) else { return };
         if let Some(body) = change(&body) {
@@ -256,17 +248,14 @@ impl Store {
         self.objects.get(&(IMAGE, key.name(image))).map(|it| it.body.as_slice())
     }
 
-    /// Returns the head of the image.
-    ///
-    /// # Errors
-    /// The image has no head, or a damaged one.
+    /// Returns the head of the image; fails if the head is missing or damaged.
     pub fn head(&self) -> Result<Head, String> {
         let head =
             self.object(ImageId::default(), Key::Head).and_then(|body| Head::parse(body).ok());
         head.ok_or_else(|| String::from("there is no head"))
     }
 
-    /// Returns all objects of the image.
+    /// Returns all objects at the path of the image.
     pub fn objects(&self) -> impl Iterator<Item = (Key, &[u8])> {
         let own = self.objects.iter().filter(|((home, _), _)| *home == IMAGE);
         own.map(|(_, it)| (it.key, it.body.as_slice()))

@@ -1,5 +1,4 @@
-//! Writers without the key of an encrypted image: they change nothing, and the store has no plain
-//! data.
+//! Writers without the key of an encrypted image, which must change nothing.
 
 use crate::run::BLOCK_BYTES;
 use crate::store::Store;
@@ -8,7 +7,7 @@ use nowait_image_format::{ImageKey, Key, Operation};
 /// Each third seed has an encrypted image.
 const SEEDS: u64 = 3;
 
-/// Each fourth writer of such an image has another key, or none.
+/// One in four writers that join such an image later has another key, or none.
 const WRITERS: usize = 4;
 
 /// Returns the key of a seed's image, if this image is encrypted.
@@ -23,8 +22,7 @@ pub struct Stranger {
 }
 
 impl Stranger {
-    /// Returns a stranger if the writer `number` is one of those without the image's key. `key` is
-    /// the image's key: an image without a key has no strangers.
+    /// Returns a stranger if the writer `number` is to be one.
     pub fn of(key: Option<&ImageKey>, number: usize) -> Option<Stranger> {
         // No image has this key.
         let other = (number % (2 * WRITERS) == 1).then(|| ImageKey::new([255; 32]));
@@ -32,10 +30,7 @@ impl Stranger {
     }
 }
 
-/// Checks an operation of a writer without the key.
-///
-/// # Errors
-/// The operation changes something.
+/// Fails if an operation of a writer without the key changes something.
 pub fn judge_operation(operation: &Operation) -> Result<(), String> {
     match operation {
         Operation::Get { .. } | Operation::List { .. } => Ok(()),
@@ -43,11 +38,7 @@ pub fn judge_operation(operation: &Operation) -> Result<(), String> {
     }
 }
 
-/// Looks for plain data in segments of an encrypted image. A block of plain data is one number
-/// repeated.
-///
-/// # Errors
-/// A segment has plain data.
+/// Fails if segments have plain data: a block of plain data is one number repeated.
 pub fn judge(store: &Store) -> Result<(), String> {
     const WORDS: usize = BLOCK_BYTES as usize / 8 / 2;
     for (key, body) in store.all_objects() {

@@ -1,5 +1,4 @@
-//! Writers and editors on one simulated store, for test programs that choose each action
-//! themselves.
+//! Writers and editors on one simulated store, for programs that choose each action themselves.
 
 use crate::store::{Faults, Home, IMAGE, Store};
 use nowait_image_format::mistake::{self, Mistake};
@@ -10,10 +9,8 @@ use nowait_image_format::{
 use nowait_sim::Prng;
 use std::collections::BTreeMap;
 
-/// Largest number of events that one call of `World::until` runs.
 const EVENTS_MAX: usize = 100_000;
 
-/// A client of the store.
 enum Client {
     Writer(Box<Image>),
     Editor(Box<Editor>),
@@ -26,21 +23,16 @@ pub struct World {
     pub store: Store,
     /// The source of random choices.
     pub prng: Prng,
-    /// The time.
+    /// The virtual time.
     pub now_ns: u64,
     clients: Vec<Client>,
-    /// The image of each client.
     homes: Vec<Home>,
-    /// Time until which the host of each client stands still.
     stopped_ns: Vec<u64>,
     requests: u64,
     ended: BTreeMap<u64, (Result<Vec<u8>, Failure>, u64)>,
 }
 
 /// Runs `program`, while the code of images makes `mistake`, if one is given.
-///
-/// # Errors
-/// The failed claim.
 pub fn run(
     seed: u64,
     mistake: Option<Mistake>,
@@ -70,8 +62,7 @@ pub fn settings(prng: &mut Prng, writer: u8) -> Settings {
 }
 
 impl World {
-    /// Starts a writer that makes an image of `blocks` blocks of 512 bytes; returns its client
-    /// number.
+    /// Starts a writer that makes an image of 512-byte blocks; returns its client number.
     pub fn create(&mut self, settings: Settings, image: ImageId, blocks: u64) -> usize {
         let geometry = Geometry { block_bytes: 512, size_bytes: blocks * 512, encryption: None };
         self.open(settings, Origin::Create { image, geometry })
@@ -136,10 +127,7 @@ impl World {
         self.ended.get(&request)
     }
 
-    /// Sends a request to a writer, and waits for its end.
-    ///
-    /// # Errors
-    /// The request does not end.
+    /// Sends a request to a writer, and waits for its end. Fails if the request does not end.
     pub fn call(
         &mut self,
         client: usize,
@@ -153,9 +141,6 @@ impl World {
     }
 
     /// Edits the head of [`IMAGE`], and waits for the outcome.
-    ///
-    /// # Errors
-    /// The edit fails, or does not end.
     pub fn edit(&mut self, edit: Edit) -> Result<Head, String> {
         let editor = self.add(IMAGE, Client::Editor(Box::new(Editor::new(edit, self.now_ns))));
         let outcome = self.until(|world| match &world.clients[editor] {
@@ -188,7 +173,6 @@ impl World {
         self.now_ns = end_ns;
     }
 
-    /// Runs the next event at or before `end_ns`; returns `false` if there is none.
     fn step(&mut self, end_ns: u64) -> bool {
         let due = |(client, stopped_ns): (&Client, &u64)| {
             let due_ns = match client {

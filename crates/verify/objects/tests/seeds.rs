@@ -6,15 +6,13 @@ use nowait_objects::run::{Report, run};
 use nowait_objects::{crowd, damages, removals, stale, world};
 use std::collections::BTreeMap;
 
-/// Number of actions of a run.
 const ACTIONS: usize = 220;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok().map(|text| text.parse().expect("a number"))
 }
 
-/// The seeds to run: `SIM_SEED` names the only one, `SEEDS` their number. `SIM_COMMIT`, the hash of
-/// a commit, adds one.
+/// `SIM_SEED` names the only seed, `SEEDS` their number. `SIM_COMMIT`, a commit's hash, adds one.
 fn seeds() -> Vec<u64> {
     if let Some(seed) = number("SIM_SEED") {
         return vec![seed];
@@ -46,7 +44,7 @@ fn an_image_is_a_disk_whatever_its_store_does() {
     }
     println!("{sum:?}");
     let runs = seeds().len() as u64;
-    // Each run ends with two takeovers; most have more, and data to lose.
+    // Each run ends with at least one takeover.
     assert!(sum.takeovers >= runs, "{sum:?}");
     if runs >= 1_000 {
         assert!(
@@ -66,8 +64,6 @@ fn an_image_is_a_disk_whatever_its_store_does() {
     }
 }
 
-/// Runs the program that must find `mistake`: one about a single subject, or the run with all
-/// actions.
 fn find(mistake: Mistake, seed: u64) -> Result<(), String> {
     let with = Some(mistake);
     match mistake {
@@ -81,8 +77,6 @@ fn find(mistake: Mistake, seed: u64) -> Result<(), String> {
     }
 }
 
-/// A writer whose image was removed ends no flush with success, and changes nothing of the next
-/// image at its path.
 #[test]
 fn an_image_that_is_removed_takes_no_flush_and_harms_no_later_one() {
     for seed in seeds() {
@@ -90,8 +84,6 @@ fn an_image_that_is_removed_takes_no_flush_and_harms_no_later_one() {
     }
 }
 
-/// A writer that stood still while other writers started and ended changes nothing of the image
-/// that they have left.
 #[test]
 fn a_writer_that_stood_still_changes_nothing_of_what_the_next_ones_have_left() {
     for seed in seeds() {
@@ -99,8 +91,7 @@ fn a_writer_that_stood_still_changes_nothing_of_what_the_next_ones_have_left() {
     }
 }
 
-/// Whichever object is lost or older head is restored, reads never return wrong data, unless
-/// nothing shows that the lost object existed.
+/// A loss may stay unnoticed only if nothing shows that the lost object existed.
 #[test]
 fn a_lost_object_or_an_older_head_is_never_a_wrong_byte() {
     let mut outcomes = BTreeMap::new();
@@ -117,9 +108,7 @@ fn a_lost_object_or_an_older_head_is_never_a_wrong_byte() {
     }
 }
 
-/// Damages each object of an image with a snapshot, a clone and garbage in each of six ways, before
-/// writers open the image and while they serve it: no read returns a wrong byte. The table lists
-/// the outcomes.
+/// Damages each object before writers open the images, and while writers serve them.
 #[test]
 fn every_damage_of_every_object_is_an_error_or_nothing() {
     let mut names = Vec::new();
@@ -140,12 +129,10 @@ fn every_damage_of_every_object_is_an_error_or_nothing() {
         println!("{kind:4} {when:6?} {damage:5?} {}", damages::Row(outcomes));
     }
     assert!(table.len() == 3 * 2 * damages::Damage::ALL.len() && names.len() > 20, "{names:?}");
-    // At least one missing object makes a writer refuse the image.
     let lost = table.iter().filter(|((_, damage, _), _)| *damage == damages::Damage::Gone);
     assert!(lost.flat_map(|(_, it)| it.keys()).any(|it| *it == damages::Outcome::Refused));
 }
 
-/// However rarely flushes pause, the store holds no more than the bound.
 #[test]
 fn clients_that_flush_at_their_own_times_are_collected_behind() {
     for seed in seeds().into_iter().take(20) {

@@ -3,8 +3,6 @@
 use crate::prng::Prng;
 
 /// A device's timing: the number of requests served at a time, their order, and their times.
-///
-/// The requests, the model and the seed determine the order of completions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Model {
     /// Most requests served at the same time; the others wait in the device.
@@ -41,8 +39,7 @@ pub enum Access {
         /// Longest time, in nanoseconds.
         max_ns: u64,
     },
-    /// Memory cells behind a shared bus: a request takes longer the more other requests are being
-    /// served.
+    /// Memory cells behind a shared bus: more requests in service make each take longer.
     Flash {
         /// Time of a read without its transfer, in nanoseconds.
         read_ns: u64,
@@ -73,11 +70,9 @@ pub enum Access {
     },
 }
 
-/// The properties of a request that determine its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Work {
     pub(crate) kind: WorkKind,
-    /// The address on the device.
     pub(crate) address: u64,
     pub(crate) len: u64,
 }
@@ -92,14 +87,12 @@ pub(crate) enum WorkKind {
 const SECOND_NS: u64 = 1_000_000_000;
 
 impl Model {
-    /// Returns a model that serves all requests at the same time, each for 1 µs to 100 µs: they
-    /// complete in any order.
+    /// Returns a model that serves all requests at the same time, each for 1 µs to 100 µs.
     pub const fn any_order() -> Model {
         Model::at_once(Access::Uniform { min_ns: 1_000, max_ns: 100_000 })
     }
 
-    /// Returns a model that serves all requests at the same time, each for `ns` nanoseconds;
-    /// requests that start together end in random order.
+    /// Returns a model that serves all requests at the same time, each for `ns` nanoseconds.
     pub const fn constant(ns: u64) -> Model {
         Model::at_once(Access::Constant { ns })
     }
@@ -135,7 +128,6 @@ impl Model {
         Model { units: usize::MAX, pick: Pick::First, access }
     }
 
-    /// Returns the index of the waiting request to serve next; there must be one.
     pub(crate) fn choose(
         &self,
         waiting: impl ExactSizeIterator<Item = Work>,
@@ -153,7 +145,6 @@ impl Model {
         }
     }
 
-    /// Returns the service time of `work` while `others` other requests are being served.
     pub(crate) fn time_ns(
         &self,
         work: Work,
@@ -183,8 +174,6 @@ impl Model {
 }
 
 impl Access {
-    /// Returns the time until the head is over the first sector of `work`; 0 if the device has no
-    /// head.
     fn position_ns(&self, work: Work, now_ns: u64, head: u64) -> u64 {
         let Access::Disk {
             track_seek_ns, full_seek_ns, turn_ns, bytes_per_second, span_bytes, ..
@@ -192,8 +181,7 @@ impl Access {
         else {
             return 0;
         };
-        // An access that adjoins the last one needs no seek: the disk has read ahead, or joins the
-        // two.
+        // An access that adjoins the last one needs no seek.
         if work.address == head || work.kind == WorkKind::Flush {
             return 0;
         }

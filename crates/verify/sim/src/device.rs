@@ -18,13 +18,13 @@ pub struct Config {
     pub depth: usize,
     /// The unit that is written or lost as a whole, in bytes: 512 or 4096.
     pub sector_bytes: usize,
-    /// The service times of requests, and the next one to serve.
+    /// The service times of requests, and the order of service.
     pub model: Model,
-    /// An existing device, which replaces `model`. It can cancel only requests that are stuck or
-    /// not committed.
+    /// An existing device, which replaces `model`. It can cancel only stuck or uncommitted
+    /// requests.
     pub hardware: Option<Hardware>,
     /// The device stores data. If false, reads leave memory unchanged, and only sizes and times are
-    /// real: for measurements that move more data than fits into memory.
+    /// real.
     pub contents: bool,
     /// The faults of the device.
     pub faults: Faults,
@@ -33,8 +33,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Returns the properties of a device without faults, for 64 bios that complete in any order,
-    /// with 512-byte sectors.
+    /// Returns a device without faults, for 64 bios that complete in any order.
     pub const fn new(seed: u64) -> Config {
         Config {
             seed,
@@ -52,25 +51,24 @@ impl Config {
 /// The moment of a power failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// At the arrival of this request, counted from 0 in the order of acceptance: none of it is
-    /// done.
+    /// At the arrival of this request, counted from 0; the device does nothing of the request.
     Queued(u64),
-    /// Right after this request has completed, counted from 0 in the order of completion; if it was
-    /// cancelled, after the next one that is served.
+    /// Right after this completion, counted from 0. If the completion is a cancellation, the power
+    /// fails after the next request that is served.
     Completed(u64),
 }
 
 /// A handle to one queue of a simulated device. Clones share the queue.
 ///
-/// Bios take effect when they finish, in virtual time, with the data of that time. A change of the
-/// data between `commit` and that time is counted ([`SimDevice::unstable`]). `reap` advances the
-/// clock to the next completion, never sleeps, and interprets deadlines on that clock. A reap that
-/// returns without waiting and without completions takes 100 ns if requests are being served, so
-/// that a polling loop makes progress, too.
+/// Bios take effect when they finish, in virtual time, with the data of that time.
+/// [`SimDevice::unstable`] counts writes whose data changed after `commit`. `reap` never sleeps: it
+/// advances the clock to the next completion, and interprets deadlines on this clock. A reap that
+/// finds nothing and does not wait takes 100 ns while requests are being served, so that a polling
+/// loop makes progress.
 ///
-/// One thread uses the device: a `reap` that only another thread could end panics. A wrapper that
-/// interprets deadlines on CLOCK_MONOTONIC takes only [`Deadline::NOW`] and [`Deadline::NEVER`]
-/// over this device.
+/// One thread uses the device: a `reap` that only another thread could end panics. Code that reads
+/// CLOCK_MONOTONIC can give this device only the deadlines [`Deadline::NOW`] and
+/// [`Deadline::NEVER`].
 #[derive(Clone, Debug)]
 pub struct SimDevice {
     pub(crate) service: Arc<Mutex<Service>>,
@@ -78,7 +76,6 @@ pub struct SimDevice {
     depth: usize,
 }
 
-/// Time of a reap that finds nothing and does not wait.
 const LOOK_NS: u64 = 100;
 
 impl SimDevice {
@@ -104,8 +101,7 @@ impl SimDevice {
         SimDevice { service, queue: 0, depth: 0 }.another_queue(config.depth)
     }
 
-    /// Makes another queue for the same files, for `depth` bios. The returned handle reaps their
-    /// completions.
+    /// Makes another queue for the same files, for `depth` bios, and returns its handle.
     #[must_use]
     pub fn another_queue(&self, depth: usize) -> SimDevice {
         let mut service = self.service.lock();
@@ -125,8 +121,8 @@ impl SimDevice {
         self.service.lock().accepted
     }
 
-    /// Returns the number of errors, short transfers, stuck requests, partial writes and hits of
-    /// bad sectors so far.
+    /// Returns how many errors, short transfers, stuck requests, partial writes and bad sectors
+    /// there were.
     pub fn fired(&self) -> u64 {
         self.service.lock().fired
     }
@@ -141,8 +137,7 @@ impl SimDevice {
         self.service.lock().faults = faults;
     }
 
-    /// Releases the requests that the fault `stuck` holds: they complete like others. Other polls
-    /// for events that never come stay.
+    /// Releases the requests that the fault `stuck` holds, so that they complete like others.
     pub fn release_stuck(&self) {
         self.service.lock().release_stuck();
     }
@@ -152,7 +147,7 @@ impl SimDevice {
         self.service.lock().cut = Some(cut);
     }
 
-    /// Turns the power off now. All bios in flight, and all later ones, end with `EIO`.
+    /// Turns the power off now. Unfinished and later bios end with `EIO`.
     pub fn cut_power(&self) {
         self.service.lock().cut_power();
     }
@@ -163,11 +158,11 @@ impl SimDevice {
     }
 
     /// Returns the device after a power cut, with the remains of its files under the same
-    /// descriptors; cuts the power if it is still on.
+    /// descriptors; first cuts the power if needed.
     ///
     /// `prng` and the faults of this device decide the remains. A second call makes another draw.
-    /// The new device is made by `config`; it keeps the clock, the sector size, and the bad sectors
-    /// as far as `config` has any.
+    /// The new device has `config`, and keeps the clock, the sector size, and the choice of bad
+    /// sectors.
     #[must_use]
     pub fn reboot(&self, config: &Config, prng: &mut Prng) -> SimDevice {
         let mut service = self.service.lock();
@@ -267,12 +262,11 @@ impl BlockBackend for SimDevice {
 }
 
 impl Service {
-    /// Finishes the requests that are due: another device may have advanced the clock.
+    /// Finishes the requests that are due: others may have advanced the clock.
     fn catch_up(&mut self) {
         self.run_until(self.clock.now_ns());
     }
 
-    /// Advances the time to the next completion of any queue, or to the end of the wait.
     fn wait(&mut self, queue: usize, end_ns: Option<u64>) {
         let next_ns = self.next_finish_ns();
         match (next_ns, end_ns) {

@@ -83,22 +83,17 @@ pub enum Lies {
     IgnoreFlush,
 }
 
-/// The fate of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Normal,
     Fail(Errno),
-    /// Transfers at most this number of bytes.
     Short(usize),
     Stuck,
 }
 
-/// The properties of a request that determine its fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A read of this number of bytes.
     Read(usize),
-    /// A write of this number of bytes.
     Write(usize),
     Flush,
     Poll,
@@ -127,8 +122,7 @@ impl Faults {
         }
     }
 
-    /// Returns the settings of a device without faults while the power is on, whose volatile cache
-    /// loses much in a power cut.
+    /// Returns a device without faults whose volatile cache loses much in a power cut.
     pub const fn volatile_cache() -> Faults {
         let half = CERTAIN_PPM / 2;
         Faults { lost_ppm: half, torn_ppm: half, reorder: true, ..Faults::none() }
@@ -142,8 +136,7 @@ impl Faults {
     /// Draws a device: some faults off, the others at extreme rates. The drawn device never lies
     /// and is never full.
     ///
-    /// The drawn device completes every request (`stuck_ppm` is 0), so a test that cancels nothing
-    /// can use it. A test that cancels may set `stuck_ppm`.
+    /// `stuck_ppm` is 0, so that a test need not cancel requests.
     pub fn swarm(prng: &mut Prng) -> Faults {
         Faults {
             read_error_ppm: prng.swarm_ppm(200_000),
@@ -165,7 +158,6 @@ impl Faults {
         }
     }
 
-    /// Draws the fate of request `number`.
     pub(crate) fn fate(
         &self,
         number: u64,

@@ -32,7 +32,6 @@ pub struct Hardware {
     flash: Option<flash::Flash>,
 }
 
-/// The parameter files, by name.
 const FILES: [(&str, &str); 5] = [
     ("sim:u2scsi", include_str!("../hardware/u2scsi.toml")),
     ("sim:raid20", include_str!("../hardware/raid20.toml")),
@@ -51,9 +50,6 @@ impl Hardware {
     ///
     /// # Errors
     /// No device has this name; the message lists the names.
-    ///
-    /// # Panics
-    /// A parameter file of this crate is malformed: a test reads them all.
     pub fn named(name: &str) -> Result<Hardware, String> {
         let Some((_, text)) = FILES.iter().find(|(known, _)| *known == name) else {
             let known: Vec<&str> = Hardware::names().collect();
@@ -65,7 +61,7 @@ impl Hardware {
     /// Reads a parameter file: `[disk]` with `[layout]`, or `[flash]`.
     ///
     /// # Errors
-    /// The text is malformed; the message names the line.
+    /// The text is malformed, or has other tables.
     pub fn parse(text: &str) -> Result<Hardware, String> {
         let hardware: Hardware = toml::from_str(text).map_err(|error| error.to_string())?;
         match (&hardware.disk, &hardware.layout, &hardware.flash) {

@@ -4,9 +4,6 @@ use nowait_block::Segments;
 use nowait_sys::{Errno, file::IoVec};
 
 /// Copies the data of a write, up to the first segment with an invalid address.
-///
-/// # Errors
-/// `EFAULT`: the address of the first byte is invalid.
 pub(crate) fn gather(segments: &Segments) -> Result<Vec<u8>, Errno> {
     let mut bytes = Vec::with_capacity(segments.len());
     for segment in filled(segments) {
@@ -19,11 +16,7 @@ pub(crate) fn gather(segments: &Segments) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Copies the data of a read to its memory; returns the number of bytes copied, up to the first
-/// segment with an invalid address.
-///
-/// # Errors
-/// `EFAULT`: the address of the first byte is invalid.
+/// Copies the data of a read to its memory, up to the first segment with an invalid address.
 pub(crate) fn scatter(mut bytes: &[u8], segments: &Segments) -> Result<u32, Errno> {
     let mut total = 0;
     for segment in filled(segments) {
@@ -43,8 +36,6 @@ pub(crate) fn scatter(mut bytes: &[u8], segments: &Segments) -> Result<u32, Errn
     Ok(total)
 }
 
-/// Returns `true` if all segments that are not empty have addresses that are multiples of 512, and
-/// lengths that are multiples of `align`.
 pub(crate) fn is_aligned(segments: &Segments, align: usize) -> bool {
     filled(segments).all(|one| one.len.is_multiple_of(align) && one.base.addr().is_multiple_of(512))
 }

@@ -24,6 +24,8 @@ use nowait_sys::Errno;
 use std::collections::BTreeMap;
 
 /// The known state of some files. Offsets and lengths are multiples of the sector size.
+///
+/// Methods panic if a file or request is unknown, an id is in use, or a range is not aligned.
 #[derive(Clone, Debug)]
 pub struct Oracle {
     sector_bytes: usize,
@@ -33,7 +35,6 @@ pub struct Oracle {
     open: BTreeMap<u64, Open>,
 }
 
-/// A request that has not ended.
 #[derive(Clone, Debug)]
 struct Open {
     fd: i32,
@@ -63,15 +64,12 @@ pub struct Violation {
 pub enum Wrong {
     /// The sector holds none of this number of legal contents.
     Content(usize),
-    /// The size is not between these two, both legal.
+    /// The size is not between these two sizes, which are legal.
     Size(u64, u64),
 }
 
 impl Oracle {
     /// Makes an oracle without files.
-    ///
-    /// # Panics
-    /// `sector_bytes` is 0.
     pub fn new(sector_bytes: usize) -> Oracle {
         assert!(sector_bytes > 0, "a sector has bytes");
         Oracle { sector_bytes, now: 0, files: BTreeMap::new(), open: BTreeMap::new() }
@@ -84,9 +82,6 @@ impl Oracle {
 
     /// Records the beginning of a write; `sync`: with RWF_DSYNC or RWF_SYNC. The id is free again
     /// after [`Oracle::end`].
-    ///
-    /// # Panics
-    /// The write is not aligned, the file is unknown, or the id is in use.
     pub fn begin_write(&mut self, id: u64, fd: i32, offset: u64, data: &[u8], sync: bool) {
         self.assert_aligned(offset, data.len() as u64);
         let begin = self.begin(id, fd, What::Write { offset, len: data.len(), sync });
@@ -94,27 +89,18 @@ impl Oracle {
     }
 
     /// Records the beginning of an fsync or fdatasync.
-    ///
-    /// # Panics
-    /// The file is unknown, or the id is in use.
     pub fn begin_flush(&mut self, id: u64, fd: i32) {
         self.begin_flush_of(id, fd, 0..u64::MAX);
     }
 
     /// Records the beginning of an fsync or fdatasync of a range. Its success promises only the
     /// whole sectors of that range, and the size only if the range is `0..u64::MAX`.
-    ///
-    /// # Panics
-    /// The file is unknown, or the id is in use.
     pub fn begin_flush_of(&mut self, id: u64, fd: i32, range: Range<u64>) {
         self.begin(id, fd, What::Flush(range));
         self.file(fd);
     }
 
     /// Records the result of a write or flush that the program saw.
-    ///
-    /// # Panics
-    /// No request of this id is in flight.
     pub fn end(&mut self, id: u64, result: Result<u32, Errno>) {
         self.now += 1;
         let now = self.now;
@@ -134,9 +120,6 @@ impl Oracle {
     }
 
     /// Records a change of a file's size, which takes no time.
-    ///
-    /// # Panics
-    /// The size is not aligned, or the file is unknown.
     pub fn set_len(&mut self, fd: i32, len: u64) {
         self.assert_aligned(len, 0);
         self.now += 1;
@@ -145,9 +128,6 @@ impl Oracle {
     }
 
     /// Records a hole, which takes no time.
-    ///
-    /// # Panics
-    /// The range is not aligned, or the file is unknown.
     pub fn punch(&mut self, fd: i32, range: Range<u64>) {
         self.assert_aligned(range.start, range.end);
         self.now += 1;
@@ -159,9 +139,6 @@ impl Oracle {
     ///
     /// # Errors
     /// The first sector, or the size, that breaks a promise.
-    ///
-    /// # Panics
-    /// The file is unknown.
     pub fn judge(&self, fd: i32, left: &[u8]) -> Result<(), Violation> {
         self.files[&fd].judge(left).map_err(|(offset, what)| Violation { fd, offset, what })
     }
@@ -236,7 +213,6 @@ mod tests {
             self.end(99, Ok(0));
         }
 
-        /// Returns those of the bytes 0 to 9 that may fill the first sector.
         fn legal(&self) -> Vec<u8> {
             (0..10).filter(|byte| self.judge(3, &[*byte; SECTOR]).is_ok()).collect()
         }

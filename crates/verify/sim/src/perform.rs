@@ -11,8 +11,6 @@ use nowait_block::BioOp;
 use nowait_sys::{Errno, file::rwf};
 
 impl Service {
-    /// Returns the index of the file and the change that `request` makes; `None` if it is no write,
-    /// or an invalid one.
     pub(crate) fn write_of(&self, request: &Request) -> Option<(usize, Change)> {
         let (BioOp::Write, Ok(fd), Ok(data)) = (request.bio.op, request.fd, &request.data) else {
             return None;
@@ -31,7 +29,6 @@ impl Service {
         (offset as usize).is_multiple_of(align) && memory::is_aligned(&request.bio.segments, align)
     }
 
-    /// At random, changes some sectors of a write that fails or is cancelled.
     pub(crate) fn damage(&mut self, request: &Request, at_ns: u64) {
         let hit = self.damage.chance(self.faults.partial_ppm);
         if let Some((file, Change::Write { sectors, .. })) = self.write_of(request)
@@ -43,7 +40,6 @@ impl Service {
         }
     }
 
-    /// Performs a request according to its fate.
     pub(crate) fn perform(&mut self, request: &Request, at_ns: u64) -> Result<u32, Errno> {
         let limit = match request.fate {
             Fate::Fail(errno) => {
@@ -124,7 +120,6 @@ impl Service {
         self.write(request, file, from, good)
     }
 
-    /// Transfers no data: a write may grow the file. Returns the number of bytes.
     fn transfer_nothing(&mut self, op: BioOp, file: usize, from: u64, len: usize) -> u32 {
         let file = &mut self.store.file_mut(file).volatile;
         if op == BioOp::Write {
@@ -134,7 +129,6 @@ impl Service {
         (len as u64).min(file.size().saturating_sub(from)) as u32
     }
 
-    /// Writes the first `len` bytes of the request's data, or as many as fit.
     fn write(
         &mut self,
         request: &Request,
@@ -161,7 +155,6 @@ impl Service {
     }
 }
 
-/// Checks the arguments of a transfer, as pwritev2(2) does.
 fn check(offset: i64, len: usize, flags: u32) -> Result<(), Errno> {
     if flags & !rwf::KNOWN != 0 {
         return Err(Errno::OPNOTSUPP);

@@ -7,7 +7,6 @@ use crate::{
     store::{Change, File},
 };
 
-/// A write that may or may not survive.
 struct Open<'a> {
     sectors: &'a Map,
     acknowledged: bool,
@@ -19,7 +18,6 @@ impl File {
         self.remains(&[], faults, prng).read(0, usize::MAX)
     }
 
-    /// Draws the bytes that remain after a power cut during the writes `served`.
     pub(crate) fn remains(&self, served: &[Change], faults: &Faults, prng: &mut Prng) -> Sectors {
         let mut left = self.durable.clone();
         let mut size = left.size();
@@ -67,8 +65,8 @@ impl File {
         left
     }
 
-    /// Draws how many of the pending changes of size and holes survive: the oldest ones. The second
-    /// value is `true` if all survive.
+    /// Draws how many changes of size and holes survive, the oldest first. The second value is
+    /// `true` if all survive.
     fn journal_left(&self, faults: &Faults, prng: &mut Prng) -> (usize, bool) {
         let is_noted = |change: &Change| !matches!(change, Change::Write { size: None, .. });
         let all = self.pending.iter().filter(|pending| is_noted(&pending.change)).count();
@@ -84,8 +82,7 @@ fn settle(left: &mut Sectors, mut open: Vec<Open<'_>>, faults: &Faults, prng: &m
     if faults.reorder {
         prng.shuffle(&mut open);
     }
-    // Without `reorder`, all writes after the first lost one are lost, too; that first one may be
-    // torn.
+    // Without `reorder`, all writes after the first lost one are lost; that first one may be torn.
     let end = prng.index(open.len() + 1);
     let end = if prng.chance(faults.lost_ppm) { end } else { open.len() };
     for (index, write) in open.iter().enumerate() {
@@ -99,7 +96,6 @@ fn settle(left: &mut Sectors, mut open: Vec<Open<'_>>, faults: &Faults, prng: &m
     }
 }
 
-/// Draws a subset of the sectors: either the first ones, or any ones.
 pub(crate) fn some_of(sectors: &Map, prng: &mut Prng) -> Map {
     let in_order = prng.chance(500_000);
     let end = prng.index(sectors.len() + 1);
@@ -119,7 +115,6 @@ mod tests {
         store
     }
 
-    /// Returns the different contents that 300 power cuts leave, as one byte per sector.
     fn outcomes(file: &File, served: &[Change], faults: &Faults) -> Vec<Vec<u8>> {
         let mut prng = Prng::new(5);
         let draw = |_| {

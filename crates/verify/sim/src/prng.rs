@@ -10,7 +10,7 @@ pub struct Prng {
     state: [u64; 4],
 }
 
-/// Certainty: chances are given in parts per million.
+/// The probability 1; chances are in parts per million.
 pub(crate) const CERTAIN_PPM: u32 = 1_000_000;
 
 impl Prng {
@@ -55,8 +55,8 @@ impl Prng {
         range.start() + self.below((range.end() - range.start()).saturating_add(1))
     }
 
-    /// Returns `true` with a probability of `ppm` in a million. Draws one number whatever `ppm` is,
-    /// so that switching a fault off does not shift the later draws.
+    /// Returns `true` with a probability of `ppm` in a million. Draws one number whatever `ppm` is:
+    /// switching a fault off does not shift later draws.
     pub fn chance(&mut self, ppm: u32) -> bool {
         self.below(u64::from(CERTAIN_PPM)) < u64::from(ppm)
     }
@@ -85,8 +85,7 @@ impl Prng {
         if off { 0 } else { ppm_max >> bits }
     }
 
-    /// Changes the weights of kinds to those of a swarm, see [`Prng::swarm_ppm`]: about a third
-    /// become 0, the others up to four times as large.
+    /// Makes about a third of the weights 0, and others up to four times as large.
     pub fn swarm(&mut self, weights: &mut [u32]) {
         for weight in weights {
             *weight = if self.chance(350_000) { 0 } else { *weight << self.index(3) };

@@ -15,7 +15,6 @@ pub(crate) struct Sectors {
 }
 
 impl Sectors {
-    /// Makes a file of `size` zero bytes.
     pub(crate) fn new(sector_bytes: usize, size: u64) -> Sectors {
         Sectors { sector_bytes: sector_bytes as u64, size, map: Map::new() }
     }
@@ -28,7 +27,6 @@ impl Sectors {
         self.sector_bytes
     }
 
-    /// Returns the number of bytes that the sectors of the file occupy.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         self.map.len() as u64 * self.sector_bytes
     }
@@ -37,7 +35,6 @@ impl Sectors {
         !self.map.contains_key(&index)
     }
 
-    /// Returns the bytes at `offset`, at most `len`, fewer at the end of the file.
     pub(crate) fn read(&self, offset: u64, len: usize) -> Vec<u8> {
         let len = (len as u64).min(self.size.saturating_sub(offset));
         let mut bytes = vec![0; len as usize];
@@ -49,8 +46,6 @@ impl Sectors {
         bytes
     }
 
-    /// Returns the sectors that a write of `bytes` at `offset` would change, with their new
-    /// content.
     pub(crate) fn overlay(&self, offset: u64, bytes: &[u8]) -> Map {
         let mut map = Map::new();
         for (index, at, part) in parts(self.sector_bytes, offset, bytes.len() as u64) {
@@ -65,30 +60,25 @@ impl Sectors {
         map
     }
 
-    /// Inserts or replaces whole sectors.
     pub(crate) fn put(&mut self, sectors: &Map) {
         self.map.extend(sectors.iter().map(|(index, sector)| (*index, sector.clone())));
     }
 
-    /// Makes the file at least `size` bytes long.
     pub(crate) fn grow(&mut self, size: u64) {
         self.size = self.size.max(size);
     }
 
-    /// Sets the size; drops the bytes beyond it.
     pub(crate) fn set_size(&mut self, size: u64) {
         self.zero(size..u64::MAX);
         self.size = size;
     }
 
-    /// Makes a hole.
     pub(crate) fn zero(&mut self, range: Range<u64>) {
         zero(&mut self.map, self.sector_bytes, range);
     }
 }
 
-/// Drops the sectors of `map` that lie in `range`; of a sector that lies partly in `range`, zeroes
-/// that part.
+/// Drops the sectors in `range`, and zeroes the parts of sectors that lie in it.
 pub(crate) fn zero(map: &mut Map, sector_bytes: u64, range: Range<u64>) {
     if range.is_empty() {
         return;
@@ -108,8 +98,7 @@ pub(crate) fn zero(map: &mut Map, sector_bytes: u64, range: Range<u64>) {
     }
 }
 
-/// Splits `len` bytes at `offset` into sectors: index, beginning of the part in the bytes, and
-/// range in the sector.
+/// Splits bytes into sectors: index, beginning of the part in the bytes, range in the sector.
 fn parts(
     sector_bytes: u64,
     offset: u64,

@@ -17,7 +17,6 @@ use std::{
     sync::Arc,
 };
 
-/// The state of a device, behind its lock.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) clock: Arc<VirtualClock>,
@@ -26,34 +25,26 @@ pub(crate) struct Service {
     pub(crate) trace: Trace,
     pub(crate) queues: Vec<Queue>,
     pub(crate) cut: Option<Cut>,
-    /// Set when the power is off: the writes that the device was serving, each with the index of
-    /// its file.
+    /// Set when the power is off: the writes in service, each with the index of its file.
     pub(crate) off: Option<Vec<(usize, Change)>>,
     pub(crate) accepted: u64,
     pub(crate) fired: u64,
-    /// Number of writes whose data changed between commit and completion.
     pub(crate) unstable: u64,
     completed: u64,
     model: Model,
-    /// If set, serves requests in place of the model.
     machine: Option<Machine>,
-    /// Requests in the machine, by number.
     in_machine: BTreeMap<u64, Request>,
-    /// `true`: the device stores data. `false`: only sizes and times are real.
     pub(crate) contents: bool,
-    /// Draws fates with a generator of its own, so that a fault does not change the times of other
-    /// requests.
+    /// Separate from `times`, so that a fault does not change the times of other requests.
     fates: Prng,
     times: Prng,
     pub(crate) damage: Prng,
     waiting: VecDeque<Request>,
     served: Vec<InService>,
     stuck: Vec<Request>,
-    /// Address at which the last access ended.
     head: u64,
 }
 
-/// One user's queue of the device.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     pub(crate) queued: Vec<Request>,
@@ -62,15 +53,13 @@ pub(crate) struct Queue {
     pub(crate) woken: bool,
 }
 
-/// A bio in the device.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) number: u64,
     queue: usize,
     pub(crate) bio: Bio,
     pub(crate) fate: Fate,
-    /// The descriptor, from `commit` on. `data` is a write's data at `commit`, and again when the
-    /// device performs the write; `mark` is the point up to which a flush covers changes.
+    /// The descriptor, from `commit` on. `mark` is the point up to which a flush covers changes.
     pub(crate) fd: Result<i32, Errno>,
     pub(crate) data: Result<Vec<u8>, Errno>,
     pub(crate) mark: u64,
@@ -86,7 +75,6 @@ struct InService {
 
 pub(crate) const POLLIN_OUT: u16 = 0x1 | 0x4;
 
-/// Distance between files on the device.
 const FILE_SPACING_BYTES: u64 = 1 << 32;
 
 impl Service {
@@ -118,7 +106,6 @@ impl Service {
         }
     }
 
-    /// Accepts a bio: gives it a number and a fate, and keeps it until `start`.
     pub(crate) fn accept(&mut self, queue: usize, bio: Bio) {
         let number = self.accepted;
         if self.cut == Some(Cut::Queued(number)) {
@@ -142,7 +129,7 @@ impl Service {
             request.fd = request.bio.number();
             let file = request.fd.and_then(|fd| self.store.by_fd(fd));
             request.mark = file.as_ref().map_or(0, |file| file.mark());
-            // Without POLLIN and POLLOUT a poll waits for errors and hang-ups, which files never
+            // A poll without POLLIN and POLLOUT waits for errors and hang-ups, which files never
             // report.
             let forever = matches!(request.bio.op, BioOp::Poll(events) if events & POLLIN_OUT == 0);
             let forever = forever && file.is_ok();
@@ -163,8 +150,6 @@ impl Service {
         self.serve(self.clock.now_ns());
     }
 
-    /// Hands the waiting requests to the machine; or, without a machine, as many as possible to
-    /// free units.
     fn serve(&mut self, at_ns: u64) {
         if let Some(machine) = &mut self.machine {
             for request in self.waiting.drain(..) {
@@ -188,8 +173,7 @@ impl Service {
         }
     }
 
-    /// Returns the time at which the next request of any queue finishes; with a machine, the time
-    /// of its next event.
+    /// With a machine, the next event may end no request.
     pub(crate) fn next_finish_ns(&self) -> Option<u64> {
         match &self.machine {
             Some(machine) => machine.next_ns(),
@@ -208,8 +192,6 @@ impl Service {
         self.stuck.len()
     }
 
-    /// Advances the time to `ns` and finishes the requests that are due by then, each at its own
-    /// time.
     pub(crate) fn run_until(&mut self, ns: u64) {
         while let Some((finish_ns, mut request)) = self.take_due(ns) {
             self.clock.advance_to(finish_ns);
@@ -226,7 +208,6 @@ impl Service {
         self.clock.advance_to(ns);
     }
 
-    /// Takes out the next request that finishes by `ns`.
     fn take_due(&mut self, ns: u64) -> Option<(u64, Request)> {
         if let Some(machine) = &mut self.machine {
             while let Some(at_ns) = machine.next_ns().filter(|at_ns| *at_ns <= ns) {
@@ -243,8 +224,8 @@ impl Service {
         Some((finish_ns, request))
     }
 
-    /// Takes the data of a write at the time when the device performs it, and counts a change since
-    /// its commit: a device with checksums would fail such a write.
+    /// The device takes a write's data when it performs the write. A device with checksums would
+    /// fail a write whose data changed since its commit.
     fn take_data(&mut self, request: &mut Request, at_ns: u64) {
         if request.bio.op != BioOp::Write || !self.contents {
             return;
@@ -281,7 +262,6 @@ impl Service {
         self.trace.note(at_ns, What::Fault { request: request.number, fault });
     }
 
-    /// Ends a request early if possible; a write being served may have changed some of its sectors.
     pub(crate) fn cancel(&mut self, queue: usize, token: u64) {
         let is_it = |request: &Request| request.queue == queue && request.bio.token == token;
         let now_ns = self.clock.now_ns();
@@ -308,8 +288,6 @@ impl Service {
         }
     }
 
-    /// Releases the requests that the fault `stuck` holds: the device serves them like others.
-    /// Other polls for events that never come stay.
     pub(crate) fn release_stuck(&mut self) {
         for mut request in core::mem::take(&mut self.stuck) {
             if request.fate == Fate::Stuck {
@@ -322,8 +300,7 @@ impl Service {
         self.serve(self.clock.now_ns());
     }
 
-    /// Turns the power off permanently: all committed requests end with EIO, in the order of
-    /// acceptance. A request that is not committed yet ends at its commit.
+    /// Turns the power off permanently. A request that is not committed yet ends at its commit.
     pub(crate) fn cut_power(&mut self) {
         if self.off.is_some() {
             return;

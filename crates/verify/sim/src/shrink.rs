@@ -17,8 +17,7 @@ pub struct Shrunk<T> {
 }
 
 /// Drops items of a failing list as long as the rest still fails, with any failure. `fails` runs a
-/// list in an order, and returns the failure if there is one. After `runs_max` calls of `fails` no
-/// further list is tried; the last list may need up to five calls more.
+/// list in an order. After `runs_max` runs no further list is tried.
 pub fn shrink<T: Clone>(
     items: Vec<T>,
     failure: Failure,

@@ -17,7 +17,6 @@ use core::ops::Range;
 use nowait_sys::Errno;
 use std::collections::BTreeMap;
 
-/// All files, and the descriptors that name them.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
     pub(crate) sector_bytes: usize,
@@ -27,11 +26,9 @@ pub(crate) struct Store {
     descriptors: BTreeMap<i32, Descriptor>,
 }
 
-/// The file of a descriptor number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptor {
     pub(crate) file: usize,
-    /// Opened with O_DIRECT: transfers must be aligned to sectors.
     pub(crate) direct: bool,
 }
 
@@ -41,11 +38,9 @@ pub struct File {
     pub(crate) volatile: Sectors,
     pub(crate) durable: Sectors,
     pub(crate) pending: Vec<PendingChange>,
-    /// Number of changes so far, which is the number of the next one.
     changes: u64,
 }
 
-/// A change that is not durable yet.
 #[derive(Clone, Debug)]
 pub(crate) struct PendingChange {
     number: u64,
@@ -69,16 +64,12 @@ impl Store {
         Store { sector_bytes, salt, files: Vec::new(), descriptors: BTreeMap::new() }
     }
 
-    /// Returns a store with the same descriptors, in which `remains` gives the content of each
-    /// file.
     pub(crate) fn rebooted(&self, mut remains: impl FnMut(usize, &File) -> Sectors) -> Store {
         let files = self.files.iter().enumerate();
         let files = files.map(|(index, file)| File::new(remains(index, file))).collect();
         Store { files, ..self.clone() }
     }
 
-    /// Makes a file of `size` zeroes, durable at once, with the descriptor `fd`; panics if `fd` is
-    /// in use.
     pub(crate) fn create(&mut self, fd: i32, size: u64) {
         let file = self.files.len();
         let before = self.descriptors.insert(fd, Descriptor { file, direct: false });
@@ -86,8 +77,6 @@ impl Store {
         self.files.push(File::new(Sectors::new(self.sector_bytes, size)));
     }
 
-    /// Opens the file of `fd` with O_DIRECT, as `direct_fd`; panics if `fd` is not open, or if
-    /// `direct_fd` is in use.
     pub(crate) fn open_direct(&mut self, fd: i32, direct_fd: i32) {
         let file = self.descriptor(fd).expect("an open descriptor").file;
         let before = self.descriptors.insert(direct_fd, Descriptor { file, direct: true });
@@ -115,7 +104,6 @@ impl Store {
         Ok(self.file_mut(file))
     }
 
-    /// Returns how many of `len` bytes at `offset` are before the first bad sector.
     pub(crate) fn good_bytes(&self, file: usize, offset: u64, len: usize, bad_ppm: u32) -> usize {
         let sector_bytes = self.sector_bytes as u64;
         let end = offset + len as u64;
@@ -130,7 +118,6 @@ impl Store {
         bad.map_or(len, |index| (index * sector_bytes).saturating_sub(offset) as usize)
     }
 
-    /// Returns how many of `len` bytes at `offset` fit into the capacity of all files.
     pub(crate) fn room(&self, file: usize, offset: u64, len: usize, capacity_bytes: u64) -> usize {
         let sector_bytes = self.sector_bytes as u64;
         let used: u64 = self.files.iter().map(|file| file.volatile.allocated_bytes()).sum();
@@ -149,10 +136,7 @@ impl Store {
 }
 
 impl File {
-    /// Makes an empty file.
-    ///
-    /// # Panics
-    /// `sector_bytes` is 0.
+    /// Makes an empty file; panics if `sector_bytes` is 0.
     pub fn empty(sector_bytes: usize) -> File {
         assert!(sector_bytes > 0, "a sector has bytes");
         File::new(Sectors::new(sector_bytes, 0))
@@ -172,7 +156,8 @@ impl File {
         self.volatile.read(offset, len)
     }
 
-    /// Returns a point in the file's history: a flush that begins now covers the changes up to it.
+    /// Returns a point in the file's history: a flush that begins now covers the changes before
+    /// this point.
     pub fn mark(&self) -> u64 {
         self.changes
     }
@@ -182,7 +167,6 @@ impl File {
         self.note(Change::write(&self.volatile, offset, bytes));
     }
 
-    /// Writes some sectors of a write, within the size.
     pub(crate) fn write_partly(&mut self, mut sectors: Map) {
         let end = self.volatile.size();
         zero(&mut sectors, self.volatile.sector_bytes(), end..u64::MAX);
@@ -221,8 +205,8 @@ impl File {
         }
     }
 
-    /// Loses each pending write before `mark` for which `lost` returns `true`: no flush will bring
-    /// it to the medium, though reads see it. Sizes are kept.
+    /// Loses pending writes for which `lost` returns `true`: reads see them, and no flush writes
+    /// them.
     pub fn forget(&mut self, mark: u64, mut lost: impl FnMut() -> bool) {
         for pending in self.pending.iter_mut().filter(|pending| pending.number < mark) {
             if let Change::Write { sectors, .. } = &mut pending.change
@@ -233,8 +217,8 @@ impl File {
         }
     }
 
-    /// Makes the current bytes of a range durable, and, as a journal would, all changes of size and
-    /// all holes: the effect of RWF_DSYNC.
+    /// Makes a range durable, and, as a journal would, all sizes and holes: the effect of
+    /// RWF_DSYNC.
     pub fn sync(&mut self, range: Range<u64>) {
         self.commit_journal();
         let sector_bytes = self.durable.sector_bytes();
@@ -247,8 +231,7 @@ impl File {
         }
     }
 
-    /// Makes sizes and holes durable. The data of writes stays pending, without the parts that a
-    /// later hole or truncation removed.
+    /// The data of writes stays pending, without the parts that a later hole or truncation removed.
     fn commit_journal(&mut self) {
         let sector_bytes = self.durable.sector_bytes();
         let mut writes: Vec<PendingChange> = Vec::new();
@@ -275,7 +258,6 @@ impl File {
 }
 
 impl Change {
-    /// Returns the change by a write of `bytes` to `file`.
     pub(crate) fn write(file: &Sectors, offset: u64, bytes: &[u8]) -> Change {
         let end = offset + bytes.len() as u64;
         let size = (end > file.size()).then_some(end);
@@ -310,7 +292,6 @@ mod tests {
     }
 
     fn op() -> impl Strategy<Value = Op> {
-        // Any offset, or one at the first three bytes of a sector.
         let place = || prop_oneof![0..2500u64, (0..5u64, 0..3u64).prop_map(|(n, d)| n * 512 + d)];
         let bytes = || (1..1100usize, 1..=u8::MAX).prop_map(|(len, byte)| vec![byte; len]);
         prop_oneof![
@@ -351,9 +332,8 @@ mod tests {
     }
 
     proptest! {
-        /// Reads agree with an array. After a power cut they still do on a device that loses
-        /// nothing, and if everything was flushed, on a device with a volatile cache. A power cut
-        /// after a synchronous write leaves its data.
+        /// A power cut changes nothing without losses, nothing that was flushed, and no synchronous
+        /// write.
         #[test]
         fn a_file_agrees_with_an_array_across_power_cuts(
             ops in prop::collection::vec(op(), 0..30),

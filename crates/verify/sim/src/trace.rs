@@ -142,15 +142,13 @@ impl fmt::Display for Event {
     }
 }
 
-/// Returns a hash of `bytes`: 0 if there are none, else 0 only by accident.
 pub(crate) fn data_hash(bytes: &[u8]) -> u64 {
     let mut fold = Fold(bytes.len() as u64);
     fold.write(bytes);
     fold.finish()
 }
 
-/// A hasher without random keys: two runs of a program get equal hashes. It must not hash untrusted
-/// data.
+/// A hasher without random keys: two runs get equal hashes. It must not hash untrusted data.
 struct Fold(u64);
 
 impl Hasher for Fold {

@@ -5,7 +5,6 @@ mod support;
 use nowait_sim::{Config, Faults, Model, Prng};
 use support::{FD, User};
 
-/// Returns the hashes of all events before and after a power cut, and the time at the end.
 fn run(seed: u64) -> ([u64; 2], u64) {
     let mut prng = Prng::new(seed);
     let faults = Faults::swarm(&mut prng);

@@ -6,7 +6,6 @@ use nowait_sys::{file::IoVec, time::Deadline};
 
 const FD: i32 = 3;
 
-/// The requests of a measurement.
 #[derive(Clone, Copy)]
 struct Work {
     op: BioOp,

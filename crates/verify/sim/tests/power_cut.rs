@@ -8,7 +8,6 @@ use nowait_sim::{
 };
 use support::{FD, User};
 
-/// Draws a device.
 fn config(seed: u64, prng: &mut Prng) -> Config {
     let models = [
         Model::any_order(),
@@ -25,10 +24,8 @@ fn config(seed: u64, prng: &mut Prng) -> Config {
     }
 }
 
-/// A violation, and the device's trace.
 type Found = (Violation, String);
 
-/// Reboots three times and checks each outcome; returns the last device and its bytes.
 fn reboot(user: &User, config: &Config, prng: &mut Prng) -> Result<(SimDevice, Vec<u8>), Found> {
     let mut last = None;
     for _ in 0..3 {
@@ -41,7 +38,6 @@ fn reboot(user: &User, config: &Config, prng: &mut Prng) -> Result<(SimDevice, V
     Ok(last.expect("there was more than one"))
 }
 
-/// Runs a user through two power cuts.
 fn run(config: &Config, prng: &mut Prng) -> Result<(), Found> {
     let mut user = User::new(config);
     for _ in 0..2 {
@@ -60,7 +56,6 @@ fn run(config: &Config, prng: &mut Prng) -> Result<(), Found> {
     Ok(())
 }
 
-/// Runs a random device; `lies` is the promise that it breaks.
 fn run_seed(seed: u64, lies: Option<Lies>) -> Result<(), Found> {
     let mut prng = Prng::new(seed);
     let mut config = config(seed, &mut prng);

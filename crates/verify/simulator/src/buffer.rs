@@ -3,7 +3,6 @@
 use nowait_block::Segments;
 use nowait_sys::file::IoVec;
 
-/// Alignment of direct requests.
 const ALIGN: usize = 4096;
 
 /// Memory of one request, aligned for direct I/O. It must outlive the user of its segments.
@@ -23,18 +22,15 @@ impl Buffer {
         Buffer { start: address.next_multiple_of(ALIGN) - address, bytes, len }
     }
 
-    /// Returns the bytes.
     pub(crate) fn as_slice(&self) -> &[u8] {
         if self.len == 0 { &[] } else { &self.bytes[self.start..][..self.len] }
     }
 
-    /// Returns the bytes for writing.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
         if self.len == 0 { &mut [] } else { &mut self.bytes[self.start..][..self.len] }
     }
 
-    /// Splits the memory into at most `pieces` segments of the same length, which need not be
-    /// aligned; the last may be shorter.
+    /// Splits the memory into at most `pieces` segments, which need not be aligned.
     pub(crate) fn segments(&mut self, pieces: usize) -> Segments {
         let len = self.len;
         let piece = len.div_ceil(pieces.clamp(1, len.max(1))).max(1);
@@ -48,8 +44,8 @@ impl Buffer {
     }
 }
 
-/// Fills `bytes` with the data of the write `id` at `offset` of a file. The aligned words of eight
-/// bytes of two writes, or of two places, nearly always differ.
+/// Fills `bytes` with the data of a write. Words of two writes, or of two places, nearly always
+/// differ.
 pub(crate) fn fill(id: u64, offset: u64, bytes: &mut [u8]) {
     let skip = (offset % 8) as usize;
     let mut at = 0;

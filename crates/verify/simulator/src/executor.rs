@@ -1,8 +1,6 @@
 //! Runs operations on the cache in one thread: the seed decides if an operation or the device runs
 //! next.
-//!
-//! Several operations are in flight at once. Operations that were kicked run in any order. Bios
-//! wait in the executor while the backend is full, as they do in the kernel.
+//! Runnable operations run in any order. Bios wait in the executor while the backend is full.
 
 use crate::{
     canary::Canary,
@@ -25,9 +23,8 @@ use nowait_sys::{
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Device and inode of the only file.
 const THE_FILE: (u64, u64) = (1, 1);
-/// The token of a bio that belongs to no operation: even, and not a task's.
+/// Token of a bio that belongs to no operation: even, unlike the cache's tokens.
 const STRANGE: u64 = u64::MAX >> 1 & !1;
 
 /// An event of an operation. The executor records the event before a conflicting operation begins.
@@ -46,10 +43,10 @@ pub struct Event {
 /// The kind of event.
 #[derive(Debug)]
 pub enum What {
-    /// The operation begins; the data that it writes.
+    /// The operation begins; the bytes are the data that it writes, if any.
     Begun(Vec<u8>),
     /// The operation has ended, with its result and its memory: the data read or written. The
-    /// memory is empty if a failed operation has written nothing.
+    /// memory is empty if a failed write has written nothing.
     Ended(Result<u32, Errno>, Vec<u8>),
     /// The operation was dropped; this data, if any, may have been written.
     Dropped(Vec<u8>),
@@ -92,7 +89,6 @@ pub struct Executor<'m> {
     prng: Prng,
     tasks: BTreeMap<u64, Task>,
     list: Arc<RunList>,
-    /// Bios that the backend has not accepted yet.
     pending: VecDeque<Bio>,
     events: Vec<Event>,
     counts: Counts,
@@ -125,8 +121,8 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Lets reads read ahead from now on, at most this number of pages; 0: none. Readahead has no
-    /// place in the order: direct writes and truncations may meet it.
+    /// Lets reads read ahead by at most `pages_max` pages. Readahead has no place in the order, so
+    /// direct writes and truncations may meet it.
     pub fn set_readahead(&mut self, pages_max: u32) {
         self.open = (pages_max > 0).then(|| Arc::new(OpenFile::new(pages_max)));
     }
@@ -161,8 +157,7 @@ impl<'m> Executor<'m> {
     }
 
     /// Accepts an operation, which runs in [`Executor::step`]; returns its number. `Forget`,
-    /// `Reclaim`, `Clean` and `Cancel` are done at once: they have no number and no events of their
-    /// own.
+    /// `Reclaim`, `Clean` and `Cancel` are done at once, and have no number.
     pub fn submit(&mut self, op: &Op) -> Option<u64> {
         let cache = self.file.cache().clone();
         match *op {
@@ -200,13 +195,9 @@ impl<'m> Executor<'m> {
         id
     }
 
-    /// Returns the bytes that an operation touches: overlapping operations run in the order of
-    /// submission.
-    ///
     /// A change of the size touches everything from the smaller size on. A direct read touches
     /// whole pages: a page partly in its range must not become dirty meanwhile. A direct write
-    /// inside the file touches only its bytes: other operations may meanwhile change the rest of
-    /// its pages, and of the file.
+    /// inside the file touches only its bytes.
     fn range(&self, op: &Op) -> Option<(Range<u64>, Access)> {
         let page = FRAME_BYTES as u64;
         let truncations = self.tasks.values().filter_map(|task| match task.op {
@@ -237,8 +228,6 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Cancels the own bio of the `nth` operation if that bio is in flight; otherwise drops the
-    /// operation, unless a device has its memory.
     fn cancel(&mut self, nth: usize) {
         let count = self.tasks.len().max(1);
         let Some((id, task)) = self.tasks.iter().nth(nth % count) else { return };
@@ -271,8 +260,7 @@ impl<'m> Executor<'m> {
             let waiting: Vec<String> = self.tasks.values().map(describe).collect();
             return if waiting.is_empty() { Ok(false) } else { Err(Hang { waiting }) };
         }
-        // The device has its turn in 40 % of the draws, however long the run list is; otherwise
-        // long lists would starve it.
+        // The device has its turn in 40 % of the draws: otherwise long run lists would starve it.
         let operation = runnable > 0 && (!device || self.prng.chance(600_000));
         if operation {
             let id = self.list.take(self.prng.index(runnable));
@@ -283,16 +271,13 @@ impl<'m> Executor<'m> {
         Ok(true)
     }
 
-    /// Runs until nothing is in flight.
-    ///
-    /// # Errors
-    /// The errors of [`Executor::step`].
+    /// Runs until nothing is in flight; fails like [`Executor::step`].
     pub fn drain(&mut self) -> Result<(), Hang> {
         while self.step()? {}
         Ok(())
     }
 
-    /// Drops all operations, as the end of the process does, and then waits only for the device.
+    /// Drops all operations, as the end of the process does, once the device has finished its bios.
     pub fn abandon(&mut self) {
         for task in self.tasks.values() {
             task.kicker.retire();
@@ -343,7 +328,6 @@ impl<'m> Executor<'m> {
         self.events.push(Event { id: task.id, op: task.op.clone(), offset: task.offset, what });
     }
 
-    /// Queues bios to the backend until it is full, and commits.
     fn feed(&mut self) {
         let backend = self.medium.backend();
         while let Some(bio) = self.pending.pop_front() {
@@ -375,8 +359,7 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Writes to the device as another process would, and waits for the end; the caller has nothing
-    /// in flight.
+    /// Writes to the device as another process would; the caller has nothing in flight.
     pub fn write_past(&mut self, offset: u64, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
         let segments = Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() });
@@ -390,10 +373,8 @@ impl<'m> Executor<'m> {
         }
     }
 
-    /// Closes the file and opens it again; nothing is in flight. Returns its size after that.
-    ///
-    /// # Panics
-    /// Something is in flight.
+    /// Closes the file and opens it again; returns the new size. Panics if operations are in
+    /// flight.
     pub fn reopen(&mut self) -> u64 {
         assert!(self.tasks.is_empty() && self.pending.is_empty(), "operations are in flight");
         let size = self.medium.size().unwrap_or_else(|| self.file.size());

@@ -5,7 +5,6 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::{sync::Arc, task::Wake};
 
-/// The runnable operations, and the counts of kicks.
 #[derive(Debug, Default)]
 pub(crate) struct RunList {
     runnable: Mutex<Vec<u64>>,
@@ -16,23 +15,19 @@ pub(crate) struct RunList {
 }
 
 impl RunList {
-    /// Returns the number of runnable operations.
     pub(crate) fn len(&self) -> usize {
         self.runnable.lock().len()
     }
 
-    /// Removes the operation at `index`; the order is arbitrary.
     pub(crate) fn take(&self, index: usize) -> u64 {
         self.runnable.lock().swap_remove(index)
     }
 
-    /// Loses every second kick from now on.
     pub(crate) fn lose_kicks(&self) {
         self.lossy.store(true, Relaxed);
     }
 
-    /// Returns the number of kicks, and how many of them were for an operation that was runnable
-    /// already, or over.
+    /// Returns the number of kicks, and of those for an operation already runnable, or over.
     pub(crate) fn kicks(&self) -> (u64, u64) {
         (self.kicks.load(Relaxed), self.redundant.load(Relaxed))
     }
@@ -42,18 +37,15 @@ impl RunList {
 #[derive(Debug)]
 pub(crate) struct Kicker {
     id: u64,
-    /// The operation is on the run list, or over.
     scheduled: AtomicBool,
     list: Arc<RunList>,
 }
 
 impl Kicker {
-    /// Makes the kicker of operation `id`, which is not runnable yet.
     pub(crate) fn new(id: u64, list: &Arc<RunList>) -> Arc<Kicker> {
         Arc::new(Kicker { id, scheduled: AtomicBool::new(false), list: list.clone() })
     }
 
-    /// Makes the operation runnable; returns `false` if it was runnable already, or is over.
     pub(crate) fn schedule(&self) -> bool {
         let fresh = !self.scheduled.swap(true, Relaxed);
         if fresh {
@@ -62,7 +54,6 @@ impl Kicker {
         fresh
     }
 
-    /// Records that the operation was taken off the list and begins an iteration.
     pub(crate) fn begin(&self) {
         self.scheduled.store(false, Relaxed);
     }
@@ -74,7 +65,6 @@ impl Kicker {
         }
     }
 
-    /// Makes a wait entry.
     pub(crate) fn entry(self: &Arc<Kicker>) -> WaitEntry {
         WaitEntry::from(self.clone())
     }

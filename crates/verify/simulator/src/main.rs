@@ -60,8 +60,7 @@ fn parse_seed(text: &str) -> Result<u64, String> {
     text.parse().ok().or_else(hexadecimal).ok_or_else(|| String::from("no number and no hash"))
 }
 
-/// Most operations of a scenario with power cuts: few, because the run cuts the power at each
-/// request.
+/// Most operations with power cuts: few, because the run cuts the power at each request.
 const POWER_OPS: usize = 40;
 
 fn main() -> ExitCode {

@@ -17,19 +17,15 @@ pub trait Medium {
 
     /// Sets the size of the file, at once. Bytes that were cut off are zero if the file grows
     /// again.
-    ///
-    /// # Errors
-    /// The errors of the device.
     fn set_len(&self, len: u64) -> Result<(), Errno>;
 
-    /// Returns the size of the file; `None`: the device does not know.
+    /// Returns the size of the file; `None`: unknown.
     fn size(&self) -> Option<u64>;
 
     /// Returns the bytes that reads of the file see, for comparison.
     fn contents(&self) -> Vec<u8>;
 
-    /// Returns the durable bytes, without changes that are pending; `None`: the medium does not
-    /// know.
+    /// Returns the durable bytes, without changes that are pending; `None`: unknown.
     fn durable_contents(&self) -> Option<Vec<u8>> {
         None
     }

@@ -2,7 +2,6 @@
 
 use nowait_cache::FRAME_BYTES;
 
-/// Bytes that may or may not have been written.
 #[derive(Clone, Debug)]
 struct Doubt {
     offset: u64,
@@ -19,10 +18,9 @@ impl Doubt {
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     bytes: Vec<u8>,
-    /// Bytes of writes that failed or were dropped; each may be in the file.
     doubts: Vec<Doubt>,
-    /// Bytes that another process has overwritten: the cache may still have them, and must not
-    /// write them to disk.
+    /// Bytes that another process has overwritten. The cache may have them, and must not write
+    /// them.
     stale: Vec<Doubt>,
 }
 
@@ -71,8 +69,7 @@ impl Model {
         self.stale.clear();
     }
 
-    /// Records that pages with bytes from `from` to before `end` are dirty: the cache may write all
-    /// cached bytes of these pages to disk, also stale ones.
+    /// The cache may write all cached bytes of dirty pages to disk, also stale ones.
     fn touch(&mut self, from: u64, end: u64) {
         let page = FRAME_BYTES as u64;
         let (from, end) = (from / page * page, end.next_multiple_of(page));
@@ -92,7 +89,7 @@ impl Model {
         self.bytes.resize(size as usize, 0);
     }
 
-    /// Records that the file is at least this long: a hole.
+    /// Records that the file is at least this long; new bytes are zeroes.
     pub fn grow(&mut self, size: u64) {
         if size > self.size() {
             self.bytes.resize(size as usize, 0);
@@ -124,10 +121,7 @@ impl Model {
         })
     }
 
-    /// Checks the bytes on disk at `offset`.
-    ///
-    /// # Errors
-    /// The errors of [`Model::judge`].
+    /// Checks the bytes on disk at `offset`; fails like [`Model::judge`].
     pub fn judge_disk(&self, offset: u64, found: &[u8]) -> Result<(), (u64, u8)> {
         self.judge_by(offset, found, |at, byte| may_be(&self.doubts, at, byte))
     }
@@ -152,7 +146,6 @@ impl Model {
         Ok(())
     }
 
-    /// Drops the doubts from `from` to before `end`.
     fn settle(&mut self, from: u64, end: u64) {
         if !self.doubts.is_empty() {
             self.doubts = cut(core::mem::take(&mut self.doubts), from, end);
@@ -165,7 +158,6 @@ fn may_be(doubts: &[Doubt], at: u64, byte: u8) -> bool {
     here.any(|doubt| doubt.bytes[(at - doubt.offset) as usize] == byte)
 }
 
-/// Returns the doubts without the bytes from `from` to before `end`.
 fn cut(doubts: Vec<Doubt>, from: u64, end: u64) -> Vec<Doubt> {
     let mut left = Vec::new();
     for doubt in doubts {

@@ -24,7 +24,6 @@ use std::{
 
 /// Frames of the cache: many times the largest folio.
 const FRAMES: u32 = 4096;
-/// Most steps of one operation; more is an endless loop.
 const STEPS_MAX: usize = 100_000;
 
 /// A device's handling of bios: it performs all (`Well`), fails writes with ENOSPC (`Full`), or
@@ -36,7 +35,6 @@ enum Health {
     Still,
 }
 
-/// A waker that records that it was called.
 #[derive(Default)]
 struct Kick(AtomicBool);
 
@@ -46,12 +44,10 @@ impl Wake for Kick {
     }
 }
 
-/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Over(Result<u32, Errno>),
-    /// The operation's own device has nothing to do, and nothing kicks the operation; or the
-    /// operation took too many steps.
+    /// Nothing will kick the operation, or the operation took too many steps.
     Stuck,
 }
 
@@ -60,18 +56,13 @@ struct World {
     most: InFlightMax,
     health: Vec<Health>,
     files: Vec<Arc<CachedFile>>,
-    /// For each file, `true` if its last sync failed or did not end.
     has_failed: Vec<bool>,
-    /// Bios of devices that do not answer.
     held: Vec<Bio>,
     prng: Prng,
     bytes: Vec<u8>,
 }
 
 /// Runs a seed, with or without a mistake of the cache.
-///
-/// # Errors
-/// The failed claim.
 pub fn run(seed: u64, made: Option<mistake::Mistake>) -> Result<(), String> {
     mistake::make(made);
     let mut world = World::new(seed);
@@ -94,8 +85,7 @@ impl World {
             let backing = Backing { device: device as u64, ..Backing::of(&target) };
             CachedFile::new(&cache, backing, 0)
         };
-        // Several files on each device: the limit of bios in flight applies to the device, not to
-        // the file.
+        // The limit of bios in flight applies to a device, which has several files.
         let files: Vec<_> = (0..devices * 3).map(|number| file(number % devices)).collect();
         let (bytes, has_failed) =
             (vec![7; FRAMES as usize * FRAME_BYTES], vec![false; files.len()]);
@@ -160,8 +150,7 @@ impl World {
         Ok(())
     }
 
-    /// Changes the health of a device. Unless the device stays still, it performs the bios that it
-    /// has held.
+    /// A device that answers again performs the bios that it has held.
     fn turn(&mut self, device: usize, health: Health) {
         self.health[device] = health;
         if health == Health::Still {
@@ -173,7 +162,6 @@ impl World {
         self.perform(now);
     }
 
-    /// Lets the devices perform or keep the bios of `plug`, and the bios that follow from them.
     fn perform(&mut self, mut plug: Vec<Bio>) {
         while let Some(bio) = plug.pop() {
             let result = match (self.health[bio.fd as usize], bio.op) {

@@ -70,17 +70,15 @@ pub enum Op {
         /// Number of pages of 4 KiB.
         pages: u64,
     },
-    /// Cancels one of the operations in flight, if possible: `nth` is its index in the order of
-    /// submission, modulo the number of operations.
+    /// Cancels an operation in flight, if possible.
     Cancel {
         /// Index of the operation.
         nth: usize,
     },
-    /// Waits for all operations and syncs the file. If the sync succeeds, closes the file and opens
-    /// it again.
+    /// Waits for all operations and syncs the file; after a successful sync, opens the file again.
     Reopen,
-    /// Waits for all operations. Then another process writes the pages from `from` to `last` that
-    /// lie completely in the file and are not dirty in the cache.
+    /// Waits for all operations. Then another process writes whole pages that are not dirty in the
+    /// cache.
     Rival {
         /// First page.
         from: u64,
@@ -90,7 +88,6 @@ pub enum Op {
 }
 
 impl Op {
-    /// Returns the number of bytes of the user's memory that the operation needs.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Op::Read { len, .. }
@@ -101,12 +98,10 @@ impl Op {
         }
     }
 
-    /// Returns `true` if the operation fills the user's memory.
     pub(crate) fn is_read(&self) -> bool {
         matches!(self, Op::Read { .. } | Op::DirectRead { .. })
     }
 
-    /// Returns `true` if the operation reads the user's memory.
     pub(crate) fn is_write(&self) -> bool {
         matches!(self, Op::Write { .. } | Op::DirectWrite { .. })
     }

@@ -44,11 +44,7 @@ const STEPS_MAX: u64 = 4_000;
 
 type Verdict<T = ()> = Result<T, String>;
 
-/// Runs a scenario as its profile demands: a scenario for power cuts runs twice for each of its
-/// requests.
-///
-/// # Errors
-/// The failed claim.
+/// Runs a scenario as its profile demands: once, or with power cuts at each of its requests.
 pub fn check(scenario: &Scenario) -> Result<Report, Failure> {
     match scenario.profile {
         Profile::Power => every_power_cut(scenario),
@@ -57,9 +53,6 @@ pub fn check(scenario: &Scenario) -> Result<Report, Failure> {
 }
 
 /// Runs a scenario to its end; a panic counts as a failure.
-///
-/// # Errors
-/// The failed claim.
 pub fn run(scenario: &Scenario) -> Result<Report, Failure> {
     match &scenario.setup.below {
         Below::Sim(config) => {
@@ -83,14 +76,7 @@ pub fn run(scenario: &Scenario) -> Result<Report, Failure> {
     }
 }
 
-/// Runs a scenario on a simulated device whose power fails at `cut`, and checks four draws of the
-/// remains.
-///
-/// # Errors
-/// The failed claim.
-///
-/// # Panics
-/// The scenario has no simulated device.
+/// Runs a scenario on a simulated device whose power fails at `cut`, and checks what remains.
 pub fn power_cut(scenario: &Scenario, cut: Cut) -> Result<Report, Failure> {
     let Below::Sim(config) = &scenario.setup.below else { panic!("only a device can be cut off") };
     let device = SimDevice::new(config);
@@ -119,11 +105,7 @@ pub fn power_cut(scenario: &Scenario, cut: Cut) -> Result<Report, Failure> {
     })
 }
 
-/// Runs a scenario twice for each of its requests: with a power cut before the request, and with
-/// one after it.
-///
-/// # Errors
-/// The first failure.
+/// Runs a scenario with a power cut before each of its requests, and with one after each.
 pub fn every_power_cut(scenario: &Scenario) -> Result<Report, Failure> {
     let mut n = 0;
     loop {
@@ -136,7 +118,6 @@ pub fn every_power_cut(scenario: &Scenario) -> Result<Report, Failure> {
     }
 }
 
-/// Opens the remains of a power cut, and reads them through a new cache.
 fn recovered(scenario: &Scenario, device: &SimDevice, left: &[u8]) -> Verdict {
     let size = left.len() as u64;
     let cache = Cache::with_frames(scenario.setup.frames);
@@ -151,7 +132,6 @@ fn recovered(scenario: &Scenario, device: &SimDevice, left: &[u8]) -> Verdict {
     }
 }
 
-/// Runs `work`; a panic counts as a failure.
 fn guarded(
     scenario: &Scenario,
     medium: &dyn Medium,
@@ -170,7 +150,6 @@ fn hang(hang: &Hang) -> String {
     format!("hangs: nothing is in flight, and these wait\n{}", hang.waiting.join("\n"))
 }
 
-/// A run in progress.
 struct Runner<'m> {
     scenario: &'m Scenario,
     medium: &'m dyn Medium,
@@ -220,7 +199,6 @@ impl<'m> Runner<'m> {
         }
     }
 
-    /// Submits all operations, or those up to a power cut.
     fn work(&mut self) -> Verdict {
         let scenario = self.scenario;
         for op in &scenario.ops {
@@ -263,7 +241,6 @@ impl<'m> Runner<'m> {
         self.device.is_some_and(SimDevice::is_off)
     }
 
-    /// Waits for all operations, and syncs the file. Returns `false` if the sync failed.
     fn settle(&mut self) -> Verdict<bool> {
         self.drain()?;
         let before = self.sync_errors;
@@ -272,8 +249,7 @@ impl<'m> Runner<'m> {
         Ok(self.sync_errors == before)
     }
 
-    /// Lets another process write pages that are not dirty here: the cache must never write their
-    /// old content back.
+    /// The cache must never write the old content of these pages back.
     fn rival(&mut self, from: u64, last: u64) -> Verdict {
         self.drain()?;
         let in_file = self.medium.size().unwrap_or(0).min(self.model.size());
@@ -420,8 +396,7 @@ impl<'m> Runner<'m> {
         Ok(())
     }
 
-    /// Records that any of `data` may have been written at `offset`, and that the file may be
-    /// longer.
+    /// Any of `data` may have been written at `offset`, and the file may be longer.
     fn doubt(&mut self, offset: u64, data: &[u8]) {
         if data.is_empty() {
             return;
@@ -470,12 +445,10 @@ impl<'m> Runner<'m> {
     }
 }
 
-/// Returns `true` for a sync whose success promises that its range is durable.
 fn is_flush(op: &Op) -> bool {
     matches!(op, Op::Sync { durable, .. } if *durable >= SyncLevel::Data)
 }
 
-/// Returns `true` for a sync or a durable write: its error reports data that could not be written.
 fn is_promise(op: &Op) -> bool {
     matches!(op, Op::Sync { .. } | Op::Write { durable: Some(_), .. })
 }

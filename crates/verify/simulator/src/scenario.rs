@@ -21,7 +21,7 @@ pub enum Below {
 /// The environment of one run.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The device.
+    /// The medium below the cache.
     pub below: Below,
     /// Frames of the cache, of 4 KiB.
     pub frames: u32,
@@ -48,8 +48,7 @@ impl Setup {
     }
 }
 
-/// Returns those of `faults` that concern power cuts, uncancelled requests and lies; the others are
-/// off.
+/// Returns only the faults of power cuts, of cancellation, and the lies.
 pub fn quiet(faults: &Faults) -> Faults {
     let Faults { lost_ppm, torn_ppm, reorder, uncancelled_ppm, lies, .. } = *faults;
     Faults { lost_ppm, torn_ppm, reorder, uncancelled_ppm, lies, ..Faults::none() }
@@ -64,8 +63,7 @@ pub enum Profile {
     Memory,
     /// A device that fails.
     Faulty,
-    /// A device that fails, with many cancellations (about a third of all operations) and up to 64
-    /// operations in flight.
+    /// A device that fails, with many cancellations and up to 64 operations in flight.
     Storm,
     /// Like `Exact`, while another process writes to the file.
     Rival,
@@ -148,8 +146,7 @@ impl Scenario {
 
 fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
     let sector_bytes = if prng.chance(800_000) { 4096 } else { 512 };
-    // A faulty device makes transfers short at the end of a sector, which then must be the end of a
-    // block.
+    // A faulty device ends transfers at the end of a sector, which must then end a block.
     let large = prng.chance(500_000) && !matches!(profile, Profile::Faulty | Profile::Storm);
     let block_bytes = if large { 4096 } else { sector_bytes as u32 };
     let models = [Model::any_order(), Model::constant(1_000), Model::flash(), Model::disk()];
@@ -189,10 +186,8 @@ fn draw_setup(prng: &mut Prng, seed: u64, profile: Profile) -> Setup {
     }
 }
 
-/// Draws operations.
 struct Draw {
     prng: Prng,
-    /// Most operations begin below this offset.
     span: u64,
     len_max: u64,
     granule: u64,
@@ -247,8 +242,7 @@ impl Draw {
         }
     }
 
-    /// Draws a range: any one, one that begins at a page, one of whole pages at the end, one at the
-    /// end of the file, or a short one.
+    /// Draws a range; some begin at a page, are whole pages, append to the file, or are short.
     fn range(&mut self) -> (u64, usize) {
         let page = FRAME_BYTES as u64;
         let mut offset = self.prng.below(self.span);

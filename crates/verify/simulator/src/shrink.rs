@@ -8,15 +8,11 @@ use crate::{
 use core::fmt::Write;
 use nowait_sim::shrink;
 
-/// Number of runs of the scenario after which [`explain`] begins no further one.
+/// Number of runs after which [`explain`] tries no further list of operations.
 const RUNS_MAX: usize = 4_000;
 
-/// Runs a scenario. If it fails, returns everything needed to find the cause: the seed, the failed
-/// claim, the device's trace, the environment, and the shortest failing list of operations that it
-/// has found.
-///
-/// # Errors
-/// The text that explains the failure.
+/// Runs a scenario. A failure's text has the seed, the claim, the trace, the environment, and the
+/// shortest failing list of operations that was found.
 pub fn explain(scenario: &Scenario) -> Result<Report, String> {
     let failure = match run::check(scenario) {
         Ok(report) => return Ok(report),

@@ -20,17 +20,14 @@ use nowait_retry::Step;
 use nowait_sys::{Errno, file::rwf};
 use std::sync::Arc;
 
-/// The objects that an iteration works with.
 pub(crate) struct World<'a> {
     pub(crate) file: &'a Arc<CachedFile>,
-    /// Set if reads read ahead.
     pub(crate) open: Option<&'a Arc<OpenFile>>,
     pub(crate) medium: &'a dyn Medium,
     pub(crate) plug: &'a mut Vec<Bio>,
     pub(crate) canary: Option<Canary>,
 }
 
-/// The operation's place in the order of overlapping ones; dropping it gives the place up.
 pub(crate) struct Place {
     pub(crate) orders: Arc<Orders>,
     pub(crate) ticket: Ticket,
@@ -54,33 +51,26 @@ enum Stage {
     Read(ReadOperation),
     Write(WriteOperation),
     Sync(SyncOperation),
-    /// Writes the dirty pages of the range to the file, before the direct request.
     Flush(SyncOperation),
     /// A deliberate mistake of direct writes, see `drop_pages`.
     Drop,
     /// Drops the cached pages of the range, and keeps other operations from caching them again.
     Change,
-    /// The bio is not sent yet, in flight, or has ended.
     Device {
         sent: bool,
         done: usize,
     },
 }
 
-/// An operation in flight.
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) id: u64,
     pub(crate) op: Op,
-    /// The operation's offset in the file, once it has begun.
     pub(crate) offset: u64,
     pub(crate) kicker: Arc<Kicker>,
     pub(crate) place: Option<Place>,
-    /// Set for a direct write, and for a truncation.
     change: Option<Change>,
-    /// Number of the operation's iterations.
     pub(crate) iterations: u32,
-    /// The result of the task's own bio.
     pub(crate) answer: Option<Result<u32, Errno>>,
     stage: Stage,
     /// Declared, and so dropped, after the fields that use the buffer.
@@ -105,12 +95,10 @@ impl Task {
         }
     }
 
-    /// Returns `true` if an earlier operation is in the way of this one.
     pub(crate) fn is_blocked(&self) -> bool {
         self.place.as_ref().is_some_and(|place| place.ticket.is_blocked())
     }
 
-    /// Returns `true` if the operation has begun its own work.
     pub(crate) fn has_begun(&self) -> bool {
         !matches!(self.stage, Stage::New)
     }
@@ -124,19 +112,16 @@ impl Task {
         }
     }
 
-    /// Returns `true` if the operation can be dropped now: no device has its memory.
     pub(crate) fn can_be_dropped(&self) -> bool {
         !matches!(self.stage, Stage::Device { sent: true, .. })
     }
 
-    /// Returns the token of the operation's own bio if that is in flight: even, while the tokens of
-    /// the cache are odd.
+    /// This token is even, while the tokens of the cache are odd.
     pub(crate) fn token(&self) -> Option<u64> {
         let sent = matches!(self.stage, Stage::Device { sent: true, .. }) && self.answer.is_none();
         sent.then_some(self.id << 1)
     }
 
-    /// Runs an iteration; no earlier operation is in its way.
     pub(crate) fn iterate(&mut self, world: &mut World<'_>) -> Step {
         self.iterations += 1;
         if !self.has_begun() {
@@ -219,7 +204,6 @@ impl Task {
         };
     }
 
-    /// Returns the first and the last page of a direct request.
     fn pages(&self) -> (u64, u64) {
         let page = FRAME_BYTES as u64;
         let end = self.offset + self.op.memory_bytes() as u64;
@@ -231,9 +215,7 @@ impl Task {
         Stage::Flush(SyncOperation::new(file, from, last, SyncLevel::WriteOnly))
     }
 
-    /// Makes the deliberate mistakes of a direct write: leaves all pages of its range in the cache,
-    /// or those that are being read just now; and lets other operations cache pages of the range
-    /// while the write is in flight.
+    /// Makes a deliberate mistake of a direct write, see [`Canary`].
     fn drop_pages(&mut self, world: &World<'_>) {
         let ((mut from, last), mapping) = (self.pages(), world.file.mapping());
         while world.canary == Some(Canary::SkipLocked)
@@ -274,8 +256,6 @@ impl Task {
         bio
     }
 
-    /// Ends a direct write: updates the size of the file, and returns `answer`, or the error of a
-    /// failed update.
     fn has_written(
         &mut self,
         world: &mut World<'_>,
@@ -288,7 +268,7 @@ impl Task {
             }
             (Ok(bytes), None) => world.file.written_past(self.offset + u64::from(bytes)),
             // The failed write may have made the file longer on the device: cut it off again. A
-            // write inside the file must not do this: another write may be making the file longer
+            // write inside the file cuts nothing off: another write may be making the file longer
             // now.
             (Err(_), _) if end > size && world.medium.size() > Some(size) => {
                 world.medium.set_len(size)?;
@@ -298,11 +278,10 @@ impl Task {
         answer
     }
 
-    /// Ends a direct read: returns its result. `None`: the read was short, and another bio reads
-    /// the rest.
+    /// `None`: the read was short, and another bio reads the rest.
     ///
-    /// The file may be longer than its part on disk: a hole follows this part, and a read of the
-    /// disk ends where the hole begins. A fault ends a read only after a whole block.
+    /// The file may be longer than its part on disk, at whose end a read of the disk ends: a hole
+    /// follows. A fault ends a read only after a whole block.
     fn has_read(
         &mut self,
         world: &mut World<'_>,
@@ -337,7 +316,6 @@ impl Task {
 }
 
 impl World<'_> {
-    /// Returns `true` if direct writes make a mistake with cached pages.
     fn leaves_pages(&self) -> bool {
         matches!(self.canary, Some(Canary::KeepPages | Canary::SkipLocked))
     }

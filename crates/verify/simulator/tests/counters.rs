@@ -14,8 +14,7 @@ fn device(seed: u64, model: Model, size: u64) -> SimDevice {
     device
 }
 
-/// More readers than wait queues, and each reader has its own page: readers share queues, but not
-/// kicks.
+/// There are more readers than wait queues: readers share queues, but not kicks.
 #[test]
 fn readers_of_different_pages_never_kick_each_other() {
     for seed in 0..50 {
@@ -54,8 +53,7 @@ fn two_readers_of_two_pages_have_no_retry_in_vain() {
         assert!((counts.iterations - before) <= 2 * 3, "seed {seed}: {counts:?}");
         assert_eq!(counts.redundant, 0, "seed {seed}");
         assert_eq!(cache.wait_counts().armed, cache.wait_counts().kicked);
-        // Each iteration of an operation, except its first, follows a kick by a page that it waited
-        // for.
+        // Each iteration except an operation's first follows a kick by a page that it waited for.
         assert_eq!(counts.iterations, 3 + cache.wait_counts().kicked, "seed {seed}");
     }
 }
@@ -112,8 +110,7 @@ fn what_was_accepted_ends_once_also_when_it_is_dropped() {
             let cancel = |op| [op, Op::Cancel { nth: prng.index(16) }];
             scenario.ops = scenario.ops.into_iter().flat_map(cancel).collect();
             match run::run(&scenario) {
-                // The run compares accepted and ended operations, and accepted and completed bios,
-                // at its end.
+                // At its end, the run compares accepted and ended operations, and bios.
                 Ok(report) => dropped += report.counts.dropped,
                 Err(failure) => panic!("{failure}"),
             }
@@ -131,7 +128,6 @@ fn one_seed_is_one_run() {
     }
 }
 
-/// Returns the messages of those of the first 60 seeds that fail with the mistake.
 fn found(canary: Canary) -> Vec<String> {
     let fails = |seed| {
         let mut scenario = Scenario::draw(seed, 500, Profile::Exact);
@@ -147,8 +143,7 @@ fn canary_a_direct_write_below_cached_pages_is_found_out() {
     assert!(found.len() > 10, "found {} of 60", found.len());
 }
 
-/// A read finds old bytes after an acknowledged write: the cache was reading the page when the
-/// write began, or read it ahead while the write was in flight.
+/// The cache was reading the page when the write began, or read it ahead during the write.
 #[test]
 fn canary_a_direct_write_that_does_not_wait_for_readahead_is_found_out() {
     let fails = |seed: &u64| {

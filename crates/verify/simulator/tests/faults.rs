@@ -28,7 +28,6 @@ fn no_error_is_lost_whichever_request_fails() {
     }
 }
 
-/// Runs one operation alone and returns its result.
 fn result(executor: &mut Executor<'_>, op: &Op) -> Result<u32, Errno> {
     executor.submit(op);
     executor.drain().expect("nothing hangs");
@@ -96,8 +95,7 @@ fn an_fsync_reports_the_write_or_flush_that_failed() {
             return;
         }
         assert_eq!(reported, Err(Errno::IO), "request {n} failed in silence");
-        // After a failed write the page is still dirty, and the sync writes it again; only the
-        // error of a flush may stay.
+        // The sync writes the page of a failed write again; only the error of a flush may stay.
         if result(&mut executor, &fsync).is_err() {
             executor.file().forgive();
             assert_eq!(result(&mut executor, &fsync), Ok(0));

@@ -6,7 +6,6 @@ mod support;
 
 use nowait_simulator::Profile;
 
-/// Makes a test of each part of the seeds, so that they run in parallel.
 macro_rules! parts {
     ($($name:ident: $profile:ident, $seeds:expr;)*) => {$(
         #[test]

@@ -3,7 +3,6 @@
 use nowait_cache::mistake::Mistake;
 use nowait_simulator::{Profile, Scenario, run};
 
-/// Returns `true` if a run of a seed fails, with or without a mistake.
 fn fails(seed: u64, profile: Profile, mistake: Option<Mistake>) -> bool {
     let mut scenario = Scenario::draw(seed, 300, profile);
     scenario.setup.mistake = mistake;
@@ -12,7 +11,7 @@ fn fails(seed: u64, profile: Profile, mistake: Option<Mistake>) -> bool {
 
 #[test]
 fn canary_every_mistake_of_the_cache_is_found_out() {
-    // `neighbours.rs` tests that mistake, with several devices.
+    // `neighbours.rs` tests ShareWithSick, which needs several devices.
     for mistake in Mistake::ALL.into_iter().filter(|it| *it != Mistake::ShareWithSick) {
         let profile = match mistake {
             Mistake::DirtyAround => Profile::Rival,
@@ -24,7 +23,6 @@ fn canary_every_mistake_of_the_cache_is_found_out() {
     }
 }
 
-/// The oracle knows the promises of a sync of a range.
 #[test]
 fn canary_a_sync_of_a_range_that_stops_short_is_found_by_power_cuts() {
     let fails = |seed: u64, mistake| {

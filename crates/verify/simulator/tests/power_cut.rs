@@ -15,7 +15,6 @@ fn what_was_promised_is_there_after_every_power_cut_2() {
     support::run(100..200, 40, Profile::Power);
 }
 
-/// Some requests of the device fail before its power fails.
 #[test]
 fn what_was_promised_is_there_although_requests_failed_before_the_power_did() {
     let share = 60_000;
@@ -36,7 +35,6 @@ fn what_was_promised_is_there_although_requests_failed_before_the_power_did() {
     }
 }
 
-/// Returns how many of the first `seeds` seeds fail after `spoil` has changed their scenario.
 fn found(seeds: u64, spoil: impl Fn(&mut Scenario)) -> usize {
     let fails = |seed: &u64| {
         let mut scenario = Scenario::draw(*seed, 40, Profile::Power);
@@ -61,9 +59,8 @@ fn canary_a_sync_that_does_not_wait_for_writeback_is_found_out() {
     assert!(count > 10, "found {count} of 40");
 }
 
-/// This seed found a bug: a truncation had dropped dirty pages and had not cut the file yet, and a
-/// sync in between succeeded. So the cache keeps the pages of a truncation until the file is
-/// shorter.
+/// This seed found a bug: a truncation had dropped dirty pages before it cut the file, and a sync
+/// in between succeeded. So the cache keeps these pages until the file is shorter.
 #[test]
 fn a_sync_promises_nothing_that_a_truncation_has_half_removed() {
     support::run(101_971..101_972, 40, Profile::Power);

@@ -1,27 +1,23 @@
-//! Lines of memory, and which processors have them.
+//! Cache lines: which processors have them, and how long an access takes.
 
 use std::collections::HashMap;
 
-/// Bytes of a line.
 pub(super) const LINE_BYTES: u64 = 64;
 /// Time in which a line comes from another processor.
 pub const LINE_NS: u64 = 70;
 
-/// The lines that threads have touched.
 #[derive(Default)]
 pub(crate) struct Lines(HashMap<u64, Line>);
 
 #[derive(Default)]
 struct Line {
-    /// The processors that have the line, a bit each.
+    /// One bit for each processor that has the line.
     holders: u128,
-    /// A processor wrote the line while another had it.
+    /// A processor has written the line while another had it.
     is_contended: bool,
-    /// Time at which the last write of the line is over.
     free_at: u64,
-    /// How long processors have waited for the line.
     waited_ns: u64,
-    /// The code that has waited last.
+    /// Address of the code that has waited last.
     code: u64,
 }
 
@@ -40,9 +36,8 @@ impl Lines {
         self.0.get(&line).is_some_and(|line| line.is_contended)
     }
 
-    /// Accesses a line from `code` on processor `core` at `now`; returns the time at which the
-    /// access is over. A write waits for the last write if another processor has the line; a read
-    /// does so if its processor does not have the line. Reads go on side by side.
+    /// Returns the time at which the access is over. A write waits if another processor has the
+    /// line. A read waits if, moreover, the reader's processor does not have the line.
     pub(crate) fn access(
         &mut self,
         line: u64,
@@ -72,17 +67,14 @@ impl Lines {
         over
     }
 
-    /// Adds a wait for a lock in a line of the kernel.
     pub(super) fn add_wait(&mut self, line: u64, ns: u64) {
         self.0.entry(line).or_default().waited_ns += ns;
     }
 
-    /// Forgets how long processors have waited.
     pub(super) fn forget_waits(&mut self) {
         self.0.values_mut().for_each(|line| line.waited_ns = 0);
     }
 
-    /// Returns the lines for which processors have waited, the longest wait first.
     pub(super) fn waits(&self) -> Vec<Wait> {
         let waited = self.0.values().filter(|it| it.waited_ns > 0);
         let mut waits: Vec<Wait> =

@@ -1,11 +1,9 @@
-//! The functions by which std moves bytes of files and sockets. In threads outside a machine, these
-//! functions make the real system calls of the same names: nothing else of the C library is needed.
+//! The functions by which std moves bytes of files and sockets. Outside a machine, each makes its
+//! system call in the real kernel.
 
 use super::syscall;
 use core::ffi::{c_int, c_ulong, c_void};
 
-/// Declares functions that are one system call: name, arguments, result, and the call with its
-/// arguments.
 macro_rules! calls {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty = $call:ident;)+) => {$(
         #[unsafe(no_mangle)]

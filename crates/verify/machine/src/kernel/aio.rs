@@ -1,6 +1,6 @@
-//! Native AIO. As in Linux, io_submit waits for the locks of inodes, and for the blocks of a direct
-//! write into a hole. Only direct transfers without an exclusive lock continue after io_submit has
-//! returned.
+//! Native AIO. As in Linux, io_submit may wait for the lock of an inode, and for the blocks of a
+//! direct write into a hole. A transfer continues after io_submit returns only if it is direct and
+//! holds no exclusive lock.
 
 use super::{
     Answer,
@@ -12,19 +12,17 @@ use crate::schedule::{Cpu, Key, Slept, World};
 use nowait_sys::aio::{IoEvent, Iocb, RING_COMPAT, RING_MAGIC, RingHeader, cmd};
 use std::collections::BTreeMap;
 
-/// The contexts, by their address.
 #[derive(Default)]
 pub(super) struct Contexts(BTreeMap<usize, Context>);
 
 struct Context {
     capacity: usize,
-    /// Number of requests accepted and not completed.
     in_flight: usize,
     ring: Ring,
     polls: Vec<Poll>,
 }
 
-/// The ring in the memory of the program, which may itself take events out of it.
+/// A ring in the program's memory; the program may take events out itself.
 #[derive(Clone, Copy)]
 struct Ring {
     header: *mut RingHeader,
@@ -35,7 +33,6 @@ struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Makes a ring with room for `capacity` events.
     fn new(capacity: usize) -> Ring {
         const HEADER: usize = size_of::<RingHeader>();
         let slots = capacity + 1; // so that a full ring differs from an empty one
@@ -56,7 +53,6 @@ impl Ring {
         unsafe { self.header.add(1).cast::<IoEvent>().add(index as usize) }
     }
 
-    /// Returns the next slot to read, and the next to write.
     fn ends(self) -> (u32, u32) {
         // SAFETY: `new` made it, and nothing frees it.
         unsafe {
@@ -132,7 +128,6 @@ impl World {
         self.wake(Key::Readiness, usize::MAX);
     }
 
-    /// Ends the polls whose descriptors are ready.
     pub(super) fn complete_polls(&mut self) {
         let polls = self.kernel.contexts.0.values().flat_map(|context| context.polls.clone());
         let polls: Vec<Poll> = polls.collect();

@@ -4,18 +4,16 @@ use super::{Answer, event::release, socket};
 use crate::schedule::{Cpu, Key, World};
 use std::collections::{BTreeMap, VecDeque};
 
-/// An open file, to which descriptor numbers refer.
+/// Identifies an open file, to which descriptor numbers refer.
 pub(super) type OpenId = usize;
 
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) what: What,
     pub(super) flags: i32,
-    /// Position in the file, for calls without an offset.
     pub(super) position: u64,
-    /// Number of flush errors that the open file has reported, or that came before the open.
+    /// Number of the file's flush errors reported by this open, or older than this open.
     told_errors: u64,
-    /// Number of descriptors, messages and transfers that refer to the open file.
     references: usize,
 }
 
@@ -24,13 +22,12 @@ pub(super) enum What {
     File(u64),
     /// An eventfd.
     Counter(u64),
-    /// One end of a channel: the queue of this end, and that of the other end.
+    /// One end of a channel, which receives from the queue `own` and sends to the queue `other`.
     End {
         own: usize,
         other: usize,
     },
-    /// One end of a pair of stream sockets: the lane that it reads, and the lane that the other end
-    /// reads.
+    /// One end of a socket pair, which reads the lane `own` and writes to the lane `other`.
     Stream {
         own: usize,
         other: usize,
@@ -57,13 +54,10 @@ pub(super) struct Descriptors {
     pub(super) messages: BTreeMap<usize, VecDeque<Message>>,
 }
 
-/// Most messages in a channel.
 const MESSAGES_MAX: usize = 32;
-/// Most numbers of a table.
 const NUMBERS_MAX: i32 = 1 << 20;
 
 impl Descriptors {
-    /// Returns how often an object is open.
     pub(super) fn count(&self, what: What) -> usize {
         self.open.values().filter(|open| open.what == what).count()
     }
@@ -84,7 +78,6 @@ impl World {
         &mut self.descriptors().tables[table]
     }
 
-    /// Returns a new identifier.
     pub(super) fn new_id(&mut self) -> usize {
         self.kernel.descriptors.next += 1;
         self.kernel.descriptors.next
@@ -99,10 +92,9 @@ impl World {
         self.install(id, floor)
     }
 
-    /// Gives an open file the lowest free number from `floor` on.
     fn install(&mut self, id: OpenId, floor: i32) -> Answer {
         let numbers = self.numbers();
-        // Standard input, output and error belong to the process: data written to them is dropped.
+        // Numbers 0 to 2 are never given out: writes there fail with EBADF, which std ignores.
         let free = (floor.max(3)..NUMBERS_MAX).find(|number| !numbers.contains_key(number));
         let number = free.ok_or(libc::EMFILE)?;
         numbers.insert(number, id);
@@ -114,7 +106,6 @@ impl World {
         self.kernel.descriptors.open.get_mut(&id).expect("it is open").references += 1;
     }
 
-    /// Drops a reference; the last one closes the open file.
     pub(super) fn unrefer(&mut self, id: OpenId) {
         let open = self.kernel.descriptors.open.get_mut(&id).expect("it is open");
         open.references -= 1;
@@ -125,7 +116,6 @@ impl World {
         }
     }
 
-    /// Finds the open file behind a number of the running thread's table.
     pub(super) fn opened(&mut self, number: usize) -> Result<OpenId, i32> {
         self.numbers().get(&(number as i32)).copied().ok_or(libc::EBADF)
     }
@@ -134,7 +124,6 @@ impl World {
         self.kernel.descriptors.open[&id].what
     }
 
-    /// Returns the object of an open file, if it still exists.
     pub(super) fn what_is_left(&self, id: OpenId) -> Option<What> {
         self.kernel.descriptors.open.get(&id).map(|open| open.what)
     }
@@ -165,7 +154,6 @@ impl World {
         &mut self.kernel.descriptors.open.get_mut(&id).expect("it is open").position
     }
 
-    /// Drops a queue with the files in it.
     pub(super) fn drop_messages(&mut self, queue: usize) {
         let messages = self.kernel.descriptors.messages.remove(&queue).unwrap_or_default();
         messages.into_iter().filter_map(|it| it.file).for_each(|id| self.unrefer(id));
@@ -178,7 +166,6 @@ pub(super) unsafe fn close(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]) -> Answe
     Ok(0)
 }
 
-/// Gives an open file the number `other` in addition; an open file that had `other` loses it.
 pub(super) unsafe fn dup3(cpu: &mut Cpu<'_>, [number, other, ..]: [usize; 6]) -> Answer {
     let id = cpu.opened(number)?;
     cpu.refer(id);
@@ -188,8 +175,6 @@ pub(super) unsafe fn dup3(cpu: &mut Cpu<'_>, [number, other, ..]: [usize; 6]) ->
     Ok(other)
 }
 
-/// Gives the running thread its own table; std's threads inherit the table of the thread that
-/// starts them.
 fn own_table(cpu: &mut Cpu<'_>) {
     let copy = cpu.numbers().clone();
     copy.values().for_each(|id| cpu.refer(*id));
@@ -208,7 +193,7 @@ pub(super) unsafe fn pidfd_open(cpu: &mut Cpu<'_>, _: [usize; 6]) -> Answer {
     cpu.open(What::Process, libc::O_RDWR, 0)
 }
 
-/// Gives an open file of the main thread's table a number in the running thread's table, too.
+/// Installs an open file of the first table, the main thread's, in the running thread's table.
 pub(super) unsafe fn pidfd_getfd(cpu: &mut Cpu<'_>, [of, number, ..]: [usize; 6]) -> Answer {
     let of = cpu.opened(of)?;
     let What::Process = cpu.what(of) else { return Err(libc::EBADF) };
@@ -249,7 +234,7 @@ pub(super) unsafe fn fcntl(
             Ok(0)
         }
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => cpu.install(id, argument as i32),
-        // There is one process, so its locks never conflict.
+        // The machine has one process, so its locks never conflict.
         libc::F_GETFD | libc::F_SETFD | libc::F_OFD_SETLK => Ok(0),
         libc::F_OFD_GETLK => {
             // SAFETY: the caller's.

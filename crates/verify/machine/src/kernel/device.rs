@@ -9,7 +9,6 @@ use super::{
 use crate::schedule::{Cpu, Key, World};
 use std::collections::BTreeMap;
 
-/// Memory of the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
     pub(super) address: usize,
@@ -46,25 +45,19 @@ pub(super) struct Job {
     pub(super) pace: Pace,
     /// The transfer ends when its data is durable.
     pub(super) sync: bool,
-    /// The open file that reports failed flushes.
     pub(super) id: OpenId,
 }
 
-/// The event that a transfer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// Nothing: the pages are in the cache.
     AtOnce,
-    /// The device.
     ByDevice,
-    /// The pages, whose read has begun: they arrive at this time.
+    /// The arrival of pages, at this time.
     At(u64),
-    /// A throttled writer: its bytes are in the cache at once, and it sleeps for this many
-    /// nanoseconds.
+    /// A delay in nanoseconds; a write's bytes are in the cache before the delay.
     HeldUp(u64),
 }
 
-/// The function that gets the result of a transfer.
 pub(super) type Then = Box<dyn FnOnce(&mut World, Answer) + Send>;
 
 #[derive(Debug, Default)]
@@ -73,13 +66,11 @@ pub(super) struct Transfers {
 }
 
 impl World {
-    /// Draws the time of an operation.
     pub(crate) fn drawn_time(&mut self) -> u64 {
         let longest = self.rates.transfer_ns;
         self.prng.range(1..=longest)
     }
 
-    /// Starts a transfer; `then` gets its result.
     pub(super) fn start(&mut self, mut job: Job, then: Then) {
         const PIECES_MAX: u64 = 16;
         let rates = self.rates;
@@ -111,13 +102,13 @@ impl World {
         }
         let fails = self.transfer_fails(&job);
         let wait = self.wait_behind_others(&job);
-        // Move the bytes in pieces of whole pages, at drawn times, in any order.
+        // The pieces move at drawn times, so in any order.
         let pages = job.len.div_ceil(PAGE_BYTES).max(1);
         let step = pages.div_ceil(PIECES_MAX) * PAGE_BYTES;
         let mut last = 0;
         let mut from = 0;
         while from < job.len {
-            // A piece ends with a page: the device never tears a sector.
+            // Each piece but the last ends with a page: the device never tears a sector.
             let end = (job.offset + from + step) / PAGE_BYTES * PAGE_BYTES - job.offset;
             let (piece, to) = (job.clone(), end.min(job.len));
             let time = wait + self.drawn_time();
@@ -140,14 +131,11 @@ impl World {
         });
     }
 
-    /// Returns the time until the earlier transfers in conflict with this one end.
     fn wait_behind_others(&mut self, job: &Job) -> u64 {
         let (now, range) = (self.now, job.offset..job.offset + job.len);
         self.inode(job.locked.ino).moved_at(&range, job.write).saturating_sub(now)
     }
 
-    /// Records the time at which the device ends a transfer, if the transfer holds its inode's
-    /// lock.
     fn takes_until(&mut self, job: &Job, time: u64) {
         let times = (self.now, self.now + time);
         if job.locked.exclusive.is_some() {
@@ -156,17 +144,13 @@ impl World {
         }
     }
 
-    /// Returns `true`, by a draw, if the device has no room for all of a read that must not wait.
-    /// The device never refuses a read of one page late: it has room, or refuses the read within
-    /// the call. The same applies to writes, which file systems accept only if their blocks are
-    /// contiguous.
+    /// The device refuses reads of one page, and writes, only within the call.
     pub(super) fn refuses_later(&mut self, job: &Job) -> bool {
         let rate = if job.len > PAGE_BYTES && !job.write { self.late_ppm } else { 0 };
         rate > 0 && self.prng.chance(rate)
     }
 
-    /// Ends a read for which the device has no room: with EAGAIN, after some of its bytes may have
-    /// been moved.
+    /// Ends a read with EAGAIN, after the device may have moved some of its bytes.
     pub(super) fn refuse_later(&mut self, job: Job, then: Then) {
         let moved = self.prng.range(0..=job.len / PAGE_BYTES) * PAGE_BYTES;
         let time = self.wait_behind_others(&job) + self.drawn_time();
@@ -177,15 +161,13 @@ impl World {
         });
     }
 
-    /// Draws whether the device fails a transfer.
     fn transfer_fails(&mut self, job: &Job) -> bool {
         let faults = &self.faults;
         let ppm = if job.write { faults.write_error_ppm } else { faults.read_error_ppm };
         self.prng.chance(ppm)
     }
 
-    /// Draws whether the flush of a synchronous write fails: then unflushed writes are lost,
-    /// otherwise the write's bytes become durable.
+    /// If the flush fails, by a draw, some unflushed writes may be lost.
     fn sync_transfer(&mut self, job: &Job, len: usize) -> Answer {
         if self.prng.chance(self.faults.flush_error_ppm) {
             let mark = self.inode(job.locked.ino).medium.mark();
@@ -204,7 +186,6 @@ impl World {
         then(self, answer);
     }
 
-    /// Moves the bytes `from..to` of a transfer.
     fn move_bytes(&mut self, job: &Job, from: u64, to: u64) {
         let now = self.now;
         let inode = self.inode(job.locked.ino);
@@ -230,12 +211,10 @@ impl World {
 }
 
 impl Cpu<'_> {
-    /// Performs a transfer while the running thread waits.
     pub(super) fn move_now(&mut self, job: Job) -> Answer {
         self.await_end(|world, then| world.start(job, then))
     }
 
-    /// Starts an operation, and waits for its result.
     pub(super) fn await_end(&mut self, start: impl FnOnce(&mut World, Then)) -> Answer {
         let id = self.new_id() as u64;
         let then = move |world: &mut World, answer| {

@@ -15,7 +15,7 @@ pub(super) struct Sets {
     watched: BTreeMap<usize, BTreeMap<Entry, Watched>>,
 }
 
-/// An open file under one of its numbers: under another number it can be in the set once more.
+/// An open file and one of its numbers: a set may have the file once for each number.
 type Entry = (OpenId, i32);
 
 #[derive(Debug, Default)]
@@ -31,7 +31,6 @@ struct Watched {
     data: u64,
 }
 
-/// Most bytes in a pipe.
 const PIPE_BYTES: usize = 65_536;
 
 const IN: u32 = libc::POLLIN as u32;
@@ -39,7 +38,6 @@ const OUT: u32 = libc::POLLOUT as u32;
 const HUP: u32 = libc::POLLHUP as u32;
 const ERR: u32 = libc::POLLERR as u32;
 
-/// Releases the state of a closed open file.
 pub(super) fn release(world: &mut World, id: OpenId, what: What) {
     match what {
         What::File(_) | What::Process => {}
@@ -58,14 +56,12 @@ pub(super) fn release(world: &mut World, id: OpenId, what: What) {
 }
 
 impl World {
-    /// Wakes all threads that wait for readiness, and tries polls and entries of rings again.
     pub(super) fn has_become_ready(&mut self) {
         self.wake(Key::Readiness, usize::MAX);
         self.complete_polls();
         self.retry_entries();
     }
 
-    /// Returns the events that are ready.
     pub(super) fn readiness(&self, id: OpenId) -> u32 {
         let given = |condition, event| if condition { event } else { 0 };
         let Some(what) = self.what_is_left(id) else { return HUP };
@@ -102,7 +98,6 @@ impl World {
         ready.filter(|(id, events, _)| *events != 0 && is_armed(id)).collect()
     }
 
-    /// Adds to an eventfd's counter.
     pub(super) fn signal(&mut self, id: OpenId, value: u64) {
         if let Some(What::Counter(counter)) = self.what_is_left(id) {
             *self.kernel.sets.counters.get_mut(&counter).expect("a counter") += value;
@@ -128,7 +123,7 @@ pub(super) unsafe fn pipe2(cpu: &mut Cpu<'_>, [ends, flags, ..]: [usize; 6]) -> 
     Ok(0)
 }
 
-/// Moves as many bytes as possible now; `EAGAIN`: none.
+/// Moves as many bytes as it can without waiting; fails with EAGAIN if it can move none.
 pub(super) fn try_stream(world: &mut World, wanted: &Wanted) -> Answer {
     if wanted.write {
         // SAFETY: the caller's memory.

@@ -1,7 +1,7 @@
 //! Files: names, sizes, which of their pages are cached, and the lock that writes take.
 //!
-//! The rules of ext4: buffered and extending writes hold the inode's lock exclusively, other direct
-//! transfers share it, buffered reads take no lock and see pages change one by one.
+//! As in ext4, buffered and extending writes hold the inode's lock exclusively, other direct
+//! transfers share it, and buffered reads do not take it.
 
 mod pages;
 
@@ -16,9 +16,7 @@ use core::ops::Range;
 use nowait_sim::Faults;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A page of the kernel's cache.
 pub(super) const PAGE_BYTES: u64 = 4096;
-/// Unit of direct transfers.
 const SECTOR_BYTES: u64 = 512;
 const DEVICE: u64 = 0x0801;
 /// A device number without an entry in /sys.
@@ -37,23 +35,17 @@ pub(super) struct Files {
 pub(super) struct Inode {
     /// The bytes that reads see, and those that would remain after a power cut.
     pub(super) medium: nowait_sim::File,
-    /// Number of failed flushes.
     errors: u64,
     cached: BTreeSet<u64>,
-    /// Pages whose read has begun, with the times of their arrival.
     coming: BTreeMap<u64, u64>,
     allocated: BTreeSet<u64>,
     changed_ns: u64,
     in_memory: bool,
-    /// A transfer holds the inode's lock exclusively; the next field counts the transfers that
-    /// share the lock.
     exclusive: bool,
     sharing: usize,
-    /// Direct transfers in the device.
     moving: Vec<Moving>,
 }
 
-/// A direct transfer, with the time of its end.
 #[derive(Clone, Debug)]
 struct Moving {
     range: Range<u64>,
@@ -85,14 +77,13 @@ impl Inode {
         from / PAGE_BYTES..to.div_ceil(PAGE_BYTES)
     }
 
-    /// Records a write of the bytes from `from` to before `to`.
     pub(super) fn is_written(&mut self, from: u64, to: u64, now: u64) {
         self.allocated.extend(Inode::pages(from, to));
         self.changed_ns = now;
     }
 
-    /// Returns the time at which the earlier direct transfers in conflict with this one end, or 0:
-    /// the device keeps the order of overlapping transfers, unless both are reads.
+    /// Returns when the earlier direct transfers in conflict with this one end, or 0. Overlapping
+    /// transfers conflict, unless both are reads.
     pub(super) fn moved_at(&self, range: &Range<u64>, write: bool) -> u64 {
         let is_before = |it: &&Moving| {
             (write || it.write) && it.range.start < range.end && range.start < it.range.end
@@ -100,7 +91,6 @@ impl Inode {
         self.moving.iter().filter(is_before).map(|it| it.until).max().unwrap_or(0)
     }
 
-    /// Records a transfer by the device, and forgets the transfers that have ended.
     pub(super) fn moves(&mut self, range: Range<u64>, write: bool, (now, until): (u64, u64)) {
         self.moving.retain(|it| it.until > now);
         self.moving.push(Moving { range, write, until });
@@ -121,7 +111,6 @@ impl World {
         self.kernel.files.inodes.get_mut(&ino).expect("files are not removed")
     }
 
-    /// Releases the inode's lock after a transfer.
     pub(super) fn unlock_inode(&mut self, ino: u64, exclusive: bool) {
         let inode = self.inode(ino);
         match exclusive {
@@ -132,7 +121,6 @@ impl World {
         self.retry_entries();
     }
 
-    /// Takes the inode's lock, exclusively or shared; returns `false` if a holder excludes that.
     fn try_lock_inode(&mut self, ino: u64, exclusive: bool) -> bool {
         let inode = self.inode(ino);
         let is_free = !(inode.exclusive || exclusive && inode.sharing > 0);
@@ -150,7 +138,6 @@ impl World {
         if self.tags.is_some() { DEVICE } else { NO_DEVICE }
     }
 
-    /// Makes a file of /sys about the device.
     fn attribute(&mut self, path: &str) -> Option<u64> {
         let (tags, at) = (self.tags?, self.now);
         let text = match path.strip_prefix("/sys/dev/block/8:1/")? {
@@ -173,21 +160,18 @@ impl World {
 }
 
 impl Cpu<'_> {
-    /// Sleeps until a holder of the inode's lock releases it.
     fn wait_for_inode(&mut self, ino: u64) {
         let began = self.now;
         self.sleep(Key::Inode(ino), None);
         self.waited_for_inode(ino, began);
     }
 
-    /// Waits until the calling thread holds the inode's lock exclusively.
     fn lock_inode(&mut self, ino: u64) {
         while !self.try_lock_inode(ino, true) {
             self.wait_for_inode(ino);
         }
     }
 
-    /// Like [`prepare`], but waits for the inode's lock.
     pub(super) fn prepare_now(&mut self, ino: u64, wanted: &Wanted) -> Result<Job, i32> {
         loop {
             match prepare(self, ino, wanted)? {
@@ -394,7 +378,6 @@ pub(super) unsafe fn fadvise(
     Ok(0)
 }
 
-/// Counts the pages of a range that are in memory, or being read.
 pub(super) unsafe fn cachestat(
     cpu: &mut Cpu<'_>,
     [number, range, counts, ..]: [usize; 6],
@@ -426,8 +409,7 @@ pub(super) unsafe fn sync_file_range(cpu: &mut Cpu<'_>, [number, ..]: [usize; 6]
 }
 
 impl World {
-    /// Starts a flush of everything written to the file so far; `then` gets its result. The caller
-    /// keeps a reference to the open file.
+    /// Starts a flush. The caller keeps a reference to the open file until `then` runs.
     pub(super) fn start_sync(&mut self, id: OpenId, then: Then) {
         let What::File(ino) = self.what(id) else { return then(self, Err(libc::EINVAL)) };
         let mark = self.inode(ino).medium.mark();
@@ -443,8 +425,7 @@ impl World {
         });
     }
 
-    /// Counts a failed flush. Some of the data that the flush should have made durable never become
-    /// durable, though reads see them.
+    /// Some data of a failed flush may never become durable, though reads see them.
     pub(super) fn lose_unflushed(&mut self, ino: u64, mark: u64) {
         let rate = self.faults.forget_ppm;
         let mut prng = self.prng.fork();
@@ -453,32 +434,27 @@ impl World {
         inode.medium.forget(mark, || prng.chance(rate));
     }
 
-    /// Fails with EIO if a flush has failed since the last call for this open file, or since its
-    /// open.
+    /// Fails with EIO if a flush of the file has failed since the open file last reported errors.
     pub(super) fn tell_of_errors(&mut self, id: OpenId, ino: u64) -> Answer {
         let errors = self.inode(ino).errors;
         let told = core::mem::replace(self.told_errors(id), errors);
         if told == errors { Ok(0) } else { Err(libc::EIO) }
     }
 
-    /// Returns the number of flush errors of a file so far.
     pub(super) fn errors_so_far(&mut self, what: What) -> u64 {
         if let What::File(ino) = what { self.inode(ino).errors } else { 0 }
     }
 
-    /// Returns the bytes that reads of a file see.
     pub(crate) fn contents(&mut self, path: &str) -> Vec<u8> {
         let ino = self.kernel.files.names[path];
         let medium = &self.inode(ino).medium;
         medium.read(0, medium.size() as usize)
     }
 
-    /// Returns the number of open files with this name.
     pub(crate) fn opens_of(&self, path: &str) -> usize {
         self.kernel.descriptors.count(What::File(self.kernel.files.names[path]))
     }
 
-    /// Draws the remains of a file after a power cut.
     pub(crate) fn left_after_cut(&mut self, path: &str, faults: &Faults) -> Vec<u8> {
         let ino = self.kernel.files.names[path];
         let mut prng = self.prng.fork();
@@ -486,7 +462,6 @@ impl World {
     }
 }
 
-/// The arguments of one transfer.
 pub(super) struct Wanted {
     pub(super) id: OpenId,
     pub(super) write: bool,
@@ -497,14 +472,13 @@ pub(super) struct Wanted {
     pub(super) behind: bool,
 }
 
-/// The inode lock that a transfer holds until its end; `exclusive` is `None` if it holds none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Locked {
     pub(super) ino: u64,
     pub(super) exclusive: Option<bool>,
 }
 
-/// Locks the file and decides which bytes to move. `None`: another transfer holds the lock.
+/// Locks the inode and decides which bytes to move; `Ok(None)`: the lock is not free.
 pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Option<Job>, i32> {
     const RWF_NOWAIT: u32 = 8;
     const RWF_APPEND: u32 = 0x10;
@@ -561,7 +535,6 @@ pub(super) fn prepare(world: &mut World, ino: u64, wanted: &Wanted) -> Result<Op
 }
 
 impl World {
-    /// Returns `true` if a write extends the file, or fills a hole of it.
     pub(super) fn allocates(&mut self, ino: u64, write: bool, range: Range<u64>) -> bool {
         let inode = self.inode(ino);
         let mut pages = Inode::pages(range.start, range.end);
@@ -604,8 +577,7 @@ fn decide(
     pages::decide_read(world, ino, offset..offset + len, waits)
 }
 
-/// Drops the cached pages in the range of a direct transfer. If pages are cached there and
-/// `refuses` is set, as for a write that must not wait, fails with `EAGAIN` and drops none.
+/// Fails with EAGAIN if `refuses` is set, and the cache has or reads a page of the range.
 fn drop_cached(inode: &mut Inode, range: Range<u64>, refuses: bool) -> Result<(), i32> {
     let mut pages = Inode::pages(range.start, range.end);
     if refuses && pages.any(|page| inode.has_page(page)) {
@@ -615,7 +587,6 @@ fn drop_cached(inode: &mut Inode, range: Range<u64>, refuses: bool) -> Result<()
     Ok(())
 }
 
-/// Moves bytes while the caller waits.
 fn transfer(cpu: &mut Cpu<'_>, wanted: &Wanted) -> Answer {
     const RWF_NOWAIT: u32 = 8;
     const RWF_APPEND_OR_NOT: u32 = 0x30;
@@ -646,14 +617,13 @@ pub(super) fn transfer_of_stream(cpu: &mut Cpu<'_>, wanted: &Wanted, waits: bool
     }
 }
 
-/// Makes the parts of a call's vector.
 pub(super) unsafe fn vector(address: usize, count: usize) -> Vec<Part> {
     // SAFETY: the caller's array.
     let parts = unsafe { core::slice::from_raw_parts(address as *const libc::iovec, count) };
     parts.iter().map(|it| Part { address: it.iov_base as usize, len: it.iov_len }).collect()
 }
 
-/// Returns the open file, and the offset of a call: -1 means the file's position.
+/// An offset of -1 means the file's position.
 fn at(cpu: &mut Cpu<'_>, number: usize, offset: i64) -> Result<(OpenId, u64), i32> {
     let id = cpu.opened(number)?;
     match (cpu.what(id), offset) {
@@ -681,7 +651,6 @@ macro_rules! transfers {
     )+};
 }
 
-/// Makes the single part of a call without a vector.
 unsafe fn one(address: usize, len: usize) -> Vec<Part> {
     vec![Part { address, len }]
 }

@@ -37,7 +37,7 @@ pub(super) unsafe fn futex(
     }
 }
 
-/// Returns `true` for the futex operations by which the engine checks addresses; they wake no
+/// Returns `true` for the futex operations by which the engine checks addresses, which wake no
 /// thread.
 pub(super) fn looks_at_memory(nr: i64, [_, op, ..]: [usize; 6]) -> bool {
     let looks = [libc::FUTEX_WAKE_OP, libc::FUTEX_CMP_REQUEUE];

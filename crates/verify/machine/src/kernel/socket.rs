@@ -12,21 +12,18 @@ use super::{
 use crate::schedule::{Cpu, World};
 use std::collections::{BTreeMap, VecDeque};
 
-/// The lanes, each a direction of a pair, by the identifier of the end that reads it.
+/// The lanes (one for each direction of a pair), by the identifier of the end that reads.
 #[derive(Debug, Default)]
 pub(super) struct Sockets(BTreeMap<usize, Lane>);
 
 #[derive(Debug)]
 struct Lane {
     bytes: VecDeque<u8>,
-    /// Most bytes in the lane.
     capacity: usize,
-    /// No more bytes come: the socket's writer has closed or shut down, or its reader has shut
-    /// down.
+    /// No more bytes come: the lane's writer has closed or shut down, or its reader has shut down.
     ended: bool,
-    /// The socket's reader has closed or shut down.
     deaf: bool,
-    /// The socket's writer has closed its end without reading all bytes sent to it.
+    /// The lane's writer has closed its end without reading all bytes sent to it.
     reset: bool,
 }
 
@@ -39,7 +36,6 @@ impl World {
         self.kernel.sockets.0.get_mut(&end).expect("a lane lives as long as the machine")
     }
 
-    /// Makes the two ends of a pair.
     pub(super) fn new_streams(&mut self) -> [What; 2] {
         let (own, other) = (self.new_id(), self.new_id());
         for end in [own, other] {
@@ -60,8 +56,8 @@ impl World {
             | given(is_over && from.ended, HUP)
     }
 
-    /// Takes bytes from a lane. An empty lane gives no bytes if it has ended, ECONNRESET if the
-    /// writer reset it, and else EAGAIN.
+    /// An empty lane gives ECONNRESET once if its writer has reset it, then no bytes if the lane
+    /// has ended, else EAGAIN.
     pub(super) fn take_from_stream(&mut self, own: usize, len: usize) -> Result<Vec<u8>, i32> {
         let comes_short = self.prng.chance(200_000);
         let drawn = self.prng.below(1 << 30) as usize;
@@ -98,7 +94,6 @@ impl World {
         Ok(count)
     }
 
-    /// Records in both lanes that the end `own` has closed.
     pub(super) fn close_stream(&mut self, own: usize, other: usize) {
         let from = self.lane(own);
         from.deaf = true;
@@ -109,7 +104,6 @@ impl World {
     }
 }
 
-/// Moves bytes of a connected socket.
 fn transfer(cpu: &mut Cpu<'_>, id: OpenId, write: bool, parts: Vec<Part>, flags: usize) -> Answer {
     let What::Stream { .. } = cpu.what(id) else { return Err(libc::ENOTSOCK) };
     assert_eq!(flags as i32 & libc::MSG_PEEK, 0, "bytes are taken");

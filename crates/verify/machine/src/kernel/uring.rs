@@ -19,7 +19,6 @@ use core::sync::atomic::{
 use nowait_sys::raw;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Offsets of the words of a ring, in bytes.
 mod at {
     pub(super) const SQ_HEAD: u32 = 0;
     pub(super) const SQ_TAIL: u32 = 4;
@@ -95,18 +94,16 @@ struct Cqe {
     flags: u32,
 }
 
-/// The rings.
 #[derive(Default)]
 pub(super) struct Rings(BTreeMap<usize, Ring>);
 
 struct Ring {
-    /// Descriptor of the real kernel.
+    /// A memfd of the real kernel.
     memory: i32,
     base: usize,
     entries: usize,
     mapped: usize,
     flags: u32,
-    /// Requests that wait for a condition.
     waiting: Vec<Waiting>,
     /// Completions for which the ring has no room, or which wait for io_uring_enter with
     /// IORING_ENTER_GETEVENTS (on a ring with IORING_SETUP_DEFER_TASKRUN).
@@ -120,7 +117,6 @@ struct Waiting {
 
 enum Awaited {
     Poll(u32),
-    /// A transfer that waits for a stream, or for the lock of an inode.
     Transfer(Wanted),
     Futex(usize),
 }
@@ -131,7 +127,6 @@ struct Request {
     user_data: u64,
     /// The open file, to which the request has a reference until it ends.
     id: Option<OpenId>,
-    /// The thread that submitted the request.
     thread: usize,
 }
 
@@ -150,7 +145,6 @@ impl Ring {
         tail.load(Acquire).wrapping_sub(head.load(Acquire))
     }
 
-    /// Moves held-back completions into the completion queue, as far as the queue has room.
     fn show(&mut self) {
         while self.shown() < self.word(at::CQ_ENTRIES).load(Acquire) {
             let Some(cqe) = self.held_back.pop_front() else { break };
@@ -174,7 +168,6 @@ impl Ring {
         }
     }
 
-    /// Takes the next submitted entry.
     fn next(&self) -> Option<Sqe> {
         let (head, tail) = (self.word(at::SQ_HEAD), self.word(at::SQ_TAIL));
         let next = head.load(Acquire);
@@ -191,7 +184,6 @@ impl Ring {
     }
 }
 
-/// Maps memory of the real kernel.
 fn map(memory: i32, len: usize, offset: usize) -> usize {
     let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
     let args = [0, len, access as usize, flags as usize, memory as usize, offset];
@@ -202,7 +194,6 @@ fn map(memory: i32, len: usize, offset: usize) -> usize {
 }
 
 impl World {
-    /// Maps the memory of a ring for the program; `None`: the descriptor is not a ring.
     pub(crate) fn map_ring(&mut self, number: usize, len: usize, offset: usize) -> Option<usize> {
         let What::Ring(ring) = self.opened(number).ok().map(|id| self.what(id))? else {
             return None;
@@ -244,7 +235,6 @@ impl World {
         self.wake(Key::Readiness, usize::MAX);
     }
 
-    /// Tries again the requests that wait for readiness, or for the lock of an inode.
     pub(super) fn retry_entries(&mut self) {
         let rings: Vec<usize> = self.kernel.rings.0.keys().copied().collect();
         for ring in rings {
@@ -277,7 +267,6 @@ impl World {
         }
     }
 
-    /// Starts a transfer, or ends it; returns `false` if it has to wait.
     fn attempt_transfer(&mut self, request: Request, wanted: &Wanted) -> bool {
         let What::File(ino) = self.what(wanted.id) else {
             let nonblocking = self.flags(wanted.id) & libc::O_NONBLOCK != 0;
@@ -300,7 +289,6 @@ impl World {
         true
     }
 
-    /// Ends up to `count` entries that wait on a word; returns their number.
     pub(super) fn wake_entries(&mut self, address: usize, count: usize) -> usize {
         let mut woken = Vec::new();
         for ring in self.kernel.rings.0.values_mut() {
@@ -312,7 +300,6 @@ impl World {
         woken.len()
     }
 
-    /// Cancels the waiting requests that an ending thread submitted.
     pub(crate) fn give_up_entries_of(&mut self, thread: usize) {
         let mut given_up = Vec::new();
         for ring in self.kernel.rings.0.values_mut() {

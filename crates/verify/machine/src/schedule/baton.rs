@@ -3,7 +3,6 @@
 use nowait_sys::raw;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-/// The word on which a thread waits for its turn.
 #[derive(Default)]
 pub(crate) struct Baton(AtomicU32);
 
@@ -20,7 +19,6 @@ impl Baton {
     }
 }
 
-/// Calls the real kernel's futex.
 fn futex(word: &AtomicU32, op: i32, value: usize) {
     let op = (op | libc::FUTEX_PRIVATE_FLAG) as usize;
     // SAFETY: the word outlives the call, and there is no timeout.

@@ -4,7 +4,6 @@ use super::{Cpu, SLEEP_MAX_NS, State, Thread, World};
 use crate::cores::{self, Cores};
 
 impl Thread {
-    /// Returns the time at which the thread runs again, if nothing wakes it before.
     fn continues_at(&self) -> Option<u64> {
         match self.state {
             State::Ready => Some(self.clock),
@@ -15,8 +14,7 @@ impl Thread {
 }
 
 impl World {
-    /// Runs the events up to the earliest clock of a thread, and chooses this thread. `None`: all
-    /// threads have ended, or none will run within an hour.
+    /// `None`: all threads have ended, or none will run within an hour.
     pub(super) fn choose_earliest(&mut self) -> Option<usize> {
         loop {
             let threads = self.threads.iter().enumerate();
@@ -37,8 +35,6 @@ impl World {
         }
     }
 
-    /// Returns `true` if, by the running thread's clock, an event is due or another thread
-    /// continues earlier.
     fn is_ahead(&self) -> bool {
         let is_earlier =
             |id: usize| self.threads[id].continues_at().is_some_and(|at| at < self.now);
@@ -48,14 +44,12 @@ impl World {
 }
 
 impl Cpu<'_> {
-    /// Lets threads whose clocks are earlier run first, if each has a processor.
     pub(crate) fn keep_order(&mut self) {
         if self.cores.is_some() && self.is_ahead() {
             self.hand_over();
         }
     }
 
-    /// Accesses a line of memory from `code`.
     pub(crate) fn touch(&mut self, line: u64, writes: bool, code: u64) {
         let is_contended = |cores: &Cores| cores.lines.is_contended(line);
         if self.cores.as_ref().is_some_and(is_contended) {

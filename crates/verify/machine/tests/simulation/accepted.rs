@@ -1,5 +1,4 @@
-//! The possible contents of a file's pages if requests take effect in the order of their submission
-//! and accepted requests are done; and the possible remains after a power failure.
+//! A model of a file's pages: what reads, the end of the process, and a power failure may show.
 
 use crate::model::{PAGE, judge};
 use nowait_sys::aligned::AlignedBuffer;
@@ -8,20 +7,18 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// The knowledge about a version of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     /// The write's request is being submitted, or was refused.
     Begun,
-    /// The write's request was accepted, and nothing can prevent the write.
+    /// The write's request was accepted, and nothing has tried to cancel it.
     Accepted,
     /// The write's request may be or was cancelled.
     Doubtful,
-    /// The write's request has succeeded.
     Ended,
 }
 
-/// Contents of a page in the order of submission: a stamp, 0 for zeroes.
+/// The stamps of a page's contents in the order of submission; 0 for zeroes.
 struct Page {
     versions: Vec<(u64, Known)>,
     /// No version before this one may remain after a power cut.
@@ -29,7 +26,6 @@ struct Page {
 }
 
 impl Page {
-    /// Returns the last version up to `end` for which `is_known` is true.
     fn last(&self, end: usize, is_known: impl Fn(Known) -> bool) -> usize {
         let mut versions = self.versions[..=end].iter();
         versions.rposition(|(_, known)| is_known(*known)).unwrap_or(0)
@@ -44,7 +40,6 @@ fn is_certain(known: Known) -> bool {
     matches!(known, Known::Accepted | Known::Ended)
 }
 
-/// All pages of a file.
 pub(crate) struct Accepted(Mutex<State>);
 
 struct State {
@@ -52,11 +47,9 @@ struct State {
     next: u64,
 }
 
-/// A write: its page, and the version of the page that it makes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Version(u64, usize);
 
-/// The promise of a successful sync: the version up to which each page is durable.
 #[derive(Debug)]
 pub(crate) struct Promise(Vec<usize>);
 
@@ -75,13 +68,12 @@ impl Accepted {
         Accepted(Mutex::new(State { pages: (0..pages).map(|_| page()).collect(), next: 1 }))
     }
 
-    /// No thread makes a system call while it holds this lock: so the thread that ends the process
-    /// can take the lock.
+    /// No thread makes a system call under this lock, so the thread that ends the process can take
+    /// it.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a version of a page; returns the bytes to write, and the version.
     pub(crate) fn begin_write(&self, page: u64) -> (AlignedBuffer, Version) {
         let mut state = self.lock();
         let stamp = state.next;
@@ -94,27 +86,23 @@ impl Accepted {
         (bytes, version)
     }
 
-    /// Records new knowledge about a write.
     pub(crate) fn learn(&self, Version(page, version): Version, known: Known) {
         self.lock().pages[page as usize].versions[version].1 = known;
     }
 
-    /// Records that a write has ended and is durable.
     pub(crate) fn is_durable(&self, Version(page, version): Version) {
         let mut state = self.lock();
         let durable = &mut state.pages[page as usize].durable;
         *durable = version.max(*durable);
     }
 
-    /// Records that a sync is about to be submitted. The sync covers the writes that have ended, or
-    /// with `in_order` the accepted ones.
+    /// A sync covers the writes that have ended, or with `in_order` also the accepted ones.
     pub(crate) fn begin_sync(&self, in_order: bool) -> Promise {
         let is_known = |known| if in_order { is_certain(known) } else { known == Known::Ended };
         let state = self.lock();
         Promise(state.pages.iter().map(|page| page.last(page.newest(), is_known)).collect())
     }
 
-    /// Records the success of a sync. A sync that failed or was cancelled promises nothing.
     pub(crate) fn end_sync(&self, promise: &Promise) {
         let mut state = self.lock();
         for (page, version) in state.pages.iter_mut().zip(&promise.0) {
@@ -123,8 +111,7 @@ impl Accepted {
         }
     }
 
-    /// Records that a read of some pages is about to be submitted. `own`: pages that only the
-    /// reading thread writes, where requests take effect in the order of submission.
+    /// `own`: the pages that only the reading thread writes, if requests take effect in order.
     pub(crate) fn begin_read(&self, pages: Range<u64>, own: Option<&Range<u64>>) -> Legal {
         let state = self.lock();
         let is_known =
@@ -136,7 +123,6 @@ impl Accepted {
         Legal { first: pages.start, from, to }
     }
 
-    /// Checks the bytes of a read.
     pub(crate) fn end_read(&self, read: &Legal, bytes: &[u8]) {
         let state = self.lock();
         for (index, found) in bytes.chunks(PAGE as usize).enumerate() {
@@ -149,7 +135,6 @@ impl Accepted {
         }
     }
 
-    /// Checks the file as the process ends.
     pub(crate) fn judge_done(&self, bytes: &[u8]) {
         let state = self.lock();
         assert_eq!(bytes.len(), state.pages.len() * PAGE as usize, "the size of the file");
@@ -160,10 +145,9 @@ impl Accepted {
         }
     }
 
-    /// Checks the remains of the file after a power failure.
     pub(crate) fn judge_left(&self, mut bytes: Vec<u8>) {
         let state = self.lock();
-        // Before the first sync the file may be left shorter; it begins with zeroes.
+        // A power cut before the first sync may leave the file shorter; all pages begin as zeroes.
         bytes.resize(state.pages.len() * PAGE as usize, 0);
         for (number, found) in bytes.chunks(PAGE as usize).enumerate() {
             let page = &state.pages[number];

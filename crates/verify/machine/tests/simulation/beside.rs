@@ -1,5 +1,4 @@
-//! Other files besides the one of whole pages: one of any size, and one that another program
-//! changes.
+//! Files besides the one of whole pages: one of any size, and one that another program changes.
 
 use crate::{files::Setup, model::PAGE, spawn, swarm};
 use nowait::{Advice, AlignedBuffer, CacheMode, File, OpenOptions};
@@ -8,7 +7,6 @@ use nowait_sim::Prng;
 use nowait_sys::inspect::{self, O_CREAT, O_RDWR};
 use std::{sync::Arc, thread::JoinHandle};
 
-/// The kind of a step of the thread with the file of any size.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Write,
@@ -33,7 +31,7 @@ fn open(setup: &Setup, path: &str, mode: CacheMode) -> Option<File> {
     setup.expected(options.open(&setup.nowait, path))
 }
 
-/// A file of which each byte is known: bytes behind its end are zeroes when it grows.
+/// A file of which each byte is known; when the file grows, the new bytes are zeroes.
 struct AnySize<'s> {
     setup: &'s Setup,
     file: File,
@@ -44,8 +42,7 @@ impl AnySize<'_> {
     const PATH: &'static str = "/bytes";
     const SIZE_MAX: u64 = 4 * PAGE;
 
-    /// Runs 40 steps, and compares the file's content; returns `None` as soon as the device fails a
-    /// request.
+    /// Returns `None` if a request fails as `expected` allows.
     fn act(setup: &Setup, prng: &mut Prng) -> Option<()> {
         let weights = swarm(&KINDS, prng);
         let file = open(setup, Self::PATH, CacheMode::User)?;
@@ -92,7 +89,6 @@ impl AnySize<'_> {
                 assert_eq!(wrong, None, "a byte from {from} on");
             }
             Kind::SetLen => {
-                // A new end anywhere, or near the old one.
                 let to = if prng.chance(500_000) { from } else { size.saturating_sub(len) };
                 self.setup.expected(self.file.set_len(to as u64))?;
                 self.expected.resize(to, 0);
@@ -134,8 +130,6 @@ fn append(setup: &Setup, prng: &mut Prng) -> Option<()> {
     Some(())
 }
 
-/// Opens the touched file repeatedly, then other files: up to 20 at once, which may be more than
-/// the channel to the engine has room for.
 fn open_again(setup: &Setup) {
     for _ in 0..8 {
         if step(|| "open the touched file".to_owned()) {
@@ -149,8 +143,7 @@ fn open_again(setup: &Setup) {
     drop((0..20).map(many).collect::<Vec<_>>());
 }
 
-/// Acts as another program: writes the first page's current content to that page; no other thread
-/// writes the page.
+/// Acts as another program: rewrites the zeroes of the first page, which no other thread writes.
 fn touch(prng: &mut Prng) {
     let file = inspect::open(c"/touched", O_RDWR, 0).unwrap();
     let zeroes = AlignedBuffer::zeroed(PAGE as usize);
@@ -164,7 +157,6 @@ fn touch(prng: &mut Prng) {
     }
 }
 
-/// Starts the threads of the files that `setup.beside` chooses, if any.
 pub(crate) fn spawn_some(setup: &Arc<Setup>, prng: &mut Prng) -> Vec<JoinHandle<()>> {
     let mut thread = |name: &str, act: fn(&Setup, &mut Prng)| {
         let (setup, mut prng) = (setup.clone(), prng.fork());

@@ -1,12 +1,11 @@
-//! The ways in which callers take events of libaio: a thread that submits and waits, threads that
-//! wait for another's requests, time limits, looks that do not wait, a thread that reads the ring
-//! itself, and one that comes late.
+//! The ways in which callers take events of libaio: waits, short waits, looks, reads of the ring,
+//! and late calls.
 //!
-//! Each submitting thread has two files and a context. Checked: each accepted request ends once,
-//! and finds and leaves the data that the order of submission demands, even if its descriptor
-//! number gets another file meanwhile. Each accepted request ends in time, even if no caller comes.
-//! Three calls sleep for no transfer: io_submit of reads, a look for events, and a wait with a
-//! short time limit. When the process ends, accepted requests are done.
+//! Each submitting thread has two files and a context. Each accepted request ends once, and in time
+//! even if no caller comes. A request finds and leaves the data that the order of submission
+//! demands, even if its descriptor number gets another file. io_submit of reads, looks, and waits
+//! with a short time limit sleep for no transfer. When the process ends, accepted requests are
+//! done.
 
 mod model;
 mod ring;
@@ -37,14 +36,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The unit of requests and of the model.
 const SECTOR: usize = 512;
 const PAGE: u64 = 8;
 const SECTORS: u64 = 8 * PAGE;
 const FILES: usize = 2;
 const STEPS: usize = 16;
 const IN_FLIGHT_MAX: usize = 8;
-/// Interval at which the engine takes over requests for which no caller comes.
+/// Interval of the engine's looks for requests for which no caller comes.
 const TICK: Duration = Duration::from_millis(5);
 /// A caller with a time limit up to this does not block for a request.
 const SHORT: Duration = Duration::from_millis(10);
@@ -52,22 +50,17 @@ const SHORT: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Submit,
-    /// Waits until a drawn number of requests has ended.
     Wait,
-    /// Waits with a short time limit, until one request has ended.
     WaitShortly,
-    /// Looks repeatedly, until one request has ended.
     Poll,
-    /// Takes events out of the ring itself.
     ReadRing,
     /// Pauses until all requests must have ended, and then takes all events at once.
     ComeLate,
     Cancel,
-    /// Closes both files, and opens them again: each gets the number of the other.
+    /// Closes both files, and opens them again in the other order: their numbers may change.
     Swap,
-    /// Makes the number of one file refer to the other.
+    /// Makes the number of one file refer to the other file.
     Replace,
-    /// Drops all pages from the page cache.
     Drop,
     Pause,
     Destroy,
@@ -94,38 +87,34 @@ fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The state that all threads share.
 struct Setup {
     weights: [u32; KINDS.len()],
     /// The library watches the program's closes.
     watches: bool,
-    /// Signals arrive.
     signals: bool,
-    /// The process is about to end, although threads wait.
+    /// Set before the process ends, while threads may still wait.
     exits: AtomicBool,
     /// The submitting thread makes the first attempts.
     is_auto: bool,
-    /// Threads wait in the context of another thread. No new context may get the address of a
-    /// destroyed one: these threads would wait in the new one.
+    /// Some threads wait in another thread's context. Then no context is destroyed early: a new one
+    /// could get the old address, and these threads would wait there.
     any_waits: AtomicBool,
 }
 
 /// Returns the longest time in which `count` requests end if no caller takes their events.
 fn bound(count: usize) -> Duration {
     let (transfer, throttled) = longest_ns();
-    // The machine may also stop a thread for the time of a transfer when it takes a lock.
+    // The machine may also stop a thread for the time of a transfer when the thread takes a lock.
     let each = Duration::from_nanos(20 * transfer + throttled);
     3 * TICK + each * (count as u32 + 2) + Duration::from_millis(1)
 }
 
-/// A submitting thread.
 struct Actor {
     setup: Arc<Setup>,
     prng: Prng,
     context: usize,
     open: [Fd; FILES],
     state: Shared,
-    /// Threads that wait for this thread's requests.
     waiting: Vec<JoinHandle<()>>,
     next: u64,
     /// Descriptor numbers may refer to other files than when requests in flight were submitted.
@@ -143,7 +132,6 @@ fn new_context(setup: &Setup) -> usize {
     context
 }
 
-/// Takes events within a time limit.
 fn getevents(context: usize, (min, max): (usize, usize), limit: Option<Duration>) -> Taken {
     let mut events = vec![IoEvent::default(); max];
     let timeout = [0, limit.map_or(0, |limit| limit.as_nanos() as i64)];
@@ -162,7 +150,6 @@ fn getevents(context: usize, (min, max): (usize, usize), limit: Option<Duration>
 
 type Taken = Result<Vec<IoEvent>, i32>;
 
-/// Waits for one event after another, until the context is destroyed.
 fn wait(setup: &Setup, context: usize, state: &Mutex<State>) {
     if setup.signals {
         take_signals();
@@ -187,8 +174,8 @@ impl Actor {
         let open = paths.each_ref().map(open);
         for fd in &open {
             file::set_len(fd.raw(), SECTORS * SECTOR as u64).unwrap();
-            // Writes the file and drops it from the page cache: a write of a part of a page then
-            // reads the page first.
+            // Writes the pages, and drops them from the cache: a write of a part must then read its
+            // page.
             let zeroes = AlignedBuffer::zeroed(SECTORS as usize * SECTOR);
             let part = file::IoVec { base: zeroes.as_ptr().cast_mut(), len: zeroes.len() };
             // SAFETY: the bytes are only read.
@@ -217,7 +204,6 @@ impl Actor {
         actor
     }
 
-    /// Starts threads that wait.
     fn begin_waiting(&mut self, number: u64, count: usize) {
         let (transfer, throttled) = longest_ns();
         // If transfers are fast, requests must end before the engine would take over.
@@ -366,7 +352,6 @@ impl Actor {
         }
     }
 
-    /// Waits for `count` events, and takes them.
     fn take(&self, count: usize) {
         let mut missing = count;
         while missing > 0 {
@@ -420,7 +405,6 @@ impl Actor {
         self.take(count);
     }
 
-    /// Waits until the other threads have left at most `left` requests.
     fn await_others(&self, left: usize) {
         while self.in_flight() > left && !self.setup.exits.load(SeqCst) {
             std::thread::park_timeout(Duration::from_micros(200));
@@ -450,8 +434,7 @@ impl Actor {
         assert!(is_right, "io_cancel: {said}");
     }
 
-    /// If the library watches closes, calls its function as the preload library does before it
-    /// closes or replaces a number.
+    /// Calls `nowait_closing`, as the preload library does before it closes or replaces a number.
     fn closes(&self, fd: i32) {
         if self.setup.watches {
             let said = waits("close", || libaio::nowait_closing(fd));
@@ -459,9 +442,8 @@ impl Actor {
         }
     }
 
-    /// Returns `true` if numbers may get other files now. If the library does not watch closes, it
-    /// does not notice that a number got another file and then its old file again. So in that case
-    /// a number moves at most once while requests are in flight.
+    /// Without watched closes, the library does not notice that a number got another file and then
+    /// its old file again. Then a number moves at most once while requests are in flight.
     fn may_move(&mut self) -> bool {
         let has_moved = self.in_flight() > 0 && self.has_moved;
         self.has_moved = true;
@@ -499,7 +481,6 @@ impl Actor {
         }
     }
 
-    /// Destroys the context with its requests in flight, and waits for their end.
     fn destroy(&mut self) {
         self.end_context();
         self.context = new_context(&self.setup);
@@ -532,7 +513,6 @@ impl Actor {
     }
 }
 
-/// Ends the process: accepted writes must be in the files.
 fn end_process(setup: &Setup, states: &[Shared], by_exit: bool) -> ! {
     setup.exits.store(true, SeqCst);
     waits("the end of the process", || match by_exit {
@@ -564,7 +544,6 @@ fn set_environment(prng: &mut Prng) -> bool {
     is_auto
 }
 
-/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0x00ca_11e5);
     let is_auto = set_environment(&mut prng);

@@ -36,11 +36,9 @@ const POLLIN: u16 = 1;
 /// Number of looks for events after which a request counts as hanging.
 const ROUNDS_MAX: u64 = 3_000;
 
-/// Kinds of requests, with their average frequencies.
 const KINDS: [(Kind, u32); 4] =
     [(Kind::Write, 4), (Kind::Read, 2), (Kind::Fsync, 1), (Kind::Poll(POLLIN), 1)];
 
-/// A request: its memory, and the number of its ends.
 struct Request {
     memory: AlignedBuffer,
     kind: Kind,
@@ -48,22 +46,19 @@ struct Request {
     ends: u32,
 }
 
-/// The state that the threads share.
 struct Program {
     context: Arc<Context>,
     counter: EventFd,
     direct: bool,
-    /// A thread cancels requests.
     cancels: bool,
-    /// The submitters' descriptors, kept open if rings cancel the requests of threads that end: the
-    /// engine repeats a request so cancelled, by the descriptor of its submitter.
+    /// The submitters' descriptors, if rings cancel the requests of ended threads: the engine
+    /// repeats such a request by the descriptor's number.
     kept: Option<Mutex<Vec<Fd>>>,
     asked: Mutex<BTreeMap<u64, Request>>,
     next: AtomicU64,
     next_block: AtomicU64,
     submitters: AtomicU64,
     destroyed: AtomicBool,
-    /// Weight of each of `KINDS`.
     weights: [u32; KINDS.len()],
 }
 
@@ -72,7 +67,6 @@ impl Program {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Draws requests, each with a generator of its own.
     fn draw_kinds(&self, prng: &mut Prng) -> Vec<(Kind, Prng)> {
         let count = 1 + prng.index(6);
         let drawn = (0..count).map(|_| {
@@ -82,12 +76,11 @@ impl Program {
         drawn.filter(|(kind, _)| step(|| format!("submit {kind:?}"))).collect()
     }
 
-    /// Draws a request, and records its memory before it can end.
     fn draw(&self, (kind, mut prng): (Kind, Prng), fd: i32) -> (u64, Command) {
         let name = self.next.fetch_add(1, SeqCst);
         let fd = if matches!(kind, Kind::Poll(_)) { self.counter.raw() } else { fd };
         let block = (kind == Kind::Write).then(|| self.next_block.fetch_add(1, SeqCst));
-        // When all blocks are written, the request reads.
+        // Once each block has its write, the request reads.
         let block = block.filter(|block| *block < BLOCKS);
         let kind = if kind == Kind::Write && block.is_none() { Kind::Read } else { kind };
         let offset = block.unwrap_or_else(|| prng.below(BLOCKS)) * BLOCK as u64;
@@ -106,8 +99,6 @@ impl Program {
         (name, command)
     }
 
-    /// Submits some requests on a descriptor of the thread's own, closes the descriptor at once
-    /// unless the program keeps it, and ends.
     fn submit(&self, mut prng: Prng) {
         let flags = O_RDWR | if self.direct { O_DIRECT } else { 0 };
         let file = inspect::open(c"/file", flags, 0).unwrap();
@@ -155,7 +146,6 @@ impl Program {
         }
     }
 
-    /// Takes events until all have arrived, or the context is destroyed.
     fn wait(&self, mut prng: Prng) {
         for round in 0.. {
             assert!(round < ROUNDS_MAX, "some never end: {:?}", self.unended());
@@ -190,7 +180,7 @@ impl Program {
         asked.iter().filter(|(_, it)| it.ends == 0).map(|(name, it)| (*name, it.kind)).collect()
     }
 
-    /// Locks the file's inode at intervals: direct writes wait for the lock.
+    /// Takes the inode's lock repeatedly, by ftruncate(2): direct writes wait for the lock.
     fn hold_up(_: &Program, mut prng: Prng) {
         let file = inspect::open(c"/file", O_RDWR, 0).unwrap();
         for _ in 0..prng.index(10) {
@@ -219,8 +209,7 @@ impl Program {
     }
 }
 
-/// Fills the file without holes, and caches its pages: the kernel refuses direct writes that must
-/// not wait.
+/// Fills the holes, and caches the pages: the kernel then refuses direct writes that must not wait.
 fn fill(file: &Fd) {
     let mut zeroes = AlignedBuffer::zeroed(BLOCK);
     for block in 0..BLOCKS {
@@ -232,7 +221,6 @@ fn fill(file: &Fd) {
     }
 }
 
-/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xc0);
     let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];

@@ -28,30 +28,24 @@ use std::{
 
 const PAGE: usize = 4096;
 const PAGES: u64 = 64;
-/// Requests of a submission.
 const BATCH: usize = 4;
-/// Submissions of a thread before the measurement.
 const WARM_UP: usize = 20;
 const ROUNDS: usize = 40;
 /// Most runs for each kind of work; one of them must scale.
 const RUNS_MAX: usize = 3;
-/// The most threads.
 const THREADS: usize = 64;
-/// Request tags of the disk: as many as one of 64 hardware queues has.
+/// Request tags of a disk with 64 hardware queues.
 const TAGS: u32 = 64 * 1024;
 
-/// The work of all threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     CachedRead,
     BufferedWrite,
     DirectRead,
     DirectWrite,
-    /// Buffered writes by pwritev2(2), without nowait.
     PlainWrite,
 }
 
-/// The files of the threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Files {
     OneEach,
@@ -61,22 +55,19 @@ enum Files {
 /// The results of a run, in memory that the run's process shares with this one.
 #[derive(Default)]
 struct Measured {
-    /// Requests of all threads.
     requests: AtomicU64,
-    /// The time when the last thread began; `ended_ns` is the time when the last thread ended.
+    /// The time when the last thread began; `ended_ns`: when the last thread ended.
     begun_ns: AtomicU64,
     ended_ns: AtomicU64,
     /// How long threads have waited for lines and locks of the kernel.
     kernel_ns: AtomicU64,
-    /// How long threads have waited for lines of the program. `longest_ns` is the wait for one of
-    /// these lines, the one with the longest wait; `code` is an instruction that waited for it.
+    /// The wait for lines of the program; `longest_ns` is the longest for one line, at `code`.
     program_ns: AtomicU64,
     longest_ns: AtomicU64,
     code: AtomicU64,
 }
 
 impl Measured {
-    /// Returns memory that children of this process share with it.
     fn shared() -> &'static Measured {
         let (len, access) = (size_of::<Measured>(), libc::PROT_READ | libc::PROT_WRITE);
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
@@ -87,7 +78,7 @@ impl Measured {
         unsafe { &*memory.cast::<Measured>() }
     }
 
-    /// Returns the requests in a millisecond, of all threads together.
+    /// Returns the requests of all threads per millisecond.
     fn rate(&self) -> f64 {
         let ns = self.ended_ns.load(SeqCst) - self.begun_ns.load(SeqCst);
         self.requests.load(SeqCst) as f64 * 1e6 / ns as f64
@@ -118,7 +109,6 @@ impl fmt::Display for Measured {
     }
 }
 
-/// Returns the address from which the addresses in this program's file count.
 fn start_of_code() -> u64 {
     unsafe extern "C" {
         static __executable_start: u8;
@@ -126,7 +116,6 @@ fn start_of_code() -> u64 {
     (&raw const __executable_start) as u64
 }
 
-/// Makes requests of one kind, one batch after the other.
 struct Submitter {
     kind: Kind,
     context: usize,
@@ -237,8 +226,7 @@ fn measure(kind: Kind, files: Files, threads: usize) -> &'static Measured {
     measured
 }
 
-/// Returns the throughput of 64 threads with files of their own, divided by 64 times that of one
-/// thread.
+/// The throughput of 64 threads with own files, divided by 64 times that of one thread.
 fn scaling(kind: Kind) -> f64 {
     let counts: &[usize] =
         if number("CORES_ALL", 0) == 0 { &[1, THREADS] } else { &[1, 2, 4, 8, 16, 32, THREADS] };

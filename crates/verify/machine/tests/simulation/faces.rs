@@ -1,10 +1,9 @@
 //! Programs in C: their calls into the engine, and the end of their process.
 //!
-//! A run is a process of its own, as a program starts it: it has options in its environment, and
-//! reaches the engine through the frontends' code. At a random time, or when the other threads have
-//! ended, a thread ends the run by exit(3), by `_exit`, or by exec. Then all accepted requests must
-//! be done, whatever the other threads do. If the power fails, then or before, the data that syncs
-//! and synchronous writes have promised must remain.
+//! Each run has options in its environment, and reaches the engine through the frontends' code. At
+//! a random time, or when the other threads have ended, a thread ends the run by exit(3), `_exit`,
+//! or exec. Then all accepted requests must be done. After a power failure, the data that syncs and
+//! synchronous writes have promised must remain.
 
 use crate::{accepted::Accepted, libaio, model::PAGE, posix, signals, swarm};
 use nowait_libaio::exports;
@@ -30,21 +29,17 @@ unsafe extern "C" {
     safe fn simulated_stays(was_settled: bool);
 }
 
-/// Waits for accepted requests, as before `_exit`.
 pub(crate) fn leave() {
     simulated_leave();
 }
 
-/// Pages of each thread.
 pub(crate) const OWN_PAGES: u64 = 6;
 const PATH: &CStr = c"/file";
 
-/// The state that the threads of a run share.
 pub(crate) struct Setup {
     pub(crate) model: Accepted,
     pub(crate) pages: u64,
     pub(crate) actors: u64,
-    /// Signals arrive, whose handlers make calls.
     pub(crate) signals: bool,
     /// A thread ends the process, whatever the others wait for.
     pub(crate) ends: bool,
@@ -55,14 +50,11 @@ pub(crate) struct Setup {
     exits: AtomicBool,
     /// Frequency of direct opens; if it is not 0, overlapping requests may end in any order.
     direct_ppm: u32,
-    /// Weights of the kinds of POSIX AIO steps.
     pub(crate) posix_weights: [u32; posix::KINDS.len()],
     pub(crate) libaio_weights: [u32; libaio::KINDS.len()],
-    /// The losses of a power failure.
     power: Faults,
 }
 
-/// An open of the file.
 pub(crate) struct Opened {
     pub(crate) fd: Fd,
     /// Writes through this open are durable when they end.
@@ -70,22 +62,18 @@ pub(crate) struct Opened {
 }
 
 impl Setup {
-    /// Returns `true` if overlapping requests take effect in the order of their submission.
     pub(crate) fn is_ordered(&self) -> bool {
         self.direct_ppm == 0
     }
 
-    /// Returns `true` if a request may fail with EAGAIN.
     pub(crate) fn may_refuse(&self) -> bool {
         self.is_limited || self.exits()
     }
 
-    /// Returns `true` if a thread is in exit(3): requests may end without an outcome.
     pub(crate) fn exits(&self) -> bool {
         self.exits.load(SeqCst)
     }
 
-    /// Opens the file, directly or not, for synchronous writes or not.
     pub(crate) fn open(&self, prng: &mut Prng) -> Opened {
         let direct = if prng.chance(self.direct_ppm) { O_DIRECT } else { 0 };
         let durable = prng.chance(150_000);
@@ -93,7 +81,6 @@ impl Setup {
         Opened { fd: inspect::open(PATH, flags, 0).unwrap(), durable }
     }
 
-    /// Checks the remains if the power failed now.
     pub(crate) fn judge_cut(&self) {
         let path = PATH.to_str().expect("plain letters");
         self.model.judge_left(nowait_machine::left_after_cut(path, &self.power));
@@ -108,7 +95,6 @@ impl Setup {
         simulated_stays(was_settled);
     }
 
-    /// Ends the process.
     pub(crate) fn end_process(&self, prng: &mut Prng) -> ! {
         let way = prng.index(3);
         note(|| format!("ends the process in way {way}"));
@@ -126,7 +112,6 @@ impl Setup {
         process::exit()
     }
 
-    /// Ends the process by `_exit`, in a handler of the calling thread.
     pub(crate) fn end_in_handler(&self) -> ! {
         note(|| "ends the process in a handler".to_owned());
         waits("_exit", || simulated_leave());
@@ -134,8 +119,7 @@ impl Setup {
         process::exit()
     }
 
-    /// Checks the accepted requests, and the remains of a power failure, while no other thread
-    /// runs.
+    /// No other thread runs meanwhile, as no call here is a system call.
     fn judge_end(&self) {
         let path = PATH.to_str().expect("plain letters");
         self.model.judge_done(&process::contents(path));
@@ -143,10 +127,8 @@ impl Setup {
     }
 }
 
-/// Makes a call that may wait; fails if it takes too long.
 pub(crate) fn waits<T>(what: &str, call: impl FnOnce() -> T) -> T {
-    // If a call takes longer, the engine has forgotten a request until its check every second. A
-    // thread that ends the process may delay calls, too.
+    // Shorter than the interval of the engine's check, which finds forgotten requests.
     const CALL_MAX: Duration = Duration::from_millis(900);
     let begun = Instant::now();
     let value = call();
@@ -154,10 +136,8 @@ pub(crate) fn waits<T>(what: &str, call: impl FnOnce() -> T) -> T {
     value
 }
 
-/// The program of a thread, with a number of its own.
 type Act = fn(Arc<Setup>, Prng, u64);
 
-/// Sets the environment of the process.
 pub(crate) fn set_environment(prng: &mut Prng, requests_max: &str) {
     let drawn = [
         ("NOWAIT_BACKEND", ["uring", "kaio", "threads"][prng.index(3)]),
@@ -171,14 +151,12 @@ pub(crate) fn set_environment(prng: &mut Prng, requests_max: &str) {
     }
 }
 
-/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xa10);
     let requests_max = ["", "", "", "1", "3"][prng.index(5)];
     set_environment(&mut prng, requests_max);
     let actors = prng.range(1..=3);
-    // Drawn by another generator, so that the program draws the same numbers with and without
-    // signals.
+    // Signals have a generator of their own, so that they do not change the program's draws.
     let mut of_signals = Prng::new(seed ^ 0x519);
     let signals = of_signals.chance(300_000);
     let pages = actors * OWN_PAGES + if signals { actors + 1 } else { 0 };

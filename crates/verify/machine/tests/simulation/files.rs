@@ -1,9 +1,9 @@
 //! All requests of a Rust program, checked against a model.
 //!
-//! Several threads work on one file, each through opens in any mode, queues and futures. Each page
-//! has one thread that writes it, so that a read is checked exactly: the read may find the content
-//! at its beginning, or any write begun before its end. The pages behind a bound belong to a thread
-//! that truncates. At the end, if no device fails, the file has the last written content.
+//! Several threads work on one file, through opens in any mode, queues and futures. Each page has
+//! one thread that writes it, so a read may find the content at its beginning, or any write begun
+//! before its end. Another thread truncates and extends the file behind these pages. At the end, if
+//! no device fails, the file has the content that was written last.
 mod chain;
 
 use crate::{
@@ -26,26 +26,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Number of pages, each with one writing thread.
 const PAGES: u64 = 24;
 const PATH: &str = "/file";
 
-/// The parameters of a run.
 pub(crate) struct Setup {
     pub(crate) nowait: Nowait,
     model: Model,
     modes: Vec<CacheMode>,
-    /// The mode of the open that exists when the threads begin, and is closed while they work.
     first: CacheMode,
-    /// Limits of requests in flight: of each queue, or of the engine.
     limits: Option<Limits>,
-    /// Devices fail.
     faulty: bool,
-    /// The losses of a power failure.
     power: Faults,
-    /// The choice of other files and their threads, 0 to 3.
     pub(crate) beside: usize,
-    /// Weight of each of `KINDS`.
     weights: [u32; KINDS.len()],
 }
 
@@ -79,13 +71,11 @@ impl Setup {
         Setup { nowait, model, modes, first, limits, faulty, power, beside, weights }
     }
 
-    /// Checks the remains if the power failed now.
     fn judge_cut(&self) {
         self.model.judge_left(&nowait_machine::left_after_cut(PATH, &self.power));
     }
 
-    /// Checks that the limits have full room: nothing is in flight, and ended requests do not
-    /// count.
+    /// Checks that no ended request counts toward the limits.
     fn judge_room(&self) {
         let Some(Limits { requests, bytes }) = self.limits else { return };
         let count = requests.min((bytes / PAGE) as usize);
@@ -104,8 +94,7 @@ impl Setup {
         queue.reap(count, None, judge).unwrap();
     }
 
-    /// Returns the result of a request; `None`: the device failed it, as it may, or the limits had
-    /// no room for it.
+    /// `None`: the device failed the request, as it may, or the limits had no room for the request.
     pub(crate) fn expected<T>(&self, result: Result<T, Error>) -> Option<T> {
         let may_fail = |errno| {
             self.faulty && (errno == Errno::IO || errno == Errno::NOSPC)
@@ -133,7 +122,6 @@ fn described(file: &File) -> String {
     format!("descriptor {}, {mode}", file.as_fd().as_raw_fd())
 }
 
-/// The kind of a step.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Write,
@@ -150,7 +138,6 @@ enum Kind {
     Future,
 }
 
-/// The kinds of steps, and the weight of each before `swarm` changes it for a run.
 const KINDS: [(Kind, u32); 12] = [
     (Kind::Write, 2),
     (Kind::Read, 2),
@@ -166,15 +153,12 @@ const KINDS: [(Kind, u32); 12] = [
     (Kind::Future, 1),
 ];
 
-/// A thread of the program.
 struct Actor {
     setup: Arc<Setup>,
-    /// The generator from which each step's generator comes.
+    /// Each step forks its generator from this one, so a step left out changes no other step.
     source: Prng,
-    /// The generator of the step.
     prng: Prng,
     file: File,
-    /// The losses that this open has reported.
     told: LossesReported,
     own: Vec<u64>,
 }
@@ -191,8 +175,7 @@ impl Actor {
         self.own[self.prng.index(self.own.len())]
     }
 
-    /// Time limit of a step. If a step takes longer, the engine has forgotten a request, and found
-    /// it by its check every second; a transfer takes about a hundredth of the limit at most.
+    /// Shorter than the interval of the engine's check, which finds forgotten requests.
     const STEP_MAX: Duration = Duration::from_millis(900);
 
     fn step(&mut self) {
@@ -310,8 +293,7 @@ impl Actor {
         }
     }
 
-    /// Submits writes of several pages, and perhaps a sync. Then drops the queue, perhaps before
-    /// all requests have ended: the engine carries out submitted requests nevertheless.
+    /// May drop the queue early: the engine carries out submitted requests nevertheless.
     fn queue(&mut self) {
         let mut queue: Queue<Tag, AlignedBuffer> = self.setup.nowait.queue(16).unwrap();
         let mut pages = self.own.clone();
@@ -331,8 +313,8 @@ impl Actor {
             if self.prng.chance(300_000) {
                 queue.submit();
             }
-            // In a mode with a page cache, both writes of the page take effect in the order of
-            // their submission.
+            // With a page cache, both writes of the page take effect in the order of their
+            // submission.
             if self.file.alignment().is_none() && self.prng.chance(300_000) {
                 let bytes = self.setup.model.begin_write(*page);
                 queue.write(&self.file, bytes, page * PAGE, Tag::Write(*page)).unwrap();
@@ -389,17 +371,13 @@ impl Actor {
     }
 }
 
-/// The kind of a queue's request.
 #[derive(Clone, Copy, Debug)]
 enum Tag {
     Write(u64),
-    /// The version of a page that is durable when the request ends.
     Durable(u64, usize),
     Sync,
 }
 
-/// Truncates and extends the file behind the pages of other threads, which sync and open it
-/// meanwhile.
 fn truncate(setup: &Setup, mut prng: Prng, steps: usize) {
     let mut file = setup.open(&mut prng);
     for number in 0..steps as u64 {
@@ -418,8 +396,7 @@ fn truncate(setup: &Setup, mut prng: Prng, steps: usize) {
     setup.expected(file.set_len(PAGES * PAGE));
 }
 
-/// Extends, appends to, and truncates the file, and checks it. `None`: a request failed, as
-/// `expected` allows.
+/// `None`: a request failed, as `expected` allows.
 fn truncate_once(
     setup: &Setup,
     prng: &mut Prng,
@@ -462,8 +439,7 @@ fn cut_behind_a_write(setup: &Setup, prng: &mut Prng, file: &File, end: u64) -> 
     let mut written = None;
     queue.reap(1, None, |completion| written = setup.expected(completion.result)).unwrap();
     cut?;
-    // A write for which there was no room has written nothing: the truncation is checked
-    // nevertheless.
+    // Without faults, a failed write was only refused: it has written nothing, and the checks hold.
     if setup.faulty {
         written?;
     }
@@ -472,7 +448,6 @@ fn cut_behind_a_write(setup: &Setup, prng: &mut Prng, file: &File, end: u64) -> 
     cut
 }
 
-/// Opens another file repeatedly with truncation, with and without cached pages of it.
 fn empty(setup: &Setup, mut prng: Prng) {
     const PATH: &str = "/emptied";
     let open = |prng: &mut Prng, truncate| {
@@ -501,7 +476,7 @@ fn empty(setup: &Setup, mut prng: Prng) {
     assert!(contents(c"/emptied").is_empty(), "it was emptied, and not written to again");
 }
 
-/// Counts the bytes from an offset to the end: a device may return fewer at a time.
+/// Counts the bytes from an offset to the end; one read may return fewer.
 fn bytes_to_the_end(setup: &Setup, file: &File, offset: u64) -> Option<u64> {
     let mut tail = AlignedBuffer::zeroed((8 * PAGE) as usize);
     let mut count = 0;
@@ -513,7 +488,6 @@ fn bytes_to_the_end(setup: &Setup, file: &File, offset: u64) -> Option<u64> {
     }
 }
 
-/// Reads a file by system calls, without the engine.
 pub(crate) fn contents(path: &CStr) -> Vec<u8> {
     let fd = nowait_sys::inspect::open(path, 0, 0).unwrap();
     let size = nowait_sys::file::stat(fd.raw()).unwrap().size as usize;
@@ -528,7 +502,6 @@ pub(crate) fn contents(path: &CStr) -> Vec<u8> {
     bytes
 }
 
-/// Draws the faults of the devices while the program runs.
 fn faults(prng: &mut Prng) -> Faults {
     let errors = Faults::swarm(prng);
     let room = (PAGES + prng.below(8)) * PAGE;
@@ -543,19 +516,16 @@ fn faults(prng: &mut Prng) -> Faults {
     }
 }
 
-/// Checks at intervals what a power cut would leave, while the other threads run.
 fn cut_power(setup: &Setup, mut prng: Prng) {
     for _ in 0..10 {
         let after = Duration::from_nanos(prng.below(30_000_000));
         if step(|| format!("cut the power after {after:?}")) {
-            // By the machine's clock.
             std::thread::park_timeout(after);
             setup.judge_cut();
         }
     }
 }
 
-/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     const STEPS: usize = 25;
     let mut prng = Prng::new(seed ^ 0x5eed);

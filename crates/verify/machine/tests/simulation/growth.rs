@@ -1,5 +1,5 @@
-//! The cost of a request as the number of threads grows, in system calls: a machine that runs one
-//! thread at a time cannot measure the time of many.
+//! The cost of a request as the number of threads grows, in system calls: the machine runs one
+//! thread at a time, so it cannot measure time.
 //!
 //! Each thread has a context, keeps its own reads in flight, and waits for them. docs/machine.md
 //! has the curve and the command.
@@ -22,14 +22,10 @@ use std::sync::Arc;
 
 const BLOCK: usize = 4096;
 const BLOCKS: u64 = 64;
-/// Reads that a thread has in flight.
 const DEPTH: usize = 4;
-/// Number of rounds of each thread, with `DEPTH` reads each.
 const ROUNDS: u64 = 3;
-/// Number of request tags of a disk with the usual queue.
 const TAGS: u32 = 256;
 
-/// Lets `threads` threads make `rounds` rounds of `DEPTH` reads each.
 fn program(backend: BackendChoice, threads: u32, rounds: u64) {
     nowait_machine::say_tags(TAGS);
     let config = Config { backend, cache_bytes: 1 << 20, ..Config::default() };
@@ -77,8 +73,7 @@ fn read(engine: &Arc<Engine>, number: u32, rounds: u64) {
     context.destroy().unwrap();
 }
 
-/// Returns the number of system calls of all threads per read: the difference between runs with
-/// twice as many reads and runs with these reads, divided by the number of reads.
+/// Compares runs with twice as many reads, so that the begin and end of a run do not count.
 fn calls_a_read(backend: BackendChoice, threads: u32) -> f64 {
     // With fewer seeds, chance alone would change the figure by a tenth.
     let is_large = threads * DEPTH as u32 > TAGS;
@@ -97,11 +92,10 @@ fn what_a_read_costs_grows_with_the_reads_in_flight_and_not_with_the_threads() {
     for backend in [BackendChoice::Uring, BackendChoice::Kaio, BackendChoice::Threads] {
         let [one, some, tags, beyond] = [1, 16, 64, 256].map(|it| calls_a_read(backend, it));
         println!("{backend:?}: {one:.2} {some:.2} {tags:.2} {beyond:.2} calls a read");
-        // 64 threads have as many requests in flight as the disk has tags: a few requests find no
-        // tag, and the engine's driver sends them.
+        // 64 threads have as many requests in flight as the disk has tags, so few requests find no
+        // tag.
         assert!(some <= one && tags <= 1.2 * some, "{backend:?}: {one}, {some}, {tags}");
-        // The engine's driver sends a request that finds no tag, and wakes the submitting thread at
-        // its end.
+        // The driver sends a request that finds no tag, and wakes the submitting thread at its end.
         assert!(beyond <= tags + 5.0, "{backend:?}: {tags}, {beyond}");
     }
 }

@@ -34,7 +34,6 @@ enum What {
     Poll,
 }
 
-/// A request.
 struct Request {
     iocb: Box<Iocb>,
     memory: AlignedBuffer,
@@ -43,7 +42,6 @@ struct Request {
     is_doubtful: bool,
 }
 
-/// Runs the thread with this number.
 pub(crate) fn act(setup: Arc<Setup>, mut prng: Prng, number: u64) {
     let mut context = 0usize;
     let address = (&raw mut context) as usize;
@@ -58,7 +56,6 @@ pub(crate) fn act(setup: Arc<Setup>, mut prng: Prng, number: u64) {
     actor.finish();
 }
 
-/// The kind of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Submit,
@@ -69,21 +66,17 @@ pub(crate) enum Kind {
     Overwait,
 }
 
-/// All kinds, with their average frequencies.
 pub(crate) const KINDS: [(Kind, u32); 5] =
     [(Kind::Submit, 4), (Kind::Take, 2), (Kind::Cancel, 1), (Kind::Exec, 1), (Kind::Overwait, 1)];
 
-/// The range from which [`Actor::draw_what`] draws any kind of request; with `UNORDERED` it draws
-/// only reads and polls.
+/// [`Actor::draw_what`] draws any request from `ALL`, and only reads and polls from `UNORDERED`.
 const ALL: RangeInclusive<usize> = 0..=8;
 const UNORDERED: RangeInclusive<usize> = 5..=8;
 
-/// A thread of the program.
 struct Actor {
     setup: Arc<Setup>,
-    /// The generator from which each step's generator comes.
+    /// Each step forks its generator from this one, so a step left out changes no other step.
     source: Prng,
-    /// The generator of the step.
     prng: Prng,
     context: usize,
     file: Opened,
@@ -114,7 +107,7 @@ impl Actor {
         }
     }
 
-    /// Returns `true` if a request must wait for others to end, because their order is not kept.
+    /// Returns `true` if a request conflicts with an unfinished one, and their order is not kept.
     fn is_in_the_way(&self, drawn: &[Request], pages: &Range<u64>, write: bool) -> bool {
         let conflicts = |it: &Request| {
             let writes = write || matches!(it.what, What::Write(_));
@@ -223,7 +216,7 @@ impl Actor {
         assert!(expected.contains(&said), "io_cancel: {said}");
     }
 
-    /// Returns the number of requests that end by themselves, or because they were cancelled.
+    /// Returns the number of requests that will end: polls end only because they were cancelled.
     fn ending(&self) -> usize {
         let ends = |it: &&Request| it.is_doubtful || !matches!(it.what, What::Poll);
         self.in_flight.values().filter(ends).count()
@@ -233,14 +226,13 @@ impl Actor {
         let max = 1 + self.prng.index(6);
         let min = self.prng.index(max + 1);
         let ns = [0, 1, 1_000_000, 20_000_000][self.prng.index(4)];
-        // The call waits without a time limit for more events than will come only if another thread
-        // ends the process.
+        // The call may wait without end for too many events only if another thread ends the
+        // process.
         let comes = self.setup.ends || min <= self.ending();
         let endless = comes && self.prng.chance(500_000);
         self.take_events(min, max, (!endless).then_some(ns));
     }
 
-    /// Takes events, within `ns` nanoseconds; `None`: without a time limit.
     fn take_events(&mut self, min: usize, max: usize, ns: Option<i64>) {
         let mut events = vec![IoEvent::default(); max];
         let timeout = [0, ns.unwrap_or(0)];
@@ -291,14 +283,12 @@ impl Actor {
         }
     }
 
-    /// Takes the events of all requests that end.
     fn take_all(&mut self) {
         while self.ending() > 0 {
             self.take_events(1, 8, None);
         }
     }
 
-    /// Destroys the context; before that, sometimes waits for the requests that end.
     fn finish(&mut self) {
         if self.prng.chance(700_000) {
             self.take_all();

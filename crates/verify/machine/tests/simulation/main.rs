@@ -41,12 +41,9 @@ fn run(program: Program, seed: u64) -> Result<Report, Failure> {
     process::run(seed, move || begin(program, seed))
 }
 
-/// Runs a program on the calling thread's machine. Some runs have a kernel before Linux 6.7, and
-/// some of these a kernel before 5.11. Some runs have files or devices that refuse RWF_NOWAIT, or a
-/// device with few request tags. In some runs attempts with RWF_NOWAIT start no read, or the kernel
-/// throttles writers.
+/// Runs a program on a drawn kernel and device, of which some are old or refuse RWF_NOWAIT.
 fn begin(program: Program, seed: u64) {
-    // Drawn by another generator, so that the program draws the same numbers on every kernel.
+    // Other generators draw the kernel, so that the program draws the same numbers on every kernel.
     if Prng::new(seed ^ 0x67).chance(250_000) {
         nowait_machine::wait_on_no_words();
         if Prng::new(seed ^ 0x510).chance(500_000) {
@@ -74,12 +71,11 @@ fn begin(program: Program, seed: u64) {
     program(seed);
 }
 
-/// Starts a thread of a program; the message of a failure names the thread.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     std::thread::Builder::new().name(name.to_owned()).spawn(work).expect("threads can be had")
 }
 
-/// Draws the weights of the kinds of steps of a run; the weight of the first kind is never 0.
+/// The weight of the first kind is never 0.
 pub(crate) fn swarm<K: Copy, const COUNT: usize>(
     kinds: &[(K, u32); COUNT],
     prng: &mut Prng,
@@ -89,12 +85,11 @@ pub(crate) fn swarm<K: Copy, const COUNT: usize>(
     weights
 }
 
-/// Runs a seed; if it fails, first shortens the run.
 fn check(program: Program, seed: u64) {
     explain(seed, move || begin(program, seed)).unwrap_or_else(|smallest| panic!("{smallest}"));
 }
 
-/// Returns a number from the environment; longer or hexadecimal text gives a number, too.
+/// Text that is no decimal number counts by its first 15 hexadecimal digits.
 fn number(name: &str, default: u64) -> u64 {
     let Ok(text) = std::env::var(name) else { return default };
     text.parse().unwrap_or_else(|_| {
@@ -151,7 +146,6 @@ fn what_another_process_writes_is_seen_by_the_next_open_and_stays() {
     runs(rivals::program, 1_000);
 }
 
-/// Returns a summary of 30 runs of each program, one line for each run.
 fn all_reports() -> Vec<String> {
     let programs: [(Program, u64); 7] = [
         (files::program, 40),

@@ -7,7 +7,6 @@ use nowait_cache::mistake::{self as in_cache, Mistake as InCache};
 use nowait_machine::explain;
 use nowait_sys::mistake::{self, Mistake};
 
-/// A mistake, and its component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
     Engine(Mistake),
@@ -26,15 +25,13 @@ impl Planted {
         // `cores.rs` finds CountTogether, which makes threads slow and no result wrong.
         let engine = Mistake::ALL.into_iter().filter(|it| *it != Mistake::CountTogether);
         let engine = engine.map(Planted::Engine);
-        // `simulator/src/neighbours.rs`, which simulates the cache alone, has the sick devices that
-        // ShareWithSick needs.
+        // ShareWithSick needs sick devices, which only `simulator/src/neighbours.rs` has.
         let cache = InCache::ALL.into_iter().filter(|it| *it != InCache::ShareWithSick);
         engine.chain(cache.map(Planted::Cache)).collect()
     }
 }
 
-/// The mistakes that the program with contexts finds; the program with files finds those that no
-/// list names.
+/// Mistakes that the program `contexts` finds. No list names the mistakes that `files` finds.
 const BY_CONTEXTS: [Mistake; 5] = [
     Mistake::RegisterTooLate,
     Mistake::CommitForOthers,
@@ -43,7 +40,6 @@ const BY_CONTEXTS: [Mistake; 5] = [
     Mistake::MissRefusal,
 ];
 
-/// The mistakes that the program with C calls finds.
 const BY_FACES: [Mistake; 8] = [
     Mistake::TellTooEarly,
     Mistake::SleepTooLate,
@@ -55,10 +51,8 @@ const BY_FACES: [Mistake; 8] = [
     Mistake::HandleAtOnce,
 ];
 
-/// The mistakes that the program with a server finds.
 const BY_NBD: [Mistake; 3] = [Mistake::ShareParts, Mistake::AnswerEarly, Mistake::EndWithAll];
 
-/// The mistakes that the program about order finds.
 const BY_ORDER: [Mistake; 4] = [
     Mistake::RefuseOutOfOrder,
     Mistake::OvertakeUncommitted,
@@ -66,10 +60,8 @@ const BY_ORDER: [Mistake; 4] = [
     Mistake::ForgetLength,
 ];
 
-/// The mistakes that the program with another process finds.
 const BY_RIVALS: [Mistake; 2] = [Mistake::SeenAfterSync, Mistake::CloseAtOnce];
 
-/// The mistakes that the program about callers finds.
 const BY_CALLERS: [Mistake; 7] = [
     Mistake::LeaveLate,
     Mistake::LoseRetry,
@@ -93,25 +85,21 @@ fn finder(planted: Planted) -> Program {
     }
 }
 
-/// The seeds that `make test` runs may be too few to find these mistakes; `make soak` looks for
-/// them.
+/// The seeds of `make test` may be too few to find these mistakes; `make soak` looks for them.
 const RARE: [Planted; 1] = [Planted::Engine(Mistake::ForgetError)];
 
-/// Default of MISTAKE_SEEDS: the runs in which each mistake must be found. [`NEEDS_MORE`] gets five
-/// times as many.
+/// Default of MISTAKE_SEEDS: the number of runs in which each mistake must be found. [`NEEDS_MORE`]
+/// gets at least five times this number.
 const SEEDS_MAX: u64 = 8_000;
 
-/// This mistake shows only if three threads run the same code in one certain order: in about one
-/// run of 20,000.
+/// This mistake shows only in one certain order of three threads: in about one run of 20,000.
 const NEEDS_MORE: Planted = Planted::Engine(Mistake::MissRefusal);
 
-/// Returns how many runs a mistake gets.
 fn seeds_of(planted: Planted, seeds: u64) -> u64 {
     if planted == NEEDS_MORE { seeds.max(5 * SEEDS_MAX) } else { seeds }
 }
 
-/// Returns `true` if the test wants this mistake: the name contains the text of ONLY or, if ONLY is
-/// not set, `seeds` seeds can find the mistake.
+/// Without ONLY, leaves out rare mistakes, unless `seeds` exceeds the default.
 fn is_wanted(planted: Planted, seeds: u64) -> bool {
     match std::env::var("ONLY") {
         Ok(only) => format!("{planted:?}").contains(&only),

@@ -6,7 +6,6 @@ use std::{
     sync::{Mutex, MutexGuard},
 };
 
-/// Bytes of a page.
 pub(crate) const PAGE: u64 = 4096;
 /// The unit that a device writes atomically.
 const SECTOR: usize = 512;
@@ -14,7 +13,6 @@ const SECTOR: usize = 512;
 /// Contents of a page in the order of writing; the first are zeroes.
 #[derive(Clone, Debug, Default)]
 struct Page {
-    /// Stamps; 0 stands for zeroes.
     versions: Vec<u64>,
     /// The version up to which writes have ended: no read finds an earlier one any more.
     ended: usize,
@@ -22,7 +20,6 @@ struct Page {
     durable: usize,
 }
 
-/// All pages.
 pub(crate) struct Model(Mutex<State>);
 
 #[derive(Clone, Debug)]
@@ -33,12 +30,12 @@ struct State {
     told: LossesReported,
 }
 
-/// The losses that an open has reported: versions of each page up to here may be lost, and no later
-/// sync by this open promises them.
+/// The losses that an open has reported: versions up to these may be lost, and later syncs by the
+/// open promise nothing about them.
 #[derive(Clone, Debug)]
 pub(crate) struct LossesReported(Vec<usize>);
 
-/// The promise of a successful sync: the versions of each page.
+/// The promise of a successful sync: the versions up to which pages are durable.
 pub(crate) struct Promise {
     first: u64,
     ended: Vec<usize>,
@@ -61,7 +58,6 @@ impl Model {
         self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Begins a new version of a page; returns the bytes to write.
     pub(crate) fn begin_write(&self, page: u64) -> AlignedBuffer {
         let mut pages = self.lock();
         let stamp = pages.next;
@@ -74,7 +70,6 @@ impl Model {
         bytes
     }
 
-    /// Records that zeroes are about to be written to a page.
     pub(crate) fn begin_zero(&self, page: u64) {
         self.lock().pages[page as usize].versions.push(0);
     }
@@ -85,25 +80,21 @@ impl Model {
         page.ended = page.versions.len() - 1;
     }
 
-    /// Records that a version was written: no read finds an earlier one any more.
     pub(crate) fn is_written(&self, page: u64, version: usize) {
         let mut pages = self.lock();
         let ended = &mut pages.pages[page as usize].ended;
         *ended = version.max(*ended);
     }
 
-    /// Checks a read that can find only this version.
     pub(crate) fn judge_version(&self, page: u64, version: usize, bytes: &[u8]) {
         let pages = self.lock();
         judge(page, bytes, &pages.pages[page as usize].versions[version..=version]);
     }
 
-    /// Returns the number of the version begun last.
     pub(crate) fn newest(&self, page: u64) -> usize {
         self.lock().pages[page as usize].versions.len() - 1
     }
 
-    /// Records that a version was written durably.
     pub(crate) fn is_durable(&self, page: u64, version: usize) {
         let mut pages = self.lock();
         let durable = &mut pages.pages[page as usize].durable;
@@ -115,13 +106,11 @@ impl Model {
         self.lock().told.clone()
     }
 
-    /// Records the beginning of a sync of these pages.
     pub(crate) fn begin_sync(&self, range: Range<u64>) -> Promise {
         let LegalVersions { first, ended } = self.begin_read(range);
         Promise { first, ended }
     }
 
-    /// Records the success of a sync.
     pub(crate) fn end_sync(&self, promise: &Promise, told: &LossesReported) {
         let mut pages = self.lock();
         for (index, ended) in promise.ended.iter().enumerate() {
@@ -133,8 +122,7 @@ impl Model {
         }
     }
 
-    /// Records a failed sync: everything written so far may be lost, and the open has reported
-    /// this.
+    /// Records a failed sync: all that was written may be lost, and the open has reported this.
     pub(crate) fn has_failed(&self, told: &mut LossesReported) {
         let mut pages = self.lock();
         let all: Vec<usize> = pages.pages.iter().map(|page| page.versions.len() - 1).collect();
@@ -148,7 +136,6 @@ impl Model {
         LegalVersions { first: range.start, ended }
     }
 
-    /// Checks the bytes of a read.
     pub(crate) fn end_read(&self, seen: &LegalVersions, bytes: &[u8]) {
         let pages = self.lock();
         for (index, (found, ended)) in bytes.chunks(PAGE as usize).zip(&seen.ended).enumerate() {
@@ -158,7 +145,6 @@ impl Model {
         }
     }
 
-    /// Checks the file when nothing is in flight.
     pub(crate) fn judge(&self, bytes: &[u8]) {
         let pages = self.lock();
         assert_eq!(bytes.len(), pages.pages.len() * PAGE as usize, "the size of the file");
@@ -186,7 +172,6 @@ impl State {
 pub(crate) fn judge(page: u64, found: &[u8], legal: &[u64]) {
     for (index, sector) in found.chunks(SECTOR).enumerate() {
         let stamp = u64::from_le_bytes(*sector.first_chunk().expect("a sector has eight bytes"));
-        // All words of the sector are equal.
         let is_whole = sector[8..] == sector[..sector.len() - 8];
         assert!(
             is_whole && legal.contains(&stamp),

@@ -1,10 +1,10 @@
 //! A server of NBD, with everything below it: its threads, sessions, disks and blocking tasks.
 //!
-//! Clients make all requests of the protocol, several at a time, also of parts of blocks, and
-//! disconnect in several ways. The test stops the server after the clients have ended, or while
-//! they run. At intervals, the test checks what a power cut would leave. Clients are pairs of
-//! sockets: no thread listens. `history` lists the checks. Some clients flood the server with long
-//! requests, which must not delay the server's end.
+//! Clients make requests of all kinds, several at a time, also of parts of blocks, and disconnect
+//! in several ways. The test stops the server after a drawn time, often while clients run. At
+//! intervals, the test checks what a power cut would leave. Each client has a socket pair, so no
+//! thread accepts connections. In some runs clients flood the server with long requests; the server
+//! must still end in time. `history` does the checks.
 
 mod client;
 mod history;
@@ -36,31 +36,25 @@ use std::{
 
 const PATH: &str = "/image";
 const CELLS: u64 = 512;
-/// Time of one zeroing call, in runs where clients mostly zero.
+/// Least time of a zeroing call, in runs where clients mostly zero.
 const ZEROING: Duration = Duration::from_secs(2);
 
-/// The parameters of a run.
 struct Setup {
     history: History,
-    /// The time when the server was stopped, by the history.
+    /// The history's time at which the test stopped the server; 0 before.
     stopped: AtomicU64,
-    /// Devices fail.
     faulty: bool,
-    /// The losses of a power failure.
     power: Faults,
-    /// Weight of each of `KINDS`.
     weights: [u32; KINDS.len()],
-    /// Each client keeps up to 12 requests in flight; most are to write zeroes, which takes long.
+    /// Each client keeps up to 12 requests in flight; most write zeroes, which takes long.
     floods: bool,
 }
 
-/// A request without an answer.
 struct PendingRequest {
     number: usize,
     header: Header,
 }
 
-/// The state of a connection.
 struct Link {
     setup: Arc<Setup>,
     socket: UnixStream,
@@ -70,14 +64,10 @@ struct Link {
     news: Condvar,
 }
 
-/// The way in which a client disconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// The client sends a disconnect request, with requests in flight.
     Disconnect,
-    /// The client closes the connection, with requests in flight.
     Drop,
-    /// The client waits until all its requests are answered.
     Wait,
     /// The client stays until the server ends.
     Stay,
@@ -88,7 +78,6 @@ impl Link {
         self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends requests, at most `depth` at a time, and disconnects.
     fn send(&self, mut prng: Prng) {
         let (depth, count) = match self.setup.floods {
             true => (12, 100),
@@ -117,7 +106,6 @@ impl Link {
         }
     }
 
-    /// Waits until fewer than `depth` requests are in flight.
     fn wait_for(&self, depth: usize) {
         let mut asked = self.asked();
         while asked.len() >= depth {
@@ -151,7 +139,6 @@ impl Link {
         (&self.socket).write_all(&bytes)
     }
 
-    /// Takes answers, until none come any more.
     fn listen(&self) {
         let asked = |cookie| self.asked().get(&cookie).expect("answered once").header;
         while let Ok((cookie, answer)) = client::listen(&self.socket, self.agreed, asked) {
@@ -199,7 +186,6 @@ impl Link {
     }
 }
 
-/// Kinds of requests, with their average frequencies.
 const KINDS: [(u16, u32); 7] = [
     (client::WRITE, 35),
     (client::READ, 25),
@@ -227,7 +213,6 @@ fn draw_request(agreed: Agreed, weights: &[u32], prng: &mut Prng) -> (Deed, u16,
     }
 }
 
-/// Draws the range of a request: of whole sectors or pages, or not.
 fn draw_cells(prng: &mut Prng) -> Range<u64> {
     let unit = [1, 1, 4, 4, 32][prng.index(5)];
     let most = [4, 16, 64, 320][prng.weighted(&[40, 40, 15, 5])];
@@ -237,7 +222,6 @@ fn draw_cells(prng: &mut Prng) -> Range<u64> {
     start..(start + len).min(CELLS)
 }
 
-/// Serves one client from its first byte to its last.
 fn client(setup: &Arc<Setup>, socket: UnixStream, mut prng: Prng) {
     let Ok(agreed) = client::shake_hands(&socket, b"", &mut prng) else {
         return assert!(setup.stopped.load(SeqCst) > 0, "the server is there");
@@ -281,7 +265,6 @@ fn config(floods: bool, prng: &mut Prng) -> Config {
     }
 }
 
-/// Draws the faults of the devices while the program runs.
 fn faults(prng: &mut Prng) -> Faults {
     let errors = Faults::swarm(prng);
     Faults {
@@ -294,7 +277,6 @@ fn faults(prng: &mut Prng) -> Faults {
     }
 }
 
-/// Checks at intervals what a power cut would leave, while the other threads run.
 fn cut_power(setup: &Setup, mut prng: Prng) {
     for _ in 0..6 {
         let after = Duration::from_nanos(prng.below(30_000_000));
@@ -305,9 +287,8 @@ fn cut_power(setup: &Setup, mut prng: Prng) {
     }
 }
 
-/// Ends a server, and checks how long this takes: the server gives up long requests, except system
-/// calls that have begun. Each client has at most four such calls, and the kernel makes them one
-/// after another.
+/// The server gives up long requests, except system calls that have begun. Each client has at most
+/// four such calls, which run one after another.
 fn ends_in_time<T>(clients: u32, stop: impl FnOnce() -> T) -> T {
     const TASKS: Duration = Duration::from_secs(5);
     const REST: Duration = Duration::from_secs(2);
@@ -318,7 +299,6 @@ fn ends_in_time<T>(clients: u32, stop: impl FnOnce() -> T) -> T {
     stopped
 }
 
-/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0xb1d);
     let (nowait, image) = open(&mut prng);

@@ -1,6 +1,5 @@
-//! Requests on one file take effect in the order of their submission, buffered and direct ones; so
-//! do changes of the file's end. Each read finds exactly the effects of the requests submitted
-//! before it.
+//! Requests on one file take effect in the order of their submission, buffered and direct ones.
+//! Each read finds exactly the effects of the requests submitted before it.
 //!
 //! Each thread has its own file and two contexts. The cached pages change meanwhile.
 
@@ -24,7 +23,6 @@ use std::{collections::BTreeMap, ffi::CString};
 /// The unit of direct requests and of the model.
 const SECTOR: u64 = 512;
 const PAGE: u64 = 8;
-/// Sectors in which requests may begin.
 const SECTORS: u64 = 12 * PAGE;
 const STEPS: usize = 15;
 const IN_FLIGHT_MAX: usize = 10;
@@ -36,9 +34,7 @@ enum Kind {
     Write,
     Append,
     Sync,
-    /// Caches pages.
     Cache,
-    /// Drops all pages from the page cache.
     Drop,
     Take,
 }
@@ -53,9 +49,7 @@ const KINDS: [(Kind, u32); 7] = [
     (Kind::Take, 2),
 ];
 
-/// A request, and for a read the stamps of the sectors that it must find.
 struct Request {
-    /// The index of the request's context.
     context: usize,
     iocb: Box<Iocb>,
     memory: AlignedBuffer,
@@ -63,7 +57,6 @@ struct Request {
     expected: Vec<u64>,
 }
 
-/// A thread, with its file.
 struct Actor {
     prng: Prng,
     weights: [u32; KINDS.len()],
@@ -72,7 +65,6 @@ struct Actor {
     buffered: Fd,
     direct: Fd,
     contexts: [usize; 2],
-    /// The stamp of each sector of the file, after all submitted requests.
     model: Vec<u64>,
     in_flight: BTreeMap<u64, Request>,
     next: u64,
@@ -120,7 +112,7 @@ impl Actor {
         judge("at the end", &self.model, &contents(&self.path));
     }
 
-    /// Carries out drawn steps in order; submits requests without another step in between together.
+    /// Submits together the requests between two other steps.
     fn go_on(&mut self, drawn: Vec<(Kind, Prng)>) {
         let mut batch = Vec::new();
         for (kind, prng) in drawn {
@@ -212,7 +204,6 @@ impl Actor {
         self.in_flight.extend(batch.drain(..).map(|it| (it.iocb.data, it)));
     }
 
-    /// Takes `count` events, as many as possible from the first context.
     fn take(&mut self, count: usize) {
         let is_first = |request: &&Request| request.context == 0;
         let of_first = count.min(self.in_flight.values().filter(is_first).count());
@@ -242,7 +233,6 @@ impl Actor {
     }
 }
 
-/// Applies a request to the model; returns the data that a read finds.
 fn expect(model: &mut Vec<u64>, request: &Request) -> Vec<u64> {
     let at = request.iocb.offset as usize / SECTOR as usize;
     let len = request.memory.len() / SECTOR as usize;
@@ -269,11 +259,10 @@ fn judge(what: &str, expected: &[u64], found: &[u8]) {
     }
 }
 
-/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0x07de7);
     set_environment(&mut prng, "");
-    // The kernel's AIO ends a short transfer with its count; nowait continues it.
+    // The kernel's AIO ends a short transfer with its count; nowait continues such a transfer.
     nowait_machine::come_whole();
     let actors = prng.range(1..=2);
     let threads: Vec<_> = (0..actors)

@@ -1,6 +1,5 @@
-//! A thread that uses POSIX AIO: several requests in flight, each of which ends once, takes effect
-//! in the order of submission where it overlaps others, and has the notification that was asked
-//! for.
+//! A thread that uses POSIX AIO. Each request ends once, and has the notification that the thread
+//! asked for.
 
 use crate::{
     accepted::{Known, Legal, Promise, Version},
@@ -44,7 +43,6 @@ const AIO_CANCELED: c_int = 0;
 const AIO_NOTCANCELED: c_int = 1;
 const AIO_ALLDONE: c_int = 2;
 
-/// Most requests of a thread in flight.
 const IN_FLIGHT_MAX: usize = 6;
 const STEPS: usize = 20;
 
@@ -60,8 +58,7 @@ impl Notice {
         Arc::new(Notice { blocks, came: Mutex::new(0), news: Condvar::new() })
     }
 
-    /// Makes the sigevent by which the notice comes, by a signal or a thread. The sigevent holds a
-    /// reference to the notice.
+    /// The sigevent holds a reference to the notice.
     fn event(self: &Arc<Notice>, by_signal: bool) -> sigevent {
         // SAFETY: plain data, for which zeroes are valid.
         let mut event: sigevent = unsafe { core::mem::zeroed() };
@@ -78,7 +75,7 @@ impl Notice {
     }
 
     fn wait(&self) {
-        // The note leaves out the states of the requests: ended ones may be freed.
+        // Leaves out the states of the requests: ended ones may be freed.
         note(|| format!("waits for a notice of {} requests", self.blocks.len()));
         let came = self.came.lock().unwrap();
         drop(self.news.wait_while(came, |came| *came == 0).unwrap());
@@ -102,7 +99,6 @@ pub(crate) extern "C" fn comes(value: sigval) {
     notice.news.notify_all();
 }
 
-/// Returns the result of aio_error for an existing block.
 pub(crate) fn error_of(block: usize) -> c_int {
     // SAFETY: the caller's promise.
     unsafe { aio_error(block as *const aiocb) }
@@ -119,7 +115,6 @@ enum What {
     Stream,
 }
 
-/// Number of places in `Places`; a block takes one of them.
 const PLACES: usize = 48;
 
 /// Memory of one block, aligned so that its place alone determines the lower bits of its address.
@@ -127,7 +122,7 @@ const PLACES: usize = 48;
 struct Places([aiocb; PLACES]);
 
 /// The block of a request. The library distinguishes notices by the lower bits of their blocks'
-/// addresses, which would otherwise depend on earlier allocations of the process.
+/// addresses, which must not depend on earlier allocations.
 struct Block {
     memory: Box<Places>,
     place: usize,
@@ -154,7 +149,6 @@ impl DerefMut for Block {
     }
 }
 
-/// A request.
 struct Request {
     block: Block,
     memory: AlignedBuffer,
@@ -174,8 +168,7 @@ impl Request {
         unsafe { aio_error(&raw const *self.block) }
     }
 
-    /// Returns `true` if the engine refused the request for lack of room: it then has no notice of
-    /// its own.
+    /// Returns `true` if the engine refused the request, which then has no notice of its own.
     fn is_refused(&self) -> bool {
         self.error() == libc::EAGAIN
     }
@@ -185,7 +178,6 @@ impl Request {
     }
 }
 
-/// The kind of a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Start,
@@ -199,7 +191,6 @@ pub(crate) enum Kind {
     Reap,
 }
 
-/// All kinds, with their average frequencies.
 pub(crate) const KINDS: [(Kind, u32); 9] = [
     (Kind::Start, 4),
     (Kind::List, 1),
@@ -212,25 +203,21 @@ pub(crate) const KINDS: [(Kind, u32); 9] = [
     (Kind::Reap, 1),
 ];
 
-/// A thread of the program.
 struct Actor {
     setup: Arc<Setup>,
-    /// The generator from which each step's generator comes.
+    /// Each step forks its generator from this one, so a step left out changes no other step.
     source: Prng,
-    /// The generator of the step.
     prng: Prng,
     file: Opened,
     pipe: (Fd, Fd),
     own: Range<u64>,
     in_flight: Vec<Request>,
-    /// Refused requests of lists. The thread keeps them to its end, as the notices of their lists
-    /// refer to them.
+    /// Refused requests of lists, kept because the notices of their lists refer to them.
     refused: Vec<Request>,
-    /// Number of notices for which the thread has chosen a way: a signal or a thread.
+    /// Number of calls of `by_signal`: every third notice comes by a thread.
     notices: u32,
 }
 
-/// Runs the thread with this number.
 pub(crate) fn act(setup: Arc<Setup>, prng: Prng, number: u64) {
     let mut actor = Actor::new(setup, prng, number);
     for _ in 0..STEPS {
@@ -273,7 +260,6 @@ impl Actor {
         self.file = self.setup.open(&mut self.prng);
     }
 
-    /// Syncs the file by fsync(2) or fdatasync(2), not by POSIX AIO.
     fn sync(&mut self) {
         let fd = self.file.fd.raw();
         let promise = self.setup.model.begin_sync(false);
@@ -283,7 +269,7 @@ impl Actor {
         self.setup.judge_cut();
     }
 
-    /// Returns `true` if a request must wait for others to end, because their order is not kept.
+    /// Returns `true` if a request conflicts with an unfinished one, and their order is not kept.
     fn is_in_the_way(&self, drawn: &[Request], pages: &Range<u64>, write: bool) -> bool {
         let conflicts = |it: &Request| {
             let writes = write || matches!(it.what, What::Write(_));
@@ -292,7 +278,6 @@ impl Actor {
         !self.setup.is_ordered() && self.in_flight.iter().chain(drawn).any(conflicts)
     }
 
-    /// Draws a request's kind and range; `drawn` will be submitted with it.
     fn draw_what(&mut self, drawn: &[Request], in_list: bool) -> (What, AlignedBuffer, Range<u64>) {
         let memory = |pages: u64| AlignedBuffer::zeroed((pages * PAGE) as usize);
         loop {
@@ -315,7 +300,6 @@ impl Actor {
                     }
                 }
                 7 => {
-                    // Behind the end of the file.
                     let pages = self.setup.pages..self.setup.pages + 1;
                     return (What::End, memory(1), pages);
                 }
@@ -328,13 +312,11 @@ impl Actor {
         }
     }
 
-    /// Returns `true` if the next notice comes by a signal.
     fn by_signal(&mut self) -> bool {
         self.notices += 1;
         self.setup.signals && !self.notices.is_multiple_of(3)
     }
 
-    /// Draws a request, and makes its block.
     fn draw(&mut self, drawn: &[Request], in_list: bool) -> Request {
         let (what, memory, pages) = self.draw_what(drawn, in_list);
         let mut block = Block::zeroed(self.own.start as usize + self.in_flight.len() + drawn.len());
@@ -358,7 +340,6 @@ impl Actor {
         request
     }
 
-    /// Records an accepted request.
     fn accepted(&mut self, request: Request) {
         note(|| format!("accepted: {:?}", request.what));
         if let What::Write(version) = request.what {
@@ -475,7 +456,6 @@ impl Actor {
         self.setup.signals && errno == Some(libc::EINTR)
     }
 
-    /// Passes the blocks in flight to the signal handlers.
     fn tell_handlers(&self) {
         signals::in_flight(self.in_flight.iter().map(Request::address));
     }
@@ -488,7 +468,6 @@ impl Actor {
         }
     }
 
-    /// Cancels one request, or all requests of the file.
     fn cancel(&mut self) {
         let count = self.in_flight.len();
         if count == 0 {
@@ -526,7 +505,6 @@ impl Actor {
         }
     }
 
-    /// Takes the results of ended requests.
     fn reap(&mut self) {
         let mut index = 0;
         while index < self.in_flight.len() {
@@ -541,7 +519,6 @@ impl Actor {
         }
     }
 
-    /// Takes the result of an ended request.
     fn end(&mut self, mut request: Request) {
         let error = request.error();
         note(|| format!("over: {:?}, {error}", request.what));

@@ -1,9 +1,8 @@
 //! A file that another process writes, too, by its own open, without the engine.
 //!
 //! The other process has the odd pages, the program the even ones, through handles in the page
-//! cache of its engine. Checked: a handle that is opened after a write of the other process has
-//! ended reads that write or a newer one; all data of both is on disk at the end; and after the
-//! last close the engine has the file open in no table.
+//! cache of its engine. A new handle must read each write that ended before its open. At the end
+//! all data of both is on disk, and after the last close no table of the engine has the file.
 
 use crate::{files::contents, spawn, swarm};
 use nowait::{AlignedBuffer, BackendChoice, CacheMode, File, Nowait, OpenOptions};
@@ -60,15 +59,13 @@ fn page(version: u64) -> AlignedBuffer {
     AlignedBuffer::from(&words[..])
 }
 
-/// Returns the version of a page, which must fill the whole page.
 fn version(bytes: &[u8], what: &str) -> u64 {
     let first = u64::from_ne_bytes(bytes[..8].try_into().unwrap());
     assert!(bytes.chunks(8).all(|word| word == first.to_ne_bytes()), "{what}: a page in parts");
     first
 }
 
-/// The other process: each write is complete, and visible to every later open, when its call
-/// returns.
+/// The other process: each write is visible to every later open when its call returns.
 fn rival(written: &Written, mut prng: Prng) {
     let path = c"/rivals";
     let open = inspect::open(path, O_RDWR, 0).unwrap();
@@ -96,7 +93,7 @@ struct Actor {
     prng: Prng,
     handles: Vec<File>,
     next: u64,
-    /// Number of opens by the other process.
+    /// Number of opens that the other process may have.
     others: usize,
 }
 
@@ -123,8 +120,6 @@ impl Actor {
         }
     }
 
-    /// Opens the file once more, and checks that the new handle reads the other process's earlier
-    /// writes.
     fn open(&mut self) {
         let written: Vec<u64> = self.written.iter().map(|page| page.load(SeqCst)).collect();
         let options = OpenOptions::new().read(true).write(true).cache(CacheMode::User);
@@ -158,7 +153,6 @@ impl Actor {
     }
 }
 
-/// Runs the program on the calling thread's machine.
 pub(crate) fn program(seed: u64) {
     let mut prng = Prng::new(seed ^ 0x41a1);
     let backends = [BackendChoice::Threads, BackendChoice::Kaio, BackendChoice::Uring];

@@ -1,6 +1,5 @@
-//! Signal handlers at any switch point of the interrupted thread, and their calls. A call of the
-//! library behaves like a system call, so a handler may also call the library. It may also end the
-//! process.
+//! Signal handlers at any switch point of the interrupted thread. A handler may call the library,
+//! as a call of the library behaves like a system call. A handler may also end the process.
 
 use crate::{
     accepted::Known,
@@ -23,20 +22,16 @@ use nowait_sys::{
 };
 use std::{sync::Arc, thread::JoinHandle, time::Duration};
 
-/// Returns the signal that notifies of the ends of requests, with a value.
 pub(crate) fn of_notices() -> c_int {
     libc::SIGRTMIN() + 1
 }
 
-/// The state that the handlers of a thread use.
 struct Handling {
     setup: Arc<Setup>,
     prng: RefCell<Prng>,
     file: Opened,
     context: usize,
-    /// The page that only the handlers write.
     page: u64,
-    /// Addresses of the thread's blocks in flight.
     blocks: RefCell<Vec<usize>>,
 }
 
@@ -45,7 +40,6 @@ thread_local! {
     static HANDLING: Cell<Option<&'static Handling>> = const { Cell::new(None) };
 }
 
-/// Installs the handlers of the process.
 pub(crate) fn install() {
     for number in [libc::SIGUSR1, of_notices()] {
         // SAFETY: an all-zero action is valid.
@@ -58,7 +52,6 @@ pub(crate) fn install() {
     }
 }
 
-/// Lets the calling thread, whose number is `number`, take signals from now on.
 pub(crate) fn take(setup: &Arc<Setup>, mut prng: Prng, number: u64) {
     let mut context = 0usize;
     let address = (&raw mut context) as usize;
@@ -72,7 +65,6 @@ pub(crate) fn take(setup: &Arc<Setup>, mut prng: Prng, number: u64) {
     take_signals();
 }
 
-/// Starts the thread that sends signals.
 pub(crate) fn spawn_sender(mut prng: Prng) -> JoinHandle<()> {
     spawn("signals", move || {
         for _ in 0..12 {
@@ -130,7 +122,6 @@ impl Handling {
         }
     }
 
-    /// Writes the page of the handlers, and waits for the end.
     fn write(&self) {
         let (mut memory, version) = self.setup.model.begin_write(self.page);
         let iocb = Iocb {
@@ -168,7 +159,6 @@ impl Handling {
         }
     }
 
-    /// Waits for requests of the interrupted thread, for a while.
     fn suspend(&self, mut prng: Prng) {
         let blocks = self.blocks.borrow().clone();
         let ns = [0, 1, 1_000_000, 20_000_000][prng.index(4)];
@@ -186,7 +176,6 @@ impl Handling {
         assert!([Some(libc::EAGAIN), Some(libc::EINTR)].contains(&errno), "aio_suspend: {errno:?}");
     }
 
-    /// Looks at requests of the interrupted thread.
     fn look(&self) {
         for block in &*self.blocks.borrow() {
             let error = posix::error_of(*block);

@@ -12,7 +12,6 @@ use std::{
     collections::{BTreeMap, BinaryHeap},
 };
 
-/// The composition of drives from disks.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Layout {
@@ -27,17 +26,14 @@ pub(super) struct Layout {
 /// Distance between the beginnings of files on one drive.
 const FILE_SPACING_BYTES: u64 = 4 << 30;
 
-/// The state of all disks of a device.
 #[derive(Debug)]
 pub(crate) struct Array {
     layout: Layout,
     capacity_bytes: u64,
     arms: Vec<Arm>,
-    /// The times at which arms finish their commands, each with the index of its disk.
     arm_events: BinaryHeap<Reverse<(u64, usize)>>,
     bus_free_ns: Vec<u64>,
     bus_events: BinaryHeap<Reverse<(u64, u64)>>,
-    /// Number of unfinished commands of each request.
     left: BTreeMap<u64, usize>,
 }
 
@@ -67,7 +63,6 @@ impl Array {
             let len = if disks == 1 { left } else { left.min(stripe - inside) };
             let disk = drive * disks as usize + (index % disks) as usize;
             let address = if disks == 1 { at } else { index / disks * stripe + inside };
-            // Adjoining parts on one disk become one command.
             let adjoins =
                 |one: &&mut (usize, Command)| one.0 == disk && one.1.address + one.1.len == address;
             if let Some((_, command)) = commands.iter_mut().find(adjoins) {
@@ -125,8 +120,7 @@ impl Array {
         None
     }
 
-    /// Occupies the disk's bus with the data of a served command. The bus carries data from the
-    /// platters while the arm transfers them, as far as the bus was free.
+    /// The bus carries data while the arm transfers them, as far as the bus was free.
     fn carry(&mut self, disk: usize, ns: u64, served: ServedCommand) {
         let command = served.command;
         let len = if command.kind == WorkKind::Flush { 0 } else { command.len };

@@ -15,7 +15,6 @@ use crate::delay::WorkKind;
 use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// The figures of a disk.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Disk {
@@ -24,12 +23,10 @@ pub(super) struct Disk {
     track_seek_us: u64,
     average_seek_us: u64,
     full_seek_us: u64,
-    /// Added to the seek of a write.
     write_settle_us: u64,
     /// Sustained rate at the outer edge, where addresses begin.
     outer_mb_per_s: f64,
     inner_mb_per_s: f64,
-    /// Time from the arrival of a command until the disk can serve it.
     command_us: u64,
     buffer_segment_kib: u64,
     buffer_segments: usize,
@@ -37,22 +34,19 @@ pub(super) struct Disk {
     tags: usize,
 }
 
-/// Number of zones, of equal size, each with its own rate.
 const ZONES: u64 = 16;
 
-/// If the oldest command has been in the disk for longer than this, the arm serves it next: if the
-/// arm served the nearest only, a command could wait for ever. (The elevator in the host reaches
-/// each command by itself.)
+/// If the oldest command has been in the disk for longer than this, the arm serves it next.
+/// Otherwise a command far from all others could wait for ever.
 const AGE_MAX_NS: u64 = 1_000_000_000;
 
-/// The model computes the arm's position from the time, and rounds it: a read that starts up to
-/// this far past the arm still counts as following it.
+/// A read that starts up to this far past the arm still counts as following it: the model rounds
+/// the arm's position.
 const ROUNDING_BYTES: u64 = 512;
 
 /// A part of a request on one disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Command {
-    /// Number of the request.
     pub(super) number: u64,
     pub(super) kind: WorkKind,
     pub(super) address: u64,
@@ -60,34 +54,28 @@ pub(super) struct Command {
     pub(super) arrival_ns: u64,
 }
 
-/// A command that the arm has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ServedCommand {
     pub(super) command: Command,
-    /// The bytes came from the buffer: the bus carries them only from now on.
+    /// The bytes came from the buffer, so the bus carries them only afterwards.
     pub(super) buffered: bool,
 }
 
-/// The state of a disk.
 #[derive(Debug)]
 pub(super) struct Arm {
     disk: Disk,
-    /// Commands waiting in the host, by address and order of arrival.
     host: BTreeMap<(u64, u64), Command>,
     arrivals: u64,
-    /// Address of the last command that the elevator moved into the disk.
     elevator: u64,
     /// Commands that wait in the disk, each with the time when it came there from the host.
     tagged: Vec<(u64, Command)>,
     busy: Option<(u64, ServedCommand)>,
-    /// Position of the arm.
     head: u64,
     buffer: VecDeque<(u64, u64)>,
     ahead: Option<Ahead>,
 }
 
-/// A readahead after a read: the buffer has the bytes from `start`, and the arm was at byte `from`
-/// at the time `at_ns`.
+/// The buffer has the bytes from `start`; the arm was at byte `from` at the time `at_ns`.
 #[derive(Clone, Copy, Debug)]
 struct Ahead {
     start: u64,
@@ -117,12 +105,10 @@ impl Arm {
         self.start(command.arrival_ns);
     }
 
-    /// Returns the time at which the arm finishes its current command.
     pub(super) fn next_ns(&self) -> Option<u64> {
         self.busy.as_ref().map(|(ns, _)| *ns)
     }
 
-    /// Ends the arm's command and begins the next; returns the ended command and its end.
     pub(super) fn step(&mut self) -> Option<(u64, ServedCommand)> {
         let (ns, served) = self.busy.take()?;
         self.start(ns);
@@ -162,8 +148,7 @@ impl Arm {
         Some(nearest.0)
     }
 
-    /// Serves a command; returns the time at which the arm is free again, and `true` if the data
-    /// came from the buffer.
+    /// Returns the end of the command, and `true` if its data came from the buffer.
     fn serve(&mut self, command: Command, now_ns: u64) -> (u64, bool) {
         let ready_ns = self.ready_ns(&command, now_ns);
         if command.kind == WorkKind::Flush {
@@ -190,14 +175,11 @@ impl Arm {
         (end_ns, false)
     }
 
-    /// Returns the time at which the arm can begin `command`: `command_us` after its arrival, or
-    /// now if that has passed.
     fn ready_ns(&self, command: &Command, now_ns: u64) -> u64 {
         now_ns.max(command.arrival_ns + self.disk.command_us * 1_000)
     }
 
-    /// Returns the time at which the buffer has the whole read; `None` if readahead will not bring
-    /// it.
+    /// Returns the time at which the buffer has the whole read; `None` if the arm must read.
     fn buffered_ns(&self, command: &Command, now_ns: u64) -> Option<u64> {
         if command.kind != WorkKind::Read {
             return None;
@@ -223,7 +205,6 @@ impl Arm {
         (ahead.from + bytes).min(ahead.limit)
     }
 
-    /// Ends readahead: its bytes stay in the buffer, and the arm at its current position.
     fn stop_ahead(&mut self, now_ns: u64) {
         let Some(ahead) = self.ahead.take() else { return };
         self.head = self.reached(ahead, now_ns);
@@ -238,7 +219,6 @@ impl Arm {
         self.disk.buffer_segment_kib * 1024
     }
 
-    /// Returns the time at which the first byte of a command is under the head.
     fn media_start_ns(&self, command: &Command, now_ns: u64) -> u64 {
         if command.kind == WorkKind::Flush {
             return self.ready_ns(command, now_ns);
@@ -290,7 +270,6 @@ impl Arm {
         self.disk.outer_mb_per_s + (self.disk.inner_mb_per_s - self.disk.outer_mb_per_s) * part
     }
 
-    /// Returns the time in a turn when a byte passes under the head.
     fn angle_ns(&self, address: u64, turn_ns: u64) -> u64 {
         let zone_start = self.zone(address) * (self.disk.capacity_bytes / ZONES);
         transfer_ns(address - zone_start, self.rate(address)) % turn_ns

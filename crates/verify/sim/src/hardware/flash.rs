@@ -8,7 +8,6 @@ use std::{
     collections::{BinaryHeap, VecDeque},
 };
 
-/// The figures of a flash device.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Flash {
@@ -24,16 +23,13 @@ pub(super) struct Flash {
     flush_ns: u64,
 }
 
-/// The state of a flash device.
 #[derive(Debug)]
 pub(crate) struct Link {
     flash: Flash,
     waiting: VecDeque<Job>,
-    /// Events by time, and in the order of their addition.
     events: BinaryHeap<Reverse<(u64, u64, Stage)>>,
     order: u64,
     accessing: usize,
-    /// Time at which the link is free.
     free_ns: u64,
 }
 

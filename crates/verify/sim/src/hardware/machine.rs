@@ -7,20 +7,16 @@ use super::{
 };
 use crate::delay::WorkKind;
 
-/// The properties of a request that determine its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
-    /// The number of the request.
     pub(crate) number: u64,
     pub(crate) kind: WorkKind,
-    /// Index of the file; it determines the drive.
+    /// Index of the file, which determines the drive.
     pub(crate) file: usize,
-    /// Offset in the file.
     pub(crate) offset: u64,
     pub(crate) len: u64,
 }
 
-/// Serves jobs in virtual time.
 #[derive(Debug)]
 pub(crate) enum Machine {
     Disks(Array),
@@ -44,7 +40,6 @@ impl Machine {
         }
     }
 
-    /// Returns the time of the next event, if anything is in flight.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         match self {
             Machine::Disks(array) => array.next_ns(),
@@ -52,7 +47,6 @@ impl Machine {
         }
     }
 
-    /// Runs the next event; if it ends a job, returns the job's number.
     pub(crate) fn step(&mut self) -> Option<u64> {
         match self {
             Machine::Disks(array) => array.step(),

@@ -4,25 +4,22 @@ use super::Wrong;
 use core::ops::Range;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The contents and sizes that nothing has certainly replaced.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     sector_bytes: usize,
     /// Versions by sector; a missing sector was always zero.
     sectors: BTreeMap<u64, Vec<Version>>,
-    /// Sizes that nothing has certainly replaced; the first one is durable.
+    /// Sizes that nothing has certainly replaced, the oldest first.
     sizes: Vec<Size>,
     /// Writes that may have made the file longer, each with the end of its bytes.
     grown: Vec<(Life, u64)>,
 }
 
-/// A possible content of a sector.
 #[derive(Clone, Debug)]
 struct Version {
     life: Life,
     content: Arc<[u8]>,
-    /// Length of the content; the rest comes from another version. A whole sector, except at the
-    /// end of a short write.
+    /// Number of bytes of `content` that count: a whole sector, except at the end of a short write.
     len: usize,
 }
 
@@ -34,14 +31,11 @@ struct Size {
     bytes_max: u64,
 }
 
-/// The time of a change, on the oracle's count.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     begin: u64,
     end: Option<u64>,
-    /// The change succeeded.
     good: bool,
-    /// A flush has failed since the change began.
     doubted: bool,
 }
 
@@ -56,7 +50,6 @@ impl Life {
         Life { begin, end: None, good: false, doubted: false }
     }
 
-    /// Returns `true` if a successful flush that began at `begin` covers the change.
     fn is_covered(self, begin: u64) -> bool {
         self.good && !self.doubted && self.end.is_some_and(|end| end < begin)
     }
@@ -68,13 +61,11 @@ impl Life {
 }
 
 impl History {
-    /// Returns the history of a file of zeroes.
     pub(super) fn new(sector_bytes: usize, size: u64) -> History {
         let base = Size { life: Life::ALWAYS, bytes_min: size, bytes_max: size };
         History { sector_bytes, sectors: BTreeMap::new(), sizes: vec![base], grown: Vec::new() }
     }
 
-    /// Returns the history of a file whose durable content is `bytes`.
     pub(super) fn of(sector_bytes: usize, bytes: &[u8]) -> History {
         let mut history = History::new(sector_bytes, bytes.len() as u64);
         for (index, chunk) in (0..).zip(bytes.chunks(sector_bytes)) {
@@ -108,8 +99,6 @@ impl History {
         }
     }
 
-    /// Records the end of the write of `range` that began at `begin` and wrote its first `done`
-    /// bytes.
     pub(super) fn end_write(&mut self, begin: u64, now: u64, range: Range<u64>, done: usize) {
         let sector_bytes = self.sector_bytes;
         let done_end = range.start + done as u64;
@@ -130,7 +119,6 @@ impl History {
         }
     }
 
-    /// Records the success of a flush of `range` that began at `begin`.
     pub(super) fn flushed(&mut self, begin: u64, range: &Range<u64>) {
         let sector_bytes = self.sector_bytes as u64;
         let first = range.start.div_ceil(sector_bytes);
@@ -143,7 +131,6 @@ impl History {
         }
     }
 
-    /// Records that the synchronous write that began at `begin` wrote `range`.
     pub(super) fn synced(&mut self, begin: u64, range: Range<u64>) {
         let is_it = |life: Life| life.good && life.begin == begin;
         for index in self.indexes(&range) {
@@ -174,8 +161,7 @@ impl History {
         }
     }
 
-    /// Makes the sizes and the growth that `settled` accepts durable: drops the sizes set before an
-    /// accepted size, and adds accepted growth to the sizes set before this growth.
+    /// Accepted sizes replace earlier sizes, and accepted growth enlarges earlier sizes.
     fn settle_sizes(&mut self, settled: impl Fn(Life) -> bool) {
         let set: Vec<Life> = self.sizes.iter().map(|size| size.life).collect();
         let is_replaced = |old: Life| set.iter().any(|new| settled(*new) && old.precedes(*new));
@@ -197,8 +183,7 @@ impl History {
         });
     }
 
-    /// Checks the remains. An error has the offset of the first wrong sector, or the wrong size,
-    /// and the kind of violation.
+    /// An error has the offset of the first wrong sector, or the wrong size.
     pub(super) fn judge(&self, left: &[u8]) -> Result<(), (u64, Wrong)> {
         let min = self.sizes.iter().map(|size| size.bytes_min).min().unwrap_or(0);
         let max = self.sizes.iter().map(|size| size.bytes_max);
@@ -220,14 +205,13 @@ impl History {
     }
 }
 
-/// Drops each version that a version accepted by `settled` has certainly replaced.
 fn forget_replaced(versions: &mut Vec<Version>, settled: impl Fn(Life) -> bool) {
     let new: Vec<Life> = versions.iter().map(|version| version.life).collect();
     versions.retain(|old| !new.iter().any(|new| settled(*new) && old.life.precedes(*new)));
 }
 
-/// Returns `true` if `chunk`, from the byte `from` on, can come from these versions: from one whole
-/// version, or from a short version up to its end, and from other versions after that end.
+/// Returns `true` if the bytes of `chunk` from `from` on can come from versions, each up to its
+/// end.
 fn is_legal(versions: &[Version], chunk: &[u8], from: usize) -> bool {
     versions.iter().any(|version| {
         let end = version.len.min(chunk.len());

@@ -1,5 +1,4 @@
-//! A user of a simulated device, who makes random requests and reports writes, flushes, holes and
-//! sizes to the oracle.
+//! A user of a simulated device, who makes random requests and reports changes to the oracle.
 
 use nowait_block::{Bio, BioOp, BlockBackend, Completion, Segments};
 use nowait_sim::{Config, Oracle, Prng, SimDevice};
@@ -13,7 +12,6 @@ use std::collections::BTreeMap;
 pub(crate) const FD: i32 = 3;
 const SECTORS: u64 = 48;
 
-/// A device with one file, its oracle, and the user's requests in flight.
 pub(crate) struct User {
     pub(crate) device: SimDevice,
     pub(crate) oracle: Oracle,
@@ -41,14 +39,12 @@ impl User {
         }
     }
 
-    /// Continues with the device after a reboot.
     pub(crate) fn go_on(&mut self, device: SimDevice, left: &[u8]) {
         assert!(self.open.is_empty());
         self.oracle.adopt(FD, left);
         self.device = device;
     }
 
-    /// Makes one random request or change of the file, or reaps or cancels requests.
     pub(crate) fn step(&mut self) {
         match self.prng.weighted(&[40, 10, 15, 12, 20, 3, 2, 2]) {
             0 => self.write(0),
@@ -76,7 +72,6 @@ impl User {
         }
     }
 
-    /// Waits for all requests in flight.
     pub(crate) fn drain(&mut self) {
         self.device.commit();
         while !self.open.is_empty() {
@@ -84,7 +79,6 @@ impl User {
         }
     }
 
-    /// Draws a range of up to eight sectors, in bytes.
     fn range(&mut self) -> (u64, usize) {
         let first = self.prng.below(SECTORS);
         let count = 1 + self.prng.below(8.min(SECTORS - first));

@@ -3,9 +3,8 @@
 use nowait_simulator::{Profile, Scenario, shrink::explain};
 use std::ops::Range;
 
-/// Runs the scenarios of `seeds`, with `count` operations each. `SIM_SEED` names the only seed to
-/// run; a call whose seeds do not begin with 0 then runs none. `SIM_COMMIT`, the hash of a commit,
-/// adds a seed if the seeds begin with 0.
+/// `SIM_SEED` names the only seed to run; a call whose seeds do not begin with 0 then runs none.
+/// `SIM_COMMIT`, the hash of a commit, adds a seed to calls whose seeds begin with 0.
 pub(crate) fn run(seeds: Range<u64>, count: usize, profile: Profile) {
     let first = seeds.start == 0;
     let only = std::env::var("SIM_SEED").ok().map(|text| text.parse().expect("SIM_SEED: a number"));

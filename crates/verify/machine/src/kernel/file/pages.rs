@@ -4,10 +4,8 @@ use super::{Inode, PAGE_BYTES};
 use crate::{cores, kernel::device::Pace, schedule::World};
 use core::ops::Range;
 
-/// Share of the pages at which a read with RWF_NOWAIT stops, on a kernel that marks pages.
 const MARKED_PPM: u32 = 100_000;
 
-/// Decides the number of bytes of a buffered read, and its wait.
 pub(super) fn decide_read(
     world: &mut World,
     ino: u64,
@@ -59,18 +57,15 @@ pub(super) fn decide_read(
 }
 
 impl Inode {
-    /// Adds the pages whose read is over.
     pub(super) fn take_in(&mut self, now: u64) {
         let there = self.coming.extract_if(.., |_, at| *at <= now);
         self.cached.extend(there.map(|(page, _)| page));
     }
 
-    /// Returns `true` if the page is in memory, or being read.
     pub(super) fn has_page(&self, page: u64) -> bool {
         self.is_cached(page) || self.coming.contains_key(&page)
     }
 
-    /// Adds pages to the cache.
     pub(super) fn cache(&mut self, pages: impl Iterator<Item = u64>) {
         for page in pages {
             self.coming.remove(&page);
@@ -78,14 +73,12 @@ impl Inode {
         }
     }
 
-    /// Removes a page from the cache.
     pub(super) fn uncache(&mut self, page: u64) {
         self.coming.remove(&page);
         self.cached.remove(&page);
     }
 
-    /// Returns the time at which all pages are cached; `None`: the read of at least one page has
-    /// not begun.
+    /// `None`: the read of at least one page has not begun.
     fn comes_at(&self, mut pages: impl Iterator<Item = u64>) -> Option<u64> {
         pages.try_fold(0, |latest: u64, page| {
             let bytes = page * PAGE_BYTES..(page + 1) * PAGE_BYTES;
@@ -96,8 +89,6 @@ impl Inode {
 }
 
 impl World {
-    /// Starts the read of missing pages: on advice, and in an attempt with RWF_NOWAIT, as newer
-    /// kernels do.
     pub(super) fn start_read(&mut self, ino: u64, pages: impl Iterator<Item = u64>) {
         let (now, time) = (self.now, self.drawn_time());
         let inode = self.inode(ino);
@@ -110,8 +101,6 @@ impl World {
         }
     }
 
-    /// Decides the wait of a buffered write that holds its inode's lock: for a page that it covers
-    /// in part, or because the kernel throttles its thread.
     pub(super) fn pace_of_write(&mut self, ino: u64, range: &Range<u64>) -> Pace {
         let (now, cached_rate) = (self.now, self.rates.cached);
         let inode = self.inode(ino);

@@ -27,22 +27,19 @@ pub(super) struct Request {
     pub(super) memory: AlignedBuffer,
     pub(super) access: Access,
     pub(super) file: usize,
-    /// The request's first sector.
     pub(super) at: usize,
-    /// The stamps of the request's sectors when it begins.
+    /// The legal stamps of the request's sectors at its submission.
     pub(super) before: Vec<Legal>,
     pub(super) begun: Instant,
     pub(super) is_accepted: bool,
     pub(super) is_doubtful: bool,
 }
 
-/// The state that the threads of a context share.
 pub(super) struct State {
     pub(super) paths: [CString; FILES],
     pub(super) models: [Vec<Legal>; FILES],
     pub(super) in_flight: BTreeMap<u64, Request>,
-    /// Time limit for the end of each submitted request, if threads wait all the time; `None`:
-    /// callers come at any time.
+    /// Time limit for the end of each request, if threads wait all the time; `None`: they do not.
     pub(super) bound: Option<Duration>,
 }
 
@@ -68,7 +65,6 @@ impl State {
         }
     }
 
-    /// Records a request, and applies it to the model.
     pub(super) fn begin(&mut self, name: u64, mut request: Request) {
         let len = request.memory.len() / SECTOR;
         let sectors = &mut self.models[request.file][request.at..][..len];
@@ -97,7 +93,6 @@ impl State {
         request.judge(&what, event.res.max(0) as usize);
     }
 
-    /// Checks the files when nothing is in flight.
     pub(super) fn judge(&mut self, read: impl Fn(&CStr) -> Vec<u8>) {
         for (path, model) in self.paths.iter().zip(&self.models) {
             judge(&format!("{path:?} at the end"), model, &read(path));
@@ -106,7 +101,6 @@ impl State {
 }
 
 impl Request {
-    /// Checks the bytes that a read has found.
     pub(super) fn judge(&self, what: &str, len: usize) {
         if self.access == Access::Read {
             let sectors = len / SECTOR;

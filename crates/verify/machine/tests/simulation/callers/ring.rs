@@ -1,4 +1,4 @@
-//! The completion ring of a context.
+//! The completion ring of a context, as a program reads it itself.
 
 use core::sync::atomic::{
     AtomicU32,
@@ -6,11 +6,9 @@ use core::sync::atomic::{
 };
 use nowait_sys::aio::{IoEvent, RingHeader};
 
-/// The completion ring, as programs read it themselves.
 pub(super) struct Ring(*const RingHeader);
 
 impl Ring {
-    /// Returns the ring of a context.
     pub(super) fn of(context: usize) -> Ring {
         Ring(context as *const RingHeader)
     }

@@ -7,7 +7,6 @@ use nowait::{AlignedBuffer, Completion, Error, Queue, RequestId};
 use nowait_sys::Errno;
 use std::time::Duration;
 
-/// A request of a chain: its page, and the version of the page.
 #[derive(Clone, Copy, Debug)]
 enum Link {
     Write(u64, usize),
@@ -18,10 +17,8 @@ enum Link {
 
 type Ended = Completion<usize, AlignedBuffer>;
 
-/// Requests of one chain, in their order.
 struct Chain {
     links: Vec<Link>,
-    /// The request that is cancelled, or has a time limit.
     stopped: Option<usize>,
 }
 
@@ -65,7 +62,6 @@ impl Actor {
         }
     }
 
-    /// Draws the next link of `chain`, and adds its request to the queue.
     fn prepare(
         &mut self,
         queue: &mut Queue<usize, AlignedBuffer>,

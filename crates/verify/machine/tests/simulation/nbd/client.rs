@@ -21,7 +21,6 @@ pub(crate) const FUA: u16 = 1;
 pub(crate) const NO_HOLE: u16 = 1 << 1;
 pub(crate) const FAST_ZERO: u16 = 1 << 4;
 
-/// Numbers of errors.
 pub(crate) const EIO: u32 = 5;
 pub(crate) const ENOSPC: u32 = 28;
 pub(crate) const EOPNOTSUPP: u32 = 95;
@@ -35,20 +34,16 @@ const ACK: u32 = 1;
 const INFO: u32 = 3;
 const CONTEXT: u32 = 4;
 
-/// The result of the handshake.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Agreed {
     pub(crate) structured: bool,
     pub(crate) extended: bool,
-    /// The client may ask for holes.
     pub(crate) allocation: bool,
-    /// The server uses announcements of reads.
+    /// The server accepts requests to cache.
     pub(crate) caches: bool,
-    /// Size of the image, in bytes.
     pub(crate) size: u64,
 }
 
-/// A request without its data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     pub(crate) command: u16,
@@ -58,7 +53,6 @@ pub(crate) struct Header {
     pub(crate) len: u64,
 }
 
-/// The content of an answer.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Done,
@@ -84,7 +78,6 @@ fn read_vec(mut socket: &UnixStream, len: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Negotiates random options, and chooses an export.
 pub(crate) fn shake_hands(
     mut socket: &UnixStream,
     name: &[u8],
@@ -113,7 +106,6 @@ pub(crate) fn shake_hands(
     Ok(agreed)
 }
 
-/// Requests an option, which the server must grant; returns its first reply.
 fn ask(mut socket: &UnixStream, option: u32, data: &[u8]) -> io::Result<Vec<u8>> {
     let mut asked = b"IHAVEOPT".to_vec();
     asked.extend(option.to_be_bytes());
@@ -155,7 +147,6 @@ impl Header {
     }
 }
 
-/// Reads the next answer; `asked` returns the request of a cookie.
 pub(crate) fn listen(
     socket: &UnixStream,
     agreed: Agreed,

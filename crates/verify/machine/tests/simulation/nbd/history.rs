@@ -1,5 +1,5 @@
-//! The requests to an image and their answers; and the contents that reads, or a power failure, may
-//! then show.
+//! The requests to an image and their answers; and the contents that reads may find, or a power
+//! failure may leave.
 //!
 //! The image is divided into cells; requests are of whole cells, and a cell is a fourth of a
 //! sector. Each changing request writes its own number and the cell's, or zeroes. The number of
@@ -11,12 +11,10 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Bytes of a cell.
 pub(crate) const CELL: u64 = 128;
 /// Cells that a device writes atomically.
 const SECTOR: u64 = 4;
 
-/// The effect of a request on the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
     Write,
@@ -24,7 +22,6 @@ pub(crate) enum Deed {
     /// Leaves zeroes, or the old content.
     Trim,
     Flush,
-    /// Changes nothing.
     Look,
 }
 
@@ -51,7 +48,7 @@ impl Entry {
         self.ended.map(|(at, _)| at)
     }
 
-    /// Returns the time at which the request was certainly done. `None`: it may have done any part.
+    /// Returns the time of a successful answer; `None`: the effect of the request is not certain.
     fn done_at(&self) -> Option<u64> {
         let certain = matches!(self.deed, Deed::Write | Deed::Zero | Deed::Flush);
         self.ended.filter(|(_, done)| *done && certain).map(|(at, _)| at)
@@ -62,7 +59,6 @@ impl Entry {
     }
 }
 
-/// Returns the content that a request writes into a cell.
 fn stamp(number: usize, cell: u64) -> u64 {
     (number as u64) << 20 | cell
 }
@@ -76,12 +72,10 @@ struct Log {
     faulty: bool,
 }
 
-/// The requests to one image.
 #[derive(Debug)]
 pub(crate) struct History(Mutex<Log>);
 
 impl History {
-    /// Returns the history of an image that is empty and durable.
     pub(crate) fn new(cells: u64, faulty: bool) -> History {
         let empty = Entry {
             deed: Deed::Zero,
@@ -94,18 +88,15 @@ impl History {
         History(Mutex::new(Log { entries: vec![empty], changes, now: 1, faulty }))
     }
 
-    /// No thread makes a system call while it holds this lock, so no thread ever waits for the
-    /// lock.
+    /// No thread makes a system call under this lock, so no thread ever waits for it.
     fn lock(&self) -> MutexGuard<'_, Log> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Advances the time by one, and returns it.
     pub(crate) fn now(&self) -> u64 {
         self.lock().tick()
     }
 
-    /// Records a request about to be made; returns its number.
     pub(crate) fn begin(&self, deed: Deed, cells: Range<u64>, durable: bool) -> usize {
         let mut log = self.lock();
         let (begun, number) = (log.tick(), log.entries.len());
@@ -116,7 +107,6 @@ impl History {
         number
     }
 
-    /// Records the answer to a request.
     pub(crate) fn end(&self, number: usize, done: bool) {
         let mut log = self.lock();
         let at = log.tick();
@@ -124,13 +114,11 @@ impl History {
         assert_eq!(before, None, "request {number} is answered once");
     }
 
-    /// Returns the bytes of a write.
     pub(crate) fn bytes_of(number: usize, cells: Range<u64>) -> Vec<u8> {
         let words = CELL as usize / 8;
         cells.flat_map(|cell| stamp(number, cell).to_le_bytes().repeat(words)).collect()
     }
 
-    /// Records the answer of a read, and checks its bytes.
     pub(crate) fn end_read(&self, number: usize, bytes: &[u8]) {
         self.end(number, true);
         let log = self.lock();
@@ -141,7 +129,7 @@ impl History {
         }
     }
 
-    /// Checks an answer that calls these cells a hole: they may read as zeroes.
+    /// Checks an answer that calls these cells a hole: zeroes must be legal in them.
     pub(crate) fn is_hole(&self, number: usize, cells: Range<u64>) {
         let log = self.lock();
         let begun = log.entries[number].begun;
@@ -150,7 +138,6 @@ impl History {
         }
     }
 
-    /// Checks the remains if the power failed now.
     pub(crate) fn judge_cut(&self, path: &str, power: &Faults) {
         let left = nowait_machine::left_after_cut(path, power);
         let log = self.lock();
@@ -166,7 +153,6 @@ impl History {
     }
 }
 
-/// Returns the content of a cell; `None`: it is mixed.
 fn content(cell: &[u8]) -> Option<u64> {
     let first = cell.first_chunk().copied().expect("a cell has eight bytes");
     let is_whole = cell.chunks(8).all(|word| word == first);
@@ -179,15 +165,14 @@ impl Log {
         self.now
     }
 
-    /// Checks the content of a cell. The newest change of the cell that `counts` accepts has
-    /// replaced all changes that ended before it began.
+    /// The newest change that `counts` accepts has replaced the changes that ended before it began.
     fn judge(&self, cell: u64, found: Option<u64>, counts: impl Fn(&Entry) -> bool) {
         let changes = self.changes[cell as usize].iter().map(|number| &self.entries[*number]);
         let newest = changes.filter(|it| counts(it)).map(|it| it.begun).max();
         self.judge_after(cell, found, newest);
     }
 
-    /// Checks a cell against the changes that ended before `newest`.
+    /// A cell may show any change that had not ended before the time `newest`.
     fn judge_after(&self, cell: u64, found: Option<u64>, newest: Option<u64>) {
         let newest = newest.unwrap_or(0);
         let is_legal = |number: &&usize| {
@@ -218,9 +203,8 @@ impl Log {
             || self.entries.iter().filter(flush).any(|flush| self.counts(flush, change.begun))
     }
 
-    /// Returns `true` if `sync` has made durable everything that began at `since`: `sync` has
-    /// succeeded, and no other sync may have got an error of the device since then. The kernel
-    /// reports an error once, and not always to the same request.
+    /// Returns `true` if the success of `sync` proves that a change begun at `since` is durable. No
+    /// other sync may have failed meanwhile: the kernel reports an error to one sync only.
     fn counts(&self, sync: &Entry, since: u64) -> bool {
         let Some(done) = sync.done_at() else { return false };
         let has_failed = |it: &Entry| match it.ended {
@@ -231,7 +215,8 @@ impl Log {
         !self.entries.iter().any(|it| it.syncs() && it.begun < done && has_failed(it))
     }
 
-    /// Checks that no sector is torn: if a sector shows one change, it shows all of the same write.
+    /// Checks that no sector is torn. If one cell shows a write, the write's other cells in the
+    /// sector show nothing that ended before the write began.
     fn judge_sectors(&self, found: &[Option<u64>]) {
         for (sector, contents) in found.chunks(SECTOR as usize).enumerate() {
             let first = sector as u64 * SECTOR;
