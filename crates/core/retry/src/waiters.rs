@@ -153,7 +153,7 @@ impl Waiters {
             Waiter { word: AtomicU32::new(0), need, polls: false, mask }
         });
         if polled_for_more {
-            // The poller waits for more events, and would leave this thread's events in the own queue.
+            // The poller waits for more events, and would leave this thread's in the own queue.
             interrupt_poller();
         }
         waiter

@@ -447,8 +447,7 @@ fn loom_canary_a_last_completion_that_wakes_no_destroyer() {
     destruction(|context| context.reserve(1), complete);
 }
 
-/// A request moves from a worker to the own queue, and its context is destroyed meanwhile. Another
-/// request ends elsewhere.
+/// A context is destroyed while a request starts in the own queue. Another one ends elsewhere.
 fn a_request_that_moves(say_so: fn(&IoContext), complete: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
