@@ -258,7 +258,6 @@ fn reads_too_much(total: u32, own: u64, reading: u64, dirty: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// The dirty frames and the failed ones: of all files, of a device, of a file.
     type State = [(u64, u64); 3];
 
     fn shares([all, device, file]: State) -> Shares {
@@ -311,14 +310,13 @@ mod tests {
     fn what_fails_is_kept_up_to_a_part_of_the_pool() {
         let drops = |all, device| shares([all, device, device]).drops();
         assert!(!drops((49, 48), (49, 48)) && drops((50, 49), (50, 49)));
-        // It does not matter which device has the failed frames.
         assert!(!drops((57, 48), (1, 0)) && drops((57, 49), (1, 1)));
     }
 
     #[test]
     fn reads_of_a_device_leave_half_of_what_is_left() {
         assert!(!reads_too_much(64, 32, 32, 0) && reads_too_much(64, 33, 33, 0));
-        // Reads of other devices fill 20 frames, and 16 frames are dirty.
+        // Other devices' reads fill 20 frames, and 16 frames are dirty.
         assert!(!reads_too_much(64, 14, 34, 16) && reads_too_much(64, 15, 35, 16));
         assert!(!reads_too_much(64, 0, 64, 64), "the first read of a device passes");
         let dirts = [Dirt::default(), Dirt::default(), Dirt::default()];

@@ -11,8 +11,7 @@ fn hot(n: u64) -> u64 {
     n * 7 * PAGE
 }
 
-/// Reads a hot set of single pages four times, then two thirds of the file once, in order. Returns
-/// how many hot pages are still cached.
+/// Returns how many pages of a hot set are still cached after a scan of two thirds of the file.
 fn left_after_scan(request: u64, open: Option<&Arc<OpenFile>>) -> u64 {
     let mut rig = Rig::new(4 * MIB, 24 * MIB);
     for _ in 0..4 {
