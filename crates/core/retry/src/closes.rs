@@ -20,8 +20,7 @@ const USERS: usize = if cfg!(loom) { 1 } else { 64 };
 const CLOSE_NS: u64 = 1_000_000_000;
 
 /// Counters of the closes of descriptors in a process. A close does not visit the contexts: a
-/// context discards its hints for a descriptor number if the number's counter has changed since the
-/// last use.
+/// context forgets the file of a descriptor number if the number's counter has changed.
 #[derive(Debug)]
 pub struct Closes {
     counts: [AtomicU32; SLOTS],

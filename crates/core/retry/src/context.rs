@@ -12,8 +12,8 @@ use crate::{
 use nowait_sys::{Errno, aio::IoEvent, inside, time::Deadline};
 use std::sync::OnceLock;
 
-/// A context's own queue, such as an io_uring. A thread that waits for events serves it, without a
-/// thread switch.
+/// A context's own queue, such as an io_uring. Threads that wait for events reap it themselves,
+/// which saves a thread switch.
 pub trait Pump: Send + Sync {
     /// Returns `true` if requests are in flight in the queue.
     fn is_busy(&self) -> bool;
@@ -182,7 +182,7 @@ impl IoContext {
         &self.stats
     }
 
-    /// Returns the most requests that may be in flight or have an event that was not taken.
+    /// Returns the limit of requests in flight and events not taken, together.
     pub fn capacity(&self) -> usize {
         self.sink.as_ref().map_or(self.ring.capacity(), |sink| sink.limit)
     }
@@ -197,8 +197,7 @@ impl IoContext {
         self.outstanding.load(SeqCst) & COUNT
     }
 
-    /// Returns the number of requests in flight that end by themselves. The exit of the process
-    /// waits for these.
+    /// Returns the number of requests in flight that end by themselves.
     pub fn owed(&self) -> usize {
         let word = self.outstanding.load(SeqCst) & !DEAD;
         (word & COUNT).saturating_sub(word / ENDLESS)

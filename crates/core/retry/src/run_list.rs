@@ -16,7 +16,7 @@ pub struct RunList<O: Operation> {
     requests: Mutex<VecDeque<Arc<Request<O>>>>,
     /// Readable without the lock.
     count: AtomicUsize,
-    /// Set while the serving thread sleeps or is about to: a thread that adds work must wake it.
+    /// Set while the serving thread sleeps or is about to: it must be woken for new work.
     sleeping: AtomicBool,
     wake: Option<Box<dyn Fn() + Send + Sync>>,
 }

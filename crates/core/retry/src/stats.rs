@@ -52,7 +52,7 @@ counters! {
     spurious,
     /// Requests that ended inside submit.
     completed_inline,
-    /// Requests that ended.
+    /// Requests whose event was delivered.
     completions,
     /// Deferred requests run by a thread that waited for events.
     by_caller,
@@ -76,7 +76,8 @@ counters! {
     punt_order,
     /// Requests that submit did not try, because the mode is `offload` or earlier attempts failed.
     punt_offload,
-    /// Polls, stream transfers and direct requests that the context's own queue does not carry.
+    /// Polls, stream transfers and other direct requests that submit did not put straight into the
+    /// own queue.
     punt_driver,
 }
 

@@ -195,8 +195,8 @@ impl<B: BlockBackend> Rig<B> {
         self.cache.io_counts()
     }
 
-    /// Returns the number of bytes copied without an operation, and the result of one iteration for
-    /// the rest; 0 if that waits.
+    /// Returns the number of bytes copied without an operation, and the number of all bytes; 0 if
+    /// the read is not over after one iteration.
     pub(super) fn attempt(&mut self, offset: u64, len: usize) -> (usize, u32) {
         let mut buffer = vec![0; len];
         let segment = IoVec { base: buffer.as_mut_ptr(), len };
