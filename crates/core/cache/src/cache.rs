@@ -141,7 +141,7 @@ impl Cache {
         self.dirt.dirty()
     }
 
-    /// Returns the number of dirty frames without frames under writeback and frames that have
+    /// Returns the number of dirty frames, less those under writeback and less those that have
     /// failed. A frame of both kinds is subtracted twice.
     pub fn unwritten_frames(&self) -> u64 {
         let under_way = self.dirt.writing() + self.dirt.failed();

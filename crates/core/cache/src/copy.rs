@@ -113,7 +113,7 @@ impl User {
         (self.segment, self.inside) = (0, 0);
     }
 
-    /// Copies the next `len` bytes of the application from a folio.
+    /// Fills the application's next `len` bytes from a folio.
     ///
     /// # Safety
     /// `folio` is pinned memory, valid for `len` bytes. At least `len` bytes are left in the
@@ -126,7 +126,7 @@ impl User {
         });
     }
 
-    /// Copies the next `len` bytes of the application to a folio.
+    /// Copies the application's next `len` bytes to a folio.
     ///
     /// # Safety
     /// The caller has locked the folio, whose memory `folio` is valid for `len` bytes. At least

@@ -161,8 +161,8 @@ impl Frames {
     /// Returns the place of a frame's header. The headers of the first frames of all 256 KiB blocks
     /// come first, then the headers of their second frames, and so on.
     ///
-    /// Headers in the order of frames would be alone on their page, and in few sets of the
-    /// processor's caches, if folios have 64 frames. In a 2 GiB pool most look-ups would then miss
+    /// In the order of frames, the headers of folios of 64 frames would each be alone on a page,
+    /// and lie in few sets of the processor's caches. In a 2 GiB pool most look-ups would then miss
     /// the TLB and two levels of cache.
     #[inline]
     fn place(&self, frame: usize) -> usize {

@@ -13,9 +13,8 @@
 //! ```
 //!
 //! A hit is `find`, which takes no lock and allocates nothing. A thread changes the tree and its
-//! tags only under the mapping's lock, and releases the lock before it waits for I/O. LOCKED
-//! belongs to the operation that set it, WRITEBACK to the I/O; no other operation removes such a
-//! folio from the tree.
+//! tags only under the mapping's lock, and releases the lock before it waits for I/O. Only the
+//! operation or I/O that has set LOCKED or WRITEBACK may remove the folio from the tree.
 
 use crate::FRAME_BYTES;
 use crate::buddy::ORDER_MAX;
@@ -144,8 +143,8 @@ impl Mapping {
         })
     }
 
-    /// Like [`Mapping::find`], and also locks the folio for a change. `Err`: the folio is locked,
-    /// under writeback or lent, and the caller has to wait for this condition.
+    /// Like [`Mapping::find`], and also locks the folio for a change. `Err`: the condition that the
+    /// caller has to wait for, because the folio is locked, under writeback or lent.
     #[inline]
     pub fn find_to_write(&self, index: u64) -> Option<(Pin<'_>, Result<(), Reason>)> {
         let number = self.tree.find(&self.cache.nodes, index);
@@ -204,8 +203,8 @@ impl Mapping {
         Some(pin)
     }
 
-    /// Takes off the guard and the pin of [`Mapping::find_guarded`]. Kicks the operations that
-    /// waited for the last guard.
+    /// Takes off the guard and the pin of [`Mapping::find_guarded`]. If the folio has no guard
+    /// left, kicks the operations that waited for that.
     #[inline]
     pub(crate) fn give_back_guard(&self, pin: Pin<'_>) {
         if pin.folio().try_unpin_guarded() {
@@ -243,8 +242,8 @@ impl Mapping {
         self.identified(id, index)
     }
 
-    /// Takes over a pin that the caller has counted. Takes it off again if the folio does not hold
-    /// page `index`.
+    /// Takes over a pin that the caller has counted. If the folio does not hold page `index`, takes
+    /// the pin off and returns `None`.
     #[inline]
     fn identified(&self, id: FolioId, index: u64) -> Option<Pin<'_>> {
         let pin = Pin::adopt(&self.cache.frames, id);

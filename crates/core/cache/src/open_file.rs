@@ -18,7 +18,7 @@ const WINDOW_SHARE: u64 = 4;
 
 /// The state of one open of a cached file, shared by its reads.
 ///
-/// No other lock is held under its lock, and no I/O done.
+/// A read that holds the lock takes no other lock and does no I/O.
 #[derive(Debug)]
 pub struct OpenFile {
     readahead: Mutex<Readahead>,

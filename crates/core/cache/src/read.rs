@@ -75,7 +75,7 @@ impl ReadOperation {
     /// number of bytes copied; if there are none because of an error, `EIO`, or `ENOMEM` if all
     /// frames hold pages that could not be written.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
-        // Read once: a read that overlaps a growing write may take the old size as the end.
+        // A read that overlaps a growing write may take the old size as the end.
         let end = self.end.min(self.file.size());
         while !self.copy_present(end) {
             match self.handle_miss(end, plug, wait) {

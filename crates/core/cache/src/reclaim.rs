@@ -64,8 +64,8 @@ impl Cache {
             let look = |frame, take| search.look(self.frames.folio(FolioId::of_frame(frame)), take);
             let victim = self.policy.lock().evict(look);
             let Some(frame) = victim else {
-                // Goes on if all folios met were pinned, because pins may last. Ends if some were
-                // busy, because the operation can wait for these.
+                // If the search has met only pinned folios, it goes on, because pins may last. If
+                // it has met busy ones, it ends: the operation can wait for these.
                 if search.busy > 0 || freed > 0 || search.looks == before {
                     break;
                 }

@@ -67,7 +67,7 @@ impl Mapping {
         self.tree.mark_dirty_to_write(&self.cache.nodes, &mut lock, from, last);
     }
 
-    /// Starts the writeback of the next run of adjoining folios that have `tag`, in the pages
+    /// Starts the writeback of the next run of adjoining dirty folios that have `tag`, in the pages
     /// `from..=last`. The run ends with the folio that reaches `pages_max` pages. Folios that are
     /// locked or under writeback do not join, and keep their tag.
     ///
@@ -139,11 +139,11 @@ impl Mapping {
         run.iter().map(|id| u64::from(of_folio(id))).sum()
     }
 
-    /// Ends the writeback of `pages` of a folio, and with its last run the writeback of the folio.
-    /// If `result` is an error, the pages stay dirty, and the folio gets ERROR. Exception: if the
-    /// folio had not failed before and the cache has too many failed frames, the cache drops the
-    /// pages and returns `false`. The caller kicks the entries in `woken` when all folios of the
-    /// I/O have ended.
+    /// Ends the writeback of `pages` of a folio. After the last run of pages, ends the writeback of
+    /// the folio. If `result` is an error, the pages stay dirty, and the folio gets ERROR.
+    /// Exception: if the folio had not failed before and the cache has too many failed frames, the
+    /// cache drops the pages and returns `false`. The caller kicks the entries in `woken` when all
+    /// folios of the I/O have ended.
     pub fn written(
         &self,
         id: FolioId,

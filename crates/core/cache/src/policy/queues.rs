@@ -71,7 +71,7 @@ impl<const N: usize> Queues<N> {
         true
     }
 
-    /// Moves an id to the new end of `queue`. Does nothing if the id is in no queue.
+    /// Moves an id to `queue`, as its newest id. Does nothing if the id is in no queue.
     pub fn move_to(&mut self, queue: usize, id: u32) {
         let Link { hash, frames, .. } = self.links[id as usize];
         if self.remove(id) {
