@@ -48,7 +48,7 @@ pub struct IoCounts {
     pub flushes: u64,
     /// Reads that found all of their pages in the cache.
     pub reads_cached: u64,
-    /// Reads that found a page missing.
+    /// Reads that met a page that was missing, not uptodate or marked for readahead.
     pub reads_missed: u64,
 }
 

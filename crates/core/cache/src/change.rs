@@ -10,9 +10,9 @@
 //! 4. `finish` removes the folios that a cut has locked, and opens the gate.
 //!
 //! Meanwhile no request changes a page of the changed part, so no write is lost. The pages beyond a
-//! cut stay in the cache, dirty and locked, until the file itself is shorter. Otherwise a sync
-//! could succeed without having written them, and a crash before the cut would lose them. If the
-//! caller cannot cut the file, these pages stay as they were.
+//! cut, dirty ones too, stay in the cache and locked until the file itself is shorter. Otherwise a
+//! sync could succeed without having written the dirty ones, and a crash before the cut would lose
+//! them. If the caller cannot cut the file, these pages stay as they were.
 //!
 //! A write that has copied only a part when a change begins copies all of its bytes again after the
 //! change.

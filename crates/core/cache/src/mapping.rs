@@ -172,7 +172,7 @@ impl Mapping {
         Some((pin, outcome))
     }
 
-    /// Unlocks a folio that the caller has locked. Adds the entries that waited for that to
+    /// Unlocks a folio that the caller has locked. Adds the entries that waited for the lock to
     /// `woken`; the caller kicks them.
     pub fn unlock(&self, id: FolioId, woken: &mut Vec<WaitEntry>) {
         self.release(id, 0, LOCKED, woken);
@@ -326,8 +326,8 @@ impl Mapping {
         Ok(end_of(folio))
     }
 
-    /// Unlocks a folio after its fill. Adds the entries that waited for that to `woken`; the caller
-    /// kicks them when it has unlocked all folios of the read.
+    /// Unlocks a folio after its fill. Adds the entries that waited for the lock to `woken`; the
+    /// caller kicks them when it has unlocked all folios of the read.
     pub fn filled(&self, id: FolioId, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         match result {
             Ok(()) => self.release(id, UPTODATE, LOCKED | ERROR, woken),

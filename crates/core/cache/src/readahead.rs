@@ -16,9 +16,9 @@
 //! window, so later iterations normally announce nothing. If a request announced only the current
 //! window, the window would shrink, because requests at random places look like seeks.
 //!
-//! **Streams.** A request that begins where an earlier one ended makes a stream. Each stream has
-//! its own window, so that a program can read several streams in turns through one descriptor.
-//! Requests at random places cause no readahead.
+//! **Streams.** A request that begins where an earlier one ended makes a stream; so does one at
+//! page 0 whose submitter waits. Each stream has its own window, so that a program can read several
+//! streams in turns through one descriptor. Requests at random places cause no readahead.
 //!
 //! Source: upfront readahead, "Linux AIO Performance and Robustness for Enterprise Workloads"
 //! (Bhattacharya et al., slides); markers and the ramp, Linux mm/readahead.c (behaviour).
@@ -37,7 +37,7 @@ const NOWHERE: u64 = u64::MAX;
 /// The application's advice about its access, as in posix_fadvise(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Advice {
-    /// Requests get readahead if they form a stream.
+    /// Requests that belong to a stream get readahead.
     #[default]
     Normal,
     /// Only the requested pages are read.
@@ -103,7 +103,7 @@ struct Stream {
 
 /// The readahead state of one open file.
 ///
-/// All counts are in pages; page numbers are below 2^52. The owner serializes the calls. No call
+/// Lengths are in pages; page numbers are below 2^52. The owner serializes the calls. No call
 /// blocks or allocates.
 #[derive(Clone, Debug)]
 pub struct Readahead {

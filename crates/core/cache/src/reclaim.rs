@@ -53,9 +53,9 @@ impl Search {
 }
 
 impl Cache {
-    /// Frees at least `frames` frames, and at least a block, if so many can be evicted. Returns
-    /// `true` if it freed any. If the search met many dirty folios, puts their writeback on `plug`,
-    /// so that a later search finds them clean.
+    /// Tries to free `frames` frames, and at least a block. Returns `true` if it freed any. If the
+    /// search met many dirty folios, puts their writeback on `plug`, so that a later search finds
+    /// them clean.
     pub fn reclaim(&self, frames: u64, plug: &mut Vec<Bio>) -> bool {
         let (mut search, mut freed) = (Search::default(), 0);
         let looks_max = 2 * u64::from(self.frames.total());

@@ -157,7 +157,7 @@ impl SyncOperation {
     }
 
     /// Starts the writeback of the marked folios that are neither locked nor under writeback.
-    /// Returns the number of their dirty pages in the range.
+    /// Returns the number of dirty pages of these folios in the range.
     fn issue(&self, durable: SyncLevel, plug: &mut Vec<Bio>) -> u64 {
         let (mut from, mut pages, mapping) = (self.at, 0, self.file.mapping());
         while from <= self.last {

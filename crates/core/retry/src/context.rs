@@ -74,14 +74,16 @@ pub struct IoContext {
     ring: EventRing,
     sink: Option<Sink>,
     waiters: Waiters,
-    /// Counts the requests in flight, counts the endless ones in units of [`ENDLESS`], and has the
-    /// bit [`DEAD`]. In one word, so that a thread always sees the three together.
+    /// Counts the requests that hold a slot and have not completed, counts the endless ones in
+    /// units of [`ENDLESS`], and has the bit [`DEAD`]. In one word, so that a thread always sees
+    /// the three together.
     outstanding: AtomicUsize,
     synchronous: AtomicUsize,
     pump: OnceLock<Box<dyn Pump>>,
     deferred: OnceLock<Box<dyn Deferred>>,
-    /// Set if the last start in the own queue had to wake a thread to poll. A poller that waits for
-    /// one event then stays in the own queue, even while nothing is in flight there.
+    /// A start that has to wake a thread to poll sets it; an event that interrupts the poller
+    /// clears it. While it is set, a poller that waits for one event stays in the own queue, even
+    /// if nothing is in flight there.
     lingers: Hint,
     /// Threads that collect events and do not wait for them.
     passers: Presence,
@@ -192,18 +194,18 @@ impl IoContext {
         self.sink.as_ref().map(|sink| sink.face)
     }
 
-    /// Returns the number of requests in flight.
+    /// Returns the number of slots reserved for requests that have not completed.
     pub fn outstanding(&self) -> usize {
         self.outstanding.load(SeqCst) & COUNT
     }
 
-    /// Returns the number of requests in flight that end by themselves.
+    /// Returns how many of the [`IoContext::outstanding`] requests end by themselves.
     pub fn owed(&self) -> usize {
         let word = self.outstanding.load(SeqCst) & !DEAD;
         (word & COUNT).saturating_sub(word / ENDLESS)
     }
 
-    /// Returns the number of requests in flight that may never end by themselves.
+    /// Returns how many of the [`IoContext::outstanding`] requests may never end by themselves.
     pub fn endless(&self) -> usize {
         (self.outstanding.load(SeqCst) & !DEAD) / ENDLESS
     }

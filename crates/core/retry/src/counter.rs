@@ -68,7 +68,8 @@ impl ZeroWaiters {
         self.wakers.lock().retain(|other| !other.will_wake(waker));
     }
 
-    /// Wakes the waiting threads, after a counter has become zero. Takes no lock if there are none.
+    /// Wakes the waiting threads, after a counter has become zero. Takes no lock if no thread
+    /// waits.
     pub fn wake(&self) {
         if !self.waiting.is_zero() {
             let wakers = core::mem::take(&mut *self.wakers.lock());

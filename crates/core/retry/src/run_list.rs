@@ -62,9 +62,9 @@ impl<O: Operation> RunList<O> {
         self.news()
     }
 
-    /// Announces other news, which the caller has made visible, to the serving thread. Returns
-    /// `true` if the thread sleeps; the caller must wake it. The fence pairs with that of
-    /// `may_sleep`.
+    /// Announces news other than requests to the serving thread. The caller has made the news
+    /// visible. Returns `true` if the thread sleeps; the caller must wake it. The fence pairs with
+    /// that of `may_sleep`.
     #[must_use]
     pub fn news(&self) -> bool {
         fence(SeqCst);

@@ -69,7 +69,7 @@ impl Mapping {
     }
 
     /// Removes folios that the caller has locked, dirty ones too. Adds the entries that waited for
-    /// them to `woken`.
+    /// the folios to `woken`.
     pub(crate) fn retire(&self, locked: &[FolioId], woken: &mut Vec<WaitEntry>) {
         let mut lock = self.lock.lock();
         for id in locked {

@@ -55,7 +55,7 @@ pub(crate) struct Rig {
     pattern: Vec<u8>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) file: Arc<CachedFile>,
-    /// All bios made so far, and the bios of these that are not completed.
+    /// All bios that the cache has made; `in_flight` has those not completed.
     pub(crate) made: Vec<Made>,
     in_flight: VecDeque<(Bio, Made)>,
 }
