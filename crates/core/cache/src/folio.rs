@@ -327,8 +327,7 @@ impl Folio {
         self.pin(self.warmer(index), 0, 0)
     }
 
-    /// The amount that an access to page `index` adds to the frequency. The header may belong to
-    /// another folio by now.
+    /// The header may belong to another folio by now.
     #[inline]
     fn warmer(&self, index: u64) -> u64 {
         if self.index() == index { FREQUENCY_ONE } else { 0 }

@@ -182,9 +182,7 @@ impl Frames {
         prefetch(self.folios.as_ptr().wrapping_add(place).cast());
     }
 
-    /// Prefetches the first bytes of the `len` bytes at byte `offset` of the file; for
-    /// [`Ahead::Look`] also the last one. Assumes that the folio with this number holds them; any
-    /// number is allowed.
+    /// Any number is allowed: the folio need not hold the bytes.
     #[inline]
     pub(crate) fn prefetch_data(&self, number: u32, offset: u64, len: usize, what: Ahead) {
         let Some((id, folio)) = self.candidate(number) else { return };

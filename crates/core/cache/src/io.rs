@@ -354,7 +354,6 @@ impl Cache {
         woken.into_iter().for_each(WaitEntry::wake);
     }
 
-    /// Cuts adjoining folios into runs of adjoining dirty pages, also across folios.
     fn dirty_runs(&self, folios: &[FolioId], mut each: impl FnMut(Vec<Piece>)) {
         let (mut pieces, mut behind) = (Vec::new(), 0);
         for id in folios {

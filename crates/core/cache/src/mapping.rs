@@ -83,15 +83,11 @@ impl Mapping {
         self.device.dirt.writing() == 0
     }
 
-    /// Returns `true` if a writer of the file must wait, because too many frames are dirty
-    /// (`share.rs`).
     #[inline]
     pub(crate) fn must_wait(&self) -> bool {
         self.counts().must_wait(self.cache.frames.total())
     }
 
-    /// Returns `true` if a reader must wait, because too many frames are being read from the file's
-    /// device (`share.rs`).
     #[inline]
     pub(crate) fn must_wait_to_read(&self) -> bool {
         self.counts().must_wait_to_read(self.cache.frames.total())
@@ -401,7 +397,6 @@ impl Mapping {
         Ok(())
     }
 
-    /// Pins a folio that the caller has locked.
     pub(crate) fn pin_own(&self, id: FolioId) -> Pin<'_> {
         self.hold(id.get())
     }
@@ -452,9 +447,8 @@ impl Mapping {
 }
 
 impl Drop for Mapping {
-    /// Drops all pages, dirty ones too: an owner that wants them on disk syncs before. No folio is
-    /// locked or under writeback, because operations and I/Os in flight have references to the
-    /// mapping.
+    /// Drops dirty pages, too. No folio is locked or under writeback, because operations and I/Os
+    /// in flight have references to the mapping.
     fn drop(&mut self) {
         let removed = self.truncate(0).is_ok();
         debug_assert!(removed, "a folio in use after its file");

@@ -318,7 +318,6 @@ fn failed_writeback(end: fn(&Mapping, FolioId)) {
         let before = cache.frames.folio(id).written();
         let device = mapping.clone();
         let device = thread::spawn(move || end(&device, id));
-        // A sync makes this check after its wait, if the folio is under writeback.
         if cache.frames.folio(id).written() != before {
             assert_eq!(mapping.write_error(0, 0), Some(Errno::IO), "the sync misses the error");
         }

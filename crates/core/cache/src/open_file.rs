@@ -74,8 +74,7 @@ impl OpenFile {
         self.readahead.lock().miss(request, index, bounds(file))
     }
 
-    /// Clears the mark of the folio that a request has reached at page `index`. Returns the pages
-    /// to read ahead, if it had a mark.
+    /// Clears the folio's mark. Returns the pages to read ahead, if the folio had a mark.
     pub(crate) fn take_mark(
         &self,
         file: &CachedFile,
@@ -95,8 +94,7 @@ impl OpenFile {
 
 const PAGE: u64 = FRAME_BYTES as u64;
 
-/// Starts reading the missing pages of a plan, unless too many frames are being read, and marks the
-/// folio of its marker page.
+/// Reads nothing while too many frames are being read. Marks the folio of the plan's marker page.
 pub(crate) fn read_ahead(file: &Arc<CachedFile>, plan: &Plan, plug: &mut Vec<Bio>) {
     let mut created = Vec::new();
     if !plan.read.is_empty() && !file.mapping().must_wait_to_read() {

@@ -52,7 +52,6 @@ pub(crate) struct PageWaits {
     kicked: AtomicU64,
 }
 
-/// The queue of the folios whose numbers have the same hash.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Shard(Mutex<Vec<Waiter>>);

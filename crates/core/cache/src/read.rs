@@ -108,8 +108,6 @@ impl ReadOperation {
         true
     }
 
-    /// Starts or awaits the read of the page at the position. `Again`: the caller looks at the page
-    /// again.
     fn handle_miss(
         &mut self,
         end: u64,
@@ -151,8 +149,6 @@ impl ReadOperation {
         self.read_rest(end, plug, wait)
     }
 
-    /// Starts reading the missing page at the position, other pages of the request, and pages to
-    /// read ahead.
     fn read_missing(
         &mut self,
         end: u64,
@@ -219,8 +215,6 @@ impl CachedFile {
     }
 }
 
-/// Copies bytes from `pos` on, up to byte `end` or the end of the folio. Returns the number of
-/// bytes.
 #[inline]
 fn copy_to_user(pin: &Pin<'_>, pos: u64, end: u64, user: &mut User) -> u64 {
     let (folio, len) = pin.at(pos);

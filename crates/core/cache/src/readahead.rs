@@ -91,7 +91,6 @@ impl Plan {
     pub const NONE: Plan = Plan { read: 0..0, marker: None };
 }
 
-/// A part of a file that is read in order.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     start: u64,

@@ -30,7 +30,6 @@ struct Search {
 }
 
 impl Search {
-    /// The `look` of `S3Fifo::evict`.
     fn look(&mut self, folio: &Folio, take: Take) -> Option<u8> {
         self.looks += 1;
         let state = folio.state();

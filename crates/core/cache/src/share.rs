@@ -195,7 +195,6 @@ impl Counts<'_> {
         self.0.iter().for_each(|dirt| _ = dirt.failed.fetch_add(frames, SeqCst));
     }
 
-    /// Counts failed frames that were written at last, or are gone.
     pub(crate) fn recovered(self, frames: u64) {
         self.0.iter().for_each(|dirt| _ = dirt.failed.fetch_sub(frames, SeqCst));
     }
@@ -216,15 +215,12 @@ impl Shares {
         Shares { total: u64::from(total), all, device, file }
     }
 
-    /// Returns `true` if a writer must wait until fewer frames are dirty, or fail if its file has a
-    /// failed writeback.
     pub(crate) fn must_wait(&self) -> bool {
         let has_failed = self.file.1 > 0;
         has_failed && self.file.0 > self.left_by_failures() / 2 || self.is_too_dirty()
     }
 
-    /// Returns `true` if more than three quarters of all frames have failed: the cache drops folios
-    /// that fail for the first time.
+    /// If this is `true`, the cache drops folios that fail for the first time.
     pub(crate) fn drops(&self) -> bool {
         self.all.1 > self.total / 4 * 3
     }
@@ -247,8 +243,6 @@ impl Shares {
     }
 }
 
-/// Returns `true` if a device's reads fill more than half of the frames that dirty pages and the
-/// reads of other devices leave.
 fn reads_too_much(total: u32, own: u64, reading: u64, dirty: u64) -> bool {
     let left_by_others = u64::from(total).saturating_sub(dirty + reading.saturating_sub(own));
     own > left_by_others / 2

@@ -100,7 +100,6 @@ impl Tree {
         path.tag(index, order, Tag::Used, true);
     }
 
-    /// Removes the folio of 2^`order` pages whose first page is `index`, and its tags.
     pub(crate) fn remove(&self, nodes: &Nodes, lock: &mut TreeLock, index: u64, order: u32) {
         let path = self.path(nodes, lock, index).expect("a folio to remove");
         let first = slot_of(index, 0);
@@ -196,7 +195,6 @@ impl Tree {
         (levels > 0).then_some(path)
     }
 
-    /// Returns the path to the leaf of `index`, and makes missing nodes.
     fn path_to<'a>(&self, nodes: &'a Nodes, lock: &TreeLock, index: u64) -> Path<'a> {
         self.grow(nodes, index);
         let root = self.root.load(Relaxed);
@@ -245,7 +243,6 @@ impl<'a> Path<'a> {
         self.nodes[self.levels - 1].expect("a path ends in a leaf")
     }
 
-    /// Changes a tag in the leaf, and in the nodes above it as far as their bits change.
     fn tag(&self, index: u64, order: u32, tag: Tag, on: bool) {
         for (level, node) in self.nodes[..self.levels].iter().rev().enumerate() {
             let slots = if level == 0 { u64::MAX >> (64 - (1 << order)) } else { 1 };

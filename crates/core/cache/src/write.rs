@@ -216,7 +216,6 @@ impl WriteOperation {
         }
     }
 
-    /// Starts reading missing pages at both ends, unless the write covers them.
     fn read_edges(&self, plug: &mut Vec<Bio>) {
         let (first, last) = (page(self.pos), page(self.end - 1));
         let edges = if first == last { &[first][..] } else { &[first, last] };
@@ -262,7 +261,6 @@ impl WriteOperation {
         }
     }
 
-    /// Copies into a folio that this write has locked, or starts reading it.
     fn change(&mut self, pin: &Pin<'_>, plug: &mut Vec<Bio>) -> Result<Attempt, Errno> {
         let folio = pin.folio();
         let first = folio.index() * PAGE;

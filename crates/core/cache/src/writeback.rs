@@ -21,9 +21,6 @@ use nowait_sys::{
 /// folios that become dirty later. After that, unless its level is [`SyncLevel::WriteOnly`], it
 /// needs a flush, which it shares with other syncs of the file (`flush.rs`).
 ///
-/// The sync of a small write makes its bios durable instead, if it can start the writeback of all
-/// its pages itself.
-///
 /// A folio whose writeback failed stays dirty, unless the cache drops its pages (`share.rs`). Each
 /// later sync writes it again, and reports the error if that fails.
 #[derive(Debug)]

@@ -50,8 +50,7 @@ pub struct InUse<'a> {
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        // A swap, because loom orders a swap with the loads of waiting threads; it would not order
-        // a store.
+        // A swap, because loom would not order a store with the loads of waiting threads.
         self.user.swap(0, AcqRel);
         // Pairs with the fence of `wait_for_users`: either the closing thread sees the end of this
         // use, or this thread sees that a close waits.

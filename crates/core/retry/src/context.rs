@@ -45,8 +45,7 @@ pub struct Sink {
     pub deliver: Box<dyn Fn(IoEvent) + Send + Sync>,
 }
 
-/// Makes the calling thread the poller until this is dropped. After a panic the drop lets another
-/// thread poll.
+/// Makes the calling thread the poller until this is dropped. A panic drops it, too.
 struct Polling<'a>(&'a IoContext);
 
 impl Drop for Polling<'_> {
@@ -284,8 +283,7 @@ impl IoContext {
     /// Stops counting a kernel-synchronous request, after its event was delivered.
     pub fn synchronous_ends(&self) {
         if self.synchronous.fetch_sub(1, SeqCst) == 1 {
-            // Another thread may have taken the event of a patient thread, which must not wait for
-            // more.
+            // A patient thread whose event another thread took must not wait for more.
             self.wake_all();
         }
     }
@@ -408,8 +406,7 @@ impl IoContext {
             self.retry_deferred(); // otherwise the caller runs them before it sleeps
         }
         loop {
-            // Read before the ring: a synchronous request stops counting after its event is in the
-            // ring.
+            // Read before the ring: a synchronous request ends after its event is in the ring.
             let expected = wanted.patient && self.synchronous.load(SeqCst) > 0;
             let min = wanted.min.max(usize::from(expected));
             // After a sleep the thread takes fewer events than its minimum only at the end of its
@@ -449,8 +446,7 @@ impl IoContext {
         Ok(taken)
     }
 
-    /// Returns `true` if the caller would next sleep in the own queue and reap it there. A caller
-    /// runs deferred requests first, and a caller with a signal mask sleeps in ppoll(2).
+    /// Returns `true` if the caller would next sleep in the own queue and reap it there.
     fn collects_in_sleep(&self, wanted: &WaitOptions<'_>) -> bool {
         let sleeps_here = wanted.min > 0 && wanted.mask.is_none() && self.deferred().is_none();
         sleeps_here && self.ring.unread() == 0
@@ -542,8 +538,7 @@ impl IoContext {
         self.ring.unread() >= need || self.is_dead() || patience_ended || has_deferred
     }
 
-    /// Waits in the own queue, unless `is_over`, and runs the requests that completed. Only the
-    /// poller may call it.
+    /// Only the poller may call this.
     fn poll_once(
         &self,
         pump: &dyn Pump,
@@ -605,8 +600,7 @@ impl IoContext {
         self.drain_until(|| !self.pump_is_busy());
     }
 
-    /// Waits until `is_over`; the thread that makes it true must wake all waiters. Polls the own
-    /// queue meanwhile, if no other thread does: a request may start there.
+    /// The thread that makes `is_over` true must wake all waiters.
     fn drain_until(&self, is_over: impl Fn() -> bool) {
         while !is_over() {
             if let Some(deferred) = self.deferred() {
@@ -620,8 +614,7 @@ impl IoContext {
                     let _polling = Polling(self);
                     self.poll_once(pump.as_ref(), 1, Deadline::NEVER, over)
                 }
-                // No number of events is enough for this waiter: only `wake_all` and calls for a
-                // poller or runner wake it.
+                // Only `wake_all` and the calls for a poller or a runner wake this waiter.
                 _ => self.sleep_until_woken(usize::MAX, Deadline::NEVER, None, || {
                     over() || self.needs_poller()
                 }),

@@ -1,10 +1,10 @@
-//! Counters of two sides: of two threads that meet, at least one sees the other.
+//! Counters of two sides. Each side counts itself before it reads the other's counter, so at least
+//! one sees the other.
 
 use crate::primitives::{AtomicU32, Mutex, Ordering::SeqCst};
 use std::task::Waker;
 
-/// The number of threads on one side, read and changed with sequential consistency. If each of two
-/// sides counts itself and then reads the other's counter, at least one sees the other.
+/// The number of threads on one side, read and changed with sequential consistency.
 #[derive(Debug)]
 pub struct Counter(AtomicU32);
 

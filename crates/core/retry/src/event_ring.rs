@@ -21,8 +21,7 @@ pub struct EventRing {
 
 const NONE_TAKEN: u32 = u32::MAX;
 
-/// Returns the slot for a position in a ring of `nr` slots. Avoids the division, which takes longer
-/// than all else here: only a wrong position, written by the application, needs it.
+/// Avoids a slow division, which only a wrong position, written by the application, needs.
 fn place(position: u32, nr: u32) -> u32 {
     match position {
         position if position < nr => position,
@@ -64,8 +63,8 @@ impl EventRing {
         let mut head = self.memory.head().load(Acquire);
         loop {
             let tail = place(self.memory.tail().load(Acquire), nr);
-            // The application moves `head` meanwhile. A tail read before `head` passed it would
-            // look like a full ring, and a submitter would get EAGAIN without need.
+            // `head` and `tail` move meanwhile. A tail read before `head` passed it would look like
+            // a full ring, and a submitter would get EAGAIN without need.
             let now = self.memory.head().load(Acquire);
             if now == head {
                 return distance(place(head, nr), tail, nr) as usize;
@@ -119,8 +118,7 @@ impl EventRing {
                 taken += 1;
             }
         }
-        // Release: a producer that sees the free slot also sees that this thread has read its
-        // event.
+        // Release: a producer sees the free slot only after this thread has read the event.
         self.memory.head().store(head, Release);
         self.taken_to.store(head, Relaxed);
         if taken == 0 { outcome.map(|()| 0) } else { Ok(taken) }

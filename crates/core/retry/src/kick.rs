@@ -7,14 +7,7 @@
 //! - KICKED: the operation's condition may have come true since its last iteration began
 //! - CANCELLED: the operation must end before its next iteration
 //!
-//! The bits keep five rules:
-//!
-//! - R1: the iterations of an operation run one at a time
-//! - R2: a kick during an iteration is remembered, and the operation runs once more after it
-//! - R3: if an iteration ends in a wait whose condition is true already, the operation runs once
-//!   more
-//! - R4: a cancelled operation ends before its next iteration
-//! - R5: after its completion no thread touches the operation
+//! ARCHITECTURE.md has the rules R1 to R5 that these bits keep.
 
 use crate::primitives::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
@@ -32,8 +25,8 @@ impl Kick {
         Kick(AtomicU32::new(ACTIVE))
     }
 
-    /// Asks for another iteration. Returns `true` if the caller now holds the right, and puts the
-    /// operation on a run list. Returns `false` if another party holds the right and runs the
+    /// Asks for another iteration. Returns `true` if the caller now holds the right: it must put
+    /// the operation on a run list. Returns `false` if another party holds the right and runs the
     /// operation again.
     #[must_use]
     pub fn kick(&self) -> bool {

@@ -252,8 +252,7 @@ mod loom_tests {
         });
     }
 
-    /// Reads the slots and then stores the outcome, in two steps. A thread that arms the word in
-    /// between is not woken.
+    /// A thread that arms the word between the two steps is not woken.
     #[test]
     #[should_panic]
     fn loom_canary_looking_before_the_end_is_caught() {

@@ -54,8 +54,7 @@ impl Presence {
 
 impl Drop for Present<'_> {
     fn drop(&mut self) {
-        // If another thread has entered meanwhile, that thread wakes the waiting threads when it
-        // leaves.
+        // A thread that has entered meanwhile wakes the waiting threads when it leaves.
         if self.0.fetch_sub(1, SeqCst) == IS_AWAITED | 1
             && self.0.compare_exchange(IS_AWAITED, 0, SeqCst, Relaxed).is_ok()
         {

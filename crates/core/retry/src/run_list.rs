@@ -62,9 +62,8 @@ impl<O: Operation> RunList<O> {
         self.news()
     }
 
-    /// Announces news other than requests to the serving thread. The caller has made the news
-    /// visible. Returns `true` if the thread sleeps; the caller must wake it. The fence pairs with
-    /// that of `may_sleep`.
+    /// Announces news that the caller has made visible. Returns `true` if the serving thread
+    /// sleeps; the caller must wake it.
     #[must_use]
     pub fn news(&self) -> bool {
         fence(SeqCst);

@@ -134,8 +134,7 @@ impl Waiters {
 
     /// Stops being the poller.
     pub fn stop_polling(&self) {
-        // A swap costs as much as a store, and loom orders it with the swaps of the threads that
-        // failed to become the poller.
+        // A swap: loom orders it with the failed swaps of `try_become_poller`.
         self.poller.swap(false, SeqCst);
     }
 

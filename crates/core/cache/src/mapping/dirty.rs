@@ -126,8 +126,7 @@ impl Mapping {
         (pages > 0).then_some(at)
     }
 
-    /// Returns the number of dirty pages in `from..=last`, in folios whose writeback the caller has
-    /// started.
+    /// The caller has started the writeback of the folios of `run`.
     pub(crate) fn dirty_pages(&self, run: &[FolioId], from: u64, last: u64) -> u64 {
         let of_folio = |id: &FolioId| {
             let folio = self.cache.frames.folio(*id);

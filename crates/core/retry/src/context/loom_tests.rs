@@ -197,8 +197,6 @@ fn loom_a_thread_that_waits_for_fewer_than_the_poller_gets_them() {
     });
 }
 
-/// The poller waits for two events, another thread for one. The first event comes from outside the
-/// queue.
 #[test]
 fn loom_an_event_from_elsewhere_goes_to_the_thread_for_which_it_is_enough() {
     loom::model(|| {
@@ -304,8 +302,7 @@ fn loom_canary_a_poller_that_lingers_and_is_not_called() {
     one_that_lingers(|context| forgetting_wakes(|| context.complete(event(2))));
 }
 
-/// Two threads want the event of one synchronous request. The thread that does not get it must not
-/// wait for more.
+/// The thread that does not get the one event must not wait for more.
 fn a_promise_for_two(keep: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
@@ -379,8 +376,7 @@ fn gone(context: &IoContext) -> bool {
     context.has_poller()
 }
 
-/// `register` adds a request that never ends by itself. It returns `true` if it must cancel the
-/// request itself.
+/// `register` returns `true` if it must cancel the request itself.
 fn endless(register: fn(&IoContext, &dyn Fn()) -> bool) {
     loom::model(move || {
         let context = context();

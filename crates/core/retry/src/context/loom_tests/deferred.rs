@@ -82,8 +82,7 @@ fn loom_canary_a_request_that_is_deferred_in_silence() {
     one_sleeps(defer_in_silence);
 }
 
-/// A thread polls while another defers a request. The device ends no request before the deferred
-/// one has ended.
+/// The device ends no request before the deferred one has ended.
 fn a_poller_waits(defer: Defer) {
     loom::model(move || {
         let (context, list) = deferring(2);
