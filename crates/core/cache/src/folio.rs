@@ -18,9 +18,9 @@
 //! | 41..57 | GUARDS | number of loans; while it is not zero, the memory must not change |
 //!
 //! The pool frees no header while it lives. So a look-up without a lock may read the header of a
-//! folio that is free, or that holds other pages by now. To notice that, it pins the folio first
-//! and then compares its identity (mapping, index). The identity changes only while FROZEN is set,
-//! and no thread freezes a folio that another thread has pinned.
+//! folio that is free, or that holds other pages by now. To notice that, the look-up first pins the
+//! folio and then compares the identity (mapping, index). The identity changes only while FROZEN is
+//! set, and no thread freezes a folio that another thread has pinned.
 
 use crate::pages::Pages;
 use crate::primitives::{AcqRel, Acquire, AtomicU32, AtomicU64, Relaxed, Release, SeqCst};

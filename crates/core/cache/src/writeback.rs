@@ -62,9 +62,9 @@ impl SyncOperation {
         SyncOperation { file, from, last, durable, begun, per_bio, at, waited, written, ticket }
     }
 
-    /// Makes the sync of a write, which has just made these pages dirty. If many small writes
-    /// waited for one flush, they would end together, and the device would be idle until the next
-    /// ones come. So their bios are durable themselves.
+    /// Makes the sync of a write, which has just made the pages `from..=last` dirty. If many small
+    /// writes waited for one flush, they would end together, and the device would be idle until the
+    /// next ones come. So their bios are durable themselves.
     pub(crate) fn of_write(
         file: Arc<CachedFile>,
         (from, last): (u64, u64),

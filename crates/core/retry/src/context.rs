@@ -15,7 +15,7 @@ use std::sync::OnceLock;
 /// A context's own queue, such as an io_uring. Threads that wait for events reap it themselves,
 /// which saves a thread switch.
 pub trait Pump: Send + Sync {
-    /// Returns `true` if requests are in flight in the queue.
+    /// Returns `true` if the queue has requests in flight or completions that no thread has run.
     fn is_busy(&self) -> bool;
     /// Collects completions. Returns when `need` of them have come, at the deadline, after
     /// [`Pump::interrupt`], or earlier.
@@ -92,9 +92,9 @@ pub struct IoContext {
 
 /// The options of [`IoContext::wait_events`].
 pub struct WaitOptions<'a> {
-    /// The fewest events.
+    /// The fewest events to wait for.
     pub min: usize,
-    /// The most events.
+    /// The most events to take.
     pub max: usize,
     /// The time at which the wait ends.
     pub deadline: Deadline,

@@ -39,7 +39,7 @@ impl<O: Operation> RunList<O> {
         RunList { wake: Some(wake), ..RunList::default() }
     }
 
-    /// Adds one request and calls the list's `wake` function.
+    /// Adds one request and calls the list's `wake` function, if there is one.
     pub fn push(&self, request: Arc<Request<O>>) {
         let mut requests = self.requests.lock();
         requests.push_back(request);

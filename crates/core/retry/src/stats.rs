@@ -54,7 +54,7 @@ counters! {
     completed_inline,
     /// Requests whose event was delivered.
     completions,
-    /// Deferred requests run by a thread that waited for events.
+    /// Deferred requests that a thread carried out when it came for events.
     by_caller,
     /// Deferred requests handed to the engine's threads.
     taken_over,
@@ -105,7 +105,7 @@ pub enum Server {
     Submit,
     /// The kernel, in the context's own queue.
     Kernel,
-    /// A thread that waited for events and ran the deferred request.
+    /// A thread that came for events and carried out the deferred request.
     Caller,
     /// The engine's driver.
     Driver,
