@@ -67,7 +67,6 @@ impl Buddy {
         buddy
     }
 
-    /// Takes a free run of 2^`order` frames, and returns the number of its first frame.
     pub(crate) fn allocate(&mut self, order: u32) -> Option<u32> {
         let mut lists = self.heads[order as usize..].iter();
         let number = *lists.find(|head| **head != NONE)?;

@@ -138,7 +138,6 @@ impl User {
         });
     }
 
-    /// Calls `copy` for pieces of the next `len` bytes that each lie in one segment.
     fn pieces(&mut self, len: usize, mut copy: impl FnMut(*mut u8, usize, usize)) {
         let mut done = 0;
         while done < len {

@@ -155,7 +155,6 @@ impl CachedFile {
         self.write_back_to(SyncLevel::WriteOnly, run, plug);
     }
 
-    /// Like [`CachedFile::write_back`], with bios that make their data `durable`.
     pub(crate) fn write_back_to(
         self: &Arc<Self>,
         durable: SyncLevel,

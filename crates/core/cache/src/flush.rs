@@ -103,7 +103,6 @@ impl Flush {
         woken.append(&mut book.waiting);
     }
 
-    /// Records that a bio wrote data, which the device may still have only in its cache.
     pub(crate) fn written(&self) {
         self.0.lock().unflushed = true;
     }

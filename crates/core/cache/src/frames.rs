@@ -137,8 +137,7 @@ impl Frames {
         self.room.arm(entry);
     }
 
-    /// Kicks the operations that wait in `room`. The caller has freed frames, ended a read, or made
-    /// a folio reclaimable.
+    /// The caller has freed frames, ended a read, or made a folio reclaimable.
     pub(crate) fn notice_room(&self) {
         self.room.notice();
     }

@@ -38,8 +38,7 @@ impl Gate {
         self.from.load(Acquire)
     }
 
-    /// Closes the gate from page `from` on. Returns `false` if the gate is closed already. The
-    /// caller holds the mapping's lock.
+    /// Returns `false` if the gate is closed already. The caller holds the mapping's lock.
     pub(crate) fn close(&self, from: u64) -> bool {
         if self.closed_from() != OPEN {
             return false;

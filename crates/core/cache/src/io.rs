@@ -332,7 +332,7 @@ impl Cache {
         self.issue(io, plug);
     }
 
-    /// Writes the dirty pages of adjoining folios, whose writeback the caller has started.
+    /// The folios of `run` adjoin, and the caller has started their writeback.
     pub(crate) fn start_write(
         &self,
         file: &Arc<CachedFile>,
@@ -482,7 +482,6 @@ impl IoTable {
         self.put(token, io);
     }
 
-    /// Begins the oldest parked I/O of the same kind on the same device.
     fn end(&mut self, io: &CacheIo, plug: &mut Vec<Bio>) {
         let (device, is_fill) = (io.device(), io.is_fill());
         device.end(is_fill);

@@ -331,7 +331,6 @@ impl Mapping {
         }
     }
 
-    /// The number of times that the gate was closed or opened: odd while it is closed.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.gate.changes()
@@ -359,7 +358,6 @@ impl Mapping {
         self.gate.wait(index, make)
     }
 
-    /// Like [`Mapping::wait_open`], but waits if the gate is closed for any page.
     #[must_use]
     pub(crate) fn wait_any_open(&self, make: impl FnOnce() -> WaitEntry) -> bool {
         self.gate.wait(u64::MAX - 1, make)
@@ -401,7 +399,6 @@ impl Mapping {
         self.hold(id.get())
     }
 
-    /// The folios of `run` are locked or under writeback.
     pub(crate) fn first_of(&self, run: &[FolioId]) -> u64 {
         self.cache.frames.folio(run[0]).index()
     }

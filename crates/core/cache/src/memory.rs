@@ -81,8 +81,7 @@ pub(crate) fn read_missing(
     })
 }
 
-/// Creates the missing pages from `from` to before `end`, as many as get frames. The new folios are
-/// locked.
+/// Creates missing pages, as many as get frames. The new folios are locked.
 pub(crate) fn create_now(
     file: &CachedFile,
     from: u64,

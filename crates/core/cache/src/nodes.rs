@@ -77,7 +77,6 @@ impl Nodes {
         Some(unsafe { &*chunk.add(at & (CHUNK - 1)) })
     }
 
-    /// Returns the number of an empty node, which belongs to the caller.
     pub(crate) fn allocate(&self) -> u32 {
         let mut book = self.book.lock();
         if let Some(number) = book.recycled.pop() {

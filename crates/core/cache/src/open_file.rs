@@ -98,7 +98,6 @@ const PAGE: u64 = FRAME_BYTES as u64;
 pub(crate) fn read_ahead(file: &Arc<CachedFile>, plan: &Plan, plug: &mut Vec<Bio>) {
     let mut created = Vec::new();
     if !plan.read.is_empty() && !file.mapping().must_wait_to_read() {
-        // If frames run out, fewer pages are created; a later read misses the others.
         (created, _) = create_now(file, plan.read.start, plan.read.end, plug);
     }
     mark(file, plan);

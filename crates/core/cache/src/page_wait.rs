@@ -129,7 +129,6 @@ impl PageWaits {
         frames.folio(id).retire()
     }
 
-    /// Takes off a guard. If no guard is left, adds the entries that waited for that to `woken`.
     #[inline]
     pub(crate) fn unguard(&self, frames: &Frames, id: FolioId, woken: &mut Vec<WaitEntry>) {
         let folio = frames.folio(id);

@@ -257,7 +257,6 @@ impl Readahead {
         found.map(|end| *end = NOWHERE).is_some()
     }
 
-    /// Makes a stream, in a free slot or in the slot unused for longest.
     fn begin(&mut self, request: &Request, start: u64, bounds: Bounds) -> Plan {
         let age = |slot: &Option<Stream>| slot.map_or(0, |stream| stream.used);
         let slot = (0..STREAMS).min_by_key(|slot| age(&self.streams[*slot])).unwrap_or(0);

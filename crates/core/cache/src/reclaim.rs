@@ -91,8 +91,7 @@ impl Cache {
         states.all(|state| state.is_dirty() && state.has(ERROR) && !state.has(LOCKED | WRITEBACK))
     }
 
-    /// Adds a folio of a tree to the policy, unless the policy has it. The caller holds the
-    /// mapping's lock.
+    /// The caller holds the lock of the folio's mapping.
     pub(crate) fn admit(&self, id: FolioId) {
         let folio = self.frames.folio(id);
         let hash = policy::hash(u64::from(folio.mapping()), folio.index());

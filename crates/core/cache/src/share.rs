@@ -142,7 +142,7 @@ impl Devices {
 pub(crate) struct Counts<'a>(pub(crate) [&'a Dirt; 3]);
 
 impl Counts<'_> {
-    /// Returns `true` if a writer of the file must wait, or fail, in a pool of `total` frames.
+    /// If this is `true`, the writer waits, or fails if its file has failed frames.
     #[inline]
     pub(crate) fn must_wait(self, total: u32) -> bool {
         // The usual case, which a writer checks for each page, takes two loads instead of six.
@@ -151,7 +151,6 @@ impl Counts<'_> {
         !is_clean_enough && Shares::of(total, self).must_wait()
     }
 
-    /// Returns `true` if a reader of the file must wait, in a pool of `total` frames.
     #[inline]
     pub(crate) fn must_wait_to_read(self, total: u32) -> bool {
         let Counts([_, device, all]) = self;

@@ -36,7 +36,6 @@ pub struct SyncOperation {
     /// The folio whose writeback the sync waits for, and its count of ended writebacks before the
     /// wait.
     waited: Option<(FolioId, u32)>,
-    /// The result of the writeback, once it is over.
     written: Option<Result<(), Errno>>,
     ticket: Option<u64>,
 }

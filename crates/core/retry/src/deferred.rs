@@ -37,7 +37,6 @@ pub struct DeferredList<T> {
     items: Mutex<Items<T>>,
     /// Readable without the lock.
     count: AtomicUsize,
-    /// The number of threads that run the list.
     runners: AtomicUsize,
 }
 

@@ -30,7 +30,6 @@ fn place(position: u32, nr: u32) -> u32 {
     }
 }
 
-/// Returns the number of slots from `head` up to, but without, `tail`.
 fn distance(head: u32, tail: u32, nr: u32) -> u32 {
     if tail >= head { tail - head } else { tail + nr - head }
 }

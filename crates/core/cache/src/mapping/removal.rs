@@ -83,7 +83,6 @@ impl Mapping {
         self.notice_room();
     }
 
-    /// Kicks the operations that wait for frames, or until fewer frames are dirty.
     pub(super) fn notice_room(&self) {
         self.cache.frames.notice_room();
         self.cache.progress.notice();

@@ -118,7 +118,6 @@ pub(super) struct Rig<B> {
     pub(super) file: Arc<CachedFile>,
     pub(super) random: Random,
     in_flight: Vec<Bio>,
-    /// The number of completions in which the cache has panicked.
     pub(super) panics: usize,
     pub(super) in_flight_max: usize,
     /// Bios complete only when no operation can run.
@@ -152,8 +151,8 @@ impl<B: BlockBackend> Rig<B> {
         tasks
     }
 
-    /// Runs the first iteration of each operation with one plug, as a submission does. Returns the
-    /// tasks, and the lengths of the bios.
+    /// Runs the first iterations with one plug, as a submission does, and returns the bios'
+    /// lengths.
     pub(super) fn submit(&mut self, list: Vec<Do>) -> (Vec<Task>, Vec<usize>) {
         let (mut tasks, mut plug) = (self.tasks(list), Vec::new());
         tasks.iter_mut().for_each(|task| task.iterate(&mut plug));

@@ -37,7 +37,7 @@ fn a_scan_leaves_the_hot_set() {
 #[test]
 fn what_eviction_finds_dirty_is_written_before_a_waiter_comes() {
     let mut rig = Rig::new(2 * MIB, 8 * MIB);
-    // 120 dirty pages are too few for the writers to start writeback themselves.
+    // So few dirty pages do not make the writers start writeback themselves.
     for n in 0..120 {
         rig.run_write(n * PAGE, vec![n as u8; 4096]);
     }

@@ -84,8 +84,7 @@ impl Rig {
         Task { operation, buffer, kicks: Arc::default(), iterations: 0 }
     }
 
-    /// Copies cached bytes, as submit does in the engine. Returns the buffer and the number of
-    /// bytes copied.
+    /// Copies cached bytes, as submit does in the engine.
     pub(crate) fn read_cached(&self, offset: u64, len: u64) -> (Vec<u8>, usize) {
         let (mut user, buffer) = memory(vec![0xee; len as usize]);
         let copied = self.file.read_cached(offset, &mut user);
@@ -108,8 +107,7 @@ impl Rig {
         Task { operation, buffer, kicks: Arc::default(), iterations: 0 }
     }
 
-    /// Copies to cached pages, as submit does in the engine. Returns a write for the rest, and the
-    /// number of bytes copied.
+    /// Copies to cached pages, as submit does in the engine, and returns a write for the rest.
     pub(crate) fn write_cached(
         &self,
         offset: u64,
@@ -121,8 +119,7 @@ impl Rig {
         (Task { operation, buffer, kicks: Arc::default(), iterations: 0 }, begun.bytes)
     }
 
-    /// Returns the number of bytes read, or `None` if the read waits. The bios are in flight
-    /// afterwards.
+    /// Returns the number of bytes read, or `None` if the read waits.
     pub(crate) fn iterate(&mut self, read: &mut Task<ReadOperation>) -> Option<u32> {
         let mut plug = Vec::new();
         read.iterations += 1;

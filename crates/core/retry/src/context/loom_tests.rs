@@ -24,7 +24,6 @@ fn take(context: &IoContext, min: usize, max: usize) -> Result<usize, Errno> {
 #[derive(Default)]
 struct Own {
     state: Mutex<State>,
-    /// Changes when a request ends, and when a thread interrupts the poller.
     word: AtomicU32,
     at_wait: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
