@@ -40,6 +40,7 @@ pub struct DeferredList<T> {
     runners: AtomicUsize,
 }
 
+/// A value taken off the list, and its number.
 pub struct Item<T> {
     number: u64,
     /// The deferred value.
