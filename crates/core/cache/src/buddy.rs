@@ -6,14 +6,13 @@
 //! list    blocks whose largest free run has the same order; one list for each order, 0 to 6
 //! ```
 //!
-//! A run is free if all of its bits are set. Freeing a run sets the run's bits and needs no merge,
-//! because two free neighbours already form a larger free run. `allocate` takes a block whose
-//! largest free run is no larger than necessary, and in that block the smallest run that fits, so
-//! that large runs last.
+//! A run is free if all of its bits are set. Freeing needs no merge: two free neighbours already
+//! form a larger free run. `allocate` takes the smallest run that fits, in a block with the
+//! smallest sufficient run, so that large runs last.
 
 use nowait_sys::memory::PAGE_SIZE;
 
-/// Bytes of a frame, equal to the page size.
+/// Bytes of a frame, which is as large as a page.
 pub const FRAME_BYTES: usize = PAGE_SIZE;
 
 /// The largest order: 2^6 frames, 256 KiB.
@@ -23,7 +22,6 @@ const FRAMES: u32 = 1 << ORDER_MAX;
 const ORDERS: usize = ORDER_MAX as usize + 1;
 const NONE: u32 = u32::MAX;
 
-/// For each order, a mask of the frames of a block at which a run of that order may begin.
 const ALIGNED: [u64; ORDERS] = [
     u64::MAX,
     0x5555_5555_5555_5555,
@@ -34,7 +32,6 @@ const ALIGNED: [u64; ORDERS] = [
     1,
 ];
 
-/// The allocator of the frames of a pool. Frames are numbered from 0.
 #[derive(Debug)]
 pub(crate) struct Buddy {
     blocks: Vec<Block>,
@@ -43,8 +40,6 @@ pub(crate) struct Buddy {
     free: u64,
 }
 
-/// The free frames of a block, and its links in the list of blocks whose largest free run has the
-/// same order.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     free: u64,
@@ -65,16 +60,13 @@ impl Buddy {
             let free = lowest_bits((frames - number * FRAMES).min(FRAMES));
             buddy.blocks.push(Block { free, next: NONE, previous: NONE });
         }
-        // `link` puts a block at the front of its list: after this loop the first block is in
-        // front.
+        // The lowest block comes first, because `link` puts a block at the front of its list.
         for number in (0..blocks).rev() {
             buddy.link(number);
         }
         buddy
     }
 
-    /// Takes a free run of 2^`order` frames, and returns the number of its first frame. `None`: no
-    /// free run is large enough.
     pub(crate) fn allocate(&mut self, order: u32) -> Option<u32> {
         let mut lists = self.heads[order as usize..].iter();
         let number = *lists.find(|head| **head != NONE)?;
@@ -87,7 +79,6 @@ impl Buddy {
         Some(number * FRAMES + start)
     }
 
-    /// Frees a run that `allocate` returned for the same `order`.
     pub(crate) fn free(&mut self, first: u32, order: u32) {
         let (number, start) = (first / FRAMES, first % FRAMES);
         let run = lowest_bits(1 << order) << start;
@@ -103,7 +94,6 @@ impl Buddy {
         self.free
     }
 
-    /// Returns for each order how many blocks have a largest free run of that order.
     pub(crate) fn blocks_by_largest(&self) -> [u32; ORDERS] {
         self.lengths
     }
@@ -133,23 +123,21 @@ impl Buddy {
     }
 }
 
-/// Returns a mask of the `count` lowest bits, 1 to 64.
 fn lowest_bits(count: u32) -> u64 {
     u64::MAX >> (64 - count)
 }
 
-/// Returns a mask with a bit for each aligned free run of `order`, at its first frame.
+/// A mask with a bit for each aligned free run of `order`, at its first frame.
 fn runs(free: u64, order: u32) -> u64 {
     (0..order).fold(free, |runs, half| runs & (runs >> (1 << half))) & ALIGNED[order as usize]
 }
 
-/// Returns the order of the largest free run; `None` if no frame is free.
 fn largest(free: u64) -> Option<usize> {
     (0..=ORDER_MAX).rev().find(|order| runs(free, *order) != 0).map(|order| order as usize)
 }
 
-/// Returns the first frame of the smallest free run that contains a run of `order`. The caller
-/// makes sure that there is one.
+/// Returns the first frame of the smallest free run that contains a run of `order`. There must be
+/// one.
 fn tightest(free: u64, order: u32) -> u32 {
     for larger in order..ORDER_MAX {
         let parents = runs(free, larger + 1);
@@ -197,7 +185,6 @@ mod tests {
         buddy.free(run, 0);
     }
 
-    /// Smaller under Miri, which runs about a thousand times slower.
     const FRAMES_MAX: u32 = if cfg!(miri) { 130 } else { 300 };
     const STEPS_MAX: usize = if cfg!(miri) { 30 } else { 200 };
 

@@ -24,14 +24,11 @@ pub struct Cache {
     pub(crate) dirt: Dirt,
     pub(crate) devices: Devices,
     mappings: Mutex<Registry>,
-    /// Operations that wait until fewer frames are dirty.
     pub(crate) progress: Room,
     pub(crate) ios: Mutex<IoTable>,
-    /// The files of the cache, in which writeback looks for dirty pages.
     pub(crate) files: Mutex<Vec<Weak<CachedFile>>>,
-    /// The eviction policy, which chooses the next folio to evict. It knows the folios that are in
-    /// a tree, by the numbers of their first frames, except while a thread adds, removes or evicts
-    /// a folio.
+    /// Knows the folios in a tree by the numbers of their first frames, except while a thread adds,
+    /// removes or evicts a folio.
     pub(crate) policy: Mutex<S3Fifo>,
     pub(crate) pages_read: AtomicU64,
     pub(crate) pages_written: AtomicU64,
@@ -40,7 +37,7 @@ pub struct Cache {
     reads_missed: AtomicU64,
 }
 
-/// Counts of the requests to a cache, and of the cache's requests to devices.
+/// Counts of reads, and of the cache's I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoCounts {
     /// Pages that the cache asked devices to read, readahead included.
@@ -51,11 +48,10 @@ pub struct IoCounts {
     pub flushes: u64,
     /// Reads that found all of their pages in the cache.
     pub reads_cached: u64,
-    /// Reads that found a page missing.
+    /// Reads that met a page that was missing, not uptodate or marked for readahead.
     pub reads_missed: u64,
 }
 
-/// The mappings of a cache by number, counted from one.
 #[derive(Debug, Default)]
 struct Registry {
     mappings: Vec<Option<Weak<Mapping>>>,
@@ -72,8 +68,8 @@ impl Cache {
         Ok(Cache::over(Frames::new(bytes)?))
     }
 
-    /// Makes a cache of `frames` frames, for tests and simulations, which need small caches that
-    /// soon run out of frames.
+    /// Makes a cache of `frames` frames, for tests and simulations of caches that soon run out of
+    /// frames.
     ///
     /// # Panics
     /// The system has no memory for it.
@@ -101,23 +97,23 @@ impl Cache {
         })
     }
 
-    /// Limits how many bios of each kind are in flight on each device; further ones wait until one
-    /// of the same kind ends. The maker of the cache calls it.
+    /// Limits the bios of each kind in flight on each device; further bios wait. Called by the
+    /// maker of the cache.
     pub fn limit_in_flight(&self, most: InFlightMax) {
         self.ios.lock().most = most;
     }
 
-    /// Returns the pool of frames, for its counts and its memory.
+    /// Returns the pool of frames.
     pub fn frames(&self) -> &Frames {
         &self.frames
     }
 
-    /// Returns how many wait entries operations left for folios, and how many of these were kicked.
+    /// Returns the counts of wait entries for folios.
     pub fn wait_counts(&self) -> WaitCounts {
         self.waits.counts()
     }
 
-    /// Returns the counts of pages read and written, of flushes, and of reads so far.
+    /// Returns the counts of reads and of I/O.
     pub fn io_counts(&self) -> IoCounts {
         IoCounts {
             pages_read: self.pages_read.load(Relaxed),
@@ -128,25 +124,25 @@ impl Cache {
         }
     }
 
-    /// Adds to the counts of reads that found all of their pages cached, and of reads that missed a
-    /// page. The caller should add several reads at once, because all threads share the counters.
+    /// Counts reads that found all of their pages cached, and reads that missed a page. All threads
+    /// share the counters, so the caller should add several reads together.
     pub fn count_reads(&self, cached: u64, missed: u64) {
         self.reads_cached.fetch_add(cached, Relaxed);
         self.reads_missed.fetch_add(missed, Relaxed);
     }
 
-    /// Returns how many nodes the trees of all mappings have. A node has 64 slots.
+    /// Returns the number of nodes in the trees of all mappings.
     pub fn tree_nodes(&self) -> usize {
         self.nodes.in_use()
     }
 
-    /// Returns how many frames are dirty or under writeback.
+    /// Returns the number of frames that are dirty or under writeback.
     pub fn dirty_frames(&self) -> u64 {
         self.dirt.dirty()
     }
 
-    /// Returns how many frames are dirty, less those whose writeback is in flight, and less those
-    /// whose writeback has failed. A frame of both kinds is subtracted twice.
+    /// Returns the number of dirty frames, less those under writeback and less those that have
+    /// failed. A frame of both kinds is subtracted twice.
     pub fn unwritten_frames(&self) -> u64 {
         let under_way = self.dirt.writing() + self.dirt.failed();
         self.dirt.dirty().saturating_sub(under_way)
@@ -158,7 +154,6 @@ impl Cache {
         self.mappings.lock().mappings.get(at)?.as_ref()?.upgrade()
     }
 
-    /// Makes a mapping with a number above zero that no other living mapping has.
     pub(crate) fn register(&self, make: impl FnOnce(u32) -> Arc<Mapping>) -> Arc<Mapping> {
         let mut registry = self.mappings.lock();
         let number = registry.vacant.pop().unwrap_or_else(|| {
@@ -170,7 +165,6 @@ impl Cache {
         mapping
     }
 
-    /// Takes back the number of a mapping that has no folios any more.
     pub(crate) fn unregister(&self, number: u32) {
         let mut registry = self.mappings.lock();
         registry.mappings[number as usize - 1] = None;
@@ -178,14 +172,12 @@ impl Cache {
     }
 
     /// Evicts a folio and frees it. Returns `false` if the folio is pinned, locked, dirty, under
-    /// writeback or in no tree. `id` may be any number of the pool. The caller holds no lock of the
-    /// cache.
+    /// writeback or in no tree. The caller holds no lock of the cache.
     pub fn evict(&self, id: FolioId) -> bool {
         if self.frames.folio(id).try_hold().is_none() {
             return false;
         }
         let pin = Pin::adopt(&self.frames, id);
-        // The pin keeps the folio in its mapping.
         let Some(mapping) = self.mapping(pin.folio().mapping()) else { return false };
         mapping.evict(pin)
     }

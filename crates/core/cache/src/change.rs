@@ -10,12 +10,12 @@
 //! 4. `finish` removes the folios that a cut has locked, and opens the gate.
 //!
 //! Meanwhile no request changes a page of the changed part, so no write is lost. The pages beyond a
-//! cut stay in the cache, dirty and locked, until the file itself is shorter. Otherwise a sync
-//! could succeed without having written them, and a crash before the cut would lose them. If the
-//! caller cannot cut the file, these pages stay as they were.
+//! cut, dirty ones too, stay in the cache and locked until the file itself is shorter. Otherwise a
+//! sync could succeed without having written the dirty ones, and a crash before the cut would lose
+//! them. If the caller cannot cut the file, these pages stay as they were.
 //!
-//! If a write has copied only a part when a change begins, it copies all of its bytes again after
-//! the change, so that the whole write takes place after the change.
+//! A write that has copied only a part when a change begins copies all of its bytes again after the
+//! change.
 
 use crate::FRAME_BYTES;
 use crate::copy;
@@ -30,18 +30,16 @@ use crate::writeback::SyncOperation;
 use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
 
-/// A change in progress. Dropping it before [`Change::finish`] unlocks its folios and opens the
-/// gate, and leaves the size as it was.
+/// A change in progress. If it is dropped before [`Change::finish`], it unlocks its folios and
+/// opens the gate, and the size stays.
 #[derive(Debug)]
 pub struct Change {
     file: Arc<CachedFile>,
     kind: Kind,
-    /// `true`: this change has closed the gate, and not opened it yet.
     closed: bool,
-    /// The folios that this change has locked, and the page before which it has locked all.
+    /// The locked folios, and the page before which this change has locked all.
     locked: Vec<FolioId>,
     at: u64,
-    /// The operation that writes the dirty pages of the file.
     sync: Option<SyncOperation>,
 }
 
@@ -57,8 +55,7 @@ impl Change {
         Change::new(file, Kind::Cut(size), size / FRAME_BYTES as u64)
     }
 
-    /// Makes a change of any kind, anywhere in the file. The caller carries the change out past the
-    /// cache.
+    /// Makes a change of any kind, anywhere in the file, which the caller makes past the cache.
     pub fn outside(file: &Arc<CachedFile>) -> Change {
         Change::new(file, Kind::Outside, 0)
     }
@@ -67,8 +64,8 @@ impl Change {
         Change { file: file.clone(), kind, closed: false, locked: Vec::new(), at, sync: None }
     }
 
-    /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. When it returns
-    /// `Done(Ok(0))`, the caller may change the file.
+    /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. After `Done(Ok(0))` the
+    /// caller may change the file.
     ///
     /// [`Change::outside`] ends with an error if a page could not be written; a cut does not fail.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
@@ -83,8 +80,7 @@ impl Change {
         }
     }
 
-    /// Closes the gate and returns `true`, unless another change has closed it. In that case leaves
-    /// a wait entry for the end of the other change, and returns `false`.
+    /// Returns `false`, and leaves a wait entry, while another change has closed the gate.
     fn close(&mut self, mapping: &Mapping, wait: &dyn Fn() -> WaitEntry) -> bool {
         while !self.closed {
             self.closed = mapping.close(self.at);
@@ -101,8 +97,8 @@ impl Change {
                 Ok(()) => return Step::Done(Ok(0)),
                 Err(busy) => busy,
             };
-            // The bytes of this folio are lent. A loan may last, and its holder may read the file
-            // meanwhile. So the change unlocks its folios and opens the gate until the loan ends.
+            // A loan may last, and its holder may read the file meanwhile. So the change unlocks
+            // its folios and opens the gate until the loan ends.
             if busy.reason == Reason::Returned {
                 self.release();
                 self.at = size / FRAME_BYTES as u64;
@@ -144,7 +140,7 @@ impl Change {
         }
     }
 
-    /// Ends the change. The caller has changed the file, which is `size` bytes long now.
+    /// Ends the change. The caller has changed the file, which has `size` bytes now.
     pub fn finish(mut self, size: u64) {
         self.file.set_size(size);
         let mut woken = Vec::new();
@@ -168,14 +164,12 @@ impl Change {
         // `drop` opens the gate.
     }
 
-    /// Returns `true` if the folio begins before the new end. Such a folio stays, and `finish`
-    /// zeroes its bytes after the end.
+    /// Such a folio stays, and `finish` zeroes its bytes after the end.
     fn begins_before(&self, id: FolioId, size: u64) -> bool {
         let folio = self.file.cache().frames().folio(id);
         folio.index() * (FRAME_BYTES as u64) < size
     }
 
-    /// Unlocks the folios that the change has locked, and opens the gate.
     fn release(&mut self) {
         let mut woken = Vec::new();
         for id in self.locked.drain(..) {

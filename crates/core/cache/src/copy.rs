@@ -1,26 +1,25 @@
-//! The functions by which the cache copies bytes from and to memory of the application.
+//! Copies bytes from and to memory of the application.
 //!
 //! The application may change its buffer while the cache reads it, and other threads may change a
-//! page while the cache copies from it. read(2) and write(2) allow both: the result is a mix of old
-//! and new bytes, not undefined behaviour. The copies are therefore `memcpy`, whole or in pieces,
-//! on raw addresses, and the cache makes no reference to such memory. Only lent bytes, which do not
-//! change, have references (`lend.rs`).
+//! page while the cache copies from it. As with read(2) and write(2), the result is a mix of old
+//! and new bytes, not undefined behaviour: the copies are `memcpy` on raw addresses, and the cache
+//! makes no reference to such memory. Only lent bytes have references (`lend.rs`).
 
 use crate::primitives::{SeqCst, compiler_fence};
 use nowait_block::Segments;
 
-/// Some processors compare only the low twelve bits of addresses. If a store was made 4 KiB away
-/// just before, a load seems to depend on that store, and waits (4K aliasing). An upward copy meets
-/// this in each step if its target is a few bytes above its source, modulo 4096. Large blocks of
-/// glibc's malloc begin 16 bytes past a page boundary, folios begin on one.
+/// Some processors compare only the low twelve bits of addresses: a load seems to depend on a store
+/// just before it, 4 KiB away, and waits (4K aliasing). An upward copy meets this in each step if
+/// its target is a few bytes above its source, modulo 4096. Large blocks of glibc's malloc begin 16
+/// bytes past a page boundary.
 const ALIAS_BYTES: usize = 4096;
-/// Distances of target minus source, in bytes modulo 4096, at which a copy is slow
+/// Distances, target minus source modulo 4096, at which a copy is slow
 /// (docs/decisions/0050-copies-downwards.md).
 const ALIASED: core::ops::Range<usize> = 1..32;
-/// The length from which on glibc's memcpy uses `rep movsb`, which copies upwards. Shorter copies
-/// go downwards in glibc itself if the addresses alias.
+/// From this length on, glibc's memcpy uses `rep movsb`, which copies upwards. Shorter copies whose
+/// addresses alias go downwards in glibc itself.
 const STRING_BYTES: usize = 2112;
-/// The bytes that glibc's memcpy loads before it stores any of them.
+/// The bytes that glibc's memcpy loads before it stores any.
 const PIECE_BYTES: usize = 256;
 
 /// Copies `len` bytes from a folio to the application.
@@ -44,8 +43,7 @@ pub unsafe fn from_user(folio: *mut u8, user: *const u8, len: usize) {
     unsafe { copy(user, folio, len) };
 }
 
-/// Copies by `memcpy`, whole or in pieces. The last piece comes first: then each load is below all
-/// earlier stores.
+/// The last piece comes first: then each load is below all earlier stores.
 ///
 /// # Safety
 /// `from` is valid for reads and `to` for writes of `len` bytes; they do not overlap.
@@ -58,7 +56,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
             // SAFETY: `left + PIECE_BYTES <= len`, so both parts lie inside the memory that the
             // caller promised.
             unsafe { core::ptr::copy_nonoverlapping(from.add(left), to.add(left), PIECE_BYTES) };
-            // Keeps the compiler from making one copy of all pieces. Only speed depends on that.
+            // Keeps the compiler from merging the pieces. Only speed depends on that.
             compiler_fence(SeqCst);
         }
     }
@@ -66,7 +64,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     unsafe { core::ptr::copy_nonoverlapping(from, to, left) };
 }
 
-/// Returns `true` if one memcpy would wait for its own stores. Only glibc on x86-64 was measured.
+/// Only glibc on x86-64 was measured.
 #[inline]
 fn goes_in_pieces(from: usize, to: usize, len: usize) -> bool {
     cfg!(all(target_arch = "x86_64", target_env = "gnu"))
@@ -92,7 +90,7 @@ pub struct User {
 }
 
 impl User {
-    /// Makes the value from the segments of a request.
+    /// Makes the value at the first byte of the segments.
     ///
     /// # Safety
     /// The segments are valid for reads until the value is dropped; also for writes if
@@ -101,7 +99,7 @@ impl User {
         User { segments, segment: 0, inside: 0 }
     }
 
-    /// Returns the length of all segments together, in bytes.
+    /// Returns the number of bytes of all segments.
     pub fn len(&self) -> usize {
         self.segments.len()
     }
@@ -111,12 +109,11 @@ impl User {
         self.segments.is_empty()
     }
 
-    /// Makes the next copy begin again with the first byte of the first segment.
     pub(crate) fn rewind(&mut self) {
         (self.segment, self.inside) = (0, 0);
     }
 
-    /// Copies the next `len` bytes of the application from a folio.
+    /// Fills the application's next `len` bytes from a folio.
     ///
     /// # Safety
     /// `folio` is pinned memory, valid for `len` bytes. At least `len` bytes are left in the
@@ -129,7 +126,7 @@ impl User {
         });
     }
 
-    /// Copies the next `len` bytes of the application to a folio.
+    /// Copies the application's next `len` bytes to a folio.
     ///
     /// # Safety
     /// The caller has locked the folio, whose memory `folio` is valid for `len` bytes. At least
@@ -141,8 +138,6 @@ impl User {
         });
     }
 
-    /// Cuts the next `len` bytes into pieces that each lie in one segment, and calls `copy` for
-    /// each piece.
     fn pieces(&mut self, len: usize, mut copy: impl FnMut(*mut u8, usize, usize)) {
         let mut done = 0;
         while done < len {
@@ -194,7 +189,6 @@ mod tests {
         }
     }
 
-    /// [`from_user`], with its arguments in the order of [`to_user`].
     unsafe fn from_user_as_to(from: *const u8, to: *mut u8, len: usize) {
         // SAFETY: promised by the caller.
         unsafe { from_user(to, from, len) };

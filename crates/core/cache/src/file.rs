@@ -9,37 +9,35 @@ use nowait_block::{Bio, bio::Descriptor};
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
 
-/// An open file as a bio names it.
+/// An open file, as a bio names it.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// The descriptor's number, valid in the descriptor table of the thread that commits the bio.
+    /// Valid in the descriptor table of the thread that commits the bio.
     pub fd: i32,
-    /// Overrides `fd`; set if only the thread that carries out the bio knows the descriptor's
-    /// number.
+    /// Overrides `fd`, if only the thread that carries out the bio knows the number.
     pub file: Option<Arc<dyn Descriptor>>,
 }
 
 /// How a cache reaches a file.
 #[derive(Clone, Debug)]
 pub struct Backing {
-    /// The open file that reads and flushes use. It has O_DIRECT if the file takes direct requests
-    /// of a single frame.
+    /// For reads and flushes; opened with O_DIRECT if the file takes direct requests of a single
+    /// frame.
     pub reads: Target,
-    /// The open files that writes use; `None`: the owner will set them by [`CachedFile::write_by`].
+    /// For writes; `None`: the owner will set them by [`CachedFile::write_by`].
     pub writes: Option<Writes>,
-    /// The number that identifies the file's device.
+    /// The number of the file's device.
     pub device: u64,
-    /// The alignment that direct requests need, in bytes: a power of two, at most 4096.
+    /// Alignment of direct requests in bytes: a power of two, at most 4096.
     pub block_bytes: u32,
 }
 
 /// The open files through which a cache writes a file.
 ///
-/// Whole blocks bypass the kernel's page cache if the file takes direct requests of a single frame.
-/// The cache writes a last block that is not whole through the other open file, with its exact
-/// length. So the file is never longer than its logical size, even after a crash. (Writing the
-/// whole block and then truncating the file would show a longer file in between.) The kernel keeps
-/// both open files coherent, and a sync of either covers all writes.
+/// Whole blocks bypass the kernel's page cache if possible. The cache writes a last block that is
+/// not whole through the other open file, with its exact length: so the file is never longer than
+/// its logical size, even after a crash. The kernel keeps both open files coherent, and a sync of
+/// either covers all writes.
 #[derive(Clone, Debug)]
 pub struct Writes {
     /// For whole blocks; opened with O_DIRECT if the file takes such requests.
@@ -64,10 +62,9 @@ pub struct CachedFile {
     reads: Target,
     writes: Mutex<Option<Writes>>,
     block_bytes: u32,
-    /// The logical size in bytes. It may include bytes that are not on disk yet.
+    /// The logical size in bytes, which may include bytes that are not on disk yet.
     size: AtomicU64,
-    /// The number of bytes that the file on disk is known to have: its size when the cache opened
-    /// it, raised by later writes and set by changes that bypass the cache.
+    /// The size of the file on disk, as far as the cache knows.
     disk_size: AtomicU64,
     pub(crate) flush: Flush,
 }
@@ -89,12 +86,12 @@ impl CachedFile {
         file
     }
 
-    /// Returns the mapping, which has the file's pages.
+    /// Returns the file's mapping.
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 
-    /// Returns the cache that has the file.
+    /// Returns the file's cache.
     pub fn cache(&self) -> &Arc<Cache> {
         self.mapping.cache()
     }
@@ -109,8 +106,8 @@ impl CachedFile {
         self.writes.lock().clone()
     }
 
-    /// Sets or removes the open files for writes; returns the previous ones. The owner sets them
-    /// before any page of the file is dirty, and removes them only while no page is dirty.
+    /// Sets or removes the open files for writes, and returns the previous ones. The owner sets
+    /// them before any page is dirty, and removes them only while no page is dirty.
     pub fn write_by(&self, writes: Option<Writes>) -> Option<Writes> {
         core::mem::replace(&mut *self.writes.lock(), writes)
     }
@@ -126,44 +123,38 @@ impl CachedFile {
         self.size.load(Acquire)
     }
 
-    /// Returns how many bytes the file on disk is known to have. The cache takes bytes after them
-    /// as zeroes.
+    /// Returns the known size of the file on disk. The cache takes bytes after it as zeroes.
     pub fn disk_size(&self) -> u64 {
         self.disk_size.load(Acquire)
     }
 
-    /// Raises the logical size to `size` bytes if it is smaller. Bytes that no write has set are
-    /// zeroes.
+    /// Raises the logical size to `size` if it is smaller. Bytes that no write has set are zeroes.
     pub(crate) fn grow(&self, size: u64) {
         // Usually the file is as long already. A plain load leaves the cache line shared with other
-        // processors. An atomic change would also wait until the bytes just copied are stored.
+        // processors, and does not wait until the bytes just copied are stored.
         if self.size.load(Acquire) < size {
             self.size.fetch_max(size, AcqRel);
         }
     }
 
-    /// Records that the file on disk has at least `end` bytes.
     pub(crate) fn grown_on_disk(&self, end: u64) {
         self.disk_size.fetch_max(end, AcqRel);
     }
 
-    /// Starts reading folios that the caller has locked, in ascending order, with one I/O for each
-    /// run of adjoining folios, and puts the bios on `plug`. A run behind the end of the file on
-    /// disk needs no bio: it is zeroed at once.
+    /// Starts reading folios that the caller has locked, ascending, and puts the bios on `plug`. A
+    /// run of folios behind the end of the file on disk needs no bio.
     pub fn fill(self: &Arc<Self>, ids: &[FolioId], plug: &mut Vec<Bio>) {
         let mut woken = Vec::new();
         self.cache().runs(ids, |run| self.cache().start_fill(self, run, plug, &mut woken));
         woken.into_iter().for_each(WaitEntry::wake);
     }
 
-    /// Starts writing the dirty pages of `run`, and puts the bios on `plug`. The folios of `run`
-    /// adjoin, and the caller has started their writeback.
+    /// Starts writing the dirty pages of `run`, and puts the bios on `plug`. The folios adjoin, and
+    /// the caller has started their writeback.
     pub fn write_back(self: &Arc<Self>, run: &[FolioId], plug: &mut Vec<Bio>) {
         self.write_back_to(SyncLevel::WriteOnly, run, plug);
     }
 
-    /// Like [`CachedFile::write_back`]. When the writeback ends, its data are as durable as
-    /// `durable` says.
     pub(crate) fn write_back_to(
         self: &Arc<Self>,
         durable: SyncLevel,
@@ -173,15 +164,14 @@ impl CachedFile {
         self.cache().start_write(self, run, durable, plug);
     }
 
-    /// Records that a write which bypassed the cache has written up to byte `end`: the file is at
-    /// least that long. The caller still keeps other requests out of the write's range.
+    /// Records that a write which bypassed the cache has written up to byte `end`. The caller still
+    /// keeps other requests out of the write's range.
     pub fn written_past(&self, end: u64) {
         self.grown_on_disk(end);
         self.grow(end);
     }
 
-    /// Sets the logical size and the size on disk. The caller makes sure that no operation changes
-    /// them meanwhile.
+    /// Sets the logical size and the size on disk. No operation may change them meanwhile.
     pub(crate) fn set_size(&self, size: u64) {
         self.size.store(size, Release);
         self.disk_size.store(size, Release);
@@ -192,16 +182,15 @@ impl CachedFile {
         self.mapping.has_dirt()
     }
 
-    /// Returns the error because of which written data may be lost: a flush of the device or a
-    /// durable write failed, or the cache dropped data that it could not write. Each sync that
-    /// needs a flush returns this error.
+    /// Returns the error because of which written data may be lost: a flush or a durable write
+    /// failed, or the cache dropped data that it could not write. Each sync that needs a flush
+    /// returns this error.
     pub fn lost(&self) -> Option<Errno> {
         self.flush.lost_by()
     }
 
-    /// Forgets the error that [`CachedFile::lost`] returns. Until then each sync that needs a flush
-    /// fails, because data may be lost. The owner of the file calls it after it has written the
-    /// file anew, or has given the file up.
+    /// Forgets the error of [`CachedFile::lost`]. The owner calls this after it has written the
+    /// file anew, or has given it up.
     pub fn forgive(&self) {
         self.flush.forgive();
     }

@@ -19,7 +19,7 @@
 //!
 //! The pool frees no header while it lives. So a look-up without a lock may read the header of a
 //! folio that is free, or that holds other pages by now. To notice that, the look-up first pins the
-//! folio and then compares its identity (mapping, index). The identity changes only while FROZEN is
+//! folio and then compares the identity (mapping, index). The identity changes only while FROZEN is
 //! set, and no thread freezes a folio that another thread has pinned.
 
 use crate::pages::Pages;
@@ -43,18 +43,17 @@ const FROZEN: u64 = 1 << 40;
 const GUARD_ONE: u64 = 1 << 41;
 pub(crate) const GUARDS: u64 = ((1 << 16) - 1) << 41;
 
-/// The number of a folio: the number of its first frame, counted from one. A zero in a leaf of the
-/// tree means "no folio".
+/// The number of a folio's first frame, counted from one. A zero in a leaf of the tree means "no
+/// folio".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FolioId(NonZeroU32);
 
 impl FolioId {
-    /// Returns the folio whose first frame has this number, counted from zero.
     pub(crate) fn of_frame(frame: u32) -> FolioId {
         FolioId(NonZeroU32::new(frame + 1).expect("fewer than 2^32 - 1 frames"))
     }
 
-    /// Returns the folio with this number; `None` for zero.
+    /// Makes an id of a number; `None` for zero.
     #[inline]
     pub fn new(number: u32) -> Option<FolioId> {
         NonZeroU32::new(number).map(FolioId)
@@ -66,7 +65,7 @@ impl FolioId {
         self.0.get()
     }
 
-    /// Returns the number of the first frame, counted from zero.
+    /// The number of the first frame, counted from zero.
     #[inline]
     pub(crate) fn frame(self) -> u32 {
         self.0.get() - 1
@@ -78,7 +77,6 @@ impl FolioId {
 pub struct State(pub(crate) u64);
 
 impl State {
-    /// Returns `true` if any of the bits is set.
     #[inline]
     pub(crate) fn has(self, bits: u64) -> bool {
         self.0 & bits != 0
@@ -94,8 +92,8 @@ impl State {
         self.has(UPTODATE)
     }
 
-    /// Returns `true` if a page of the folio is newer than the file, and the folio is not under
-    /// writeback.
+    /// Returns `true` if a page of the folio is newer than the file, and no writeback is in
+    /// progress.
     pub fn is_dirty(self) -> bool {
         self.has(DIRTY)
     }
@@ -115,7 +113,6 @@ impl State {
         self.has(MARKER)
     }
 
-    /// Returns `true` if the folio has left its tree while it was pinned.
     pub(crate) fn is_detached(self) -> bool {
         self.has(DETACHED)
     }
@@ -125,7 +122,7 @@ impl State {
         self.has(FROZEN)
     }
 
-    /// Returns how many pins the folio has.
+    /// Returns the number of pins.
     pub fn pins(self) -> u32 {
         (self.0 & PINS) as u32
     }
@@ -161,8 +158,8 @@ impl core::fmt::Debug for State {
     }
 }
 
-/// The header of a frame, which exists as long as the pool. The header of the first frame of a
-/// folio is the header of the folio.
+/// The header of a frame, which exists as long as the pool. A folio uses the header of its first
+/// frame.
 #[derive(Debug)]
 #[cfg_attr(not(loom), repr(C, align(64)))]
 pub struct Folio {
@@ -171,15 +168,14 @@ pub struct Folio {
     mapping: AtomicU32,
     order: AtomicU32,
     /// A bit for each page that is newer than the file. An operation that has locked the folio sets
-    /// bits. The end of a writeback, and the end of a cut, clear bits under the mapping's lock.
+    /// bits. The end of a writeback or cut clears bits under the mapping's lock.
     dirty: AtomicU64,
     /// Runs of dirty pages whose writeback has not ended.
     runs: AtomicU32,
     /// The error of the last writeback that failed.
     errno: AtomicU32,
-    /// The number of ended writebacks of all folios so far that had this header.
+    /// Ended writebacks of all folios that have had this header.
     written: AtomicU32,
-    /// The folio's memory in models.
     #[cfg(loom)]
     pub(crate) content: AtomicU32,
 }
@@ -188,7 +184,6 @@ pub struct Folio {
 const _: () = assert!(size_of::<Folio>() == 64);
 
 impl Folio {
-    /// Makes the header of a free frame.
     pub(crate) fn new() -> Folio {
         let zero = || AtomicU32::new(0);
         Folio {
@@ -205,7 +200,7 @@ impl Folio {
         }
     }
 
-    /// Returns the state of the folio at this moment.
+    /// Returns the folio's current state.
     #[inline]
     pub fn state(&self) -> State {
         State(self.state.load(Acquire))
@@ -218,7 +213,7 @@ impl Folio {
         self.index.load(Relaxed)
     }
 
-    /// Returns the number of the folio's mapping, 0: none. Valid while the caller has pinned the
+    /// Returns the number of the folio's mapping, 0 if none. Valid while the caller has pinned the
     /// folio.
     #[inline]
     pub fn mapping(&self) -> u32 {
@@ -232,14 +227,13 @@ impl Folio {
         self.order.load(Relaxed)
     }
 
-    /// Returns how many pages the folio has.
+    /// Returns the number of pages.
     #[inline]
     pub fn pages(&self) -> u64 {
         1 << self.order()
     }
 
-    /// Returns `true` if the folio holds page `index` of `mapping`. While the folio is pinned, the
-    /// result does not change.
+    /// While the folio is pinned, the result does not change.
     #[inline]
     pub(crate) fn holds(&self, mapping: u32, index: u64) -> bool {
         self.mapping() == mapping && index >> self.order() == self.index() >> self.order()
@@ -251,8 +245,8 @@ impl Folio {
         Errno::new(self.errno.load(Relaxed) as i32)
     }
 
-    /// Returns the count of ended writebacks. If the results of two calls differ, a writeback has
-    /// ended in the meantime.
+    /// Returns the count of ended writebacks. If it has changed since an earlier call, a writeback
+    /// has ended meanwhile.
     pub fn written(&self) -> u32 {
         self.written.load(Acquire)
     }
@@ -267,37 +261,36 @@ impl Folio {
         Pages::range(0, self.pages() as u32)
     }
 
-    /// Adds pages to the dirty ones. The caller has locked the folio.
+    /// The caller has locked the folio.
     #[inline]
     pub(crate) fn add_dirty(&self, pages: Pages) {
         self.dirty.store(self.dirty.load(Relaxed) | pages.0, Relaxed);
     }
 
-    /// Removes pages from the dirty ones; returns the pages that are still dirty. The caller holds
-    /// the mapping's lock.
+    /// Removes pages from the dirty ones, and returns the rest. The caller holds the mapping's
+    /// lock.
     pub(crate) fn clean(&self, pages: Pages) -> Pages {
         let left = self.dirty_pages().without(pages);
         self.dirty.store(left.0, Relaxed);
         left
     }
 
-    /// Stores the number of runs of dirty pages that the new writeback has to write. The caller
-    /// holds the mapping's lock.
+    /// The caller holds the mapping's lock.
     pub(crate) fn begin_runs(&self) {
         let count = self.dirty_pages().runs_count();
         debug_assert!(count > 0, "a dirty folio has dirty pages");
         self.runs.store(count, Relaxed);
     }
 
-    /// Counts the end of a run of dirty pages. Returns `true` if it was the last run of the
-    /// writeback. The caller holds the mapping's lock.
+    /// Returns `true` if that was the last run of the writeback. The caller holds the mapping's
+    /// lock.
     pub(crate) fn end_run(&self) -> bool {
         let left = self.runs.load(Relaxed) - 1;
         self.runs.store(left, Relaxed);
         left == 0
     }
 
-    /// Stores the error of a failed writeback. The caller then sets ERROR.
+    /// The caller then sets ERROR.
     pub(crate) fn note_error(&self, errno: Errno) {
         self.errno.store(errno.raw() as u32, Relaxed);
     }
@@ -308,35 +301,33 @@ impl Folio {
         self.written.fetch_add(1, Release);
     }
 
-    /// Sets the order of a frozen folio that the caller has just allocated.
     pub(crate) fn set_order(&self, order: u32) {
         self.order.store(order, Relaxed);
     }
 
-    /// Makes a frozen folio hold page `index` of `mapping`, and sets its state to `bits`. The folio
-    /// belongs to the caller, which has not put it into a tree yet.
+    /// Gives a frozen folio its identity and the state `bits`. The folio belongs to the caller and
+    /// is in no tree yet.
     pub(crate) fn publish(&self, mapping: u32, index: u64, bits: u64) {
         self.mapping.store(mapping, Relaxed);
         self.index.store(index, Relaxed);
         self.dirty.store(0, Relaxed);
-        // Release: a thread that pins the folio sees the identity stored above.
+        // Release: a thread that pins the folio also sees the identity.
         self.state.store(bits, Release);
     }
 
     /// Pins the folio for an access to page `index`, and returns the state before. Returns `None`
-    /// if the folio is frozen or detached, or if its count of pins is full.
+    /// if the folio is frozen or detached, or has too many pins. The caller then compares the
+    /// identity, because the header may belong to another folio.
     ///
     /// Counts the access if the folio is uptodate and `index` is its first page. If accesses to all
     /// pages counted, each folio of a file that is read in order by small requests would look hot
-    /// (docs/eviction.md). After the call, the caller compares the identity, because the header may
-    /// belong to another folio by now.
+    /// (docs/eviction.md).
     #[inline]
     pub(crate) fn try_pin(&self, index: u64) -> Option<State> {
         self.pin(self.warmer(index), 0, 0)
     }
 
-    /// Returns the amount that an access to page `index` adds to the frequency: none unless it is
-    /// the folio's first page. The header may belong to another folio by now.
+    /// The header may belong to another folio by now.
     #[inline]
     fn warmer(&self, index: u64) -> u64 {
         if self.index() == index { FREQUENCY_ONE } else { 0 }
@@ -347,18 +338,17 @@ impl Folio {
         self.pin(0, 0, 0)
     }
 
-    /// Like [`Folio::try_pin`], and also locks the folio unless it is locked, under writeback or
-    /// lent. Returns the state before. If that state is none of the three, this call has locked the
-    /// folio.
+    /// Like [`Folio::try_pin`], and also locks the folio, unless the returned state is locked,
+    /// under writeback or lent.
     #[inline]
     pub(crate) fn try_pin_locked(&self, index: u64) -> Option<State> {
         self.pin(self.warmer(index), LOCKED, LOCKED | WRITEBACK | GUARDS)
     }
 
     /// Pins the folio for an access to page `index`, and guards its bytes against changes. Returns
-    /// `false` if the folio is free or detached, is not uptodate, is locked, or an entry may wait
-    /// for it. (If readers got new guards all the time, a waiting writer would never get the
-    /// folio.) After `true` the caller compares the identity.
+    /// `false` if the folio is free or detached, not uptodate, locked, or if an entry may wait for
+    /// it: new guards could keep a waiting writer away for ever. After `true` the caller compares
+    /// the identity.
     #[inline]
     pub(crate) fn try_pin_guarded(&self, index: u64) -> bool {
         let warmer = self.warmer(index);
@@ -370,8 +360,8 @@ impl Folio {
             }
             let warmer = if old & FREQUENCY == FREQUENCY { 0 } else { warmer };
             let new = old + 1 + GUARD_ONE + warmer;
-            // Acquire: this thread sees the identity and the bytes that were written before another
-            // thread published or unlocked the folio.
+            // Acquire: this thread sees the identity and bytes that other threads wrote before they
+            // published or unlocked the folio.
             match self.state.compare_exchange_weak(old, new, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => old = now,
@@ -379,8 +369,8 @@ impl Folio {
         }
     }
 
-    /// Takes off a guard and a pin, and returns `true`, unless an entry may wait for the folio or
-    /// the folio is detached. In these two cases changes nothing and returns `false`.
+    /// Takes off a guard and a pin. If an entry may wait for the folio, or the folio is detached,
+    /// changes nothing and returns `false`.
     #[inline]
     pub(crate) fn try_unpin_guarded(&self) -> bool {
         let mut old = self.state.load(Relaxed);
@@ -400,8 +390,8 @@ impl Folio {
         }
     }
 
-    /// Takes off a guard, and returns the new state. If an entry may wait for the folio and
-    /// `waited_for` is `false`, changes nothing and returns the state as `Err`.
+    /// Takes off a guard, and returns the new state. Changes nothing and returns `Err` if an entry
+    /// may wait for the folio, but `waited_for` is `false`.
     #[inline]
     pub(crate) fn try_unguard(&self, waited_for: bool) -> Result<State, State> {
         let mut old = self.state.load(Relaxed);
@@ -419,7 +409,7 @@ impl Folio {
         }
     }
 
-    /// Sets WAITERS and returns `true` if any of `bits` is set. Otherwise changes nothing.
+    /// Sets WAITERS if any of `bits` is set. Otherwise changes nothing and returns `false`.
     pub(crate) fn expect_waiter(&self, bits: u64) -> bool {
         let mut old = self.state.load(Acquire);
         while old & bits != 0 {
@@ -431,26 +421,24 @@ impl Folio {
         false
     }
 
-    /// Pins the folio, and returns the state before. Returns `None` if the folio is frozen or
-    /// detached, or if its count of pins is full. If none of `unless` is set, also sets `bits`, and
-    /// adds `warmer` to the counter of accesses of an uptodate folio.
+    /// Pins the folio, and returns the state before. If no bit of `unless` is set, also sets `bits`
+    /// and counts the access.
     #[inline]
     fn pin(&self, warmer: u64, bits: u64, unless: u64) -> Option<State> {
         let mut old = self.state.load(Relaxed);
         loop {
-            // The number of pins is at its limit only if the program has leaked 16 million loans.
+            // The count of pins is full only if the program has leaked 16 million loans.
             if old & (FROZEN | DETACHED) != 0 || old & PINS == PINS {
                 return None;
             }
             let free = old & unless == 0;
             let set = if free { bits } else { 0 };
-            // An operation that cannot set its bits waits, and its access counts when it comes
-            // again. A full counter stays as it is.
+            // An operation that cannot set its bits waits; its access counts when it comes again.
             let counts = free && old & UPTODATE != 0 && old & FREQUENCY != FREQUENCY;
             let warmer = if counts { warmer } else { 0 };
             let new = (old + 1 + warmer) | set;
-            // Acquire: this thread sees the identity and the bytes that were written before another
-            // thread published or unlocked the folio.
+            // Acquire: this thread sees the identity and bytes that other threads wrote before they
+            // published or unlocked the folio.
             match self.state.compare_exchange_weak(old, new, Acquire, Relaxed) {
                 Ok(_) => return Some(State(old)),
                 Err(now) => old = now,
@@ -458,25 +446,25 @@ impl Folio {
         }
     }
 
-    /// Takes off a pin. If this was the last pin of a detached folio, freezes the folio and returns
-    /// `true`: the caller must then free it.
+    /// Takes off a pin. Returns `true` if it was the last pin of a detached folio: the folio is
+    /// frozen now, and the caller must free it.
     #[inline]
     #[must_use]
     pub(crate) fn unpin(&self) -> bool {
-        // Release: accesses through the pin are over before the memory is reused. SeqCst: this
+        // Release: accesses through the pin come before any reuse of the memory. SeqCst: this
         // change comes before the check for operations that wait for frames (`Frames::unpin`).
         let old = self.state.fetch_sub(1, SeqCst);
         debug_assert!(old & PINS != 0, "unpinned too often");
         if old & DETACHED == 0 || old & PINS != 1 {
             return false;
         }
-        // No thread can pin a detached folio: the calling thread alone owns it.
+        // No thread can pin a detached folio, so the calling thread owns it.
         self.state.store(FROZEN, Relaxed);
         true
     }
 
-    /// Sets `set` and clears `clear` if all bits of `if_set` and no bits of `if_clear` are set.
-    /// Returns the state before as `Ok`; or, if it changed nothing, as `Err`.
+    /// If all bits of `if_set` and no bits of `if_clear` are set, sets `set` and clears `clear`.
+    /// Returns the state before: as `Err` if it changed nothing.
     pub(crate) fn change_if(
         &self,
         if_set: u64,
@@ -496,17 +484,15 @@ impl Folio {
         }
     }
 
-    /// Sets bits; returns the state before.
     pub(crate) fn set(&self, bits: u64) -> State {
         State(self.state.fetch_or(bits, AcqRel))
     }
 
-    /// Clears bits; returns the state before.
     pub(crate) fn clear(&self, bits: u64) -> State {
         State(self.state.fetch_and(!bits, AcqRel))
     }
 
-    /// Lowers the counter of accesses by one, for the policy; returns the counter before.
+    /// Lowers the counter of accesses by one if it is not zero, and returns its old value.
     pub fn cool(&self) -> u32 {
         let mut old = self.state.load(Relaxed);
         while old & FREQUENCY != 0 {
@@ -519,7 +505,7 @@ impl Folio {
         State(old).frequency()
     }
 
-    /// Sets the counter of accesses to zero, for the policy; returns the counter before.
+    /// Sets the counter of accesses to zero, and returns its old value.
     pub fn cool_down(&self) -> u32 {
         if self.state().frequency() == 0 {
             return 0;
@@ -527,8 +513,8 @@ impl Folio {
         State(self.state.fetch_and(!FREQUENCY, Relaxed)).frequency()
     }
 
-    /// Freezes the folio and returns `true`, if it has exactly `pins` pins and no bit of `busy`,
-    /// and is neither frozen nor detached. All these pins belong to the caller.
+    /// Freezes the folio if it has exactly `pins` pins, which all belong to the caller, and no bit
+    /// of `busy`. Returns `false` otherwise, and if the folio is frozen or detached.
     pub(crate) fn freeze(&self, pins: u64, busy: u64) -> bool {
         let mut old = self.state.load(Relaxed);
         loop {
@@ -544,7 +530,7 @@ impl Folio {
     }
 
     /// Unlocks the folio and takes it out of use, as [`Folio::take`] does. The caller has locked
-    /// the folio, holds the lock of its wait queue, and has removed all entries that waited for it.
+    /// it, holds the lock of its wait queue, and has removed all its entries there.
     pub(crate) fn retire(&self) -> State {
         let mut old = self.state.load(Relaxed);
         loop {
@@ -557,11 +543,11 @@ impl Folio {
         }
     }
 
-    /// Takes the folio out of use, and returns the state before. If a bit of `busy` is set, changes
-    /// nothing and returns `None`. A folio without pins becomes frozen, and the caller frees it. A
-    /// folio with pins becomes detached, and the thread that takes off the last pin frees it.
+    /// Takes the folio out of use, and returns the state before. Changes nothing if a bit of `busy`
+    /// is set. A folio without pins becomes frozen, and the caller frees it. A folio with pins
+    /// becomes detached, and the thread that takes off the last pin frees it.
     ///
-    /// The caller holds the lock of the folio's mapping, and then removes the folio from the tree.
+    /// The caller holds the mapping's lock, and then removes the folio from the tree.
     pub(crate) fn take(&self, busy: u64) -> Option<State> {
         let mut old = self.state.load(Relaxed);
         loop {
@@ -579,8 +565,8 @@ impl Folio {
 
 #[cfg(all(test, loom))]
 impl Folio {
-    /// A mistake that `try_pin_guarded` avoids: this function checks the state first, and then
-    /// counts the guard in a second step.
+    /// The mistake that `try_pin_guarded` avoids: checks the state first, and counts the guard in a
+    /// second step.
     pub(crate) fn guard_unchecked(&self) -> bool {
         let state = self.state();
         let free = state.is_uptodate() && !state.has(LOCKED | WAITERS);

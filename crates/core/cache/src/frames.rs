@@ -1,5 +1,5 @@
-//! The memory of a cache: a pool of frames of 4 KiB, in huge pages if the kernel has them, and the
-//! headers of the frames.
+//! The memory of a cache: a pool of frames of 4 KiB, in huge pages if possible, and the headers of
+//! the frames.
 
 use crate::buddy::{Buddy, FRAME_BYTES, ORDER_MAX};
 use crate::folio::{Folio, FolioId};
@@ -11,7 +11,7 @@ use nowait_sys::{
     memory::{HUGE_PAGE_SIZE, HugeMemory, huge_vec, prefetch},
 };
 
-/// How the caller will read the bytes of a page; this decides which of them the pool prefetches.
+/// How the caller will read the bytes of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
     /// The caller copies all bytes in order. The pool prefetches the first 512 bytes, because the
@@ -30,31 +30,30 @@ const CACHE_LINE: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoFrames;
 
-/// Counts of the frames of a pool, and of requests for frames.
+/// Counts of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameCounts {
     /// All frames of the pool.
     pub total: u64,
     /// Frames that belong to no folio.
     pub free: u64,
-    /// Element i: how many 256 KiB blocks have a largest free run of 2^i frames (fragmentation).
+    /// Number of 256 KiB blocks whose largest free run has 2^i frames, for each i (fragmentation).
     pub blocks_by_largest: [u32; ORDER_MAX as usize + 1],
-    /// Requests that got a smaller run than they asked for, because no run of that size was free.
+    /// Allocations that got a smaller run, because no run of the wanted size was free.
     pub smaller: u64,
-    /// Requests for which no frame was free.
+    /// Allocations for which no frame was free.
     pub failed: u64,
 }
 
 /// A pool of frames, fixed in size, with a header for each frame.
 ///
-/// A thread takes the pool's lock to allocate, to free and to count frames. The operation that has
-/// pinned or locked a folio may access the folio's memory, by the rules of [`crate::folio`]; the
-/// pool computes addresses only.
+/// Threads allocate, free and count frames under the pool's lock. The pool computes addresses only;
+/// an operation may access a folio's memory by the rules of [`crate::folio`].
 #[derive(Debug)]
 pub struct Frames {
     memory: HugeMemory,
     total: u32,
-    /// The headers. [`Frames::place`] returns the place of a frame's header here.
+    /// In the order of [`Frames::place`].
     folios: Box<[Folio]>,
     buddy: Mutex<Buddy>,
     room: Room,
@@ -75,7 +74,6 @@ impl Frames {
         }
     }
 
-    /// Maps a pool of exactly `frames` frames. Tests use small pools.
     pub(crate) fn with_frames(frames: u32) -> Result<Frames, Errno> {
         let bytes = frames as usize * FRAME_BYTES;
         let headers = frames.next_multiple_of(1 << ORDER_MAX) as usize;
@@ -99,9 +97,6 @@ impl Frames {
 
     /// Takes a free run of 2^`order` frames or, if there is none, the largest smaller one. Returns
     /// it as a frozen folio, which belongs to the caller.
-    ///
-    /// # Errors
-    /// No frame is free.
     pub(crate) fn allocate(&self, order: u32) -> Result<FolioId, NoFrames> {
         let mut buddy = self.buddy.lock();
         let found = (0..=order).rev().find_map(|order| Some((buddy.allocate(order)?, order)));
@@ -119,14 +114,14 @@ impl Frames {
     }
 
     /// Frees the memory of a frozen folio that belongs to the caller. The caller then calls
-    /// [`Frames::notice_room`] at a point where it holds no lock.
+    /// [`Frames::notice_room`], without holding a lock.
     pub(crate) fn free(&self, id: FolioId) {
         let folio = self.folio(id);
         debug_assert!(folio.state().is_frozen(), "freed while in use");
         self.buddy.lock().free(id.frame(), folio.order());
     }
 
-    /// Takes off a pin. If this was the last pin of a detached folio, frees the folio. Kicks the
+    /// Takes off a pin, and frees the folio if that was the last pin of a detached folio. Kicks the
     /// operations that wait in `room`.
     #[inline]
     pub(crate) fn unpin(&self, id: FolioId) {
@@ -136,26 +131,25 @@ impl Frames {
         self.room.notice();
     }
 
-    /// Leaves an entry, which the next call of `notice_room` or `unpin` kicks. The caller then
-    /// tries once more, because a frame may have become free before the entry was left.
+    /// Leaves an entry, which the next `notice_room` or `unpin` kicks. The caller then tries again,
+    /// because a frame may have become free before.
     pub fn wait_for_room(&self, entry: WaitEntry) {
         self.room.arm(entry);
     }
 
-    /// Kicks the operations that wait in `room`. The caller has freed frames, ended a read, or made
-    /// a folio reclaimable.
+    /// The caller has freed frames, ended a read, or made a folio reclaimable.
     pub(crate) fn notice_room(&self) {
         self.room.notice();
     }
 
-    /// Returns the header of a folio of this pool.
+    /// Returns the header of a folio.
     #[inline]
     pub fn folio(&self, id: FolioId) -> &Folio {
         &self.folios[self.place(id.frame() as usize)]
     }
 
-    /// Returns the folio with this number; `None` if the pool has no such frame. Any number is
-    /// allowed, because a look-up without a lock may read a stale one.
+    /// Returns the folio with this number, if the pool has it. Any number is allowed, because a
+    /// look-up without a lock may read a stale one.
     #[inline]
     pub(crate) fn candidate(&self, number: u32) -> Option<(FolioId, &Folio)> {
         let id = FolioId::new(number)?;
@@ -166,32 +160,28 @@ impl Frames {
     /// Returns the place of a frame's header. The headers of the first frames of all 256 KiB blocks
     /// come first, then the headers of their second frames, and so on.
     ///
-    /// A folio of 64 frames uses one header in 64. If headers lay in the order of the frames, each
-    /// used header would be alone on its page, and all used headers would lie in the same few sets
-    /// of the processor's caches. Most look-ups in a 2 GiB pool would then miss the TLB and two
-    /// levels of cache.
+    /// In the order of frames, the headers of folios of 64 frames would each be alone on a page,
+    /// and lie in few sets of the processor's caches. In a 2 GiB pool most look-ups would then miss
+    /// the TLB and two levels of cache.
     #[inline]
     fn place(&self, frame: usize) -> usize {
         let rows = self.folios.len() >> ORDER_MAX;
         (frame & ((1 << ORDER_MAX) - 1)) * rows + (frame >> ORDER_MAX)
     }
 
-    /// Returns the address of a folio's memory, 2^order frames long.
+    /// Returns the address of a folio's memory.
     #[inline]
     pub fn data(&self, id: FolioId) -> *mut u8 {
         self.memory.base().wrapping_add(id.frame() as usize * FRAME_BYTES)
     }
 
-    /// Prefetches the header of the folio with this number. Any number is allowed.
     #[inline]
     pub(crate) fn prefetch_header(&self, number: u32) {
         let place = self.place((number as usize).wrapping_sub(1));
         prefetch(self.folios.as_ptr().wrapping_add(place).cast());
     }
 
-    /// Prefetches the first of the `len` bytes from byte `offset` of the file on; for
-    /// [`Ahead::Look`] also the last one. Assumes that the folio with this number holds them; any
-    /// number is allowed.
+    /// Any number is allowed: the folio need not hold the bytes.
     #[inline]
     pub(crate) fn prefetch_data(&self, number: u32, offset: u64, len: usize, what: Ahead) {
         let Some((id, folio)) = self.candidate(number) else { return };
@@ -210,7 +200,7 @@ impl Frames {
         }
     }
 
-    /// Returns the whole memory of the pool, which the owner may register with a backend.
+    /// Returns the memory of the pool, which the owner may register with a backend.
     pub fn memory(&self) -> &HugeMemory {
         &self.memory
     }
@@ -227,7 +217,7 @@ impl Frames {
         }
     }
 
-    /// Returns how many frames are free.
+    /// Returns the number of free frames.
     pub fn free_frames(&self) -> u64 {
         self.buddy.lock().free_frames()
     }

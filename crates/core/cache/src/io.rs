@@ -1,11 +1,10 @@
 //! Bios of the cache, from their issue to their end.
 //!
-//! An I/O is a flush, or contiguous in the file: the fill of a run of locked folios, or the
-//! writeback of a run of dirty pages, within a folio or across several. An I/O has at most one bio
-//! in flight at a time. After a short transfer the next bio continues at the last whole block. A
-//! write transfers the unaligned tail of a file in a bio after the whole blocks. When the I/O has
-//! ended, it releases all of its folios and then kicks the entries that waited, so that a reader of
-//! several folios is not kicked once for each.
+//! An I/O is a flush, the fill of a run of locked folios, or the writeback of a run of dirty pages.
+//! It has at most one bio in flight. After a short transfer the next bio continues at the last
+//! whole block. A write transfers the unaligned tail of a file in a bio of its own. The end of an
+//! I/O releases all of its folios before it kicks waiting entries, so that a reader of several
+//! folios is not kicked once for each.
 
 use crate::FRAME_BYTES;
 use crate::cache::Cache;
@@ -24,33 +23,29 @@ use nowait_sys::{Errno, file::IoVec, file::rwf};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// No folio is added to a bio that has so many pages: beyond 1 MiB, devices gain nothing.
+/// A bio of so many pages gets no further folio: beyond 1 MiB, devices gain nothing.
 pub(crate) const BIO_PAGES_MAX: u64 = 256;
 
-/// After so many bios in succession without a whole block, a transfer fails with EIO.
+/// A transfer fails with EIO after so many bios in succession without a whole block.
 const STALLS_MAX: u32 = 4;
 
-/// An I/O in flight.
 #[derive(Debug)]
 pub(crate) struct CacheIo {
     file: Arc<CachedFile>,
     kind: Kind,
     pieces: Vec<Piece>,
-    /// The memory of the pieces.
     segments: Segments,
-    /// The offset of the I/O in the file.
     offset: u64,
-    /// Bytes to transfer by direct bios, a multiple of the block size, and bytes of the tail after
-    /// these. (A flush has 1 and 0.)
+    /// Bytes to transfer by direct bios, a multiple of the block size, and then bytes of the tail.
+    /// (A flush has 1 and 0.)
     direct: u64,
     tail: u64,
     done: u64,
     stalls: u32,
-    /// The number of pieces that the end of the I/O has released so far.
+    /// Pieces that the end of the I/O has released.
     released: usize,
 }
 
-/// Adjoining pages of a folio: all pages for a fill, a run of dirty pages for a writeback.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     id: FolioId,
@@ -78,7 +73,7 @@ impl Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Fill,
-    /// A write whose bios make their data durable to this level before they end.
+    /// Its bios make their data durable to this level before they end.
     Write(SyncLevel),
     Flush(BioOp),
 }
@@ -94,8 +89,8 @@ impl Kind {
 }
 
 impl CacheIo {
-    /// Makes the I/O of adjoining pieces. It transfers no byte from byte `end` of the file on,
-    /// except that a fill has a length of whole blocks.
+    /// No byte from byte `end` of the file on is transferred, except that a fill has a length of
+    /// whole blocks.
     fn new(file: &Arc<CachedFile>, kind: Kind, pieces: Vec<Piece>, end: u64) -> CacheIo {
         let frames = file.cache().frames();
         let first = pieces[0];
@@ -107,7 +102,7 @@ impl CacheIo {
         let len = end.saturating_sub(offset).min(segments.len() as u64);
         let block = u64::from(file.block_bytes());
         let (direct, tail) = match kind {
-            // A read stops at the end of the file by itself, so a fill may ask for whole blocks.
+            // The kernel stops a read at the end of the file, so a fill may ask for whole blocks.
             Kind::Fill => (len.next_multiple_of(block), 0),
             _ => (len & !(block - 1), len & (block - 1)),
         };
@@ -130,8 +125,7 @@ impl CacheIo {
         self.done >= self.direct + self.tail
     }
 
-    /// Returns `true` if the bio of this I/O, which is not queued yet, can also write `next`: both
-    /// are writes of one file, adjoin, fit into one bio, and are to be equally durable.
+    /// Returns `true` if the bio of this I/O, which is not queued yet, can also write `next`.
     fn can_grow_by(&self, next: &CacheIo) -> bool {
         let pages = |io: &CacheIo| io.segments.len() / FRAME_BYTES;
         matches!(self.kind, Kind::Write(_))
@@ -157,8 +151,6 @@ impl CacheIo {
         self.file.mapping().device()
     }
 
-    /// If this I/O is a fill, counts its frames as being read when it begins, and no longer when it
-    /// ends.
     fn count(&self, begins: bool) {
         if self.is_fill() {
             let frames = self.segments.len() as u64 / FRAME_BYTES as u64;
@@ -166,7 +158,6 @@ impl CacheIo {
         }
     }
 
-    /// Makes the next bio.
     fn bio(&self, token: u64) -> Bio {
         let is_whole = self.done < self.direct;
         let end = if is_whole { self.direct } else { self.direct + self.tail };
@@ -188,7 +179,6 @@ impl CacheIo {
         bio
     }
 
-    /// Returns the open file for whole blocks, or the open file for the tail.
     fn write_target(&self, is_whole: bool) -> Target {
         match self.file.writes() {
             Some(writes) => {
@@ -198,20 +188,19 @@ impl CacheIo {
                     writes.tail
                 }
             }
-            // The owner sets the open files before the first page is dirty. If it has not set them,
-            // the write fails with EBADF instead of panicking.
+            // Fails with EBADF, instead of a panic, if the owner has not set the open files.
             None => Target { fd: -1, file: None },
         }
     }
 
-    /// Returns the memory of this I/O from the first byte not transferred to before byte `end`.
+    /// Returns the memory from the first byte not transferred to before byte `end`.
     fn part(&self, end: u64) -> Segments {
         let rest = self.segments.after(self.done as usize);
         let len = (end - self.done) as usize;
         if rest.len() == len { rest } else { rest.first(len) }
     }
 
-    /// Processes the end of a bio. Returns the result of the I/O, or `None` if another bio follows.
+    /// Returns the result of the I/O, or `None` if another bio follows.
     fn advance(&mut self, result: Result<u32, Errno>) -> Option<Result<(), Errno>> {
         let bytes = match result {
             Ok(bytes) => u64::from(bytes),
@@ -235,10 +224,8 @@ impl CacheIo {
         (self.stalls >= STALLS_MAX).then_some(Err(Errno::IO))
     }
 
-    /// Zeroes the bytes behind the end of the file, and unlocks the folios of a fill.
     fn end_fill(&mut self, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
-        // Bytes behind the end of the file on disk are not valid: a device or a hole may return
-        // any.
+        // Bytes behind the end of the file on disk are not valid: the device may return any.
         let valid =
             (self.offset + self.done).min(self.file.disk_size().max(self.offset)) - self.offset;
         let mut from = 0;
@@ -251,7 +238,6 @@ impl CacheIo {
                 // SAFETY: the bytes lie in the folio's memory, and this I/O has locked the folio.
                 unsafe { copy::zero(segment.base.add(kept), segment.len - kept) };
             }
-            // Pieces that end before the error are filled.
             let filled = if end <= valid { Ok(()) } else { result };
             self.file.mapping().filled(piece.id, filled, woken);
             self.released += 1;
@@ -259,7 +245,6 @@ impl CacheIo {
         }
     }
 
-    /// Ends the writeback of the pieces of a write.
     fn end_write(
         &mut self,
         durable: SyncLevel,
@@ -286,8 +271,7 @@ impl CacheIo {
         }
     }
 
-    /// Ends the I/O with EIO after a panic, so that no folio stays locked or under writeback. The
-    /// operations that wait find the error.
+    /// Ends the I/O with EIO after a panic, so that no folio stays locked or under writeback.
     fn give_up(&self, woken: &mut Vec<WaitEntry>) {
         let (file, failed) = (&self.file, Err(Errno::IO));
         match self.kind {
@@ -325,8 +309,8 @@ impl Cache {
         }
     }
 
-    /// Returns `true` if I/Os of the cache are in flight or wait for their turn. Each of them
-    /// references its file, and so the cache: an engine that ends completes them first.
+    /// Returns `true` if I/Os of the cache are in flight or wait for their turn. They own their
+    /// file, and so the cache: an engine completes them before it ends.
     pub fn has_ios(&self) -> bool {
         let table = self.ios.lock();
         table.free.len() < table.slots.len() || !table.parked.is_empty()
@@ -350,8 +334,7 @@ impl Cache {
         self.issue(io, plug);
     }
 
-    /// Writes the dirty pages of adjoining folios, with one I/O for each run of dirty pages. The
-    /// caller has started the writeback of these folios.
+    /// The folios of `run` adjoin, and the caller has started their writeback.
     pub(crate) fn start_write(
         &self,
         file: &Arc<CachedFile>,
@@ -361,11 +344,11 @@ impl Cache {
     ) {
         let mut woken = Vec::new();
         self.dirty_runs(run, |pieces| {
-            // The present size covers all of these pages: a write that lengthens the file later
+            // The present size covers all of these pages: a later write that lengthens the file
             // makes another folio dirty, or waits for this writeback.
             let mut io = CacheIo::new(file, Kind::Write(durable), pieces, file.size());
             match io.is_done() {
-                // All pages lie behind the end of the file, which a truncation has cut meanwhile.
+                // A truncation has removed all of these pages meanwhile.
                 true => self.end(&mut io, Ok(()), &mut woken),
                 false => self.issue(io, plug),
             }
@@ -373,7 +356,6 @@ impl Cache {
         woken.into_iter().for_each(WaitEntry::wake);
     }
 
-    /// Cuts adjoining folios into runs of adjoining dirty pages, also across folios.
     fn dirty_runs(&self, folios: &[FolioId], mut each: impl FnMut(Vec<Piece>)) {
         let (mut pieces, mut behind) = (Vec::new(), 0);
         for id in folios {
@@ -398,7 +380,6 @@ impl Cache {
 
     fn issue(&self, io: CacheIo, plug: &mut Vec<Bio>) {
         let mut table = self.ios.lock();
-        // A write that adjoins the last bio of the plug joins this bio.
         if let Some(last) = plug.last_mut()
             && let Some(before) = table.slot(last.token)
             && before.can_grow_by(&io)
@@ -411,21 +392,20 @@ impl Cache {
         if io.device().begin(io.is_fill(), table.most) {
             return table.begin(io, plug);
         }
-        // The I/O begins when another I/O of the same kind on its device has ended.
+        // Begins when another I/O of the same kind on its device has ended.
         match table.parked.back_mut() {
             Some(before) if before.can_grow_by(&io) => before.grow_by(io),
             _ => table.parked.push_back(io),
         }
     }
 
-    /// Processes the completion of a bio that the cache had put on a plug list; the token of such a
-    /// bio is odd. Puts the next bio of the I/O on `plug`. Or, if the I/O has ended, puts the first
-    /// bio of an I/O that waited for its turn on `plug`, and kicks the entries that waited for the
-    /// ended I/O, for frames, or until fewer frames are dirty.
+    /// Processes the completion of a bio of the cache, whose token is odd. Puts the next bio of the
+    /// I/O on `plug`. If the I/O has ended, kicks the entries that waited for it, for frames, or
+    /// for fewer dirty frames, and begins a waiting I/O.
     ///
     /// # Panics
-    /// If no bio in flight has the token. Or if the code that ends the I/O panics: the I/O then
-    /// ends with `EIO` before this panic goes on.
+    /// If no bio in flight has the token, or if the code that ends the I/O panics: the I/O then
+    /// ends with `EIO` first.
     pub fn complete(&self, token: u64, result: Result<u32, Errno>, plug: &mut Vec<Bio>) {
         let (mut io, mut woken) = (self.ios.lock().take(token), Vec::new());
         let step = || match io.advance(result) {
@@ -456,8 +436,8 @@ impl Cache {
         }
     }
 
-    /// Makes the bio in flight with this token once more. The caller does this if a queue gave the
-    /// bio up without moving a byte, and not because of the file.
+    /// Makes the bio in flight with this token again, after a queue gave it up without moving a
+    /// byte.
     ///
     /// # Panics
     /// If no bio in flight has the token.
@@ -481,13 +461,13 @@ impl Cache {
 
 /// The I/Os in flight, and those that wait for their turn.
 ///
-/// A token is `generation << 32 | slot << 1 | 1`. It is odd, so that a backend can be shared with
-/// requests whose tokens are addresses; bit 63 is clear.
+/// A token is `generation << 32 | slot << 1 | 1`: odd, because a backend may also have requests
+/// whose tokens are addresses.
 #[derive(Debug)]
 pub(crate) struct IoTable {
     slots: Vec<(u32, Option<CacheIo>)>,
     free: Vec<u32>,
-    /// I/Os that wait because their device has the most bios of their kind in flight, oldest first.
+    /// I/Os whose device has the most bios of their kind in flight, oldest first.
     parked: VecDeque<CacheIo>,
     pub(crate) most: InFlightMax,
 }
@@ -498,15 +478,12 @@ impl IoTable {
         IoTable { slots, free, parked, most: InFlightMax::NONE }
     }
 
-    /// Gives an I/O a token, and puts its first bio on `plug`.
     fn begin(&mut self, io: CacheIo, plug: &mut Vec<Bio>) {
         let token = self.reserve();
         plug.push(io.bio(token));
         self.put(token, io);
     }
 
-    /// Counts the end of an I/O, and begins the oldest parked I/O of the same kind on the same
-    /// device.
     fn end(&mut self, io: &CacheIo, plug: &mut Vec<Bio>) {
         let (device, is_fill) = (io.device(), io.is_fill());
         device.end(is_fill);

@@ -1,15 +1,14 @@
 //! Bytes of a cached file, lent without a copy.
 //!
-//! A shared slice must not change while it lives: in Rust that is undefined behaviour, not merely
-//! mixed bytes. So a lent folio is *stable*, like a folio under writeback: a count of guards in its
-//! state word keeps writers from locking it. Writers wait in the usual queues until the last guard
-//! is dropped. The alternatives were raw pointers, from which every caller would have to copy, or a
-//! second folio for each write to a lent page.
+//! A shared slice must not change while it lives: in Rust that is undefined behaviour. So a count
+//! of guards in a folio's state word keeps writers from locking a lent folio. Writers wait until
+//! the last guard is dropped. The alternatives were raw pointers, from which every caller would
+//! have to copy, or a second folio for each write to a lent page.
 //!
-//! While an operation waits for a folio, the folio gets no new guards: otherwise readers that take
-//! turns would keep a writer out for ever. Truncation and invalidation do not wait for guards: they
-//! take the folio out of the tree, and the guard keeps the old bytes. Only a truncation that ends
-//! inside a lent folio waits, because it zeroes the rest of the folio.
+//! While an operation waits for a folio, the folio gets no new guards, because readers that take
+//! turns could keep a writer out for ever. Truncation and invalidation remove lent folios from the
+//! tree; the guard keeps the old bytes. Only a truncation that ends inside a lent folio waits,
+//! because it zeroes the rest of the folio.
 
 use crate::FRAME_BYTES;
 use crate::file::CachedFile;
@@ -20,30 +19,27 @@ use crate::primitives::Arc;
 use crate::read::page;
 use smallvec::SmallVec;
 
-/// Ranges of up to so many folios need no allocation. Most ranges lie in one or two folios.
+/// Most ranges lie in one or two folios, and then need no allocation.
 const FOLIOS_INLINE: usize = 2;
 
-/// Bytes of a cached file that stay as they are, in the memory of the cache, until this value is
+/// Bytes of a cached file that do not change, in the memory of the cache, until this value is
 /// dropped.
 ///
-/// Hold it for as long as a reply takes to send, not longer: the cache cannot reclaim its frames,
-/// and writes to its folios wait. The holder must not wait for an operation that writes to these
-/// folios.
+/// Hold it no longer than a reply takes to send: the cache cannot reclaim its frames, and writes to
+/// its folios wait. The holder must not wait for such a write.
 #[derive(Debug)]
 pub struct PinnedRange {
-    /// The mapping, without the file: the owner may close the file's descriptors meanwhile.
+    /// Not the file, whose owner may close the descriptors meanwhile.
     mapping: Arc<Mapping>,
-    /// The folios of the range, each pinned and guarded once.
     folios: SmallVec<[FolioId; FOLIOS_INLINE]>,
     offset: u64,
     len: usize,
 }
 
 impl CachedFile {
-    /// Lends the `len` bytes from byte `offset` on, up to the end of the file. Never blocks and
-    /// reads nothing from the device. `None`: a page is missing or not uptodate, or an operation
-    /// has locked one of the folios or waits for it. The caller then has to copy the bytes by a
-    /// read.
+    /// Lends the `len` bytes from byte `offset` on, up to the end of the file. Neither blocks nor
+    /// reads from the device. `None`: a page is missing or not uptodate, or an operation has locked
+    /// a folio or waits for it. The caller then reads instead.
     pub fn pin_range(&self, offset: u64, len: usize) -> Option<PinnedRange> {
         let end = offset.saturating_add(len as u64).min(self.size());
         let len = end.saturating_sub(offset) as usize;
@@ -51,7 +47,7 @@ impl CachedFile {
         let mut range = PinnedRange { mapping, folios, offset, len };
         let mut at = offset;
         while at < end {
-            // If this returns `None`, dropping `range` gives back the folios taken before.
+            // If this returns `None`, the drop of `range` gives back the folios taken before.
             let pin = self.mapping().find_guarded(page(at))?;
             let folio = pin.folio();
             at = (folio.index() + folio.pages()) * FRAME_BYTES as u64;
@@ -68,13 +64,12 @@ impl PinnedRange {
         self.len
     }
 
-    /// Returns `true` if the range has no bytes, for example because it lies behind the end of the
-    /// file.
+    /// Returns `true` if no bytes are lent, for example behind the end of the file.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the bytes in order, one slice for each folio: 4 to 256 KiB, less at the ends.
+    /// Returns the bytes in order, one slice for each folio.
     pub fn chunks(&self) -> impl ExactSizeIterator<Item = &[u8]> {
         let frames = self.mapping.cache().frames();
         let end = self.offset + self.len as u64;

@@ -13,9 +13,8 @@
 //! ```
 //!
 //! A hit is `find`, which takes no lock and allocates nothing. A thread changes the tree and its
-//! tags only under the mapping's lock, which it does not hold while it waits for I/O. LOCKED
-//! belongs to the operation that set it, WRITEBACK to the I/O; no other operation removes such a
-//! folio from the tree.
+//! tags only under the mapping's lock, and releases the lock before it waits for I/O. Only the
+//! operation or I/O that has set LOCKED or WRITEBACK may remove the folio from the tree.
 
 use crate::FRAME_BYTES;
 use crate::buddy::ORDER_MAX;
@@ -43,14 +42,12 @@ pub struct Mapping {
     number: u32,
     tree: Tree,
     lock: Mutex<TreeLock>,
-    /// Counts of the file's frames that are dirty, failed or under writeback. A sync looks for
-    /// failed folios only if the count of failed frames is not 0.
     dirt: Dirt,
     device: Arc<Device>,
     gate: Gate,
 }
 
-/// A folio that the caller has to wait for, and the condition to wait for.
+/// A folio that the caller has to wait for.
 #[derive(Debug)]
 pub struct Busy<'a> {
     /// The folio.
@@ -65,7 +62,6 @@ impl Mapping {
         Mapping::on_device(cache, 0)
     }
 
-    /// Makes a mapping without pages, for a file on the device with this number.
     pub(crate) fn on_device(cache: &Arc<Cache>, device: u64) -> Arc<Mapping> {
         let device = cache.devices.with_number(device);
         cache.register(|number| {
@@ -83,26 +79,21 @@ impl Mapping {
         &self.device
     }
 
-    /// Returns `true` if the cache is writing no page to the file's device.
     pub(crate) fn has_idle_device(&self) -> bool {
         self.device.dirt.writing() == 0
     }
 
-    /// Returns `true` if a writer of the file must not go on, because too many frames are dirty
-    /// (`share.rs`).
     #[inline]
     pub(crate) fn must_wait(&self) -> bool {
         self.counts().must_wait(self.cache.frames.total())
     }
 
-    /// Returns `true` if a reader of the file must wait until fewer frames are being read from the
-    /// file's device (`share.rs`).
     #[inline]
     pub(crate) fn must_wait_to_read(&self) -> bool {
         self.counts().must_wait_to_read(self.cache.frames.total())
     }
 
-    /// Counts frames whose fill begins or ends. The caller holds the lock of the I/Os.
+    /// The caller holds the lock of the I/Os.
     pub(crate) fn count_reads(&self, frames: u64, begins: bool) {
         match begins {
             true => self.counts().reads(frames),
@@ -110,19 +101,19 @@ impl Mapping {
         }
     }
 
-    /// Returns the cache whose memory the mapping uses.
+    /// Returns the mapping's cache.
     pub fn cache(&self) -> &Arc<Cache> {
         &self.cache
     }
 
-    /// Returns the mapping's number, above zero, which no other living mapping of the cache has.
+    /// Returns the mapping's number, above zero. No other living mapping of the cache has it.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// Pins and returns the folio that holds page `index`; takes no lock. Counts an access if this
+    /// Pins and returns the folio that holds page `index`, without a lock. Counts an access if this
     /// is the first page of an uptodate folio. `None`: the page is missing, or the tree changed
-    /// during the look-up; [`Mapping::look_up`] tells which.
+    /// meanwhile; [`Mapping::look_up`] tells which.
     #[inline]
     pub fn find(&self, index: u64) -> Option<Pin<'_>> {
         self.pin(self.tree.find(&self.cache.nodes, index), index)
@@ -137,20 +128,19 @@ impl Mapping {
         self.identified(id, index)
     }
 
-    /// Pins and returns the folio that holds page `index`; counts no access. `None`: the page is
-    /// missing.
+    /// Pins and returns the folio that holds page `index`, and counts no access. `None`: the page
+    /// is missing.
     pub fn look_up(&self, index: u64) -> Option<Pin<'_>> {
         self.find_cold(index).or_else(|| {
-            // No folio leaves the tree while this thread holds the lock, so each folio in it can be
-            // pinned.
+            // No folio leaves the tree while this thread holds the lock, so a folio of the tree can
+            // be pinned.
             let _lock = self.lock.lock();
             self.find_cold(index)
         })
     }
 
-    /// Like [`Mapping::find`], and also locks the folio for a change, unless it is locked, under
-    /// writeback or lent. The second part of the result is `Ok` if this call locked the folio. If
-    /// not, it is the condition that the caller has to wait for, with the pin.
+    /// Like [`Mapping::find`], and also locks the folio for a change. `Err`: the condition that the
+    /// caller has to wait for, because the folio is locked, under writeback or lent.
     #[inline]
     pub fn find_to_write(&self, index: u64) -> Option<(Pin<'_>, Result<(), Reason>)> {
         let number = self.tree.find(&self.cache.nodes, index);
@@ -178,14 +168,12 @@ impl Mapping {
         Some((pin, outcome))
     }
 
-    /// Unlocks a folio that the caller has locked; its other state bits stay. Adds the entries that
-    /// waited for the lock to `woken`, which the caller kicks.
+    /// Unlocks a folio that the caller has locked. Adds the entries that waited for the lock to
+    /// `woken`; the caller kicks them.
     pub fn unlock(&self, id: FolioId, woken: &mut Vec<WaitEntry>) {
         self.release(id, 0, LOCKED, woken);
     }
 
-    /// Unlocks a folio that turned out to hold another page, and kicks operations that wait for it
-    /// by now.
     #[cold]
     fn unlock_strange(&self, id: FolioId) {
         let mut woken = Vec::new();
@@ -193,9 +181,9 @@ impl Mapping {
         woken.into_iter().for_each(WaitEntry::wake);
     }
 
-    /// Like [`Mapping::find`], with a guard on the folio: its bytes do not change until the caller
-    /// gives the guard back. Also returns `None` if the folio is locked or not uptodate, or an
-    /// entry may wait for it.
+    /// Like [`Mapping::find`], with a guard: the folio's bytes do not change until the caller gives
+    /// the guard back. Also returns `None` if the folio is locked or not uptodate, or an entry may
+    /// wait for it.
     #[inline]
     pub(crate) fn find_guarded(&self, index: u64) -> Option<Pin<'_>> {
         let number = self.tree.find(&self.cache.nodes, index);
@@ -211,8 +199,8 @@ impl Mapping {
         Some(pin)
     }
 
-    /// Takes off the guard and the pin of [`Mapping::find_guarded`]. If this was the last guard of
-    /// the folio, kicks the operations that waited for that.
+    /// Takes off the guard and the pin of [`Mapping::find_guarded`]. If the folio has no guard
+    /// left, kicks the operations that waited for that.
     #[inline]
     pub(crate) fn give_back_guard(&self, pin: Pin<'_>) {
         if pin.folio().try_unpin_guarded() {
@@ -226,8 +214,8 @@ impl Mapping {
         woken.into_iter().for_each(WaitEntry::wake);
     }
 
-    /// First step of a batch of look-ups: returns the number of the folio that `find` may find (0:
-    /// none), and prefetches the folio's header.
+    /// First step of a batch of look-ups: returns the number of the folio that `find` may find, or
+    /// 0, and prefetches its header.
     #[inline]
     pub fn prefetch(&self, index: u64) -> u32 {
         let number = self.tree.find(&self.cache.nodes, index);
@@ -236,8 +224,7 @@ impl Mapping {
     }
 
     /// Second step: prefetches the bytes that the caller will read first, of the `len` bytes at
-    /// byte `offset` of the file. The folio with this number should hold them, and its header
-    /// should be in the processor's cache by now.
+    /// byte `offset` of the file. The folio with this number should hold them.
     #[inline]
     pub fn prefetch_data(&self, number: u32, offset: u64, len: usize, what: Ahead) {
         self.cache.frames.prefetch_data(number, offset, len, what);
@@ -260,11 +247,9 @@ impl Mapping {
     }
 
     /// Creates locked folios in the gaps from page `from` to before `end`, and locks existing
-    /// folios there that are neither locked nor uptodate, because their fill failed. Adds both to
-    /// `created`, in ascending order. The caller fills them, and ends each fill by
-    /// [`Mapping::filled`]. Other operations find these folios and wait, so operations that need
-    /// the same page share one read. Behind a closed gate this call creates nothing; an operation
-    /// that needs such a page waits by `Mapping::wait_open`.
+    /// folios there whose fill failed. Adds both to `created`, in ascending order. The caller fills
+    /// them, and ends each fill by [`Mapping::filled`]. Other operations find these folios and
+    /// wait, so they share one read. Behind a closed gate this call creates nothing.
     ///
     /// # Errors
     /// No frame is free for the next folio; `created` has the folios made before. The caller
@@ -295,9 +280,9 @@ impl Mapping {
         Ok(())
     }
 
-    /// Creates one locked folio at the missing page `at`, as large as alignment, `end`, the next
-    /// folio and free frames allow. The caller fills and unlocks the folio. `None`: the page is not
-    /// missing any more, or it is behind a closed gate.
+    /// Creates one locked folio at page `at`, as large as alignment, `end`, the next folio and free
+    /// frames allow. The caller fills and unlocks it. `None`: the page is not missing, or it is
+    /// behind a closed gate.
     ///
     /// # Errors
     /// As for [`Mapping::create_missing`].
@@ -317,8 +302,7 @@ impl Mapping {
         Ok(created.pop())
     }
 
-    /// Creates a locked folio at page `at`, as large as alignment, `end` and free frames allow.
-    /// Returns the page after the folio.
+    /// Returns the page after the new folio.
     fn create(
         &self,
         lock: &mut TreeLock,
@@ -330,8 +314,7 @@ impl Mapping {
         let order = at.trailing_zeros().min((end - at).ilog2()).min(largest);
         let id = self.cache.frames.allocate(order)?;
         let folio = self.cache.frames.folio(id);
-        // Published before the tree has the folio: a thread that finds the folio there sees its
-        // identity.
+        // Published first: a thread that finds the folio in the tree sees its identity.
         folio.publish(self.number, at, LOCKED);
         self.tree.insert(&self.cache.nodes, lock, at, folio.order(), id.get());
         self.cache.admit(id);
@@ -339,9 +322,8 @@ impl Mapping {
         Ok(end_of(folio))
     }
 
-    /// Unlocks a folio after its fill, which failed if `result` is an error. Adds the entries that
-    /// waited for the folio to `woken`; the caller kicks them when it has unlocked all folios of
-    /// the read.
+    /// Unlocks a folio after its fill. Adds the entries that waited for the lock to `woken`; the
+    /// caller kicks them when it has unlocked all folios of the read.
     pub fn filled(&self, id: FolioId, result: Result<(), Errno>, woken: &mut Vec<WaitEntry>) {
         match result {
             Ok(()) => self.release(id, UPTODATE, LOCKED | ERROR, woken),
@@ -349,21 +331,19 @@ impl Mapping {
         }
     }
 
-    /// Returns how often changes that bypass the cache have closed or opened the gate: odd while it
-    /// is closed.
     #[inline]
     pub(crate) fn changes(&self) -> u64 {
         self.gate.changes()
     }
 
-    /// Closes the gate: until it opens, no operation creates a folio for pages from `from` on.
-    /// Returns `false` if the gate is closed already.
+    /// Until the gate opens, no operation creates a folio for pages from `from` on. Returns `false`
+    /// if the gate is closed already.
     pub(crate) fn close(&self, from: u64) -> bool {
         let _lock = self.lock.lock();
         self.gate.close(if planted::makes(Planted::LeaveOpen) { u64::MAX - 1 } else { from })
     }
 
-    /// Opens the gate. Returns the entries that waited for it, which the caller kicks.
+    /// Returns the entries that waited for the gate; the caller kicks them.
     pub(crate) fn open(&self) -> Vec<WaitEntry> {
         let lock = self.lock.lock();
         self.gate.open();
@@ -372,22 +352,20 @@ impl Mapping {
     }
 
     /// If the gate is closed for page `index`, leaves an entry, which is kicked once when the gate
-    /// opens, and returns `true`. Otherwise leaves nothing and returns `false`.
+    /// opens. Otherwise leaves nothing and returns `false`.
     #[must_use]
     pub(crate) fn wait_open(&self, index: u64, make: impl FnOnce() -> WaitEntry) -> bool {
         self.gate.wait(index, make)
     }
 
-    /// Like [`Mapping::wait_open`], but waits if the gate is closed for any page.
     #[must_use]
     pub(crate) fn wait_any_open(&self, make: impl FnOnce() -> WaitEntry) -> bool {
         self.gate.wait(u64::MAX - 1, make)
     }
 
-    /// Locks all folios with pages from `at` on, ascending, and adds them to `locked`. Moves `at`
-    /// to the page after the last one. The caller has closed the gate. A folio that begins before
-    /// byte `size` is not locked while its bytes are lent, because the caller will zero the folio's
-    /// end.
+    /// Locks all folios with pages from `at` on, and adds them to `locked`. Moves `at` to the page
+    /// after the last of them. The caller has closed the gate. The bytes of a folio that begins
+    /// before byte `size` must not be lent, because the caller will zero the folio's end.
     ///
     /// # Errors
     /// A folio is locked, under writeback, or lent as above: the caller waits for it and calls
@@ -417,20 +395,16 @@ impl Mapping {
         Ok(())
     }
 
-    /// Pins a folio that the caller has locked; counts no access.
     pub(crate) fn pin_own(&self, id: FolioId) -> Pin<'_> {
         self.hold(id.get())
     }
 
-    /// Returns the index of the first page of `run`. The folios of `run` are locked or under
-    /// writeback.
     pub(crate) fn first_of(&self, run: &[FolioId]) -> u64 {
         self.cache.frames.folio(run[0]).index()
     }
 
-    /// Leaves an entry, which is kicked once when `reason` comes true or a cut removes the folio,
-    /// and returns `true`. If `reason` is true already, leaves nothing and returns `false`: the
-    /// caller looks again.
+    /// Leaves an entry, which is kicked once when `reason` comes true or a cut removes the folio.
+    /// If `reason` is true already, leaves nothing and returns `false`: the caller looks again.
     #[must_use]
     pub fn wait(&self, pin: &Pin<'_>, reason: Reason, make: impl FnOnce() -> WaitEntry) -> bool {
         self.cache.waits.arm(pin, reason, make)
@@ -445,13 +419,13 @@ impl Mapping {
         self.tree.tag(&self.cache.nodes, lock, folio, tag, on);
     }
 
-    /// Returns the folio with a number that the tree holds. The caller holds the mapping's lock, or
-    /// has locked the folio.
+    /// Returns the folio with a number of the tree. The caller holds the mapping's lock, or has
+    /// locked the folio.
     fn folio(&self, number: u32) -> (FolioId, &Folio) {
         self.cache.frames.candidate(number).expect("a folio of the tree")
     }
 
-    /// Pins a folio that cannot leave the tree now; counts no access.
+    /// Pins a folio that cannot leave the tree now.
     fn hold(&self, number: u32) -> Pin<'_> {
         let (id, folio) = self.folio(number);
         folio.try_hold().expect("fewer than 16 million pins");
@@ -470,9 +444,8 @@ impl Mapping {
 }
 
 impl Drop for Mapping {
-    /// Forgets all pages, dirty ones too: a caller that wanted them on disk has synced before. No
-    /// folio is locked or under writeback, because each operation and I/O in flight has a reference
-    /// to the mapping.
+    /// Drops dirty pages, too. No folio is locked or under writeback, because operations and I/Os
+    /// in flight have references to the mapping.
     fn drop(&mut self) {
         let removed = self.truncate(0).is_ok();
         debug_assert!(removed, "a folio in use after its file");
@@ -482,8 +455,8 @@ impl Drop for Mapping {
 
 #[cfg(all(test, loom))]
 impl Mapping {
-    /// A mistake that `written` avoids: this function counts the end of a writeback before it
-    /// stores the outcome.
+    /// The mistake that `written` avoids: counts the end of a writeback before it stores the
+    /// outcome.
     pub(crate) fn written_early(&self, id: FolioId, result: Result<(), Errno>) {
         self.cache.frames.folio(id).note_written();
         self.written(id, crate::pages::Pages::ALL, result, &mut Vec::new());
@@ -495,7 +468,7 @@ mod removal;
 #[cfg(test)]
 mod tests;
 
-/// Returns the index of the page after a folio; 0 after the very last page.
+/// Returns the page after a folio; 0 after the very last page.
 fn end_of(folio: &Folio) -> u64 {
     folio.index().wrapping_add(folio.pages())
 }

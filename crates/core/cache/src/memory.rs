@@ -1,4 +1,4 @@
-//! The allocation of frames for operations. If none is free, the operation leaves a wait entry.
+//! Allocation of frames for operations.
 
 use crate::buddy::ORDER_MAX;
 use crate::file::CachedFile;
@@ -9,26 +9,24 @@ use nowait_block::Bio;
 use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
 
-/// About how many dirty pages an operation starts to write when it finds no frame.
+/// About the number of dirty pages that an operation starts to write when it finds no frame.
 const CLEAN_PAGES: u64 = 1024;
 
-/// How an iteration goes on after a step that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Attempt {
-    /// The caller looks at the cache again, because it may have changed.
+    /// The cache may have changed: the caller checks it again.
     Again,
     /// The step left a wait entry: the iteration ends.
     Wait,
 }
 
-/// Runs `attempt` until it succeeds, and reclaims frames after each failure. If no frame can be
-/// reclaimed, puts the writeback of dirty pages on `plug`, leaves a wait entry, and goes on until
-/// no frame can be reclaimed again; then returns [`Attempt::Wait`].
+/// Runs `attempt` until it succeeds, and reclaims frames after each failure. If it can reclaim
+/// none, puts the writeback of dirty pages on `plug`, leaves a wait entry, and tries until it can
+/// reclaim none again.
 ///
 /// # Errors
-/// `ENOMEM`: the last writeback of every folio in the pool failed, and no folio is being written or
-/// locked, so no frame will become free. This call starts the writeback of some of them once more,
-/// for later operations.
+/// `ENOMEM`: every folio in the pool has failed its last writeback, so no frame will become free by
+/// itself. Some of the writebacks are started again, for later operations.
 pub(crate) fn with_frames(
     file: &Arc<CachedFile>,
     plug: &mut Vec<Bio>,
@@ -47,24 +45,22 @@ pub(crate) fn with_frames(
         if armed {
             return Ok(Attempt::Wait);
         }
-        // A waiting operation does not start the writeback of failed folios again (`clean_unless`
-        // below): when that fails too, its end would kick all waiting operations, and each would
-        // start it again.
+        // A waiting operation leaves out failed folios (`clean_unless`): the end of another failed
+        // writeback would kick all waiting operations, and each would start it again.
         if cache.is_stuck() {
             cache.clean(CLEAN_PAGES, plug);
             return Err(Errno::NOMEM);
         }
         cache.clean_unless(ERROR, CLEAN_PAGES, plug);
-        // The loop then tries once more: an I/O that ended before the entry was left does not kick
-        // it.
+        // The loop then tries again: an I/O that ended before the entry was left does not kick it.
         cache.frames().wait_for_room(make());
         armed = true;
     }
 }
 
 /// Creates the missing pages from `from` to before `end`, as many as get frames, and starts reading
-/// them. Leaves a wait entry if no page gets a frame, or if too many frames are being read from the
-/// device. Fails as [`with_frames`].
+/// them. Leaves a wait entry if no page gets a frame, or if the device's reads use too many frames.
+/// Fails as [`with_frames`].
 pub(crate) fn read_missing(
     file: &Arc<CachedFile>,
     from: u64,
@@ -74,20 +70,18 @@ pub(crate) fn read_missing(
 ) -> Result<Attempt, Errno> {
     let (cache, mapping) = (file.cache(), file.mapping());
     if mapping.must_wait_to_read() {
-        // Checks once more, because reads may have ended before the entry was left.
+        // Checks again, because reads may have ended before the entry was left.
         cache.frames().wait_for_room(make());
         return Ok(if mapping.must_wait_to_read() { Attempt::Wait } else { Attempt::Again });
     }
     with_frames(file, plug, make, |plug| {
         let (created, result) = create_now(file, from, end, plug);
         file.fill(&created, plug);
-        // If some pages were created, the operation goes on with these.
         if created.is_empty() { result } else { Ok(()) }
     })
 }
 
-/// Creates the missing pages from `from` to before `end`, until no frame is free and none can be
-/// reclaimed. Returns the new folios, locked, also if frames ran out.
+/// Creates missing pages, as many as get frames. The new folios are locked.
 pub(crate) fn create_now(
     file: &CachedFile,
     from: u64,
@@ -95,7 +89,7 @@ pub(crate) fn create_now(
     plug: &mut Vec<Bio>,
 ) -> (Vec<FolioId>, Result<(), NoFrames>) {
     let cache = file.cache();
-    // If few frames are free, they are scattered. Reclaiming a block of frames gives longer runs.
+    // Few free frames are scattered. Reclaiming a block of frames gives longer runs.
     let block = (end - from).min(1 << ORDER_MAX);
     if cache.frames().free_frames() < block {
         cache.reclaim(block, plug);

@@ -1,5 +1,5 @@
-//! Models of the lock-free parts, which loom runs in all interleavings up to a number of
-//! preemptions (xtask/ci.sh). Most models have canaries: wrong variants, which must fail.
+//! Models of the lock-free parts for loom. Most models have canaries: wrong variants, which must
+//! fail.
 //!
 //! `content` models the content of a folio; the exclusive owner of the folio writes it.
 
@@ -20,7 +20,6 @@ use nowait_sys::primitives::{futex_wait, futex_wake};
 use nowait_sys::time::Deadline;
 use std::task::Wake;
 
-/// Puts page `index` into the cache, with its content.
 fn fill(mapping: &Mapping, index: u64) -> FolioId {
     let mut created = Vec::new();
     mapping.create_missing(index, index + 1, &mut created).unwrap();
@@ -41,7 +40,6 @@ fn check(pin: &Pin<'_>, mapping: &Mapping, index: u64) {
     }
 }
 
-/// A reader looks a page up while another thread gives the page's frame to another file.
 fn reuse(find: for<'a> fn(&'a Mapping, u64) -> Option<Pin<'a>>) {
     loom::model(move || {
         let cache = Cache::with_frames(1);
@@ -60,7 +58,7 @@ fn reuse(find: for<'a> fn(&'a Mapping, u64) -> Option<Pin<'a>>) {
     });
 }
 
-/// A mistake: this look-up trusts the tree, and does not compare the identity after pinning.
+/// The mistake: trusts the tree, and does not compare the identity after pinning.
 fn find_unchecked(mapping: &Mapping, index: u64) -> Option<Pin<'_>> {
     let number = mapping.prefetch(index);
     let id = FolioId::new(number)?;
@@ -124,8 +122,6 @@ impl Kicked {
 
 type Arm = fn(&Mapping, &Pin<'_>, WaitEntry) -> bool;
 
-/// An operation waits for a page while another thread ends the read of this page. `kick` gets the
-/// entries that waited.
 fn wait(arm: Arm, kick: fn(Vec<WaitEntry>)) {
     loom::model(move || {
         let cache = Cache::with_frames(1);
@@ -176,7 +172,6 @@ fn kick_all(woken: Vec<WaitEntry>) {
     woken.into_iter().for_each(WaitEntry::wake);
 }
 
-/// An operation waits for a frame while another thread frees one, and calls `notice` after that.
 fn a_frame_is_freed(find: fn(&Room, &Mutex<bool>, &Arc<Kicked>) -> bool, notice: fn(&Room)) {
     loom::model(move || {
         let shared = Arc::new((Room::default(), Mutex::new(false)));
@@ -221,8 +216,7 @@ fn loom_canary_looking_for_a_frame_before_arming() {
     a_frame_is_freed(look_and_arm, Room::notice);
 }
 
-/// Two syncs need a flush that starts after they came. A sync that finds a flush running waits for
-/// its end.
+/// A sync that finds a flush running needs the next flush.
 fn two_syncs(kick: fn(Vec<WaitEntry>)) {
     loom::model(move || {
         let flush = Arc::new(Flush::default());
@@ -259,8 +253,6 @@ fn loom_canary_a_flush_that_ends_in_silence() {
     two_syncs(drop);
 }
 
-/// A reader looks pages up while another thread adds and evicts pages, and the tree grows and
-/// recycles its nodes.
 fn churn(find: for<'a> fn(&'a Mapping, u64) -> Option<Pin<'a>>) {
     loom::model(move || {
         let cache = Cache::with_frames(2);
@@ -314,7 +306,6 @@ fn loom_freeze_and_pin_exclude_each_other() {
     });
 }
 
-/// A sync looks at a folio while another thread ends the folio's failed writeback by `end`.
 fn failed_writeback(end: fn(&Mapping, FolioId)) {
     loom::model(move || {
         let cache = Cache::with_frames(1);
@@ -327,8 +318,6 @@ fn failed_writeback(end: fn(&Mapping, FolioId)) {
         let before = cache.frames.folio(id).written();
         let device = mapping.clone();
         let device = thread::spawn(move || end(&device, id));
-        // A sync makes the same check after its wait, if the folio is still or again under
-        // writeback.
         if cache.frames.folio(id).written() != before {
             assert_eq!(mapping.write_error(0, 0), Some(Errno::IO), "the sync misses the error");
         }
@@ -344,7 +333,6 @@ fn loom_a_sync_that_sees_the_end_of_a_writeback_sees_how_it_ended() {
     });
 }
 
-/// A sync looks at a folio whose writeback fails, and then while the folio is written again.
 #[test]
 fn loom_a_sync_that_sees_an_older_failure_sees_why() {
     loom::model(|| {
@@ -372,7 +360,6 @@ fn loom_canary_an_end_that_is_counted_before_its_error() {
     failed_writeback(|mapping, id| mapping.written_early(id, Err(Errno::IO)));
 }
 
-/// A writer wants a folio whose bytes a reader borrows by `lend`, unless `lend` refuses.
 fn lent(lend: fn(&Mapping) -> Option<Pin<'_>>) {
     let mut builder = loom::model::Builder::new();
     // The canary fails only with 3 preemptions or more; the quick form of the CI job allows 2.

@@ -1,18 +1,16 @@
-//! The memory of the nodes of all trees of a cache. A node can be recycled; its memory is not freed
-//! while the cache lives.
+//! The memory of the nodes of all trees of a cache. A node can be recycled; the cache frees no node
+//! while it lives.
 //!
-//! A look-up holds no lock, so it may read a node that has left its tree and serves another tree by
-//! now. The memory of that node still holds a node. At its end the look-up compares the identity of
-//! the folio that it has found ([`crate::folio`]), and so notices that it was misled.
+//! A look-up holds no lock, so it may read a node that serves another tree by now. At its end the
+//! look-up compares the identity of the folio that it has found ([`crate::folio`]), and so notices
+//! that it was misled.
 
 use crate::primitives::{Acquire, AtomicU32, AtomicU64, Mutex, Relaxed, Release};
 use core::sync::atomic::AtomicPtr;
 
 /// Bits of a page index for each level of a tree; fewer in models.
 pub(crate) const BITS: u32 = if cfg!(loom) { 1 } else { 6 };
-/// Slots of a node.
 pub(crate) const SLOTS: usize = 1 << BITS;
-/// Levels of a tree that holds all 64-bit indices.
 pub(crate) const LEVELS_MAX: usize = 64usize.div_ceil(BITS as usize);
 
 const CHUNK_BITS: u32 = match (cfg!(loom), cfg!(miri)) {
@@ -24,10 +22,10 @@ const CHUNK: usize = 1 << CHUNK_BITS;
 
 /// A node: slots, and for each tag a bit per slot.
 ///
-/// The slots of a leaf hold numbers of folios, the slots of other nodes numbers of nodes. The slots
-/// of all pages of a large folio hold its number, so that a look-up is one walk. In a leaf the tag
-/// bit of a slot says that the page has the tag; in other nodes, that a page below the slot has it.
-/// Look-ups without a lock read slots only; the mapping's lock guards the tags.
+/// The slots of a leaf hold numbers of folios, other slots numbers of nodes. All slots of a large
+/// folio hold its number, so that a look-up is one walk. In a leaf a tag bit says that the page has
+/// the tag; in other nodes, that a page below the slot has it. Look-ups without a lock read only
+/// slots; the mapping's lock guards the tags.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Node {
@@ -44,11 +42,10 @@ impl Node {
     }
 }
 
-/// The nodes of all trees of a cache.
 #[derive(Debug)]
 pub(crate) struct Nodes {
-    /// Chunks of nodes, each made when it is needed. The pointers are atomics of std, not of loom,
-    /// because they only publish memory.
+    /// Chunks of nodes, each made when it is needed. The pointers are atomics of std, not of loom:
+    /// they only publish memory.
     chunks: Box<[AtomicPtr<Node>]>,
     book: Mutex<Book>,
 }
@@ -60,15 +57,14 @@ struct Book {
 }
 
 impl Nodes {
-    /// Makes a table with room for the nodes of trees over `frames` frames: a folio needs at most
-    /// one node of each level. Makes no node yet.
+    /// Makes a table with room for the trees over `frames` frames: a folio needs at most one node
+    /// of each level.
     pub(crate) fn new(frames: u32) -> Nodes {
         let chunks = (frames as usize * LEVELS_MAX).div_ceil(CHUNK) + 1;
         let chunks = (0..chunks).map(|_| AtomicPtr::default()).collect();
         Nodes { chunks, book: Mutex::new(Book { made: 0, recycled: Vec::new() }) }
     }
 
-    /// Returns a node by its number; `None` if no memory was made for this number.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<&Node> {
         // Numbers count from one. Zero becomes an index far beyond the table.
@@ -81,7 +77,6 @@ impl Nodes {
         Some(unsafe { &*chunk.add(at & (CHUNK - 1)) })
     }
 
-    /// Returns the number of an empty node, which belongs to the caller until the caller links it.
     pub(crate) fn allocate(&self) -> u32 {
         let mut book = self.book.lock();
         if let Some(number) = book.recycled.pop() {
@@ -97,7 +92,7 @@ impl Nodes {
         book.made
     }
 
-    /// Takes back a node that is empty and that no slot links any more.
+    /// Takes back an empty node. No slot may link it.
     pub(crate) fn recycle(&self, number: u32) {
         debug_assert!(self.get(number).is_some_and(|node| {
             node.tags.iter().all(|tag| tag.load(Relaxed) == 0)
@@ -106,7 +101,6 @@ impl Nodes {
         self.book.lock().recycled.push(number);
     }
 
-    /// Returns how many nodes are allocated and not recycled.
     pub(crate) fn in_use(&self) -> usize {
         let book = self.book.lock();
         book.made as usize - book.recycled.len()

@@ -1,8 +1,7 @@
 //! One open of a cached file, with its readahead state.
 //!
-//! A read comes here only when a page is missing, or when it finds a mark. It creates the pages to
-//! read ahead and starts reading them like its own pages, but does not wait for them. Pages for
-//! which no frames can be had are not read ahead.
+//! A read comes here only when a page is missing, or when it finds a mark. It does not wait for
+//! pages read ahead, and pages for which no frames can be had are not read ahead.
 
 use crate::FRAME_BYTES;
 use crate::file::CachedFile;
@@ -14,20 +13,20 @@ use crate::readahead::{Advice, Bounds, Plan, Readahead, Request};
 use core::ops::Range;
 use nowait_block::Bio;
 
-/// One window takes at most a quarter of the frames that are not dirty, or four if that is more.
+/// A window takes at most a quarter of the frames that are not dirty, or four if that is more.
 const WINDOW_SHARE: u64 = 4;
 
-/// The state of one open of a cached file. All reads of this open share it.
+/// The state of one open of a cached file, shared by its reads.
 ///
-/// A read takes the lock on a miss and at a mark, holds no other lock, and does no I/O under it.
+/// A read that holds the lock takes no other lock and does no I/O.
 #[derive(Debug)]
 pub struct OpenFile {
     readahead: Mutex<Readahead>,
 }
 
 impl OpenFile {
-    /// Makes the state of a file just opened. Windows have at most `pages_max` pages, or twice as
-    /// many after [`Advice::Sequential`]; a `pages_max` below 4 counts as 4.
+    /// Makes the state of a file just opened. Windows have at most `pages_max` pages (4 if it is
+    /// less), and twice as many after [`Advice::Sequential`].
     pub fn new(pages_max: u32) -> OpenFile {
         OpenFile { readahead: Mutex::new(Readahead::new(pages_max)) }
     }
@@ -37,9 +36,9 @@ impl OpenFile {
         self.readahead.lock().advise(advice);
     }
 
-    /// Starts reading the missing pages of the byte range `range`, a window at a time (WILLNEED).
+    /// Starts reading the missing pages of a byte range (WILLNEED), and puts the bios on `plug`.
     /// Stops at a quarter of the frames that are not dirty, and reads nothing while too many frames
-    /// are being read. Does not wait; puts the bios on `plug`.
+    /// are being read.
     pub fn will_need(&self, file: &Arc<CachedFile>, range: Range<u64>, plug: &mut Vec<Bio>) {
         let bounds = bounds(file);
         let mut pages = range.start / PAGE..range.end.div_ceil(PAGE);
@@ -54,7 +53,7 @@ impl OpenFile {
         }
     }
 
-    /// Drops the clean folios that have whole pages in `range`, in bytes, except folios that are
+    /// Drops the clean folios that have whole pages in the byte range, except folios that are
     /// locked or under writeback (DONTNEED). A later miss of these pages does not shorten the
     /// window.
     pub fn forget(&self, file: &CachedFile, range: Range<u64>) {
@@ -71,13 +70,11 @@ impl OpenFile {
         }
     }
 
-    /// Returns the pages to read, because page `index` of a request is missing.
     pub(crate) fn miss(&self, file: &CachedFile, request: &mut Request, index: u64) -> Plan {
         self.readahead.lock().miss(request, index, bounds(file))
     }
 
-    /// Clears the mark of a folio that a request has reached at page `index`. Returns the pages to
-    /// read ahead; [`Plan::NONE`] if the folio had no mark.
+    /// Clears the folio's mark. Returns the pages to read ahead, if the folio had a mark.
     pub(crate) fn take_mark(
         &self,
         file: &CachedFile,
@@ -97,19 +94,16 @@ impl OpenFile {
 
 const PAGE: u64 = FRAME_BYTES as u64;
 
-/// Starts reading the missing pages of a plan, unless too many frames are being read. Marks the
-/// folio with the plan's marker page, which may have been in the cache before.
+/// Reads nothing while too many frames are being read. Marks the folio of the plan's marker page.
 pub(crate) fn read_ahead(file: &Arc<CachedFile>, plan: &Plan, plug: &mut Vec<Bio>) {
     let mut created = Vec::new();
     if !plan.read.is_empty() && !file.mapping().must_wait_to_read() {
-        // If frames run out, fewer pages are created; a later read misses the others.
         (created, _) = create_now(file, plan.read.start, plan.read.end, plug);
     }
     mark(file, plan);
     file.fill(&created, plug);
 }
 
-/// Marks the folio that holds the marker page of a plan, if the cache has this page.
 fn mark(file: &CachedFile, plan: &Plan) {
     if let Some(pin) = plan.marker.and_then(|marker| file.mapping().look_up(marker)) {
         pin.folio().set(MARKER);

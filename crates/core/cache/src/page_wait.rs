@@ -1,10 +1,9 @@
-//! Waiting for a folio: until it is unlocked, its writeback is over, or its bytes are not lent any
-//! more.
+//! Waiting until a folio is unlocked, its writeback is over, or its bytes are not lent any more.
 //!
 //! An entry names the folio *and* the condition for which it waits. A thread kicks the entry only
-//! when the thread has made this condition true, or has removed the folio by a cut. A kick that
-//! finds nothing new ("spurious") costs an iteration, and in the hashed queues of the kernel of
-//! 2003 two operations could kick each other for ever.
+//! if the thread has made this condition true, or a cut has removed the folio. A needless kick
+//! ("spurious") costs an iteration, and in the hashed queues of the kernel of 2003 two operations
+//! could kick each other for ever.
 //!
 //! ```text
 //!   arm:      lock shard ─ set WAITERS, if the bit waited for is still set ─ add entry ─ unlock
@@ -14,8 +13,7 @@
 //!
 //! `arm` and `release` both change the state word, so one of them comes first: either `arm` sees
 //! the bit cleared and leaves nothing, or `release` sees WAITERS and finds the entry behind the
-//! shard's lock. So an entry exists only while the bit that it waits for is set, and the release
-//! that clears the bit takes out all entries that wait for it.
+//! shard's lock. So an entry exists only while the bit that it waits for is set.
 
 use crate::folio::{FolioId, GUARDS, LOCKED, State, WAITERS, WRITEBACK};
 use crate::frames::Frames;
@@ -47,7 +45,6 @@ impl Reason {
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// The wait queues of all folios of a cache.
 #[derive(Debug)]
 pub(crate) struct PageWaits {
     shards: Box<[Shard]>,
@@ -55,7 +52,6 @@ pub(crate) struct PageWaits {
     kicked: AtomicU64,
 }
 
-/// The queue of the folios whose numbers have the same hash.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Shard(Mutex<Vec<Waiter>>);
@@ -67,12 +63,12 @@ struct Waiter {
     entry: WaitEntry,
 }
 
-/// Counts of the entries that operations left to wait for folios.
+/// Counts of the entries that wait for folios.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WaitCounts {
-    /// Entries that operations have left.
+    /// Entries left.
     pub armed: u64,
-    /// Entries that were taken out to be kicked.
+    /// Entries taken out to be kicked.
     pub kicked: u64,
 }
 
@@ -83,9 +79,8 @@ impl PageWaits {
         PageWaits { shards, armed: zero(), kicked: zero() }
     }
 
-    /// Leaves an entry, which is kicked once when the reason comes true or a cut removes the folio,
-    /// and returns `true`. If the reason is true already, leaves nothing and returns `false`: the
-    /// caller looks again.
+    /// Leaves an entry, which is kicked once when the reason comes true or a cut removes the folio.
+    /// If the reason is true already, leaves nothing and returns `false`: the caller looks again.
     #[must_use]
     pub(crate) fn arm(
         &self,
@@ -93,7 +88,7 @@ impl PageWaits {
         reason: Reason,
         make: impl FnOnce() -> WaitEntry,
     ) -> bool {
-        // The entry is made before the lock is taken, because making it may run code of the engine.
+        // Made before the lock is taken, because this may run code of the engine.
         let entry = make();
         let mut queue = self.shard(pin.id()).lock();
         if !pin.folio().expect_waiter(reason.bits()) {
@@ -104,10 +99,9 @@ impl PageWaits {
         true
     }
 
-    /// Sets the bits `set` and clears the bits `clear` of a folio that the caller has locked or is
-    /// writing back. Adds the entries that waited for a bit of `clear` to `woken`, in the order of
-    /// arming; the caller kicks them when it has released all of its folios. Returns the state
-    /// before.
+    /// Sets `set` and clears `clear` in the state of a folio that the caller has locked or is
+    /// writing back; returns the state before. Adds the entries that waited for a bit of `clear` to
+    /// `woken`, oldest first. The caller kicks them when it has released all of its folios.
     pub(crate) fn release(
         &self,
         frames: &Frames,
@@ -126,17 +120,15 @@ impl PageWaits {
         folio.change_if(0, 0, set, clear).unwrap_or_else(|state| state)
     }
 
-    /// Unlocks a folio that the caller has locked, and takes it out of use (`Folio::retire`). Adds
-    /// all entries that waited for it to `woken`; their operations will find the folio gone.
-    /// Returns the state before.
+    /// Unlocks a folio that the caller has locked, and takes it out of use (`Folio::retire`).
+    /// Returns the state before. Adds all entries that waited for the folio to `woken`; their
+    /// operations will find the folio gone.
     pub(crate) fn retire(&self, frames: &Frames, id: FolioId, woken: &mut Vec<WaitEntry>) -> State {
         let mut queue = self.shard(id).lock();
         self.take_out(&mut queue, id, LOCKED | WRITEBACK | GUARDS, woken);
         frames.folio(id).retire()
     }
 
-    /// Takes a guard off a folio. If it was the last one, adds the entries that waited for that to
-    /// `woken`.
     #[inline]
     pub(crate) fn unguard(&self, frames: &Frames, id: FolioId, woken: &mut Vec<WaitEntry>) {
         let folio = frames.folio(id);
@@ -150,8 +142,8 @@ impl PageWaits {
         }
     }
 
-    /// Moves the entries that wait for one of `bits` of a folio to `woken`. Returns `true` if other
-    /// entries wait for the folio.
+    /// Moves the entries that wait for one of `bits` to `woken`. Returns `true` if other entries
+    /// wait for the folio.
     fn take_out(
         &self,
         queue: &mut Vec<Waiter>,
@@ -181,8 +173,7 @@ impl PageWaits {
 
 #[cfg(all(test, loom))]
 impl PageWaits {
-    /// A mistake that `arm` avoids: this function checks the bit first, and sets WAITERS in a
-    /// second step.
+    /// The mistake that `arm` avoids: checks the bit first, and sets WAITERS in a second step.
     pub(crate) fn arm_late(&self, pin: &Pin<'_>, reason: Reason, entry: WaitEntry) -> bool {
         if !pin.state().has(reason.bits()) {
             return false;

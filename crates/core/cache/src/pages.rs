@@ -12,16 +12,15 @@ pub struct Pages(pub(crate) u64);
 impl Pages {
     /// The empty set.
     pub const NONE: Pages = Pages(0);
-    /// The pages of a folio of the largest size; includes all pages of any folio.
+    /// All pages of any folio.
     pub const ALL: Pages = Pages(u64::MAX);
 
-    /// Returns the set of `count` pages from page `from` on.
     pub(crate) fn range(from: u32, count: u32) -> Pages {
         let low = u64::MAX.checked_shr(u64::BITS - count).unwrap_or(0);
         Pages(low.checked_shl(from).unwrap_or(0))
     }
 
-    /// Returns the pages that contain a byte from byte `from` to before byte `end` of the folio.
+    /// Returns the pages that contain bytes from byte `from` to before byte `end` of the folio.
     #[inline]
     pub(crate) fn of_bytes(from: usize, end: usize) -> Pages {
         let (first, behind) = (from / FRAME_BYTES, end.div_ceil(FRAME_BYTES));
@@ -38,12 +37,11 @@ impl Pages {
         self.0 & 1 << page != 0
     }
 
-    /// Returns how many pages the set has.
+    /// Returns the number of pages in the set.
     pub fn count(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Returns the pages that are in both sets.
     pub(crate) fn and(self, other: Pages) -> Pages {
         Pages(self.0 & other.0)
     }
@@ -52,13 +50,11 @@ impl Pages {
         Pages(self.0 & !other.0)
     }
 
-    /// Returns how many runs of adjoining pages the set has.
     pub(crate) fn runs_count(self) -> u32 {
         (self.0 & !(self.0 << 1)).count_ones()
     }
 
-    /// Returns the runs of adjoining pages, ascending, each as its first page and its number of
-    /// pages.
+    /// Returns the runs of adjoining pages, ascending, each as its first page and its length.
     pub(crate) fn runs(self) -> impl Iterator<Item = (u32, u32)> {
         let mut rest = self.0;
         core::iter::from_fn(move || {

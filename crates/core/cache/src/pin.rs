@@ -6,8 +6,8 @@ use crate::frames::Frames;
 /// Keeps the memory and the identity of a folio until dropped. The folio may leave its tree
 /// meanwhile.
 ///
-/// An operation that locks the folio may still change the bytes. As with the kernel's page cache, a
-/// read that overlaps a write may see a part of the write.
+/// A pin does not keep the bytes: an operation that locks the folio may change them. As with the
+/// kernel's page cache, a read that overlaps a write may see a part of the write.
 #[derive(Debug)]
 pub struct Pin<'a> {
     frames: &'a Frames,
@@ -15,14 +15,13 @@ pub struct Pin<'a> {
 }
 
 impl<'a> Pin<'a> {
-    /// Takes over a pin that the caller has counted in the folio's state.
+    /// Takes over a pin that the folio's state counts already.
     #[inline]
     pub(crate) fn adopt(frames: &'a Frames, id: FolioId) -> Pin<'a> {
         Pin { frames, id }
     }
 
-    /// Drops this value without taking the pin off: the pin has another owner now, or ended with
-    /// the folio.
+    /// Leaves the pin counted: it has another owner now, or ended with the folio.
     pub(crate) fn forget(self) {
         core::mem::forget(self);
     }
@@ -33,20 +32,20 @@ impl<'a> Pin<'a> {
         self.id
     }
 
-    /// Returns the header of the folio.
+    /// Returns the folio's header.
     #[inline]
     pub fn folio(&self) -> &'a Folio {
         self.frames.folio(self.id)
     }
 
-    /// Returns the state of the folio at this moment.
+    /// Returns the folio's current state.
     #[inline]
     pub fn state(&self) -> State {
         self.folio().state()
     }
 
-    /// Returns the address of byte `offset` of the file, and how many bytes of the folio follow
-    /// from there. The folio must cover that byte.
+    /// Returns the address of byte `offset` of the file, and the number of the folio's bytes from
+    /// there on. The folio must hold that byte.
     #[inline]
     pub fn at(&self, offset: u64) -> (*mut u8, usize) {
         let folio = self.folio();

@@ -1,4 +1,4 @@
-//! Re-exports the synchronization primitives that loom replaces in models.
+//! The synchronization primitives that loom replaces in models.
 
 pub(crate) use nowait_retry::primitives::{
     Arc, AtomicU32, AtomicU64, Mutex,

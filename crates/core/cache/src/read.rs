@@ -13,17 +13,16 @@ use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::Errno;
 
-/// The most pages that one request reads at once are 2048, and a quarter of the pool.
+/// One request starts reading at most so many pages together, and at most this part of the pool.
 const UPFRONT_PAGES_MAX: u64 = 2048;
 const UPFRONT_SHARE: u64 = 4;
 
 /// A read: copies cached pages, starts reading the missing ones, and waits for these page by page.
 ///
-/// The first iteration that misses creates *all* missing pages of the request, up to 2048 and up to
-/// a quarter of the pool, and puts their bios on the plug list. Later iterations normally find
-/// these pages in flight, and continue where the last iteration stopped. Copying a hit normally
-/// takes no lock. If the read belongs to an open file, [`crate::readahead`] limits the pages
-/// created at once to a window, and decides what is read ahead besides.
+/// The first iteration that misses starts reading *all* missing pages of the request, up to 2048
+/// and up to a quarter of the pool. Later iterations normally find these pages in flight. If the
+/// read belongs to an open file, [`crate::readahead`] limits these pages to a window, and adds
+/// pages to read ahead.
 #[derive(Debug)]
 pub struct ReadOperation {
     file: Arc<CachedFile>,
@@ -32,12 +31,11 @@ pub struct ReadOperation {
     /// The next byte to copy.
     pos: u64,
     end: u64,
-    /// `true`: the read met a page that was missing, marked or not uptodate. From then on it counts
-    /// no accesses, because later pages were read for this request, or read ahead.
+    /// The read has met a page that was missing, marked or not uptodate. From then on it counts no
+    /// accesses, because later pages were read for this request, or read ahead.
     missed: bool,
-    /// The page that this read waited for last. If it is not uptodate now, its fill has failed.
+    /// The page for which this read waited last. If it is not uptodate now, its fill has failed.
     waited: Option<u64>,
-    /// The number of iterations that ended by waiting.
     retries: u32,
     open: Option<(Arc<OpenFile>, Request)>,
 }
@@ -58,8 +56,8 @@ impl ReadOperation {
         read
     }
 
-    /// Lets the read use the readahead state of an open file. `asynchronous` means that the
-    /// submitter does not wait for this read.
+    /// Lets the read use the readahead state of an open file. `asynchronous`: the submitter does
+    /// not wait for this read.
     #[must_use]
     pub fn with_readahead(mut self, open: Arc<OpenFile>, asynchronous: bool) -> ReadOperation {
         let pages = page(self.start)..self.end.div_ceil(FRAME_BYTES as u64);
@@ -67,18 +65,17 @@ impl ReadOperation {
         self
     }
 
-    /// Returns how many iterations of the read ended by waiting.
+    /// Returns the number of iterations that ended by waiting.
     pub fn retries(&self) -> u32 {
         self.retries
     }
 
-    /// Runs an iteration, which never waits for I/O. `Retry`: the read has left a wait entry. After
-    /// each iteration the caller queues the bios on `plug`, also when the read is over. The result
-    /// is the number of bytes copied. If there are none because of an error, it is `EIO`, or
-    /// `ENOMEM`: all frames hold pages that could not be written.
+    /// Runs an iteration, which never waits for I/O. The caller then queues the bios on `plug`,
+    /// also when the read is over. `Retry`: the read has left a wait entry. The result is the
+    /// number of bytes copied; if there are none because of an error, `EIO`, or `ENOMEM` if all
+    /// frames hold pages that could not be written.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
-        // The size at the begin of the iteration: a read that overlaps a growing write may take the
-        // old size as the end.
+        // A read that overlaps a growing write may take the old size as the end.
         let end = self.end.min(self.file.size());
         while !self.copy_present(end) {
             match self.handle_miss(end, plug, wait) {
@@ -93,8 +90,8 @@ impl ReadOperation {
         self.done()
     }
 
-    /// Copies up to byte `end`, or to the first page that is missing, not uptodate or, if the read
-    /// has an open file, marked for readahead. Returns `true` if it copied up to `end`.
+    /// Copies until byte `end`, or until a page that is missing, not uptodate or marked for the
+    /// read's open file. Returns `true` if it copied up to `end`.
     #[inline]
     fn copy_present(&mut self, end: u64) -> bool {
         let mapping = self.file.mapping();
@@ -111,8 +108,6 @@ impl ReadOperation {
         true
     }
 
-    /// Starts or awaits the read of the page at the position. `Again`: the caller looks at the page
-    /// again, because it can be copied now, or was created or changed.
     fn handle_miss(
         &mut self,
         end: u64,
@@ -127,8 +122,8 @@ impl ReadOperation {
             }
             return self.read_missing(end, plug, wait);
         };
-        // Comes before the check of the page's state, because the pages to read ahead are to be
-        // read even if this page is uptodate.
+        // Comes before the check of the page's state, because a mark counts even if its page is
+        // uptodate.
         if let Some((open, request)) = &mut self.open {
             let plan = open.take_mark(&file, request, &pin, index);
             read_ahead(&file, &plan, plug);
@@ -154,8 +149,6 @@ impl ReadOperation {
         self.read_rest(end, plug, wait)
     }
 
-    /// Starts reading the missing page at the position, the rest of the request and, without
-    /// waiting for them later, the pages to read ahead.
     fn read_missing(
         &mut self,
         end: u64,
@@ -180,7 +173,6 @@ impl ReadOperation {
         Ok(attempt)
     }
 
-    /// Starts reading the missing pages of the request, up to its part of the pool.
     fn read_rest(
         &self,
         end: u64,
@@ -198,17 +190,15 @@ impl ReadOperation {
         Step::Done(Ok((self.pos - self.start) as u32))
     }
 
-    /// Ends the read: with the number of bytes already copied or, if there are none, with `errno`.
     fn fail(&self, errno: Errno) -> Step {
         if self.pos > self.start { self.done() } else { Step::Done(Err(errno)) }
     }
 }
 
 impl CachedFile {
-    /// Copies cached bytes from byte `offset` on, up to the length of `user`, the end of the file,
-    /// or the first page that is missing, not uptodate or marked for readahead. Returns the number
-    /// of bytes. This is a first attempt that makes no operation; [`ReadOperation::resume`] makes
-    /// one for the rest.
+    /// Copies cached bytes from byte `offset` on: up to the length of `user`, the end of the file,
+    /// or a page that is missing, not uptodate or marked for readahead. Returns the number of
+    /// bytes. [`ReadOperation::resume`] makes an operation for the rest.
     #[inline]
     pub fn read_cached(&self, offset: u64, user: &mut User) -> usize {
         let end = offset.saturating_add(user.len() as u64).min(self.size());
@@ -225,8 +215,6 @@ impl CachedFile {
     }
 }
 
-/// Copies the bytes from `pos` to before `end`, but none beyond the folio. Returns how many it
-/// copied.
 #[inline]
 fn copy_to_user(pin: &Pin<'_>, pos: u64, end: u64, user: &mut User) -> u64 {
     let (folio, len) = pin.at(pos);
@@ -236,7 +224,6 @@ fn copy_to_user(pin: &Pin<'_>, pos: u64, end: u64, user: &mut User) -> u64 {
     len as u64
 }
 
-/// Returns the index of the page that contains byte `offset`.
 #[inline]
 pub(crate) fn page(offset: u64) -> u64 {
     offset / FRAME_BYTES as u64

@@ -1,5 +1,4 @@
-//! Readahead: the state of one open file, and the decision which pages to read next. This module
-//! does no I/O.
+//! Readahead: decides which pages of an open file to read next, without I/O.
 //!
 //! ```text
 //!          the stream's window                   the window its marker opened
@@ -11,25 +10,22 @@
 //! A read calls this module in two cases only, so that a cached hit costs nothing:
 //!
 //! * [`Readahead::miss`]: a page that it needs is neither in the cache nor being read;
-//! * [`Readahead::marker`]: it has reached the marked page. The read clears the mark before it
-//!   checks whether the page is uptodate.
+//! * [`Readahead::marker`]: it has reached the marked page.
 //!
 //! **Upfront.** The first miss of a request announces all pages of the request, up to the maximum
-//! window. A later iteration finds these pages in the cache or waits for them, so it normally
-//! announces nothing. If a request announced the current window only, the window would shrink,
-//! because requests at random places look like seeks; after three requests the file would be read
-//! page by page.
+//! window, so later iterations normally announce nothing. If a request announced only the current
+//! window, the window would shrink, because requests at random places look like seeks.
 //!
-//! **Streams.** A request that begins where an earlier one ended makes a stream. Each stream has
-//! its own window, so that a program can read several streams in turns through one descriptor.
-//! Requests at random places cause no readahead: only their own pages are read.
+//! **Streams.** A request that begins where an earlier one ended makes a stream; so does one at
+//! page 0 whose submitter waits. Each stream has its own window, so that a program can read several
+//! streams in turns through one descriptor. Requests at random places cause no readahead.
 //!
 //! Source: upfront readahead, "Linux AIO Performance and Robustness for Enterprise Workloads"
 //! (Bhattacharya et al., slides); markers and the ramp, Linux mm/readahead.c (behaviour).
 
 use core::ops::Range;
 
-/// The least value of the limits on a window, however little memory there is.
+/// The limits on a window are never below this.
 const WINDOW_PAGES_MIN: u64 = 4;
 /// A stream's window of at least twice this length ends on a multiple of it, or at the end of the
 /// file. So the next window begins with a whole 64 KiB folio.
@@ -41,7 +37,7 @@ const NOWHERE: u64 = u64::MAX;
 /// The application's advice about its access, as in posix_fadvise(2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Advice {
-    /// Requests get readahead if they form a stream.
+    /// Requests that belong to a stream get readahead.
     #[default]
     Normal,
     /// Only the requested pages are read.
@@ -53,13 +49,13 @@ pub enum Advice {
 /// The limits on a window at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Length of the file in pages; a last page that is not full counts, too.
+    /// Length of the file in pages, rounded up.
     pub file_pages: u64,
-    /// The number of pages that the cache would give to readahead now.
+    /// Pages that the cache would give to readahead now.
     pub room_pages: u64,
 }
 
-/// The readahead state of one operation; it lives in the operation, across its iterations.
+/// The readahead state of one read, kept across its iterations.
 #[derive(Clone, Debug)]
 pub struct Request {
     pages: Range<u64>,
@@ -68,8 +64,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Describes a read of `pages`. `asynchronous` means that the submitter does not wait for the
-    /// read.
+    /// Describes a read of `pages`. `asynchronous`: the submitter does not wait for it.
     pub fn new(pages: Range<u64>, asynchronous: bool) -> Request {
         let announced = pages.start;
         Request { pages, asynchronous, announced }
@@ -81,14 +76,13 @@ impl Request {
     }
 }
 
-/// A plan: the pages that the caller starts to read, unless they are in the cache, and a page to
-/// mark.
+/// Pages that the caller starts to read, unless the cache has them, and a page to mark.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Plan {
     /// The pages to read, none of them beyond the end of the file. May be empty.
     pub read: Range<u64>,
-    /// The page to mark: the caller sets the mark on the folio that contains it.
+    /// The page whose folio the caller marks.
     pub marker: Option<u64>,
 }
 
@@ -97,7 +91,6 @@ impl Plan {
     pub const NONE: Plan = Plan { read: 0..0, marker: None };
 }
 
-/// A part of a file that is read in order.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     start: u64,
@@ -109,25 +102,25 @@ struct Stream {
 
 /// The readahead state of one open file.
 ///
-/// All counts are in pages; page numbers are below 2^52. The owner serializes the calls. No call
+/// Lengths are in pages; page numbers are below 2^52. The owner serializes the calls. No call
 /// blocks or allocates.
 #[derive(Clone, Debug)]
 pub struct Readahead {
     advice: Advice,
     pages_max: u64,
-    /// The limit of windows, in pages. It shrinks when a read misses pages that an earlier plan
-    /// contained, and grows with later requests.
+    /// The limit of windows. It shrinks when a read misses pages of an earlier plan, and grows with
+    /// later requests.
     limit: u64,
     streams: [Option<Stream>; STREAMS],
-    /// The ends of the last 16 requests that belonged to no stream, in a ring.
+    /// The ends of the last requests that belonged to no stream, in a ring.
     candidates: [u64; CANDIDATES],
     candidate_next: usize,
     clock: u64,
 }
 
 impl Readahead {
-    /// Makes the state of a file just opened. Windows have at most `pages_max` pages, or twice as
-    /// many after [`Advice::Sequential`]; a `pages_max` below 4 counts as 4.
+    /// Makes the state of a file just opened. Windows have at most `pages_max` pages (4 if it is
+    /// less), and twice as many after [`Advice::Sequential`].
     pub fn new(pages_max: u32) -> Readahead {
         let pages_max = u64::from(pages_max).max(WINDOW_PAGES_MIN);
         Readahead {
@@ -152,8 +145,7 @@ impl Readahead {
     }
 
     /// Returns the plan for a request whose page `index` is neither in the cache nor being read.
-    /// The plan contains `index`, unless this page lies outside the request or behind the end of
-    /// the file.
+    /// The plan contains `index`, if the request and the file have this page.
     pub fn miss(&mut self, request: &mut Request, index: u64, bounds: Bounds) -> Plan {
         if index >= bounds.file_pages || !request.pages.contains(&index) {
             return Plan::NONE;
@@ -163,15 +155,15 @@ impl Readahead {
         plan
     }
 
-    /// Returns the plan for an operation that reaches the marked page `index`.
+    /// Returns the plan for a request that reaches the marked page `index`.
     pub fn marker(&mut self, request: &mut Request, index: u64, bounds: Bounds) -> Plan {
         let stream = self.streams.iter().position(|slot| slot.is_some_and(|s| s.marker == index));
         let more = request.announced < request.pages.end && index < request.announced;
         let plan = match stream {
             Some(slot) if self.advice != Advice::Random => self.advance(slot, request, bounds),
             _ if more => self.request_only(request, request.announced, bounds),
-            // No stream of this open has the mark: another request took the slot of the stream, or
-            // the mark is of another open. A new stream begins here.
+            // Another request took the slot of the stream, or the mark is of another open. A new
+            // stream begins here.
             None if self.advice != Advice::Random && index + 1 < bounds.file_pages => {
                 self.begin(request, request.announced.max(index + 1), bounds)
             }
@@ -181,14 +173,14 @@ impl Readahead {
         plan
     }
 
-    /// Returns the marker page of a stream, if one lies in `pages`, the pages of a marked folio.
+    /// Returns the marker page of a stream, if one lies in `pages`.
     pub fn mark_in(&self, pages: Range<u64>) -> Option<u64> {
         let marks = self.streams.iter().flatten().map(|stream| stream.marker);
         marks.into_iter().find(|mark| pages.contains(mark))
     }
 
-    /// Returns the plan for pages that the application needs soon (WILLNEED). The plan has at most
-    /// a window of pages; for more, the caller calls again with the pages after it.
+    /// Returns the plan for pages that the application needs soon (WILLNEED), at most a window of
+    /// them.
     pub fn will_need(&self, pages: Range<u64>, bounds: Bounds) -> Plan {
         let end =
             pages.end.min(bounds.file_pages).min(pages.start.saturating_add(self.cap(bounds)));
@@ -198,12 +190,11 @@ impl Readahead {
         Plan { read: pages.start..end, marker: None }
     }
 
-    /// Records that these pages leave the cache on purpose (DONTNEED): a later miss of these pages
-    /// does not shorten the window.
+    /// Records that these pages leave the cache on purpose (DONTNEED): a later miss does not
+    /// shorten the window.
     pub fn forget(&mut self, pages: Range<u64>) {
         for stream in self.streams.iter_mut().flatten() {
-            // The stream does not change if these pages do not reach the end of its window, or
-            // begin behind it.
+            // These pages do not reach the end of the window, or begin behind it.
             if pages.end < stream.end || pages.start >= stream.end {
                 continue;
             }
@@ -239,7 +230,7 @@ impl Readahead {
     }
 
     /// Announces the pages of a request from page `start` on, without readahead. If they are more
-    /// than a window, the operation announces the rest when it comes to the middle of the window.
+    /// than a window, the request announces the rest in the middle of the window.
     fn request_only(&self, request: &Request, start: u64, bounds: Bounds) -> Plan {
         let wanted = request.pages.end.min(bounds.file_pages);
         let end = wanted.min(start.saturating_add(self.cap(bounds)));
@@ -249,10 +240,9 @@ impl Readahead {
         Plan { read: start..end, marker: (end < wanted).then_some(start.midpoint(end)) }
     }
 
-    /// Returns the slot of a stream that a request continues. There are three cases: the request
-    /// begins where the stream's last request ended (both may touch the same page); or `index` is
-    /// the page after the stream's window; or `index` is an evicted page in the unread part of this
-    /// window.
+    /// Returns the slot of a stream that a request continues: it begins where the stream's last
+    /// request ended (both may touch the same page), or `index` is the page after the stream's
+    /// window, or an evicted page in the unread part of the window.
     fn stream_of(&self, request: &Request, index: u64) -> Option<usize> {
         self.streams.iter().position(|slot| {
             slot.is_some_and(|stream| {
@@ -267,8 +257,6 @@ impl Readahead {
         found.map(|end| *end = NOWHERE).is_some()
     }
 
-    /// Makes a stream. It takes a free slot, or else the slot of the stream not used for the
-    /// longest time.
     fn begin(&mut self, request: &Request, start: u64, bounds: Bounds) -> Plan {
         let age = |slot: &Option<Stream>| slot.map_or(0, |stream| stream.used);
         let slot = (0..STREAMS).min_by_key(|slot| age(&self.streams[*slot])).unwrap_or(0);
@@ -276,7 +264,6 @@ impl Readahead {
         self.open(slot, request, start..start + size, bounds)
     }
 
-    /// Continues a stream at page `index`, which is missing.
     fn go_on(&mut self, slot: usize, request: &Request, index: u64, bounds: Bounds) -> Plan {
         let Some(stream) = self.streams[slot] else { return Plan::NONE };
         let len = stream.end - stream.start;
@@ -292,19 +279,16 @@ impl Readahead {
         self.open(slot, request, index..index + size, bounds)
     }
 
-    /// Opens a window that begins with a missing page of the request.
     fn open(&mut self, slot: usize, request: &Request, window: Range<u64>, at: Bounds) -> Plan {
         let (start, wanted) = (window.start, request.pages.end.min(at.file_pages));
         if start >= at.file_pages {
-            // The file is shorter now than the pages that were announced.
             return Plan::NONE;
         }
         let size = (window.end - start).max(wanted.saturating_sub(start));
         let end = round(start, start + size.min(self.cap(at))).min(at.file_pages);
         let marker = match wanted {
             _ if end >= at.file_pages => NOWHERE,
-            // The request takes the whole window: the next window is due when the request reaches
-            // the first page.
+            // The request takes the whole window: the next window is due at the first page.
             wanted if wanted == end => start,
             wanted if wanted > end => start.midpoint(end),
             wanted => wanted.max(start),
@@ -312,7 +296,6 @@ impl Readahead {
         self.set(slot, Stream { start, end, next: request.pages.end, marker, used: 0 })
     }
 
-    /// Opens the next window of a stream, because a request has reached the stream's marker.
     fn advance(&mut self, slot: usize, request: &Request, bounds: Bounds) -> Plan {
         let Some(old) = self.streams[slot] else { return Plan::NONE };
         let next = request.pages.end;
@@ -348,13 +331,12 @@ impl Readahead {
     }
 }
 
-/// Returns `true` if a request begins at page `end` or at the page before it, within which the last
+/// Returns `true` if a request begins at page `end`, or at the page before it, in which the last
 /// request may have ended.
 fn follows(request: &Request, end: u64) -> bool {
     request.pages.start == end || request.pages.start + 1 == end
 }
 
-/// Returns the length of the first window of a stream.
 fn first_size(request: &Request, pages_max: u64) -> u64 {
     let size = (request.pages.end - request.pages.start).max(1).next_power_of_two();
     match size {
@@ -364,14 +346,12 @@ fn first_size(request: &Request, pages_max: u64) -> u64 {
     }
 }
 
-/// Returns the length of the window that follows a window of `size` pages.
 fn next_size(size: u64, pages_max: u64) -> u64 {
     let factor = if size < pages_max / 16 { 4 } else { 2 };
     (size * factor).min(pages_max)
 }
 
-/// Returns the end of a window; moves the end of a window of 32 or more pages down to a multiple of
-/// 16.
+/// Moves the end of a window of 32 or more pages down to a multiple of 16.
 fn round(start: u64, end: u64) -> u64 {
     if end - start >= 2 * FOLIO_PAGES { end - end % FOLIO_PAGES } else { end }
 }

@@ -1,5 +1,4 @@
-//! Reclaim: evicts the folios that the policy chooses, to get frames for new pages, and starts the
-//! writeback of dirty folios.
+//! Reclaim: evicts the folios that the policy chooses, and starts the writeback of dirty folios.
 
 use crate::cache::Cache;
 use crate::file::CachedFile;
@@ -11,21 +10,19 @@ use crate::tree::Tag;
 use nowait_block::Bio;
 use std::sync::Weak;
 
-/// The least number of frames that one call tries to free: a block, so that large runs come back.
+/// The fewest frames that one call tries to free: a block, so that large runs come back.
 const BATCH_FRAMES: u64 = 64;
 
-/// The most dirty folios that one search remembers for writeback.
 const MET_MAX: usize = 64;
 
-/// A search starts writeback if it remembers more than one dirty folio for so many evicted ones.
+/// A search starts writeback if it remembers more than one dirty folio for every four evicted.
 const DIRTY_SHARE: usize = 4;
 
-/// The result of a search for frames.
 #[derive(Debug, Default)]
 struct Search {
     looks: u64,
-    /// The number of looks that found a folio locked, dirty or under writeback. An operation can
-    /// wait until a folio leaves such a state.
+    /// Looks that found a folio locked, dirty or under writeback. An operation can wait for the end
+    /// of these states.
     busy: u64,
     evicted: usize,
     /// Mapping and first page of folios that were dirty, but neither locked nor failed.
@@ -33,7 +30,6 @@ struct Search {
 }
 
 impl Search {
-    /// Checks a folio for the policy: this is the `look` of `S3Fifo::evict`.
     fn look(&mut self, folio: &Folio, take: Take) -> Option<u8> {
         self.looks += 1;
         let state = folio.state();
@@ -56,9 +52,9 @@ impl Search {
 }
 
 impl Cache {
-    /// Frees at least `frames` frames, and at least a batch, if so many can be evicted. Returns
-    /// `true` if it freed some. If the search met many dirty folios, puts their writeback on
-    /// `plug`, so that a later search finds them clean.
+    /// Tries to free `frames` frames, and at least a block. Returns `true` if it freed any. If the
+    /// search met many dirty folios, puts their writeback on `plug`, so that a later search finds
+    /// them clean.
     pub fn reclaim(&self, frames: u64, plug: &mut Vec<Bio>) -> bool {
         let (mut search, mut freed) = (Search::default(), 0);
         let looks_max = 2 * u64::from(self.frames.total());
@@ -67,8 +63,8 @@ impl Cache {
             let look = |frame, take| search.look(self.frames.folio(FolioId::of_frame(frame)), take);
             let victim = self.policy.lock().evict(look);
             let Some(frame) = victim else {
-                // If the search met only pinned folios, it goes on, because pins may last. If it
-                // met busy folios, it ends: the operation can wait until they are not busy.
+                // If the search has met only pinned folios, it goes on, because pins may last. If
+                // it has met busy ones, it ends: the operation can wait for these.
                 if search.busy > 0 || freed > 0 || search.looks == before {
                     break;
                 }
@@ -87,17 +83,15 @@ impl Cache {
         freed > 0
     }
 
-    /// Returns `true` if the writeback of every folio in the pool has failed, and no folio is
-    /// locked or under writeback now: no frame will become free by itself. Reads all headers, so
-    /// only an operation that found no frame calls it.
+    /// Returns `true` if the writeback of every folio in the pool has failed, and none is locked or
+    /// under writeback: no frame will become free by itself. Slow: reads all headers.
     pub(crate) fn is_stuck(&self) -> bool {
         let folios = (0..self.frames.total()).map(|at| self.frames.folio(FolioId::of_frame(at)));
         let mut states = folios.map(Folio::state).filter(|state| !state.is_frozen());
         states.all(|state| state.is_dirty() && state.has(ERROR) && !state.has(LOCKED | WRITEBACK))
     }
 
-    /// Adds a folio that is in a tree to the policy, unless the policy has it already. The caller
-    /// holds the lock of the folio's mapping.
+    /// The caller holds the lock of the folio's mapping.
     pub(crate) fn admit(&self, id: FolioId) {
         let folio = self.frames.folio(id);
         let hash = policy::hash(u64::from(folio.mapping()), folio.index());
@@ -108,8 +102,8 @@ impl Cache {
     }
 
     /// Starts the writeback of these folios, given by mapping and first page, and of dirty folios
-    /// that follow them closely; puts the bios on `plug`. Leaves out folios that are clean by now,
-    /// and folios whose writeback has failed.
+    /// close behind them. Leaves out folios that are clean by now, and folios whose writeback has
+    /// failed.
     fn clean_these(&self, mut folios: Vec<(u32, u64)>, plug: &mut Vec<Bio>) {
         if folios.is_empty() {
             return;
@@ -139,7 +133,7 @@ impl Cache {
         self.clean_unless(0, pages_max, plug);
     }
 
-    /// Like [`Cache::clean`], but leaves out folios that have a bit of `unless` in their state.
+    /// Like [`Cache::clean`], without the folios that have a bit of `unless`.
     pub(crate) fn clean_unless(&self, unless: u64, pages_max: u64, plug: &mut Vec<Bio>) {
         let mut left = pages_max;
         for file in self.files() {
@@ -158,7 +152,7 @@ impl Cache {
         }
     }
 
-    /// Returns the limit of unwritten frames above which writers start writeback: a quarter of the
+    /// Returns the number of dirty frames above which writers start writeback: a quarter of the
     /// pool.
     pub fn dirty_background(&self) -> u64 {
         u64::from(self.frames.total()) / 4

@@ -1,13 +1,12 @@
-//! Operations that wait for a frame, or until fewer frames are dirty or being read from a device.
+//! Operations that wait for a frame, or until fewer frames are dirty or being read.
 
 use crate::primitives::{AtomicU32, Mutex, Relaxed, SeqCst, fence};
 use nowait_retry::WaitEntry;
 
-/// A list of wait entries; [`Room::notice`] kicks all of them. An operation leaves an entry if it
-/// finds no free frame, or if too many frames are dirty or being read.
+/// Wait entries of operations that found no free frame, or too many frames dirty or being read.
 #[derive(Debug)]
 pub(crate) struct Room {
-    /// 1 if entries wait, else 0. `notice` reads it on each call without the lock; writes are rare.
+    /// 1 if entries wait, else 0. Each `notice` reads it without the lock.
     waiting: AtomicU32,
     entries: Mutex<Vec<WaitEntry>>,
 }
@@ -19,21 +18,19 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Leaves an entry. The caller then checks once more whether it has to wait.
+    /// Leaves an entry. The caller must then check again if it has to wait.
     pub(crate) fn arm(&self, entry: WaitEntry) {
         let mut entries = self.entries.lock();
         entries.push(entry);
         self.waiting.store(1, Relaxed);
         drop(entries);
-        // The store above comes before the caller's next check. In `notice`, the other thread's
-        // change comes before the load. So at least one of the two threads sees the change of the
-        // other.
+        // Pairs with the load in `notice`: either the other thread sees the entry, or the caller's
+        // next check sees the change of the other thread.
         fence(SeqCst);
     }
 
-    /// Kicks all operations that wait, if there are any. The caller has changed a state or freed
-    /// frames: by a SeqCst operation, or under the lock that the waiting operation takes for its
-    /// check.
+    /// Kicks all waiting operations. The caller has changed a state or freed frames: by a SeqCst
+    /// operation, or under the lock that the waiting operation takes for its check.
     #[inline]
     pub(crate) fn notice(&self) {
         if self.waiting.load(SeqCst) != 0 {

@@ -1,8 +1,7 @@
 //! Limits on the frames of a pool that hold data to be written, or that reads are filling.
 //!
-//! The limits keep a device that fails, is full or hangs from stopping the files of other devices.
-//! Data that the device cannot write occupies a part of the pool, and the rest works as a smaller
-//! pool.
+//! They keep a device that fails, is full or hangs from stopping the files of other devices. Data
+//! that this device cannot write occupies a part of the pool, and the rest works as a smaller pool.
 //!
 //! A frame has failed if the last writeback of its folio has failed. All other frames are the pool
 //! of the writers.
@@ -25,21 +24,18 @@ use crate::mistake::{Mistake, makes};
 use crate::primitives::{Arc, AtomicU32, AtomicU64, Mutex, Relaxed, SeqCst};
 use std::sync::Weak;
 
-/// Counts of frames: of a file, of a device or of the whole cache.
 #[derive(Debug)]
 pub(crate) struct Dirt {
-    /// Frames of folios that are dirty or under writeback.
+    /// Frames that are dirty or under writeback.
     dirty: AtomicU64,
-    /// Frames, among the dirty ones, of folios whose last writeback has failed.
+    /// The part of `dirty` whose last writeback has failed.
     failed: AtomicU64,
-    /// Frames of folios under writeback.
     writing: AtomicU64,
-    /// Frames that reads are filling; not counted for a file. On its own cache line, because
-    /// writers read the other counts for each page.
+    /// Frames that reads are filling; 0 for a file. On a cache line of its own, because writers
+    /// read the other counts for each page.
     reading: Apart,
 }
 
-/// A number in a cache line of its own.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Apart(AtomicU64);
@@ -70,19 +66,17 @@ impl Dirt {
     }
 }
 
-/// A device that has files in a cache.
 #[derive(Debug)]
 pub(crate) struct Device {
     number: u64,
     pub(crate) dirt: Dirt,
-    /// Numbers of bios in flight: fills, and all others. Both change under the lock of the I/Os.
+    /// Bios in flight. Both counts change under the lock of the I/Os.
     fills: AtomicU32,
     others: AtomicU32,
 }
 
-/// The most bios of each kind that a cache has in flight on one device. The bios of a device that
-/// hangs occupy places of a queue and threads of the kernel and the engine. The limit leaves some
-/// of these to other devices.
+/// The most bios of each kind in flight on one device. A device that hangs keeps places of a queue,
+/// and threads of the kernel and the engine; the limit leaves some to other devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlightMax {
     /// Reads.
@@ -102,8 +96,7 @@ impl Device {
         Device { number, dirt: Dirt::default(), fills: none(), others: none() }
     }
 
-    /// Counts a bio that begins. If the device has the most bios of this kind already, counts
-    /// nothing and returns `false`.
+    /// Returns `false`, and counts nothing, if the device has the most bios of this kind.
     pub(crate) fn begin(&self, is_fill: bool, most: InFlightMax) -> bool {
         let (count, most) = match is_fill {
             true => (&self.fills, most.reads),
@@ -115,7 +108,6 @@ impl Device {
         may_begin
     }
 
-    /// Counts the end of a bio.
     pub(crate) fn end(&self, is_fill: bool) {
         let count = if is_fill { &self.fills } else { &self.others };
         count.store(count.load(Relaxed) - 1, Relaxed);
@@ -132,7 +124,7 @@ impl Default for Devices {
 }
 
 impl Devices {
-    /// Returns the device with this number. All files in the cache on that device share it.
+    /// All files in the cache on that device share the result.
     pub(crate) fn with_number(&self, number: u64) -> Arc<Device> {
         let mut devices = self.0.lock();
         let known = devices.iter().filter_map(Weak::upgrade).find(|device| device.number == number);
@@ -145,13 +137,12 @@ impl Devices {
     }
 }
 
-/// The counts to which a folio belongs: those of its file, of its device and of the cache.
+/// The counts of a file, of its device and of the cache.
 #[derive(Clone, Copy)]
 pub(crate) struct Counts<'a>(pub(crate) [&'a Dirt; 3]);
 
 impl Counts<'_> {
-    /// Returns `true` if a writer of the file must not go on, in a pool of `total` frames. The
-    /// writer then waits until fewer frames are dirty, or fails.
+    /// If this is `true`, the writer waits, or fails if its file has failed frames.
     #[inline]
     pub(crate) fn must_wait(self, total: u32) -> bool {
         // The usual case, which a writer checks for each page, takes two loads instead of six.
@@ -160,8 +151,6 @@ impl Counts<'_> {
         !is_clean_enough && Shares::of(total, self).must_wait()
     }
 
-    /// Returns `true` if a reader of the file must wait until fewer frames are being read from the
-    /// file's device, in a pool of `total` frames.
     #[inline]
     pub(crate) fn must_wait_to_read(self, total: u32) -> bool {
         let Counts([_, device, all]) = self;
@@ -170,58 +159,50 @@ impl Counts<'_> {
         !is_little && reads_too_much(total, device.reading(), all.reading(), all.dirty())
     }
 
-    /// Counts frames whose fill begins. The caller holds the lock of the I/Os.
+    /// The caller holds the lock of the I/Os.
     pub(crate) fn reads(self, frames: u64) {
         let Counts([_, of @ ..]) = self;
         of.iter().for_each(|dirt| dirt.reading.0.store(dirt.reading() + frames, Relaxed));
     }
 
-    /// Counts frames whose fill has ended. The caller holds the lock of the I/Os, and then kicks
-    /// the operations that wait.
+    /// The caller holds the lock of the I/Os, and afterwards kicks the operations that wait.
     pub(crate) fn has_read(self, frames: u64) {
         let Counts([_, of @ ..]) = self;
         of.iter().for_each(|dirt| _ = dirt.reading.0.fetch_sub(frames, SeqCst));
     }
 
-    /// Counts frames that have become dirty.
     pub(crate) fn dirtied(self, frames: u64) {
         self.0.iter().for_each(|dirt| _ = dirt.dirty.fetch_add(frames, Relaxed));
     }
 
-    /// Counts frames that are clean now, or gone. The caller then kicks the operations that wait.
+    /// The caller then kicks the operations that wait.
     pub(crate) fn cleaned(self, frames: u64) {
         // SeqCst: this change comes before the check for operations that wait (`Room::notice`).
         self.0.iter().for_each(|dirt| _ = dirt.dirty.fetch_sub(frames, SeqCst));
     }
 
-    /// Counts dirty frames whose writeback begins.
     pub(crate) fn begun(self, frames: u64) {
         self.0.iter().for_each(|dirt| _ = dirt.writing.fetch_add(frames, Relaxed));
     }
 
-    /// Counts frames whose writeback has ended.
     pub(crate) fn ended(self, frames: u64) {
         self.0.iter().for_each(|dirt| _ = dirt.writing.fetch_sub(frames, Relaxed));
     }
 
-    /// Counts dirty frames whose writeback has failed, unless they count as failed already.
+    /// The caller has not counted these frames as failed before.
     pub(crate) fn failed(self, frames: u64) {
         self.0.iter().for_each(|dirt| _ = dirt.failed.fetch_add(frames, SeqCst));
     }
 
-    /// Counts failed frames that were written in the end, or are gone.
     pub(crate) fn recovered(self, frames: u64) {
         self.0.iter().for_each(|dirt| _ = dirt.failed.fetch_sub(frames, SeqCst));
     }
 }
 
-/// The contents of a pool at one moment, in frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shares {
-    /// All frames of the pool.
     pub(crate) total: u64,
-    /// The dirty frames, and those of them that have failed, of all files; then the same of one
-    /// device, and of one file of this device.
+    /// The number of dirty frames, and the number of failed ones among them.
     pub(crate) all: (u64, u64),
     pub(crate) device: (u64, u64),
     pub(crate) file: (u64, u64),
@@ -233,20 +214,17 @@ impl Shares {
         Shares { total: u64::from(total), all, device, file }
     }
 
-    /// Returns `true` if a writer of the file must not go on: it waits until fewer frames are
-    /// dirty, or fails if its file has a failed writeback.
     pub(crate) fn must_wait(&self) -> bool {
         let has_failed = self.file.1 > 0;
         has_failed && self.file.0 > self.left_by_failures() / 2 || self.is_too_dirty()
     }
 
-    /// Returns `true` if more than three quarters of all frames have failed. The cache then drops
-    /// folios that fail for the first time.
+    /// If this is `true`, the cache drops folios that fail for the first time.
     pub(crate) fn drops(&self) -> bool {
         self.all.1 > self.total / 4 * 3
     }
 
-    /// Returns how many frames of the pool the failures of other devices leave.
+    /// The frames of the pool that the failures of other devices leave.
     fn left_by_failures(&self) -> u64 {
         self.total.saturating_sub(self.all.1.saturating_sub(self.device.1))
     }
@@ -264,8 +242,6 @@ impl Shares {
     }
 }
 
-/// Returns `true` if more than half of the frames that dirty pages and the reads of other devices
-/// leave are being read from a device.
 fn reads_too_much(total: u32, own: u64, reading: u64, dirty: u64) -> bool {
     let left_by_others = u64::from(total).saturating_sub(dirty + reading.saturating_sub(own));
     own > left_by_others / 2
@@ -275,7 +251,6 @@ fn reads_too_much(total: u32, own: u64, reading: u64, dirty: u64) -> bool {
 mod tests {
     use super::*;
 
-    /// The dirty frames and the failed ones: of all files, of a device, of a file.
     type State = [(u64, u64); 3];
 
     fn shares([all, device, file]: State) -> Shares {
@@ -328,14 +303,13 @@ mod tests {
     fn what_fails_is_kept_up_to_a_part_of_the_pool() {
         let drops = |all, device| shares([all, device, device]).drops();
         assert!(!drops((49, 48), (49, 48)) && drops((50, 49), (50, 49)));
-        // It does not matter which device has the failed frames.
         assert!(!drops((57, 48), (1, 0)) && drops((57, 49), (1, 1)));
     }
 
     #[test]
     fn reads_of_a_device_leave_half_of_what_is_left() {
         assert!(!reads_too_much(64, 32, 32, 0) && reads_too_much(64, 33, 33, 0));
-        // Reads of other devices fill 20 frames, and 16 frames are dirty.
+        // Other devices' reads fill 20 frames, and 16 frames are dirty.
         assert!(!reads_too_much(64, 14, 34, 16) && reads_too_much(64, 15, 35, 16));
         assert!(!reads_too_much(64, 0, 64, 64), "the first read of a device passes");
         let dirts = [Dirt::default(), Dirt::default(), Dirt::default()];

@@ -15,11 +15,10 @@ use nowait_retry::Step;
 use nowait_sys::Errno;
 
 std::thread_local! {
-    /// If as many folios of an I/O as this number were released, the end of the I/O panics, once.
+    /// After the release of so many folios, the end of an I/O panics, once.
     static PANICS_AT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Panics if [`PANICS_AT`] is the number of released folios, and clears it.
 pub(crate) fn inject(released: usize) {
     if PANICS_AT.get() == Some(released) {
         PANICS_AT.set(None);
@@ -29,15 +28,12 @@ pub(crate) fn inject(released: usize) {
 
 const DEVICE: usize = if cfg!(miri) { 1 << 20 } else { 4 << 20 };
 const DEPTH: usize = 1;
-/// The longest random request, in bytes.
 const LARGE: u64 = if cfg!(miri) { 20_000 } else { 200_000 };
 
-/// Returns the bytes of a device: they differ from page to page.
 fn patterned(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 512 + at % 251) as u8).collect()
 }
 
-/// Makes a cache of `frames` frames, and in it a file with these bytes.
 fn rig(contents: &[u8], frames: u32, seed: u64) -> Rig<Mem> {
     let mut rig = Rig::new(Mem::new(DEVICE, DEPTH, seed), frames, 0, seed);
     let bytes = contents.to_vec();
@@ -60,7 +56,7 @@ fn ok(tasks: &[Task]) {
     }
 }
 
-/// Draws operations on ranges that do not overlap, so that the reads return the bytes from before.
+/// The ranges do not overlap, so each read returns the bytes from before the batch.
 fn disjoint_batch(random: &mut Random, size: u64) -> Vec<Do> {
     let mut at = random.below(size / 2 + 1);
     let mut list = Vec::new();
@@ -145,7 +141,7 @@ fn random_operations_agree_with_an_array_of_bytes() {
     }
 }
 
-/// Truncates the file. A bio that writes zeroes takes the place of ftruncate(2).
+/// A bio that writes zeroes takes the place of ftruncate(2).
 fn cut(rig: &mut Rig<Mem>, model: &mut Vec<u8>, size: u64) {
     let mut change = Change::cut(&rig.file, size);
     let at_once = change.iterate(&mut Vec::new(), &|| unreachable!("nothing is in flight"));
@@ -247,8 +243,7 @@ fn synchronized_writes_issue_everything_at_once_and_copy_once() {
     }
 }
 
-/// Makes durable writes of `pages` pages each, at the pages `at`. The bytes of a page show its
-/// index.
+/// The bytes of a page show its index.
 fn durable_writes(pages: usize, at: impl IntoIterator<Item = usize>) -> Vec<Do> {
     let one = |at| {
         let bytes = (0..pages * FRAME_BYTES).map(|byte| (at + byte / FRAME_BYTES) as u8);
@@ -317,8 +312,8 @@ fn a_failed_read_is_an_error_once_and_then_tried_again() {
     assert_eq!(tasks[0].result, Some(Ok(64 << 10)));
 }
 
-/// Fails the n-th bio, for every n: the first sync after that reports the error. The second sync
-/// succeeds or, if it still reports the error, a third one after `forgive` does.
+/// The second sync succeeds or, if it reports the error again, a third one after `forgive`
+/// succeeds.
 #[test]
 #[cfg_attr(miri, ignore = "megabytes")]
 fn a_sync_reports_every_failed_request() {
@@ -327,8 +322,7 @@ fn a_sync_reports_every_failed_request() {
         let device = Error::new(Mem::new(DEVICE, DEPTH, n), rules);
         let mut rig = Rig::new(device, 256, 0, n + 1);
         let bytes = patterned(150_000);
-        // Three ranges with gaps between them, so that the sync has several bios; the last one has
-        // a tail.
+        // Gaps between the ranges give the sync several bios, and the last range has a tail.
         for at in [0, 50_000, 100_000] {
             ok(&rig.run(vec![write(at, bytes[at as usize..][..40_000].to_vec())]));
         }
@@ -422,7 +416,7 @@ fn a_panic_in_the_end_of_an_io_releases_its_pages_with_an_error() {
         PANICS_AT.set(Some(at));
         let tasks = rig.run(vec![read(0, bytes.len())]);
         match tasks[0].result.unwrap() {
-            // The read starts pages again whose first fill failed while it did not wait for them.
+            // The read may start a page again whose fill failed before the read waited for it.
             Ok(len) => assert!(tasks[0].bytes() == &bytes[..len as usize]),
             Err(errno) => assert_eq!((errno, rig.panics), (Errno::IO, 1)),
         }

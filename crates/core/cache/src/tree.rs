@@ -8,14 +8,11 @@
 //!                            towrite     0  0  0  0  0  0
 //! ```
 //!
-//! A slot of a leaf holds the number of a folio, 0 for none. Each node has four words of 64 tag
-//! bits. In an inner node the bit of a slot is set if a page below that slot has the tag.
-//!
-//! The look-up `find` takes no lock and allocates nothing. It always finds a folio that stays,
-//! because the nodes above that folio stay. While a folio comes or goes, `find` may return no
-//! folio, or a wrong one. So its caller pins the folio and compares the identity, and looks again
-//! under the lock before it treats a page as missing. The other methods need the lock of the
-//! mapping; a `TreeLock` proves that the caller holds it.
+//! The look-up `find` takes no lock and allocates nothing. It finds every folio that stays in the
+//! tree. While a folio comes or goes, `find` may return no folio, or a wrong one. So its caller
+//! pins the folio, compares the identity, and looks again under the lock before it treats a page as
+//! missing. The other methods need the mapping's lock; a `TreeLock` proves that the caller holds
+//! it.
 
 use crate::nodes::{BITS, LEVELS_MAX, Node, Nodes, SLOTS};
 use crate::primitives::{Acquire, AtomicU64, Relaxed, Release};
@@ -36,7 +33,7 @@ pub enum Tag {
 const TAGS: [Tag; 4] = [Tag::Used, Tag::Dirty, Tag::Writeback, Tag::Towrite];
 const MASK: u64 = SLOTS as u64 - 1;
 
-/// Proof that the caller holds the lock of the mapping, whose mutex contains this value.
+/// Proof that the caller holds the mapping's lock, whose mutex contains this value.
 #[derive(Debug)]
 pub(crate) struct TreeLock(());
 
@@ -46,16 +43,15 @@ impl TreeLock {
     }
 }
 
-/// A tree from page index to folio number. It lives in the `nodes` that the caller passes: all
-/// calls on one tree get the same `nodes`.
+/// A tree from page index to folio number. Its nodes lie in `nodes`: all calls on one tree get the
+/// same `nodes`.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// The number of the root in the low half, the number of levels in the high half: one load
-    /// reads both.
+    /// The number of the root in the low half, the number of levels in the high half, so that one
+    /// load reads both.
     root: AtomicU64,
 }
 
-/// The nodes on the way from the root to a leaf.
 struct Path<'a> {
     nodes: [Option<&'a Node>; LEVELS_MAX],
     numbers: [u32; LEVELS_MAX],
@@ -67,8 +63,8 @@ impl Tree {
         Tree { root: AtomicU64::new(0) }
     }
 
-    /// Returns the number of the folio that holds page `index`, or held it lately; 0: none was
-    /// found. The number may be wrong if the tree changes meanwhile.
+    /// Returns the number of the folio of page `index`, or 0. The number may be wrong if the tree
+    /// changes meanwhile.
     #[inline]
     pub(crate) fn find(&self, nodes: &Nodes, index: u64) -> u32 {
         let root = self.root.load(Acquire);
@@ -84,8 +80,8 @@ impl Tree {
         number
     }
 
-    /// Inserts a folio of 2^`order` pages, the first of which is page `index`. None of these pages
-    /// has a folio yet.
+    /// Inserts a folio of 2^`order` pages, whose first page is `index`. None of these pages has a
+    /// folio.
     pub(crate) fn insert(
         &self,
         nodes: &Nodes,
@@ -104,7 +100,6 @@ impl Tree {
         path.tag(index, order, Tag::Used, true);
     }
 
-    /// Removes the folio of 2^`order` pages whose first page is `index`, and its tags.
     pub(crate) fn remove(&self, nodes: &Nodes, lock: &mut TreeLock, index: u64, order: u32) {
         let path = self.path(nodes, lock, index).expect("a folio to remove");
         let first = slot_of(index, 0);
@@ -114,8 +109,8 @@ impl Tree {
         for tag in TAGS {
             path.tag(index, order, tag, false);
         }
-        // Recycles nodes that have become empty, from the leaf up. A look-up that is still in such
-        // a node finds nothing there, or whatever the next user of the node stores.
+        // Recycles empty nodes, from the leaf up. A look-up that is still in such a node finds
+        // nothing there, or whatever the next user of the node stores.
         for level in (0..path.levels).rev() {
             let node = path.nodes[level].expect("a level of the path");
             if node.tags[Tag::Used as usize].load(Relaxed) != 0 {
@@ -133,7 +128,6 @@ impl Tree {
         }
     }
 
-    /// Sets or clears a tag of all pages of the folio whose first page is `index`.
     pub(crate) fn tag(
         &self,
         nodes: &Nodes,
@@ -151,10 +145,8 @@ impl Tree {
         path.leaf().tags[tag as usize].load(Relaxed) >> slot_of(index, 0) & 1 != 0
     }
 
-    /// Returns the first page from `from` to `last`, inclusive, that has the tag, and the number of
-    /// its folio.
-    ///
-    /// Reads at most two nodes of each level.
+    /// Returns the first page in `from..=last` that has the tag, and the number of its folio. Reads
+    /// at most two nodes of each level.
     pub(crate) fn next(
         &self,
         nodes: &Nodes,
@@ -172,8 +164,8 @@ impl Tree {
         (found.0 <= last).then_some(found)
     }
 
-    /// Sets [`Tag::Towrite`] on all pages from `from` to `last`, inclusive, that have
-    /// [`Tag::Dirty`]. If a folio lies partly in this range, marks only its pages inside.
+    /// Sets [`Tag::Towrite`] on the pages in `from..=last` that have [`Tag::Dirty`], also on a part
+    /// of a folio.
     pub(crate) fn mark_dirty_to_write(
         &self,
         nodes: &Nodes,
@@ -203,7 +195,6 @@ impl Tree {
         (levels > 0).then_some(path)
     }
 
-    /// Returns the path to the leaf of `index`, and makes the nodes that are missing on it.
     fn path_to<'a>(&self, nodes: &'a Nodes, lock: &TreeLock, index: u64) -> Path<'a> {
         self.grow(nodes, index);
         let root = self.root.load(Relaxed);
@@ -222,7 +213,6 @@ impl Tree {
         self.path(nodes, lock, index).expect("the path just made")
     }
 
-    /// Adds levels above the root until the tree reaches `index`.
     fn grow(&self, nodes: &Nodes, index: u64) {
         let root = self.root.load(Relaxed);
         let (mut number, mut levels) = (root as u32, root >> 32);
@@ -253,7 +243,6 @@ impl<'a> Path<'a> {
         self.nodes[self.levels - 1].expect("a path ends in a leaf")
     }
 
-    /// Sets or clears a tag in the leaf, and in the nodes above it as far as their bits change.
     fn tag(&self, index: u64, order: u32, tag: Tag, on: bool) {
         for (level, node) in self.nodes[..self.levels].iter().rev().enumerate() {
             let slots = if level == 0 { u64::MAX >> (64 - (1 << order)) } else { 1 };
@@ -283,14 +272,12 @@ fn next_below(nodes: &Nodes, number: u32, level: u32, from: u64, tag: Tag) -> Op
         if let Some(found) = next_below(nodes, below, level - 1, start, tag) {
             return Some(found);
         }
-        // In the slot of `from`, all tagged pages may lie before `from`. In later slots they
-        // cannot.
+        // In the slot of `from`, all tagged pages may lie before `from`.
         bits &= bits - 1;
     }
     None
 }
 
-/// Sets the towrite bit of each dirty page in `from..=last`. Returns `true` if there was one.
 fn mark_below(nodes: &Nodes, number: u32, level: u32, from: u64, last: u64) -> bool {
     let node = nodes.get(number).expect("a node of the tree");
     let (first, end) = (slot_of(from, level), slot_of(last, level));
@@ -310,18 +297,18 @@ fn mark_below(nodes: &Nodes, number: u32, level: u32, from: u64, last: u64) -> b
     marked != 0
 }
 
-/// Returns the slot of `index` in a node of `level`, 0 for leaves.
+/// `level` is 0 for leaves.
 #[inline]
 fn slot_of(index: u64, level: u32) -> usize {
     (index >> (BITS * level) & MASK) as usize
 }
 
-/// Returns the mask of the bits of an index that select a page below one slot of `level`.
+/// The mask of the bits of an index that select a page below one slot of `level`.
 fn span(level: u32) -> u64 {
     (1u64 << (BITS * level)) - 1
 }
 
-/// Returns the first index below the slot `slot` of that node of `level` which covers `index`.
+/// Returns the first index below a slot, in the node of `level` that covers `index`.
 fn start_of(index: u64, level: u32, slot: usize) -> u64 {
     (index >> (BITS * level) & !MASK | slot as u64) << (BITS * level)
 }
@@ -331,7 +318,6 @@ fn is_inside(index: u64, levels: u32) -> bool {
     levels > 0 && index.checked_shr(BITS * levels).unwrap_or(0) == 0
 }
 
-/// Returns the last index for which a tree of `levels` levels has room.
 fn last_inside(levels: u32) -> u64 {
     1u64.checked_shl(BITS * levels).map_or(u64::MAX, |end| end - 1)
 }
@@ -343,7 +329,6 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    /// Draws indices near zero, at each power of two, and near the largest index.
     fn index() -> impl Strategy<Value = u64> {
         prop_oneof![
             0..200u64,
@@ -370,14 +355,14 @@ mod tests {
         ]
     }
 
-    /// Folios of the model, by first page: the order, the number and the tags of each.
+    /// The order, number and tags of each folio, by first page.
     type Model = BTreeMap<u64, (u32, u32, [bool; 4])>;
 
     struct Pair {
         nodes: Nodes,
         tree: Tree,
         lock: TreeLock,
-        /// Pages of the model, by index: the number of each page's folio, and the page's tags.
+        /// The number of the folio and the tags of each page, by index.
         model: BTreeMap<u64, (u32, [bool; 4])>,
         folios: Model,
     }
@@ -393,7 +378,6 @@ mod tests {
             }
         }
 
-        /// Returns the folio that covers `index`, as its first page and its order.
         fn covering(&self, index: u64) -> Option<(u64, u32)> {
             let (first, (order, ..)) = self.folios.range(..=index).next_back()?;
             (index - first < 1 << order).then_some((*first, *order))

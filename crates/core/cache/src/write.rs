@@ -17,18 +17,16 @@ use nowait_block::Bio;
 use nowait_retry::{Step, WaitEntry};
 use nowait_sys::Errno;
 
-/// About how many dirty pages a writer starts to write at a time, when there are too many.
+/// About the number of dirty pages that a writer starts to write when there are too many.
 const CLEAN_PAGES: u64 = 1024;
 const PAGE: u64 = FRAME_BYTES as u64;
 
-/// A write: copies into folios, which become dirty. A durable write then waits until these are
-/// durable. The write reads a missing page first, unless it covers all bytes that the file has in
-/// this page.
+/// A write: copies into folios, which become dirty. A durable write then waits until they are
+/// durable. The write first reads a missing page of which it does not cover all bytes.
 ///
-/// The write locks a folio while it changes it. It waits for a folio that is under writeback,
-/// because bytes that the device reads must not change (checksums). It keeps no folio locked while
-/// it waits. If a change bypasses the cache meanwhile, the write copies all of its bytes again
-/// after that change.
+/// The write locks a folio while it changes it, and keeps none locked while it waits. It waits for
+/// a folio under writeback, because bytes that the device reads must not change (checksums). If a
+/// change bypasses the cache meanwhile, the write copies all of its bytes again after that change.
 #[derive(Debug)]
 pub struct WriteOperation {
     file: Arc<CachedFile>,
@@ -37,9 +35,7 @@ pub struct WriteOperation {
     pos: u64,
     end: u64,
     begun: bool,
-    /// `true`: the first iteration will set the offset to the size of the file.
     appends: bool,
-    /// The position of the write at the last call of [`WriteOperation::tell_progress`].
     told: u64,
     /// The count of `Mapping::changes` at the last check.
     changes: u64,
@@ -76,14 +72,14 @@ impl WriteOperation {
         }
     }
 
-    /// Makes a write of all of `user` at the end of the file. The first iteration looks up the
-    /// size; the caller lets no other write run between that and the end of this write.
+    /// Makes a write of all of `user` at the end of the file, which the first iteration looks up.
+    /// The caller lets no other write run between that and the end of this write.
     pub fn append(file: Arc<CachedFile>, user: User, durable: Option<SyncLevel>) -> WriteOperation {
         WriteOperation { appends: true, ..WriteOperation::new(file, 0, user, durable) }
     }
 
-    /// Makes a write whose beginning [`CachedFile::write_cached`] has copied from the same `user`.
-    /// The write ends when its data are in the cache.
+    /// Makes the rest of a write that [`CachedFile::write_cached`] has begun. It ends when its data
+    /// are in the cache.
     pub fn resume(
         file: Arc<CachedFile>,
         offset: u64,
@@ -96,7 +92,6 @@ impl WriteOperation {
         write
     }
 
-    /// Sets the offset of an append to the end of the file, in the first iteration.
     fn find_end(&mut self) {
         if core::mem::take(&mut self.appends) {
             let len = self.end - self.start;
@@ -107,10 +102,9 @@ impl WriteOperation {
     }
 
     /// Runs an iteration, as [`crate::read::ReadOperation::iterate`]. The result is the number of
-    /// bytes copied. If there are none because of an error, it is `EIO`: a page at an edge could
-    /// not be read; `ENOMEM`: all frames hold pages that could not be written; or the error of a
-    /// page of the file that could not be written. A durable write also returns the errors of its
-    /// sync.
+    /// bytes copied. If there are none, it is an error: of a page that could not be read or
+    /// written, or `ENOMEM` if all frames hold pages that could not be written. A durable write
+    /// also returns the errors of its sync.
     pub fn iterate(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Step {
         self.find_end();
         if self.sync.is_none() {
@@ -125,7 +119,6 @@ impl WriteOperation {
             let durable = self.durable.unwrap_or(SyncLevel::Data);
             self.sync = Some(SyncOperation::of_write(self.file.clone(), (from, last), durable));
         }
-        // From here on the write copies nothing again: later iterations only continue the sync.
         let sync = self.sync.as_mut().expect("made above");
         match sync.iterate(plug, wait) {
             Step::Done(Ok(_)) => self.done(),
@@ -133,7 +126,7 @@ impl WriteOperation {
         }
     }
 
-    /// Copies the rest of the write. `None`: the write has left a wait entry.
+    /// Returns `None` if the write has left a wait entry.
     fn copy_all(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> Option<Step> {
         if self.pos == self.end {
             return Some(self.done());
@@ -165,9 +158,9 @@ impl WriteOperation {
         Some(self.done())
     }
 
-    /// Checks whether a change bypasses the cache. If one has begun since the last check, the copy
-    /// begins again, because the copied bytes may be gone. If the gate is closed for a page of the
-    /// write, leaves a wait entry and returns `true`.
+    /// If a change that bypasses the cache has begun since the last check, the copy begins again,
+    /// because copied bytes may be gone. If the gate is closed for a page of the write, leaves a
+    /// wait entry and returns `true`.
     fn meets_change(&mut self, wait: &dyn Fn() -> WaitEntry) -> bool {
         let now = self.file.mapping().changes();
         if now == self.changes && now.is_multiple_of(2) {
@@ -179,13 +172,13 @@ impl WriteOperation {
             self.user.rewind();
             (self.pos, self.told) = (self.start, self.start);
         }
-        // Checks the last page, and so waits for all: the first pages of the write may share a
-        // folio with pages that the change takes out.
+        // The last page stands for all: the first pages may share a folio with pages that the
+        // change removes.
         self.file.mapping().wait_open(page(self.end - 1), wait)
     }
 
     /// Starts writeback if that is due. If too many frames are dirty (`share.rs`), leaves a wait
-    /// entry; or, if a page of the file could not be written, fails with the error of that page.
+    /// entry, or fails with the error of a page of the file that could not be written.
     fn throttle(
         &mut self,
         plug: &mut Vec<Bio>,
@@ -195,12 +188,11 @@ impl WriteOperation {
         let cache = file.cache();
         let waits = file.mapping().must_wait();
         // Frames under writeback and failed frames do not count, so that small writes are cleaned
-        // in large runs. But if this write must wait and no page is being written to its device,
-        // writeback starts now.
+        // in large runs. If this write must wait and the device is idle, writeback starts now.
         let is_due = cache.unwritten_frames() > cache.dirty_background();
         if is_due || waits && file.mapping().has_idle_device() {
-            // Leaves out pages whose writeback failed. If they failed again, their end would kick
-            // this write, and this write would start them once more.
+            // Leaves out failed folios: the end of another failed writeback would kick this write,
+            // which would start it again.
             cache.clean_unless(ERROR, CLEAN_PAGES, plug);
         }
         if !waits {
@@ -210,22 +202,20 @@ impl WriteOperation {
         if let Some(errno) = self.file.mapping().write_error(0, u64::MAX) {
             return Err(errno);
         }
-        // Called before the entry is left: a later call would kick this write's own entry.
+        // Comes before the entry: a later call would kick this write's own entry.
         self.tell_progress();
         cache.progress.arm(wait());
         Ok(if file.mapping().must_wait() { Attempt::Wait } else { Attempt::Again })
     }
 
-    /// Kicks the operations that wait until fewer frames are dirty, if this write has unlocked
-    /// folios since the last call: writeback can start on these folios now.
+    /// Kicks the operations that wait for fewer dirty frames, if this write has unlocked folios
+    /// since the last call: their writeback can start now.
     fn tell_progress(&mut self) {
         if core::mem::replace(&mut self.told, self.pos) != self.pos {
             self.file.cache().progress.notice();
         }
     }
 
-    /// Starts reading the pages at both ends, if they are missing and the write does not cover
-    /// them.
     fn read_edges(&self, plug: &mut Vec<Bio>) {
         let (first, last) = (page(self.pos), page(self.end - 1));
         let edges = if first == last { &[first][..] } else { &[first, last] };
@@ -234,7 +224,6 @@ impl WriteOperation {
             if self.covers(edge * PAGE, (edge + 1) * PAGE, size) {
                 continue;
             }
-            // If no frame is free now, the write creates the folio when it reaches the page.
             if let Ok(Some(id)) = self.file.mapping().create_one(*edge, edge + 1) {
                 self.file.fill(&[id], plug);
             }
@@ -247,8 +236,8 @@ impl WriteOperation {
         first >= size || (self.pos <= first && self.end >= end.min(size))
     }
 
-    /// Creates a folio at the position and copies into it, if the write covers its pages. Otherwise
-    /// creates a folio of one page, and starts reading it.
+    /// Creates a folio at the position. Copies into it if the write covers its pages, and otherwise
+    /// starts reading it.
     fn create(
         &mut self,
         plug: &mut Vec<Bio>,
@@ -266,21 +255,18 @@ impl WriteOperation {
             Ok(())
         })?;
         match created {
-            // This write has locked the folio, as `find_to_write` locks an existing one.
             Some(id) => self.change(&file.mapping().pin_own(id), plug),
             None if file.mapping().wait_open(from, wait) => Ok(Attempt::Wait),
             None => Ok(attempt),
         }
     }
 
-    /// Copies into a folio that this write has locked, or starts reading the folio.
     fn change(&mut self, pin: &Pin<'_>, plug: &mut Vec<Bio>) -> Result<Attempt, Errno> {
         let folio = pin.folio();
         let first = folio.index() * PAGE;
         let bytes = folio.pages() * PAGE;
         let uptodate = pin.state().is_uptodate();
-        // The size is read under the folio's lock: until then another write may have grown the file
-        // there.
+        // Read under the folio's lock: until then another write may have grown the file there.
         if !uptodate && !self.covers(first, first + bytes, self.file.size()) {
             if pin.state().is_error() && self.waited == Some(page(self.pos)) {
                 let mut woken = Vec::new();
@@ -311,26 +297,23 @@ impl WriteOperation {
         Step::Done(Ok((self.pos - self.start) as u32))
     }
 
-    /// Ends the write: with the number of bytes already copied or, if there are none, with `errno`.
     fn fail(&self, errno: Errno) -> Step {
         if self.pos > self.start { self.done() } else { Step::Done(Err(errno)) }
     }
 }
 
-/// The beginning of a write, which [`CachedFile::write_cached`] has copied.
+/// The result of [`CachedFile::write_cached`].
 #[derive(Clone, Copy, Debug)]
 pub struct WriteStart {
     /// The number of bytes copied.
     pub bytes: usize,
-    /// The count of `Mapping::changes` before the copy.
     changes: u64,
 }
 
 impl CachedFile {
-    /// Copies `user`, from byte `offset` on, into cached pages that are uptodate, and neither
-    /// locked, under writeback nor lent. Stops at the first other page, when so much is dirty that
-    /// writeback is due, or when a change bypasses the cache. This is a first attempt that makes no
-    /// operation; [`WriteOperation::resume`] makes one for the rest.
+    /// Copies `user` to byte `offset` on, into cached pages that are uptodate, and neither locked,
+    /// under writeback nor lent. Stops at any other page, when writeback is due, or when a change
+    /// bypasses the cache. [`WriteOperation::resume`] makes an operation for the rest.
     pub fn write_cached(&self, offset: u64, user: &mut User) -> WriteStart {
         let end = offset.saturating_add(user.len() as u64);
         let (mut pos, cache, changes) = (offset, self.cache(), self.mapping().changes());
@@ -357,9 +340,9 @@ impl CachedFile {
     }
 }
 
-/// Copies the bytes from `pos` to before `end`, but none beyond the folio, into a folio that the
-/// caller has locked; then unlocks the folio. Returns the number of bytes. Zeroes the rest of a
-/// folio that is not `uptodate`.
+/// Copies bytes from `pos` on, up to byte `end` or the end of the folio, and unlocks the folio,
+/// which the caller has locked. Returns the number of bytes. Zeroes the rest of a folio that is not
+/// `uptodate`.
 #[inline]
 fn copy_from_user(
     file: &CachedFile,
@@ -381,8 +364,7 @@ fn copy_from_user(
         }
         user.copy_from_user(memory, len);
     }
-    // The file grows before the folio can be written back, because a writeback stops at the file's
-    // size.
+    // Comes before the folio can be written back, because a writeback stops at the file's size.
     file.grow(pos + len as u64);
     let mut woken = Vec::new();
     file.mapping().changed(pin.id(), Pages::of_bytes(before, before + len), &mut woken);

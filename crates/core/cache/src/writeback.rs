@@ -17,16 +17,12 @@ use nowait_sys::{
 /// A sync: of fsync, of fdatasync, at the end of an O_SYNC write, or of a range without a flush.
 ///
 /// The first iteration marks the dirty pages of the range, and starts their writeback in ascending
-/// runs. Then the sync waits, folio by folio, for the writebacks that were in flight; it holds no
-/// lock meanwhile, and starts no writeback of folios that become dirty later. After that, unless
-/// its level is [`SyncLevel::WriteOnly`], the sync needs a flush of the device, which it shares
-/// with all syncs of the file that wait for one (`flush.rs`).
-///
-/// The sync of a small write makes its bios durable one by one instead, if it can start the
-/// writeback of all its pages itself (`PerBioSync`).
+/// runs. Then the sync waits for the writebacks in flight, folio by folio, but does not write
+/// folios that become dirty later. After that, unless its level is [`SyncLevel::WriteOnly`], it
+/// needs a flush, which it shares with other syncs of the file (`flush.rs`).
 ///
 /// A folio whose writeback failed stays dirty, unless the cache drops its pages (`share.rs`). Each
-/// later sync of this folio starts its writeback again, and reports the error if it fails again.
+/// later sync writes it again, and reports the error if that fails.
 #[derive(Debug)]
 pub struct SyncOperation {
     file: Arc<CachedFile>,
@@ -40,7 +36,6 @@ pub struct SyncOperation {
     /// The folio whose writeback the sync waits for, and its count of ended writebacks before the
     /// wait.
     waited: Option<(FolioId, u32)>,
-    /// The result of the pages' writeback, once it is over.
     written: Option<Result<(), Errno>>,
     ticket: Option<u64>,
 }
@@ -48,27 +43,27 @@ pub struct SyncOperation {
 /// How the pages of a sync become durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PerBioSync {
-    /// By a flush after the writes, shared with other syncs.
+    /// By a flush after the writes.
     No,
     /// By their own bios, if this sync can start the writeback of all pages itself.
     Wanted,
-    /// By their own bios, which this sync has started. The number is the count of the file's failed
-    /// writes at that time. If the count has grown since, one of these writes may have failed and
-    /// been repeated without being durable.
+    /// By their own bios, which this sync has started. The number is the file's count of failed
+    /// writes at that time: if it has grown, one of the writes may have failed and been repeated
+    /// without being durable.
     Yes(u64),
 }
 
 impl SyncOperation {
-    /// Makes a sync of the pages from `from` to `last`, inclusive.
+    /// Makes a sync of the pages `from..=last`.
     pub fn new(file: Arc<CachedFile>, from: u64, last: u64, durable: SyncLevel) -> SyncOperation {
         let (begun, at, waited, written, ticket) = (false, from, None, None, None);
         let per_bio = PerBioSync::No;
         SyncOperation { file, from, last, durable, begun, per_bio, at, waited, written, ticket }
     }
 
-    /// Makes the sync of a write, which has just made these pages dirty. The bios of a small write
-    /// are durable themselves. If many writes waited for one flush instead, they would end
-    /// together, and the device would be idle until the next writes come.
+    /// Makes the sync of a write, which has just made the pages `from..=last` dirty. If many small
+    /// writes waited for one flush, they would end together, and the device would be idle until the
+    /// next ones come. So their bios are durable themselves.
     pub(crate) fn of_write(
         file: Arc<CachedFile>,
         (from, last): (u64, u64),
@@ -108,9 +103,8 @@ impl SyncOperation {
         }
     }
 
-    /// Starts the writeback of all pages by durable bios, if the sync wants that. If other
-    /// operations have locked some of the pages or are writing them, this sync does not know when
-    /// they are durable, and needs a flush.
+    /// If other operations have locked some of the pages or are writing them, this sync does not
+    /// know when they are durable, and needs a flush.
     fn begin_per_bio(&mut self, plug: &mut Vec<Bio>) {
         if self.per_bio == PerBioSync::Wanted {
             let failures = self.file.flush.failures();
@@ -119,13 +113,13 @@ impl SyncOperation {
         }
     }
 
-    /// Starts the writeback of the marked folios, and checks whether all writebacks of the range
-    /// are over. If not, leaves a wait entry and returns `true`.
+    /// Starts the writeback of the marked folios. If a writeback of the range is not over, leaves a
+    /// wait entry and returns `true`.
     fn write_all(&mut self, plug: &mut Vec<Bio>, wait: &dyn Fn() -> WaitEntry) -> bool {
         let file = self.file.clone();
         let mapping = file.mapping();
         self.issue(SyncLevel::WriteOnly, plug);
-        // A folio that is still marked could not be started, because an operation has locked it.
+        // A folio that is still marked was not started, because an operation has locked it.
         while let Some((_, pin)) = mapping.next_tagged(self.at, self.last, Tag::Towrite) {
             if mapping.wait(&pin, Reason::Unlocked, wait) {
                 return true;
@@ -141,8 +135,8 @@ impl SyncOperation {
             // Read before the entry is left, so that the sync notices an end in between.
             let seen = (pin.id(), folio.written());
             if self.waited.is_some_and(|waited| waited.0 == seen.0 && waited.1 != seen.1) {
-                // One ended writeback is enough, even if the next one of this folio has begun: the
-                // ended one has written the pages of the sync.
+                // One ended writeback is enough, even if the folio's next one has begun: it has
+                // written the pages of the sync.
                 self.waited = None;
                 self.at = end;
                 if end > self.last {
@@ -158,9 +152,8 @@ impl SyncOperation {
         false
     }
 
-    /// Starts the writeback of the marked folios that are neither locked nor under writeback, in
-    /// ascending runs, by bios that make their data `durable`. Returns how many dirty pages of the
-    /// range these folios have.
+    /// Starts the writeback of the marked folios that are neither locked nor under writeback.
+    /// Returns the number of dirty pages of these folios in the range.
     fn issue(&self, durable: SyncLevel, plug: &mut Vec<Bio>) -> u64 {
         let (mut from, mut pages, mapping) = (self.at, 0, self.file.mapping());
         while from <= self.last {

@@ -12,7 +12,7 @@ const BATCH: usize = 32;
 /// The benchmark prefetches the data of a page so many copies before it copies the page.
 const AHEAD: usize = 4;
 
-/// Draws page numbers (xorshift64, Marsaglia 2003).
+/// xorshift64, Marsaglia 2003.
 struct Random(u64);
 
 impl Random {
@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// A cached file. Its pages lie in frames of 4 KiB, in random order.
+/// A cached file whose pages lie in frames of 4 KiB, in random order.
 struct Set {
     file: Arc<CachedFile>,
     mapping: Arc<Mapping>,
@@ -55,7 +55,6 @@ impl Set {
         Set { file, mapping, pages, target: vec![1; BATCH * FRAME_BYTES] }
     }
 
-    /// Returns one of the page-sized slots of the target buffer.
     fn slot(&mut self, at: usize) -> *mut u8 {
         self.target[at * FRAME_BYTES..][..FRAME_BYTES].as_mut_ptr()
     }
@@ -133,8 +132,7 @@ const WAYS: [Way; 4] = [
     ("read", Set::reads),
 ];
 
-/// Runs `batches` batches of one way. Returns the processor time in ns, and a hash of the target
-/// buffer.
+/// Returns the processor time in ns, and a hash of the target buffer.
 fn run(set: &mut Set, way: Way, batches: u64, seed: u64) -> (u64, u64) {
     let mut random = Random(seed | 1);
     let start = thread_cpu_ns();
@@ -148,7 +146,7 @@ fn run(set: &mut Set, way: Way, batches: u64, seed: u64) -> (u64, u64) {
 }
 
 /// Prints the least, median and greatest rate of each way, in million copies a second of processor
-/// time. The rounds of the ways are interleaved.
+/// time. The rounds of the ways are interleaved, so that all meet the same disturbances.
 fn compare(name: &str, bytes: u64, batches: u64, rounds: u64) {
     let mut set = Set::new(bytes);
     let mut rates: [Vec<f64>; WAYS.len()] = Default::default();
@@ -189,17 +187,16 @@ fn bench_cached_copies_of_random_pages() {
     compare("2 GiB", 2 << 30, 4_000, 41);
 }
 
-/// Distances of target minus source, modulo 4096.
+/// Target minus source, modulo 4096.
 const DISTANCES: [usize; 8] = [0, 1, 8, 16, 31, 32, 2048, 4080];
 
-/// Prints the times of copies of `len` bytes from random places of `pool`, in ns of processor time:
-/// one by memcpy(3), one by the cache's function. Each time is the median of interleaved rounds.
+/// Prints the processor time of a copy by memcpy(3) and by the cache's function, each the median of
+/// interleaved rounds.
 fn compare_distances(pool: &HugeMemory, len: usize, copies: u64, rounds: u64) {
     let mut to = AlignedBuffer::zeroed(64 * (len + 4096));
     for distance in DISTANCES {
         let mut times: [Vec<u64>; 2] = Default::default();
         for round in 0..2 * rounds {
-            // memcpy and the cache take turns at being the first of two rounds.
             let by_cache = round % 4 == 1 || round % 4 == 2;
             let mut random = Random(round / 2 + 1);
             let start = thread_cpu_ns();

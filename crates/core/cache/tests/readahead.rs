@@ -14,12 +14,10 @@ enum Page {
     UpToDate,
 }
 
-/// A read: its readahead state, and the next page that it needs.
 struct Read {
     request: Request,
     at: u64,
     iterations: u32,
-    /// The pages of the request that the plans of this read have contained.
     announced: BTreeSet<u64>,
 }
 
@@ -29,7 +27,6 @@ struct Model {
     pages: BTreeMap<u64, Page>,
     marks: BTreeSet<u64>,
     plans: Vec<Plan>,
-    /// The number of pages read from the device.
     device_pages: u64,
 }
 
@@ -63,7 +60,6 @@ impl Model {
         }
     }
 
-    /// Runs an iteration as a `ReadOperation` does. Returns `true` if the read is complete.
     fn iterate(&mut self, read: &mut Read) -> bool {
         read.iterations += 1;
         let end = read.request.pages().end.min(self.bounds.file_pages);
@@ -102,15 +98,14 @@ impl Model {
         read.iterations
     }
 
-    /// Returns how many pages from `from` on, without a gap, are in the cache or being read.
     fn ahead(&self, from: u64) -> u64 {
         let end = self.bounds.file_pages;
         (from..end).take_while(|index| self.pages.contains_key(index)).count() as u64
     }
 }
 
-/// The trace of the paper on upfront readahead: three 16 KiB reads at random places, submitted
-/// together. In the paper the second read got 8 KiB on its first retry, and the third got 4 KiB.
+/// The trace of the paper on upfront readahead. There the second read got 8 KiB on its first retry,
+/// and the third got 4 KiB.
 #[test]
 fn three_streaming_random_reads_complete_whole_on_their_first_retry() {
     let mut model = Model::new(FILE);
@@ -218,7 +213,7 @@ fn streams_in_turns_on_one_descriptor_keep_their_windows() {
     for n in 0..200 {
         for stream in 0..6 {
             model.run(stream * 100_000 + n * 4..stream * 100_000 + n * 4 + 4, true);
-            // Random requests in between take the slot of no stream.
+            // Random requests in between take no stream's slot.
             model.run(900_000 + n * 96 + stream * 16..900_001 + n * 96 + stream * 16, true);
         }
     }
@@ -262,7 +257,7 @@ fn pages_lost_before_use_shrink_the_window_and_it_recovers() {
     for n in 0..100 {
         model.run(n * 4..n * 4 + 4, true);
     }
-    // Before each request, evicts the pages read ahead, except the 32 pages after the request.
+    // Evicts the pages read ahead, except the 32 pages after the request.
     let mut from = 0;
     for n in 100..300 {
         from = if n == 200 { model.plans.len() } else { from };
@@ -360,7 +355,6 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Checks the rules that each of these plans must obey.
 fn check(model: &Model, plans: &[Plan]) {
     for plan in plans {
         let pages = plan.read.end - plan.read.start;

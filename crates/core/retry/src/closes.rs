@@ -12,23 +12,21 @@ use nowait_sys::{
     time::{self, Deadline},
 };
 
-/// The number of counters of closes. Descriptor numbers that are equal modulo this share a counter.
+/// The number of counters. Descriptor numbers that are equal modulo `SLOTS` share a counter.
 pub const SLOTS: usize = if cfg!(loom) { 1 } else { 64 };
-/// The most threads that may use descriptors at a time.
 const USERS: usize = if cfg!(loom) { 1 } else { 64 };
-/// The longest time that a close waits for a thread that uses the number. The thread needs a moment
-/// to enter its system call; a call that was entered keeps its file.
+/// The longest time that a close waits for threads that use the number. They only need to enter
+/// their system call: a call that was entered keeps its file.
 const CLOSE_NS: u64 = 1_000_000_000;
 
 /// Counters of the closes of descriptors in a process. A close does not visit the contexts: a
-/// context discards what it knows of a descriptor number if the counter has changed when it next
-/// uses the number.
+/// context forgets the file of a descriptor number if the number's counter has changed.
 #[derive(Debug)]
 pub struct Closes {
     counts: [AtomicU32; SLOTS],
-    /// The descriptor numbers that threads use, each plus one; 0: a free entry.
+    /// Descriptor numbers in use, each plus one; 0 for a free entry.
     users: [AtomicU32; USERS],
-    /// The number of closes that wait until a thread has used a descriptor number.
+    /// Closes that wait for the end of a use.
     waiting: AtomicU32,
 }
 
@@ -42,8 +40,8 @@ impl Default for Closes {
     }
 }
 
-/// A descriptor number that a thread uses. A close of the number waits until this is dropped, for a
-/// second at most.
+/// The use of a descriptor number by a thread. A close of the number waits until this is dropped,
+/// for a second at most.
 #[must_use]
 pub struct InUse<'a> {
     closes: &'a Closes,
@@ -52,11 +50,10 @@ pub struct InUse<'a> {
 
 impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        // A swap, because loom orders it with the loads of waiting threads; it would not order a
-        // store.
+        // A swap, because loom would not order a store with the loads of waiting threads.
         self.user.swap(0, AcqRel);
-        // Pairs with the fence of `wait_for_users`: either the closing thread sees that this use is
-        // over, or this thread sees that a close waits.
+        // Pairs with the fence of `wait_for_users`: either the closing thread sees the end of this
+        // use, or this thread sees that a close waits.
         fence(SeqCst);
         if self.closes.waiting.load(Relaxed) > 0 {
             futex_wake(self.user, u32::MAX);
@@ -65,34 +62,34 @@ impl Drop for InUse<'_> {
 }
 
 impl Closes {
-    /// Counts a close of `fd`; to be called before it is closed or replaced. Waits for the threads
-    /// that use the number, for a second at most.
+    /// Counts a close of `fd`. The caller closes or replaces the descriptor afterwards. Waits for
+    /// the threads that use the number, for a second at most.
     pub fn closed(&self, fd: i32) {
-        // Programs close -1, too. As a number in `users` it would be 0, as in a free entry.
+        // Programs also close -1. As a number in `users` it would be 0, as in a free entry.
         if fd >= 0 {
             self.count_close(fd);
             self.wait_for_users(|user| user == number(fd));
         }
     }
 
-    /// Counts a close of every descriptor. Waits as [`Closes::closed`] does.
+    /// Counts a close of every descriptor, and waits as [`Closes::closed`] does.
     pub fn closed_many(&self) {
         self.counts.iter().for_each(|count| _ = count.fetch_add(1, SeqCst));
         self.wait_for_users(|user| user != 0);
     }
 
-    /// Returns how often `fd`, or another number with the same counter, was closed.
+    /// Returns the number of closes of `fd` and of the numbers that share its counter.
     pub fn count(&self, fd: i32) -> u32 {
         self.count_of_slot(fd as usize % SLOTS)
     }
 
-    /// Returns how often a number with this counter was closed.
+    /// Returns the value of one counter.
     pub fn count_of_slot(&self, slot: usize) -> u32 {
         self.counts[slot].load(Relaxed)
     }
 
     /// Begins the use of `fd` by the calling thread, if its count is still `count`. Returns `None`
-    /// if it may have been closed since, or if too many threads use descriptors.
+    /// if a close has changed the count, or if too many threads use descriptors.
     pub fn begin_use(&self, fd: i32, count: u32) -> Option<InUse<'_>> {
         let in_use = self.show_use(fd)?;
         (self.is_open(fd, count) || mistake::makes(Mistake::UseClosed)).then_some(in_use)
@@ -192,8 +189,6 @@ mod loom_tests {
 
     const NUMBER: i32 = 3;
 
-    /// One thread closes a number and gives it to another file while a second thread uses it for
-    /// the first file.
     fn one_closes(close: fn(&Closes), use_it: fn(&Closes, &dyn Fn())) {
         loom::model(move || {
             let shared = Arc::new((Closes::default(), AtomicU32::new(1)));

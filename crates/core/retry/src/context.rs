@@ -12,17 +12,18 @@ use crate::{
 use nowait_sys::{Errno, aio::IoEvent, inside, time::Deadline};
 use std::sync::OnceLock;
 
-/// A context's own queue, such as an io_uring. One of the threads that wait for completions, the
-/// poller, serves it, without a thread switch.
+/// A context's own queue, such as an io_uring. Threads that wait for events reap it themselves,
+/// which saves a thread switch.
 pub trait Pump: Send + Sync {
-    /// Returns `true` if requests are in flight in the queue.
+    /// Returns `true` if the queue has requests in flight or completions that no thread has run.
     fn is_busy(&self) -> bool;
-    /// Collects completions, waiting for `need` of them, the deadline or [`Pump::interrupt`].
+    /// Collects completions. Returns when `need` of them have come, at the deadline, after
+    /// [`Pump::interrupt`], or earlier.
     ///
     /// # Errors
     /// `EINTR`: a signal handler ran.
     fn wait(&self, need: usize, deadline: Deadline) -> Result<(), Errno>;
-    /// Runs the requests whose completions were collected.
+    /// Runs requests whose completions were collected.
     fn run(&self);
     /// Makes the current `wait` return, or else the next one.
     fn interrupt(&self);
@@ -30,23 +31,21 @@ pub trait Pump: Send + Sync {
 
 /// A bit of `outstanding`: the context refuses new requests.
 const DEAD: usize = 1 << (usize::BITS - 1);
-/// The unit in which `outstanding` counts endless requests, which may never end by themselves.
+/// The unit in which `outstanding` counts the requests that may never end by themselves.
 const ENDLESS: usize = 1 << (usize::BITS / 2);
 const COUNT: usize = ENDLESS - 1;
 
-/// The receiver of a context's completions, in place of its ring.
+/// Takes the events of a context, in place of its ring.
 pub struct Sink {
     /// The name of the context's requests in reports.
     pub face: &'static str,
-    /// The most requests outstanding.
+    /// The most requests in flight.
     pub limit: usize,
-    /// The function called once for each request, on the thread that ended it. Must not wait and
-    /// must not submit.
+    /// Called once for each request, on the thread that ends it. Must neither wait nor submit.
     pub deliver: Box<dyn Fn(IoEvent) + Send + Sync>,
 }
 
-/// Makes the calling thread the poller until this is dropped. A panic drops it, too; otherwise no
-/// other thread could poll.
+/// Makes the calling thread the poller until this is dropped. A panic drops it, too.
 struct Polling<'a>(&'a IoContext);
 
 impl Drop for Polling<'_> {
@@ -55,8 +54,8 @@ impl Drop for Polling<'_> {
     }
 }
 
-/// Marks the calling thread as one that waits for completions. On drop it wakes another thread for
-/// the deferred requests that are left: no thread was woken for them while this one ran them.
+/// Wakes another thread on drop, if deferred requests are left: no thread was woken for them while
+/// this thread ran the list.
 struct Leaving<'a>(&'a IoContext);
 
 impl Drop for Leaving<'_> {
@@ -69,24 +68,23 @@ impl Drop for Leaving<'_> {
 
 /// A context: accepts requests, takes their completions, and lets callers wait for them.
 ///
-/// A slot of [`IoContext::reserve`] is freed by [`IoContext::release`], or by the `complete…`
-/// function that delivers its request's event: when the event has been read, or the sink has
-/// returned.
+/// A request keeps its slot until its event has been read from the ring, or the sink has returned.
 pub struct IoContext {
     ring: EventRing,
     sink: Option<Sink>,
     waiters: Waiters,
-    /// Requests accepted and not completed, how many of them are [`ENDLESS`], and [`DEAD`]. The
-    /// three share one word, so that no thread sees one without the others.
+    /// Counts the requests that hold a slot and have not completed, counts the endless ones in
+    /// units of [`ENDLESS`], and has the bit [`DEAD`]. In one word, so that a thread always sees
+    /// the three together.
     outstanding: AtomicUsize,
-    /// The number of kernel-synchronous requests in flight.
     synchronous: AtomicUsize,
     pump: OnceLock<Box<dyn Pump>>,
     deferred: OnceLock<Box<dyn Deferred>>,
-    /// Makes the poller stay in the own queue when nothing is in flight there, because the last
-    /// request that was started there had to wake a thread to poll.
+    /// A start that has to wake a thread to poll sets it; an event that interrupts the poller
+    /// clears it. While it is set, a poller that waits for one event stays in the own queue, even
+    /// if nothing is in flight there.
     lingers: Hint,
-    /// The threads that collect events and do not wait for them.
+    /// Threads that collect events and do not wait for them.
     passers: Presence,
     on_event: OnceLock<Box<dyn Fn() + Send + Sync>>,
     stats: Stats,
@@ -100,12 +98,12 @@ pub struct WaitOptions<'a> {
     pub max: usize,
     /// The time at which the wait ends.
     pub deadline: Deadline,
-    /// With `min` = 0: wait for one event while kernel-synchronous requests are in flight.
+    /// If `min` is 0, waits for one event while kernel-synchronous requests are in flight.
     pub patient: bool,
-    /// The function that makes the signal mask in force while the caller sleeps.
+    /// Makes the signal mask that is in force while the caller sleeps.
     pub mask: Option<&'a dyn Fn() -> Mask>,
-    /// Wait in the own queue also while nothing is in flight there: a thread that does nothing else
-    /// need not be woken when a request starts there.
+    /// Waits in the own queue also while nothing is in flight there. For a thread that does nothing
+    /// else: it need not be woken when a request starts there.
     pub dedicated: bool,
 }
 
@@ -117,7 +115,7 @@ impl WaitOptions<'_> {
 }
 
 impl IoContext {
-    /// Makes a context whose ring header shows `id` and holds at least `nr_min` events.
+    /// Makes a context. The ring's header shows `id`, and the ring holds at least `nr_min` events.
     ///
     /// # Errors
     /// `ENOMEM`: no memory or too many mappings.
@@ -125,8 +123,7 @@ impl IoContext {
         IoContext::make(id, nr_min, stats, None)
     }
 
-    /// Makes a context that gives its completions to `sink`: no thread waits for them in the
-    /// context.
+    /// Makes a context that gives its events to `sink`, not to the ring.
     ///
     /// # Errors
     /// As for [`IoContext::new`].
@@ -160,17 +157,17 @@ impl IoContext {
         let _ = self.deferred.set(deferred);
     }
 
-    /// Wakes a sleeping caller to run deferred requests that no thread runs.
+    /// Wakes a waiting thread, if there is one, to run deferred requests.
     pub fn deferred_started(&self) {
         self.waiters.call_for_runner(|| self.interrupt_pump());
     }
 
-    /// Takes the pump out, so that the caller decides where it is dropped.
+    /// Takes the own queue out, so that the caller decides where it is dropped.
     pub fn take_pump(&mut self) -> Option<Box<dyn Pump>> {
         self.pump.take()
     }
 
-    /// Makes [`IoContext::notify`] call `on_event` if the ring has events. Later calls change
+    /// Makes [`IoContext::notify`] call `on_event` while the ring has events. Later calls change
     /// nothing.
     pub fn set_on_event(&self, on_event: Box<dyn Fn() + Send + Sync>) {
         let _ = self.on_event.set(on_event);
@@ -186,44 +183,43 @@ impl IoContext {
         &self.stats
     }
 
-    /// Returns how many requests may be outstanding, or completed with an event that was not taken.
+    /// Returns the limit of requests in flight and events not taken, together.
     pub fn capacity(&self) -> usize {
         self.sink.as_ref().map_or(self.ring.capacity(), |sink| sink.limit)
     }
 
-    /// Returns the name of the requests in reports, if a sink takes their completions.
+    /// Returns the name of the requests in reports, if the context has a sink.
     pub fn face(&self) -> Option<&'static str> {
         self.sink.as_ref().map(|sink| sink.face)
     }
 
-    /// Returns how many requests are accepted and not completed.
+    /// Returns the number of slots reserved for requests that have not completed.
     pub fn outstanding(&self) -> usize {
         self.outstanding.load(SeqCst) & COUNT
     }
 
-    /// Returns how many outstanding requests end by themselves. The exit of the process waits for
-    /// these.
+    /// Returns how many of the [`IoContext::outstanding`] requests end by themselves.
     pub fn owed(&self) -> usize {
         let word = self.outstanding.load(SeqCst) & !DEAD;
         (word & COUNT).saturating_sub(word / ENDLESS)
     }
 
-    /// Returns how many accepted requests may never end by themselves.
+    /// Returns how many of the [`IoContext::outstanding`] requests may never end by themselves.
     pub fn endless(&self) -> usize {
         (self.outstanding.load(SeqCst) & !DEAD) / ENDLESS
     }
 
-    /// Counts a request that holds a slot and may never end by itself.
+    /// Counts a request in flight that may never end by itself.
     pub fn may_be_endless(&self) {
         self.outstanding.fetch_add(ENDLESS, SeqCst);
     }
 
-    /// Stops counting a request as endless, before its completion.
+    /// Stops counting a request as endless, before its event is delivered.
     pub fn is_not_endless(&self) {
         self.outstanding.fetch_sub(ENDLESS, SeqCst);
     }
 
-    /// Reserves slots for up to `count` requests; returns the number of slots.
+    /// Reserves up to `count` slots, and returns their number.
     ///
     /// # Errors
     /// `EAGAIN`: no slot is free. `EINVAL`: the context is being destroyed.
@@ -233,8 +229,8 @@ impl IoContext {
             self.release(count);
             return Err(Errno::INVAL);
         }
-        // `before` was read first, so an event that moved to the ring meanwhile counts twice: too
-        // few slots may be reserved, never too many.
+        // This thread read `before` first, so an event that moved to the ring meanwhile counts
+        // twice: too few slots may be reserved, never too many.
         let free = self.capacity().saturating_sub((before & COUNT) + self.ring.unread());
         if count <= free {
             return Ok(count);
@@ -243,16 +239,16 @@ impl IoContext {
         if free == 0 { Err(Errno::AGAIN) } else { Ok(free) }
     }
 
-    /// Frees `count` slots: of requests that were not started, or whose events were delivered.
+    /// Frees the slots of requests that have not started, or whose events were delivered.
     pub fn release(&self, count: usize) {
         if self.outstanding.fetch_sub(count, SeqCst) == count | DEAD {
             self.wake_all(); // the thread in `destroy` waits for that
         }
     }
 
-    /// Delivers an event without waking a waiter: the caller calls [`IoContext::notify`] after the
-    /// last of a batch. `announce` announces the event in another way. It runs while the slot is
-    /// held, so a thread that waits for the end of all requests waits for it, too.
+    /// Delivers an event without waking a waiting thread: the caller calls [`IoContext::notify`]
+    /// after the last of a batch. `announce` signals the event by other means. It runs before the
+    /// slot is freed, so [`IoContext::destroy`] waits for it.
     pub fn complete_quietly(&self, event: IoEvent, announce: impl FnOnce()) {
         self.stats.add(|c| &c.completions, 1);
         self.publish(&[event]);
@@ -267,7 +263,7 @@ impl IoContext {
         }
     }
 
-    /// Delivers the events of several requests, each of which holds a slot, in one step.
+    /// Delivers the events of requests in one step, frees their slots, and wakes a waiting thread.
     pub fn complete_batch(&self, events: &[IoEvent]) {
         if events.is_empty() {
             return;
@@ -287,13 +283,13 @@ impl IoContext {
     /// Stops counting a kernel-synchronous request, after its event was delivered.
     pub fn synchronous_ends(&self) {
         if self.synchronous.fetch_sub(1, SeqCst) == 1 {
-            // A patient waiter whose event another thread took must not wait for more.
+            // A patient thread whose event another thread took must not wait for more.
             self.wake_all();
         }
     }
 
-    /// Wakes a waiter that the events in the ring satisfy, or interrupts the poller. Then calls
-    /// `on_event` if the ring has events.
+    /// Wakes a waiting thread for which the ring has enough events, or interrupts the poller. Then
+    /// calls `on_event` if the ring has events.
     pub fn notify(&self) {
         self.wake_a_waiter();
         if let Some(on_event) = self.on_event.get()
@@ -305,8 +301,8 @@ impl IoContext {
 
     fn wake_a_waiter(&self) {
         let interrupt = || {
-            // A completion has come from outside the own queue. A thread that sleeps on its own
-            // word is cheaper to wake than one that waits in the own queue.
+            // The event came from outside the own queue. A thread that sleeps on its own word is
+            // cheaper to wake than the poller.
             self.lingers.set(false);
             self.interrupt_pump();
         };
@@ -319,45 +315,43 @@ impl IoContext {
         }
     }
 
-    /// Wakes a waiter to poll the context's own queue, unless it has a poller, after requests were
-    /// started there.
+    /// Called after requests were started in the own queue. Wakes a waiting thread to become the
+    /// poller, unless there is one.
     pub fn pump_started(&self) {
         if self.waiters.call_for_poller() {
             self.lingers.set(true);
         }
     }
 
-    /// Returns `true` if a caller waits in the context's own queue.
+    /// Returns `true` if a thread is the poller.
     pub fn has_poller(&self) -> bool {
         self.waiters.has_poller()
     }
 
-    /// Returns `true` if the poller waits for several completions; it may already have some of
-    /// them.
+    /// Returns `true` if a poller waits for several events, some of which may have come.
     pub fn poller_may_hold_back(&self) -> bool {
         self.waiters.poller_may_hold_back()
     }
 
-    /// Makes the poller run what it has collected so far, and look again.
+    /// Makes the poller run the requests that it has collected, and check again.
     pub fn hurry_poller(&self) {
         self.interrupt_pump();
     }
 
-    /// Collects the completions of the own queue, unless another thread does. If that thread is
-    /// only passing by ([`IoContext::pass_by`]), waits until it has finished: the kernel may have
-    /// announced its events to the caller.
+    /// Collects the completions of the own queue, unless there is a poller. Then waits until no
+    /// thread is inside [`IoContext::pass_by`]: the kernel may have announced that thread's events
+    /// to the caller.
     pub fn poll_pump(&self) {
         self.collect();
         self.await_passers();
     }
 
-    /// Waits until the events that other threads have collected in [`IoContext::pass_by`] are in
-    /// the ring.
+    /// Waits until the events that other threads collect in [`IoContext::pass_by`] are in the ring.
     pub fn await_passers(&self) {
         self.passers.wait();
     }
 
-    /// Collects the completions of the own queue on a thread that does not wait for events.
+    /// Collects the completions of the own queue, on a thread that does not wait for events.
     pub fn pass_by(&self) {
         let _passes = self.passers.enter();
         self.collect();
@@ -390,11 +384,12 @@ impl IoContext {
         self.waiters.wake_all(|| self.interrupt_pump());
     }
 
-    /// Takes the events that `wanted` describes and gives each to `sink`. Waits for the minimum
-    /// until the deadline, and then takes fewer.
+    /// Takes events as `wanted` says and gives each to `sink`. Waits for the minimum until the
+    /// deadline, and then takes fewer.
+    ///
     /// # Errors
     /// `EINTR`: a signal handler ran, or has to run. `EINVAL`: the context was destroyed. In both
-    /// cases nothing was taken. The error that `sink` returns for the first event.
+    /// cases nothing was taken. If `sink` fails for the first event, its error.
     pub fn wait_events(
         &self,
         wanted: &WaitOptions<'_>,
@@ -415,8 +410,8 @@ impl IoContext {
             let expected = wanted.patient && self.synchronous.load(SeqCst) > 0;
             let min = wanted.min.max(usize::from(expected));
             // After a sleep the thread takes fewer events than its minimum only at the end of its
-            // wait, because they may be enough for another thread. The kernel's AIO does the same.
-            // A minimum above the ring's capacity is met in parts.
+            // wait: they may be enough for another thread. The kernel's AIO does the same. If the
+            // minimum exceeds the ring's capacity, the thread takes the events in parts.
             let need = |taken| min.saturating_sub(taken).min(self.ring.capacity());
             let is_enough = self.ring.unread() >= need(taken);
             if is_enough || !slept || end.is_some() || self.is_dead() {
@@ -451,18 +446,15 @@ impl IoContext {
         Ok(taken)
     }
 
-    /// Returns `true` if the caller would next sleep in the own queue, and reap it there, because
-    /// the ring has no event. A caller with deferred requests runs these first, and one with a
-    /// signal mask sleeps in ppoll(2).
+    /// Returns `true` if the caller would next sleep in the own queue and reap it there.
     fn collects_in_sleep(&self, wanted: &WaitOptions<'_>) -> bool {
         let sleeps_here = wanted.min > 0 && wanted.mask.is_none() && self.deferred().is_none();
         sleeps_here && self.ring.unread() == 0
     }
 
-    /// Lets the caller sleep in `sleep`, unless an event is in the ring. `notifier` is signalled
-    /// when another thread delivers an event. The caller counts as the poller meanwhile, if no
-    /// other thread does, so `sleep` must end too when the own queue has completions;
-    /// [`IoContext::wait_events`] then takes them.
+    /// Calls `sleep`, unless the ring has an event. A thread that delivers an event signals
+    /// `notifier`. If there is no poller, the caller counts as the poller meanwhile, so `sleep`
+    /// must also end when the own queue has completions.
     pub fn sleep_outside(&self, notifier: &Arc<Notifier>, sleep: impl FnOnce()) {
         let _polls = self.waiters.try_become_poller().then(|| Polling(self));
         let mask = Mask { signals: 0, notifier: Some(notifier.clone()) };
@@ -473,7 +465,6 @@ impl IoContext {
         self.waiters.remove(&waiter);
     }
 
-    /// Returns the list of deferred requests, if it is not empty.
     fn deferred(&self) -> Option<&dyn Deferred> {
         self.deferred.get().map(AsRef::as_ref).filter(|deferred| !deferred.is_empty())
     }
@@ -482,8 +473,8 @@ impl IoContext {
         self.deferred().into_iter().for_each(Deferred::retry);
     }
 
-    /// Runs a deferred request. Sleeps if there is none. If the caller may not block, hands all of
-    /// them to the engine's threads, and sleeps.
+    /// Runs a deferred request. If there is none, or the caller may not block, sleeps instead;
+    /// before that it hands deferred requests to the engine's threads.
     ///
     /// # Errors
     /// `EINTR`: a signal handler has to run.
@@ -511,14 +502,14 @@ impl IoContext {
                 let _polling = Polling(self);
                 let leaves = || wanted.deadline.has_passed() || !serves(pump.as_ref());
                 let over = || self.is_over(need, wanted);
-                // Polls until `is_over`: if another thread became the poller instead, that thread
-                // would wake this one again.
+                // Polls again until `is_over`: if another thread became the poller, it would have
+                // to wake this thread.
                 loop {
                     let polled = self.poll_once(pump.as_ref(), need, wanted.deadline, over);
                     if over() {
                         return polled;
                     }
-                    // The event that woke this thread may satisfy another thread.
+                    // The event that ended the wait may be enough for another thread.
                     self.wake_a_waiter();
                     if polled.is_err() || leaves() {
                         return polled;
@@ -538,8 +529,8 @@ impl IoContext {
         !self.waiters.has_poller() && self.pump_is_busy()
     }
 
-    /// Returns `true` if the caller need not sleep. The caller is on the list of waiters now; no
-    /// earlier event woke it.
+    /// Returns `true` if the caller need not sleep. The caller joined the waiters after earlier
+    /// events, so those did not wake it.
     fn is_over(&self, need: usize, wanted: &WaitOptions<'_>) -> bool {
         // Another thread may have taken the event of the synchronous request.
         let patience_ended = wanted.min == 0 && self.synchronous.load(SeqCst) == 0;
@@ -547,8 +538,7 @@ impl IoContext {
         self.ring.unread() >= need || self.is_dead() || patience_ended || has_deferred
     }
 
-    /// Waits in the own queue, unless `is_over`, and runs the requests that completed. The poller
-    /// calls it.
+    /// Only the poller may call this.
     fn poll_once(
         &self,
         pump: &dyn Pump,
@@ -557,11 +547,11 @@ impl IoContext {
         is_over: impl Fn() -> bool,
     ) -> Result<(), Errno> {
         let waiter = self.waiters.add_poller(need);
-        // An event that came from elsewhere before this thread was on the list interrupted no
-        // poller, so it is subtracted here. From now on such an event interrupts the poller.
+        // Subtracts the events that came from elsewhere before this thread was on the list: they
+        // interrupted no poller.
         let missing = waiter.need().saturating_sub(self.ring.unread()).max(1);
         let outcome = if is_over() { Ok(()) } else { pump.wait(missing, deadline) };
-        // The thread leaves the list before it runs requests, because it is awake.
+        // This thread leaves the list before it runs requests: it need not be woken.
         self.waiters.remove(&waiter);
         pump.run();
         outcome
@@ -585,12 +575,12 @@ impl IoContext {
         self.outstanding.load(SeqCst) & DEAD != 0
     }
 
-    /// Refuses new requests, wakes all waiters (they return EINVAL), and waits until every accepted
-    /// request has completed.
+    /// Refuses new requests, wakes all waiting threads (they return EINVAL), and waits until every
+    /// accepted request has completed.
     ///
-    /// `cancel` ends the registered requests that would never complete by themselves. Another
-    /// thread may have reserved a slot before and register its request afterwards: it must check
-    /// [`IoContext::is_dead`] after it has registered, and then cancel the request itself.
+    /// `cancel` ends the registered requests that would never complete by themselves. A thread that
+    /// reserved a slot before may register its request later. It must then check
+    /// [`IoContext::is_dead`], and cancel the request itself.
     ///
     /// # Errors
     /// `EINVAL`: the context is already being destroyed.
@@ -604,15 +594,13 @@ impl IoContext {
         Ok(())
     }
 
-    /// Waits until nothing is in flight in the own queue, also transfers that belong to no request.
-    /// Called after [`IoContext::destroy`].
+    /// Waits until nothing is in flight in the own queue, including transfers that belong to no
+    /// request. The context was destroyed before.
     pub fn drain_pump(&self) {
         self.drain_until(|| !self.pump_is_busy());
     }
 
-    /// Waits until `is_over`; the thread that makes it true must wake all waiters. Polls the own
-    /// queue meanwhile, unless another thread does: a request may start there, continue elsewhere
-    /// and come back.
+    /// The thread that makes `is_over` true must wake all waiters.
     fn drain_until(&self, is_over: impl Fn() -> bool) {
         while !is_over() {
             if let Some(deferred) = self.deferred() {
@@ -626,7 +614,7 @@ impl IoContext {
                     let _polling = Polling(self);
                     self.poll_once(pump.as_ref(), 1, Deadline::NEVER, over)
                 }
-                // No number of events satisfies this waiter; only a wake-up of all does.
+                // Only `wake_all` and the calls for a poller or a runner wake this waiter.
                 _ => self.sleep_until_woken(usize::MAX, Deadline::NEVER, None, || {
                     over() || self.needs_poller()
                 }),
@@ -637,7 +625,6 @@ impl IoContext {
 
 #[cfg(test)]
 impl IoContext {
-    /// Delivers the event of a request that holds a slot.
     fn complete(&self, event: IoEvent) {
         self.complete_quietly(event, || {});
         self.notify();

@@ -4,8 +4,7 @@
 use crate::primitives::{AtomicU32, Mutex, Ordering::SeqCst};
 use std::task::Waker;
 
-/// The number of threads on one side. Counting and reading are sequentially consistent: if each of
-/// two sides counts itself and then reads the other's counter, at least one sees the other.
+/// The number of threads on one side, read and changed with sequential consistency.
 #[derive(Debug)]
 pub struct Counter(AtomicU32);
 
@@ -24,8 +23,8 @@ impl Counter {
         crate::primitives::fence(SeqCst);
     }
 
-    /// Counts one less. Returns `true` if it was the last; the caller then wakes the threads that
-    /// wait for zero.
+    /// Counts one less. Returns `true` if the count is zero now: the caller then wakes the threads
+    /// that wait for zero.
     #[must_use]
     pub fn leave(&self) -> bool {
         let was_last = self.0.fetch_sub(1, SeqCst) == 1;
@@ -40,7 +39,7 @@ impl Counter {
     }
 }
 
-/// The threads and tasks that wait until a counter is zero.
+/// Threads that wait until a counter is zero.
 #[derive(Debug)]
 pub struct ZeroWaiters {
     waiting: Counter,
@@ -54,7 +53,8 @@ impl Default for ZeroWaiters {
 }
 
 impl ZeroWaiters {
-    /// Waits until `is_zero`, by `sleep`, which returns when `waker` is woken, or earlier.
+    /// Calls `sleep` until `is_zero` returns `true`. `sleep` returns when `waker` is woken, or
+    /// earlier.
     pub fn wait(&self, waker: &Waker, is_zero: impl Fn() -> bool, sleep: impl Fn()) {
         self.waiting.enter();
         loop {
@@ -68,8 +68,8 @@ impl ZeroWaiters {
         self.wakers.lock().retain(|other| !other.will_wake(waker));
     }
 
-    /// Wakes the waiters, after a counter has become zero. If there are none, it only reads a word
-    /// and takes no lock.
+    /// Wakes the waiting threads, after a counter has become zero. Takes no lock if no thread
+    /// waits.
     pub fn wake(&self) {
         if !self.waiting.is_zero() {
             let wakers = core::mem::take(&mut *self.wakers.lock());
@@ -101,8 +101,8 @@ mod loom_tests {
         writing: AtomicBool,
     }
 
-    /// A write bypasses the cache unless it sees that the file is being opened there. If the write
-    /// bypasses the cache, the open waits for its end.
+    /// The open of a file waits until no write bypasses the cache. A write that sees an open does
+    /// not bypass the cache.
     fn model(looks_first: bool, wake: fn(&ZeroWaiters)) {
         loom::model(move || {
             let sides = Arc::new(Sides { writing: AtomicBool::new(false), ..Sides::default() });

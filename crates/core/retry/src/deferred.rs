@@ -1,5 +1,5 @@
-//! Deferred requests: accepted, and in no queue. The first free thread runs them: a thread that
-//! waits for completions, or a thread of the engine.
+//! Deferred requests: accepted, and in no queue. A thread that waits for events runs them, or else
+//! a thread of the engine.
 
 use crate::primitives::{
     AtomicUsize, Mutex,
@@ -9,20 +9,20 @@ use crate::primitives::{
 use nowait_sys::time::Deadline;
 use std::collections::VecDeque;
 
-/// The deferred requests of a context, as the threads that wait there see them.
+/// The deferred requests of a context.
 pub trait Deferred: Send + Sync {
     /// Returns `true` if no request is deferred.
     fn is_empty(&self) -> bool;
-    /// Tries again the oldest requests that may have become possible. Does not block.
+    /// Tries the oldest requests again, without waiting for data.
     fn retry(&self);
-    /// Runs the oldest request, which may block, and tries the others again.
+    /// Runs the oldest request, which may block, and tries others again.
     fn run(&self);
-    /// Hands all requests to the engine's threads. Does not block.
+    /// Hands all requests to the engine's threads, without waiting for data.
     fn hand_over(&self);
 }
 
-/// Returns `true` if a thread that waits until `deadline` may block in a deferred request: the
-/// deadline is more than 10 ms away.
+/// Returns `true` if `deadline` is more than 10 ms away: a thread that waits until then may block
+/// in a deferred request.
 pub fn may_block(deadline: Deadline) -> bool {
     const LEAST_NS: u64 = 10_000_000;
     deadline == Deadline::NEVER || deadline > Deadline::after_ns(LEAST_NS)
@@ -30,27 +30,25 @@ pub fn may_block(deadline: Deadline) -> bool {
 
 /// A list of deferred values in the order of their submission.
 ///
-/// A thread that takes values off the list *runs* it, from [`DeferredList::begin`] on. It looks at
-/// the list once more before it sleeps or leaves, so a thread that adds values wakes a sleeping one
-/// only if no thread runs the list.
+/// A thread *runs* the list while it has the guard of [`DeferredList::begin`]. It must check the
+/// list again after it has dropped the guard: [`DeferredList::push_all`] asks for a wake-up only if
+/// no thread runs the list.
 pub struct DeferredList<T> {
     items: Mutex<Items<T>>,
-    /// The length of the list, readable without the lock.
+    /// Readable without the lock.
     count: AtomicUsize,
-    /// Threads that run the list.
     runners: AtomicUsize,
 }
 
 /// A value taken off the list, and its number.
 pub struct Item<T> {
     number: u64,
-    /// The value.
+    /// The deferred value.
     pub value: T,
 }
 
 struct Items<T> {
     waiting: VecDeque<Item<T>>,
-    /// The number of the value that was added last.
     last: u64,
 }
 
@@ -64,21 +62,22 @@ impl<T> Default for DeferredList<T> {
     }
 }
 
-/// Registers the calling thread as one that runs the list, until this is dropped.
+/// Counts the calling thread as one that runs the list, until this is dropped.
 #[must_use]
 pub struct Running<'a>(&'a AtomicUsize);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
-        // Pairs with the fence in `push_all`: either the pusher sees no runner, or the next look of
-        // this thread at the list finds what was pushed.
+        // Pairs with the fence in `push_all`: either the pushing thread sees no runner, or this
+        // thread finds the new values when it checks the list again.
         fence(SeqCst);
     }
 }
 
 impl<T> DeferredList<T> {
-    /// Adds values. Returns `true` if no thread runs the list: the caller wakes one that sleeps.
+    /// Adds values. Returns `true` if no thread runs the list: the caller must wake a thread that
+    /// sleeps.
     #[must_use]
     pub fn push_all(&self, values: impl Iterator<Item = T>) -> bool {
         let mut items = self.items.lock();
@@ -93,7 +92,7 @@ impl<T> DeferredList<T> {
         self.runners.load(SeqCst) == 0
     }
 
-    /// Registers the calling thread as one that runs the list, until the result is dropped.
+    /// Counts the calling thread as one that runs the list, until the result is dropped.
     pub fn begin(&self) -> Running<'_> {
         self.runners.fetch_add(1, SeqCst);
         Running(&self.runners)
@@ -104,12 +103,12 @@ impl<T> DeferredList<T> {
         self.count.load(Acquire) == 0
     }
 
-    /// Returns how many values are on the list.
+    /// Returns the number of values on the list.
     pub fn len(&self) -> usize {
         self.count.load(Acquire)
     }
 
-    /// Returns the number of the value that was added last.
+    /// Returns the number of the value added last. Numbers grow by one with each value.
     pub fn last(&self) -> u64 {
         self.items.lock().last
     }
@@ -119,7 +118,7 @@ impl<T> DeferredList<T> {
         self.pop_until(u64::MAX)
     }
 
-    /// Takes the oldest value off the list, if its number is `last` at most.
+    /// Takes the oldest value off the list, if its number is at most `last`.
     pub fn pop_until(&self, last: u64) -> Option<Item<T>> {
         if self.is_empty() {
             return None;
@@ -130,7 +129,7 @@ impl<T> DeferredList<T> {
         item
     }
 
-    /// Puts an item back in its place.
+    /// Puts an item back in its place in the order.
     pub fn put_back(&self, item: Item<T>) {
         let mut items = self.items.lock();
         let place = items.waiting.partition_point(|other| other.number < item.number);
@@ -138,7 +137,7 @@ impl<T> DeferredList<T> {
         self.count.store(items.waiting.len(), Release);
     }
 
-    /// Takes the first value that `is` accepts off the list.
+    /// Takes the oldest value that `is` accepts off the list.
     pub fn take(&self, is: impl Fn(&T) -> bool) -> Option<T> {
         if self.is_empty() {
             return None;
@@ -201,7 +200,6 @@ mod loom_tests {
     use crate::primitives::Arc;
     use loom::thread;
 
-    /// One thread adds a value while another stops running the list and looks at it once more.
     fn one_leaves(leave: fn(&DeferredList<u32>) -> bool) {
         loom::model(move || {
             let list = Arc::new(DeferredList::default());
@@ -232,7 +230,6 @@ mod loom_tests {
         });
     }
 
-    /// Two threads take values off the list, one of which goes back; a third takes a certain one.
     #[test]
     fn loom_each_value_is_taken_once() {
         loom::model(|| {

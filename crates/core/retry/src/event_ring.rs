@@ -1,7 +1,8 @@
 //! Completions on their way to the application.
 //!
-//! Many producers push under one lock; consumers take under another, or the application reads the
-//! ring itself and advances `head`, as fio, QEMU and libaio do with the ring of the kernel's AIO.
+//! Threads that push and threads that consume take different locks. An application may instead read
+//! the ring itself and advance `head`, as fio, QEMU and libaio do with the ring of the kernel's
+//! AIO.
 
 use crate::{
     primitives::{AtomicU32, Mutex, Ordering::Acquire, Ordering::Relaxed, Ordering::Release},
@@ -14,14 +15,13 @@ pub struct EventRing {
     memory: RingMemory,
     tail: Mutex<u32>,
     consumers: Mutex<()>,
-    /// The reader's position after the last [`EventRing::consume`] that found events.
+    /// The position of `head` after the last [`EventRing::consume`] that looked at events.
     taken_to: AtomicU32,
 }
 
 const NONE_TAKEN: u32 = u32::MAX;
 
-/// Returns the slot for a position in a ring of `nr` slots. Only an application that writes wrong
-/// positions causes the division, which takes longer than all else here.
+/// Avoids a slow division, which only a wrong position, written by the application, needs.
 fn place(position: u32, nr: u32) -> u32 {
     match position {
         position if position < nr => position,
@@ -30,7 +30,6 @@ fn place(position: u32, nr: u32) -> u32 {
     }
 }
 
-/// Returns the number of slots from slot `head` up to, but without, slot `tail`.
 fn distance(head: u32, tail: u32, nr: u32) -> u32 {
     if tail >= head { tail - head } else { tail + nr - head }
 }
@@ -46,25 +45,25 @@ impl EventRing {
         Ok(EventRing { memory, tail, consumers: Mutex::new(()), taken_to })
     }
 
-    /// Returns the memory, for its address.
+    /// Returns the ring's memory.
     pub fn memory(&self) -> &RingMemory {
         &self.memory
     }
 
-    /// Returns how many events can be unread at a time: one slot always stays free.
+    /// Returns the most events that can be unread: one slot always stays free.
     pub fn capacity(&self) -> usize {
         self.memory.nr() as usize - 1
     }
 
-    /// Returns how many events are unread. The application may have moved `head` anywhere; an
-    /// invalid value is taken modulo the size, so no access is out of bounds.
+    /// Returns the number of unread events. The application may write any `head`; this takes it
+    /// modulo the size, so no access is out of bounds.
     pub fn unread(&self) -> usize {
         let nr = self.memory.nr();
         let mut head = self.memory.head().load(Acquire);
         loop {
             let tail = place(self.memory.tail().load(Acquire), nr);
-            // Both words move. A tail read before the head passed it would look like a full ring,
-            // and a submitter would get EAGAIN without need.
+            // `head` and `tail` move meanwhile. A tail read before `head` passed it would look like
+            // a full ring, and a submitter would get EAGAIN without need.
             let now = self.memory.head().load(Acquire);
             if now == head {
                 return distance(place(head, nr), tail, nr) as usize;
@@ -73,13 +72,13 @@ impl EventRing {
         }
     }
 
-    /// Returns `true` if [`EventRing::consume`] took the last events: the application does not read
+    /// Returns `true` if [`EventRing::consume`] moved `head` last: the application does not read
     /// the ring itself.
     pub fn is_read_by_calls(&self) -> bool {
         self.taken_to.load(Relaxed) == self.memory.head().load(Relaxed)
     }
 
-    /// Adds events and publishes them at once. The caller holds a reserved slot for each.
+    /// Adds events and publishes them in one step. The caller has reserved a slot for each.
     pub fn push(&self, events: &[IoEvent]) {
         let nr = self.memory.nr();
         let mut tail = self.tail.lock();
@@ -91,11 +90,12 @@ impl EventRing {
         self.memory.tail().store(*tail, Release);
     }
 
-    /// Takes up to `max` events, oldest first, giving each to `sink`; returns how many.
+    /// Takes up to `max` events, oldest first, and gives each to `sink`. Returns the number of
+    /// events taken.
     ///
     /// # Errors
-    /// The error of `sink` for the first event. An event that `sink` refuses and those after it
-    /// stay in the ring.
+    /// The error of `sink` for the first event. An event that `sink` refuses stays in the ring,
+    /// with all later ones.
     pub fn consume(
         &self,
         max: usize,
@@ -117,7 +117,7 @@ impl EventRing {
                 taken += 1;
             }
         }
-        // Release: a producer that sees the free slot also sees that its event was read.
+        // Release: a producer sees the free slot only after this thread has read the event.
         self.memory.head().store(head, Release);
         self.taken_to.store(head, Relaxed);
         if taken == 0 { outcome.map(|()| 0) } else { Ok(taken) }
@@ -249,7 +249,6 @@ mod loom_tests {
         });
     }
 
-    /// The application reads the ring itself, as fio's `user_io_getevents` does.
     fn userspace_take(ring: &EventRing) -> Option<u64> {
         let memory = ring.memory();
         let head = memory.head().load(Relaxed);

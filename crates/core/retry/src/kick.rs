@@ -2,18 +2,12 @@
 //!
 //! The state of an operation is one word of three bits:
 //!
-//! - ACTIVE: a thread runs the operation, the operation is on a run list, or a backend owns it
+//! - ACTIVE: some party holds the right to run the operation, such as a thread, a run list or a
+//!   backend
 //! - KICKED: the operation's condition may have come true since its last iteration began
 //! - CANCELLED: the operation must end before its next iteration
 //!
-//! The bits keep five rules:
-//!
-//! - R1: the iterations of an operation run one at a time
-//! - R2: a kick during an iteration is remembered, and the operation runs once more after it
-//! - R3: if an iteration ends in a wait whose condition is true already, the operation runs once
-//!   more
-//! - R4: a cancelled operation ends before its next iteration
-//! - R5: after its completion no thread touches the operation
+//! ARCHITECTURE.md has the rules R1 to R5 that these bits keep.
 
 use crate::primitives::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
@@ -21,23 +15,23 @@ const ACTIVE: u32 = 1;
 const KICKED: u32 = 2;
 const CANCELLED: u32 = 4;
 
-/// The right to run an operation, and the memory of kicks that came meanwhile.
+/// The right to run an operation, and the memory of kicks that came while a party held the right.
 #[derive(Debug)]
 pub struct Kick(AtomicU32);
 
 impl Kick {
-    /// Makes a right that the caller holds. The caller must run the operation or hand the right on.
+    /// Makes a right that the caller holds: the caller runs the operation or hands the right on.
     pub fn new_active() -> Kick {
         Kick(AtomicU32::new(ACTIVE))
     }
 
-    /// Asks for another iteration of the operation. Returns `true` if the caller now holds the
-    /// right: the caller puts the operation on a run list. Returns `false` if another party holds
-    /// the right: that party runs the operation again.
+    /// Asks for another iteration. Returns `true` if the caller now holds the right: it must put
+    /// the operation on a run list. Returns `false` if another party holds the right and runs the
+    /// operation again.
     #[must_use]
     pub fn kick(&self) -> bool {
-        // Always write, even if already kicked: the write publishes the condition to the next
-        // `begin`. A load-only shortcut here loses wake-ups (see the canary below).
+        // Writes even if KICKED is set: the write publishes the condition to the next `begin`. A
+        // shortcut that only loads loses wake-ups (see the canary below).
         self.0.fetch_or(ACTIVE | KICKED, AcqRel) & ACTIVE == 0
     }
 
@@ -59,8 +53,8 @@ impl Kick {
     }
 
     /// Ends an iteration that waits. Returns `true` if there was a kick meanwhile: the caller runs
-    /// the operation again. Returns `false` if the right was given up: the caller must not touch
-    /// the operation any more.
+    /// the operation again. Otherwise gives up the right: the caller must not touch the operation
+    /// any more.
     #[must_use]
     pub fn end_retry(&self) -> bool {
         let mut state = self.0.load(Relaxed);
@@ -78,7 +72,7 @@ impl Kick {
 
 #[cfg(test)]
 impl Kick {
-    /// Kicks, but does not write if KICKED is set already: a mistake that a loom canary finds.
+    /// The mistake that a loom canary finds: it does not write if KICKED is set.
     fn kick_shortcut(&self) -> bool {
         if self.0.load(Acquire) & KICKED != 0 {
             return false;

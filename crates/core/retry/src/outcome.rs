@@ -1,4 +1,4 @@
-//! The outcome of a request in memory of the application, and the threads that sleep for it.
+//! The outcome of a request in memory of the application, and the threads that wait for it.
 //!
 //! One word, changed in one step:
 //!
@@ -9,13 +9,12 @@
 //! └──────────────┴──────────────┘
 //! ```
 //!
-//! The change from EINPROGRESS to the outcome is the last access to the word. It returns the
-//! threads that sleep for the word: the application may free the memory as soon as it sees the
-//! outcome.
+//! The thread that ends a request swaps the outcome in and does not touch the word again, because
+//! the application may free the memory as soon as it sees the outcome. The swap returns the slots
+//! of the threads to wake.
 //!
-//! A thread that waits claims one of 32 slots, and leaves its bit in each word it waits for. The
-//! thread that ends a request wakes the threads of those bits and no others. Threads beyond 31 at a
-//! time share the last slot, and each wake-up of that slot wakes all of them. Waiting takes no lock
+//! A waiting thread claims one of 32 slots and sets its bit in each word it waits for. If more than
+//! 31 threads wait, the others share the last slot and are woken together. Waiting takes no lock
 //! and allocates no memory, so signal handlers may wait.
 
 use crate::primitives::{
@@ -28,10 +27,9 @@ use nowait_sys::{
 };
 
 const SLOTS_SHIFT: u32 = 32;
-/// The slot that threads share when the others are taken.
 const SHARED: u32 = 31;
 
-/// The outcome word of one request; zero (success) before the first request.
+/// The outcome word of one request; 0 (success) before the first request.
 #[repr(transparent)]
 #[derive(Debug)]
 pub struct Outcome(AtomicU64);
@@ -43,16 +41,16 @@ impl Default for Outcome {
 }
 
 impl Outcome {
-    /// Marks the request as in flight. No thread waits for it yet.
+    /// Marks the request as in flight. No thread may wait for it yet.
     pub fn begin(&self) {
         self.0.store(Errno::INPROGRESS.raw() as u64, Release);
     }
 
-    /// Stores the outcome, 0 or an error, and returns the slots of the threads that sleep for it (a
-    /// bit for each), to be woken. A thread that sees the outcome also sees earlier writes.
+    /// Stores the outcome, 0 or an error. Returns the slots of the threads to wake, one bit for
+    /// each. A thread that sees the outcome also sees earlier writes of the calling thread.
     #[must_use]
     pub fn end(&self, error: i32) -> u32 {
-        // Acquire: the threads of these slots read their own word before.
+        // Acquire: the threads of these slots have read their slot's word before.
         (self.0.swap(u64::from(error as u32), AcqRel) >> SLOTS_SHIFT) as u32
     }
 
@@ -66,12 +64,13 @@ impl Outcome {
         self.error() == Errno::INPROGRESS.raw()
     }
 
-    /// Registers the thread in `slot` to be woken at the end. Returns `false` if the request is
-    /// over already.
+    /// Sets the bit of `slot`, whose threads are then woken at the end. Returns `false` if the
+    /// request is over.
     pub fn arm(&self, slot: u32) -> bool {
         let bit = 1 << (SLOTS_SHIFT + slot);
         let mut word = self.0.load(Acquire);
-        // Never writes after the outcome is stored: the application may have reused the memory.
+        // Writes only while the request is in flight: afterwards the application may reuse the
+        // memory.
         while word as u32 as i32 == Errno::INPROGRESS.raw() {
             if word & bit != 0 {
                 return true;
@@ -87,13 +86,11 @@ impl Outcome {
 
 /// The slots of the waiting threads.
 ///
-/// A forked child keeps the slots that its parent's threads had claimed, so its threads share the
-/// last slot sooner.
+/// A forked child keeps the slots that its parent's threads had claimed, so more of its threads
+/// share the last slot.
 #[derive(Debug)]
 pub struct Sleepers {
     claimed: AtomicU32,
-    /// Words of the slots. A slot's word changes when a request ends for which a thread of the slot
-    /// waits.
     words: [AtomicU32; 32],
 }
 
@@ -112,7 +109,7 @@ impl Sleepers {
         Sleepers { claimed: AtomicU32::new(0), words }
     }
 
-    /// Claims a slot for the calling thread.
+    /// Claims a slot for the calling thread: the shared slot, if the others are taken.
     pub fn claim(&self) -> u32 {
         let mut claimed = self.claimed.load(Relaxed);
         loop {
@@ -128,21 +125,20 @@ impl Sleepers {
         }
     }
 
-    /// Gives a slot back. Outcomes may still name it: its next owner may then be woken without
-    /// need.
+    /// Gives a slot back. Outcomes may still name it, so its next owner may be woken without need.
     pub fn give_back(&self, slot: u32) {
         if slot != SHARED {
             self.claimed.fetch_and(!(1 << slot), AcqRel);
         }
     }
 
-    /// Returns the word of a slot, to sleep on: read it, arm the outcomes to wait for, and sleep
-    /// while the word is unchanged.
+    /// Returns the futex word of a slot. A waiting thread reads the word, then arms its outcomes,
+    /// and sleeps while the word is unchanged.
     pub fn word(&self, slot: u32) -> &AtomicU32 {
         &self.words[slot as usize % self.words.len()]
     }
 
-    /// Wakes the threads in these slots (a bit for each).
+    /// Wakes the threads of these slots, one bit for each.
     pub fn wake(&self, mut slots: u32) {
         while slots != 0 {
             let word = self.word(slots.trailing_zeros());
@@ -155,7 +151,7 @@ impl Sleepers {
 
 #[cfg(test)]
 impl Sleepers {
-    /// Sleeps in `slot` until `is_over` returns `true`. `is_over` arms the outcomes it waits for.
+    /// `is_over` arms the outcomes that the thread waits for.
     fn wait_until(&self, slot: u32, mut is_over: impl FnMut() -> bool) {
         loop {
             let seen = self.word(slot).load(Acquire);
@@ -221,8 +217,6 @@ mod loom_tests {
     use crate::primitives::{Arc, forgetting_wakes};
     use loom::thread;
 
-    /// Two threads end one request each, by `end`. A third thread waits until one of the two is
-    /// over.
     fn one_of_two(end: fn(&Outcome, &Sleepers)) {
         loom::model(move || {
             let all = Arc::new((Sleepers::new(), [Outcome::default(), Outcome::default()]));
@@ -258,8 +252,7 @@ mod loom_tests {
         });
     }
 
-    /// Reads the waiting threads and then stores the outcome, in two steps. A thread that arms the
-    /// word in between is not woken, and its bit stays in the application's memory.
+    /// A thread that arms the word between the two steps is not woken.
     #[test]
     #[should_panic]
     fn loom_canary_looking_before_the_end_is_caught() {

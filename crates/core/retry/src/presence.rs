@@ -1,4 +1,4 @@
-//! The threads inside a part of the code, and others that wait until none is.
+//! Counts the threads inside a part of the code, and waits until none is inside.
 
 use crate::primitives::{
     AtomicU32,
@@ -7,7 +7,7 @@ use crate::primitives::{
 };
 use nowait_sys::time::Deadline;
 
-/// Set if a thread sleeps until no thread is inside.
+/// Set before a thread sleeps until no thread is inside.
 const IS_AWAITED: u32 = 1 << 31;
 
 /// The number of threads inside. Waiting takes no lock and allocates no memory.
@@ -36,8 +36,8 @@ impl Presence {
         self.0.load(SeqCst) & !IS_AWAITED == 0
     }
 
-    /// Waits until no thread is inside. Sleeps, because a spinning thread of higher priority would
-    /// keep the processor from the thread that is inside.
+    /// Waits until no thread is inside. Sleeps and does not spin: a spinning thread of higher
+    /// priority could keep the processor from the thread that is inside.
     pub fn wait(&self) {
         loop {
             let now = self.0.load(SeqCst);
@@ -54,8 +54,7 @@ impl Presence {
 
 impl Drop for Present<'_> {
     fn drop(&mut self) {
-        // If another thread has entered meanwhile, that thread wakes the waiting ones when it
-        // leaves.
+        // A thread that has entered meanwhile wakes the waiting threads when it leaves.
         if self.0.fetch_sub(1, SeqCst) == IS_AWAITED | 1
             && self.0.compare_exchange(IS_AWAITED, 0, SeqCst, Relaxed).is_ok()
         {
@@ -79,7 +78,6 @@ mod loom_tests {
         is_done: AtomicBool,
     }
 
-    /// A thread does something inside. Another one goes in and out meanwhile, and then waits.
     fn one_waits(leave: fn(Present<'_>)) {
         loom::model(move || {
             let room = Arc::new(Room::default());

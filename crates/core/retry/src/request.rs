@@ -19,12 +19,13 @@ unsafe impl<O: Operation> Sync for Request<O> {}
 unsafe impl<O: Operation> Send for Request<O> {}
 
 impl<O: Operation> Request<O> {
-    /// Makes a request that the caller may run. Kicks put it on `home`.
+    /// Makes a request whose right to run the caller holds. A kick puts the request on `home` if no
+    /// party holds the right.
     pub fn new(operation: O, home: Arc<RunList<O>>) -> Arc<Request<O>> {
         Arc::new(Request { kick: Kick::new_active(), operation: UnsafeCell::new(operation), home })
     }
 
-    /// Takes back the reference of a token made by [`Wait::token`].
+    /// Takes back the reference of a token.
     ///
     /// # Safety
     /// `token` comes from `Wait::token` of the same operation type and is taken back once.
@@ -33,15 +34,14 @@ impl<O: Operation> Request<O> {
         unsafe { Arc::from_raw(token as *const Request<O>) }
     }
 
-    /// Gives `change` access to the operation between runs, with the entry that it can leave in
-    /// wait queues. The caller holds the right to run it: it has just made the request (an early
-    /// kick is then remembered), or took it from a list.
+    /// Gives `change` access to the operation before its next run. The caller holds the right to
+    /// run the request.
     pub fn prepare<T>(self: &Arc<Self>, change: impl FnOnce(&mut O, &Wait<'_, O>) -> T) -> T {
         // SAFETY: the caller holds the right to run, and has neither run nor handed on the request.
         change(unsafe { &mut *self.operation.get() }, &Wait(self))
     }
 
-    /// Returns `true` if the request behind a token of [`Wait::token`] was asked to end.
+    /// Returns `true` if the request of this token was asked to end.
     ///
     /// # Safety
     /// `token` comes from `Wait::token` of the same operation type and was not taken back yet.
@@ -51,11 +51,9 @@ impl<O: Operation> Request<O> {
         request.is_cancelled()
     }
 
-    /// Runs iterations until the operation is done, queued or waits.
-    ///
-    /// These callers may run a request: the one that made it, the one that took it from a run list
-    /// or a [`DeferredList`](crate::DeferredList), and the one that got its token with the `result`
-    /// of its bio.
+    /// Runs iterations until the operation is done, queued or waits. The caller holds the right to
+    /// run it: it made the request, took it from a list, or got its token with the `result` of its
+    /// bio.
     pub fn run(self: &Arc<Self>, plug: &mut O::Plug, mut result: Option<Result<u32, Errno>>) {
         let wait = Wait(self);
         loop {
@@ -70,7 +68,7 @@ impl<O: Operation> Request<O> {
                 None => operation.iterate(plug, &wait),
             };
             match step {
-                // The right is never given back: a later kick finds ACTIVE and does nothing.
+                // ACTIVE stays set, so later kicks do nothing.
                 Step::Done(result) => return operation.finish(plug, &wait, result),
                 Step::Retry if self.kick.end_retry() => {}
                 Step::Queued | Step::Retry => return,
@@ -83,9 +81,9 @@ impl<O: Operation> Request<O> {
         self.kick.is_cancelled()
     }
 
-    /// Asks for the end of the operation: a waiting operation ends with ECANCELED before its next
-    /// iteration; an operation that a backend owns ends when it would wait again after the backend
-    /// returned it.
+    /// Asks for the end of the operation: instead of its next iteration, it finishes with
+    /// ECANCELED. If a backend has a bio of the operation, the operation first takes the bio's
+    /// result.
     pub fn cancel(self: &Arc<Self>) {
         if self.kick.cancel() {
             self.home.push(self.clone());
@@ -94,7 +92,6 @@ impl<O: Operation> Request<O> {
 }
 
 impl<O: Operation> Wake for Request<O> {
-    /// Kicks the request: puts it on its run list, unless another party holds the right to run it.
     fn wake(self: Arc<Self>) {
         if self.kick.kick() {
             let home = self.home.clone();
@@ -109,7 +106,6 @@ mod loom_tests {
     use crate::primitives::{AtomicBool, AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
     use loom::thread;
 
-    /// An operation that waits until `ready` is set.
     struct Waits {
         shared: Arc<Shared>,
     }
@@ -151,7 +147,6 @@ mod loom_tests {
         }
     }
 
-    /// A third thread calls `cancel`.
     fn storm(cancel: fn(&Arc<Request<Waits>>, &RunList<Waits>)) {
         loom::model(move || {
             let shared = Arc::new(Shared {

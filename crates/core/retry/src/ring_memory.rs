@@ -11,7 +11,7 @@ mod real {
 
     const HEADER: usize = size_of::<RingHeader>();
 
-    /// A mapping with a header and `nr` event slots, visible to the library and to the application.
+    /// A mapping with a header and event slots, visible to the library and to the application.
     #[derive(Debug)]
     pub struct RingMemory {
         views: TwoViews,
@@ -20,7 +20,7 @@ mod real {
     }
 
     impl RingMemory {
-        /// Maps a ring for at least `nr_min` slots; as in the kernel, it fills whole pages.
+        /// Maps a ring of at least `nr_min` slots, which fills whole pages, as the kernel's does.
         ///
         /// # Errors
         /// `ENOMEM`: no memory or too many mappings.
@@ -49,17 +49,17 @@ mod real {
             self.nr
         }
 
-        /// Returns the context's number in the header when the ring was made.
+        /// Returns the context number that the header had when the ring was made.
         pub fn id(&self) -> u32 {
             self.id
         }
 
-        /// Returns the address of the application's view: the context pointer.
+        /// Returns the address of the application's view, which is the context's handle.
         pub fn address(&self) -> usize {
             self.views.theirs() as usize
         }
 
-        /// Unmaps the application's view, which the application may have moved to `address`.
+        /// Unmaps the application's view at `address`, to which the application may have moved it.
         pub fn unmap_theirs(&self, address: usize) {
             self.views.unmap_theirs(address);
         }
@@ -71,12 +71,12 @@ mod real {
             unsafe { AtomicU32::from_ptr(self.views.ours().add(offset).cast()) }
         }
 
-        /// Returns the index of the next event to consume; the application may change it.
+        /// Returns the index of the next event to consume. The application may change it.
         pub fn head(&self) -> &AtomicU32 {
             self.word(core::mem::offset_of!(RingHeader, head))
         }
 
-        /// Returns the index of the next slot to fill; only the library changes it.
+        /// Returns the index of the next slot to fill. Only the library changes it.
         pub fn tail(&self) -> &AtomicU32 {
             self.word(core::mem::offset_of!(RingHeader, tail))
         }
@@ -87,7 +87,7 @@ mod real {
             unsafe { self.views.ours().add(HEADER).cast::<IoEvent>().add(index as usize) }
         }
 
-        /// Fills a slot that no reader may read yet.
+        /// Fills a slot. No reader may read it yet.
         pub fn write(&self, index: u32, event: IoEvent) {
             // SAFETY: `slot` is in the mapping and aligned to 32 bytes.
             unsafe { self.slot(index).write(event) };
@@ -106,7 +106,7 @@ mod model {
     use crate::primitives::AtomicU32;
     use nowait_sys::{Errno, aio::IoEvent};
 
-    /// The ring in loom's memory, where loom finds unsynchronized accesses to a slot.
+    /// The ring in memory of loom, which finds unsynchronized accesses to a slot.
     pub struct RingMemory {
         head: AtomicU32,
         tail: AtomicU32,

@@ -10,15 +10,14 @@ use crate::{
 };
 use std::collections::VecDeque;
 
-/// A first-in-first-out list of requests. The right to run a request belongs to the thread that
-/// takes it off the list.
+/// A first-in-first-out list of requests. The thread that takes a request off the list holds the
+/// right to run it.
 pub struct RunList<O: Operation> {
     requests: Mutex<VecDeque<Arc<Request<O>>>>,
-    /// The length of the list, readable without the lock.
+    /// Readable without the lock.
     count: AtomicUsize,
-    /// The thread that serves the list sleeps or is about to: it must be woken.
+    /// Set while the serving thread sleeps or is about to: it must be woken for new work.
     sleeping: AtomicBool,
-    /// The function that [`RunList::push`] calls after it has added a request.
     wake: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -34,14 +33,13 @@ impl<O: Operation> Default for RunList<O> {
 }
 
 impl<O: Operation> RunList<O> {
-    /// Makes a list that calls `wake` for each request that a kick has put on it. `wake` makes sure
-    /// that a thread runs the list; it runs no request itself, since the kicking thread may hold
-    /// locks.
+    /// Makes a list that calls `wake` for each request of [`RunList::push`]. `wake` must run no
+    /// request itself, because the kicking thread may hold locks.
     pub fn with_wake(wake: Box<dyn Fn() + Send + Sync>) -> RunList<O> {
         RunList { wake: Some(wake), ..RunList::default() }
     }
 
-    /// Adds a request.
+    /// Adds one request and calls the list's `wake` function, if there is one.
     pub fn push(&self, request: Arc<Request<O>>) {
         let mut requests = self.requests.lock();
         requests.push_back(request);
@@ -52,8 +50,8 @@ impl<O: Operation> RunList<O> {
         }
     }
 
-    /// Adds a batch in one step (one lock for all of it). Returns `true` if the serving thread
-    /// sleeps; the caller must wake it.
+    /// Adds a batch under one lock. Returns `true` if the serving thread sleeps; the caller must
+    /// wake it.
     #[must_use]
     pub fn push_all(&self, batch: &mut Vec<Arc<Request<O>>>) -> bool {
         let mut requests = self.requests.lock();
@@ -64,9 +62,8 @@ impl<O: Operation> RunList<O> {
         self.news()
     }
 
-    /// Announces news other than requests to the serving thread, after the caller made the news
-    /// visible. The fence pairs with the fence of `may_sleep`. Returns `true` if the thread sleeps;
-    /// the caller must wake it.
+    /// Announces news that the caller has made visible. Returns `true` if the serving thread
+    /// sleeps; the caller must wake it.
     #[must_use]
     pub fn news(&self) -> bool {
         fence(SeqCst);
@@ -82,12 +79,6 @@ impl<O: Operation> RunList<O> {
         let count = requests.len().min(max);
         batch.extend(requests.drain(..count));
         self.count.store(requests.len(), Release);
-    }
-
-    /// Returns the first request that `is` accepts; it stays on the list. The list is locked
-    /// meanwhile, so no thread takes requests off it.
-    pub fn find(&self, is: impl Fn(&Arc<Request<O>>) -> bool) -> Option<Arc<Request<O>>> {
-        self.requests.lock().iter().find(|request| is(request)).cloned()
     }
 
     /// Returns `true` if the list is empty.
@@ -146,8 +137,7 @@ mod loom_tests {
         fn finish(&mut self, (): &mut (), _: &Wait<'_, Self>, _: Result<u32, Errno>) {}
     }
 
-    /// A run list, other news for its thread, and the word on which that thread sleeps. As a queue
-    /// does, the word keeps a wake-up that comes before the sleep.
+    /// The word keeps a wake-up that comes before the sleep, as a queue does.
     #[derive(Default)]
     struct Served {
         list: RunList<Nothing>,

@@ -21,7 +21,7 @@ macro_rules! counters {
     };
 }
 
-/// A counter that only grows.
+/// A counter that is never reset.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -42,46 +42,42 @@ counters! {
     submits,
     /// Requests accepted.
     requests,
-    /// Runs of an operation, the first one included.
+    /// Iterations and completions of bios.
     iterations,
-    /// Iterations that ended in a wait.
+    /// Iterations that ended in a wait for an earlier request or a page.
     retries,
-    /// Requests that went on after waiting for an earlier, overlapping request.
+    /// Times that a request went on after it had waited for an earlier request in order.
     kicks,
-    /// Iterations that found an earlier, overlapping request still unfinished, after waiting for
-    /// it.
+    /// Iterations that still found an earlier request in the way after waiting for it.
     spurious,
     /// Requests that ended inside submit.
     completed_inline,
-    /// Requests that ended.
+    /// Requests whose event was delivered.
     completions,
-    /// Deferred requests run by a thread that came for events.
+    /// Deferred requests that a thread carried out when it came for events.
     by_caller,
     /// Deferred requests handed to the engine's threads.
     taken_over,
-    /// Requests that could not end inside submit because the data was not in the page cache.
+    /// Requests that the kernel could not serve from the page cache without waiting.
     punt_miss,
-    /// Requests that could not end inside submit because they exceed the bytes that submit may
-    /// copy.
+    /// Requests above the bytes that submit may still copy.
     punt_large,
-    /// Requests that could not end inside submit because the file system cannot try them without
-    /// waiting.
+    /// Requests that the file system cannot try without waiting.
     punt_unsupported,
-    /// Buffered writes that could not end inside submit.
+    /// Buffered writes that submit could not attempt.
     punt_write,
-    /// Writes that could not end inside submit because they must be durable when they end.
+    /// Writes that must be durable when they end.
     punt_sync,
-    /// Direct writes that extend the file, fill a hole, or were refused, and so could not end in
-    /// submit.
+    /// Direct writes that extend the file, fill a hole, or were refused.
     punt_extend,
-    /// Requests fsync and fdatasync, which cannot end inside submit.
+    /// fsync and fdatasync requests.
     punt_fsync,
-    /// Requests that waited for an earlier one that overlaps or is linked.
+    /// Requests that wait for an earlier request that overlaps or is linked.
     punt_order,
-    /// Requests that submit did not try, because its mode is `offload` or earlier attempts failed.
+    /// Requests that submit did not try, because the mode is `offload` or earlier attempts failed.
     punt_offload,
-    /// Polls, transfers of streams, and direct requests that the context's own queue does not
-    /// carry.
+    /// Polls, stream transfers and other direct requests that submit did not put straight into the
+    /// own queue.
     punt_driver,
 }
 
@@ -109,7 +105,7 @@ pub enum Server {
     Submit,
     /// The kernel, in the context's own queue.
     Kernel,
-    /// A thread that came for events, and ran the deferred request.
+    /// A thread that came for events and carried out the deferred request.
     Caller,
     /// The engine's driver.
     Driver,
@@ -152,7 +148,6 @@ pub struct Stats {
 impl Stats {
     /// Makes counters that count if `enabled`.
     pub fn new(enabled: bool) -> Stats {
-        // Three digits up to a minute.
         let histogram = || Histogram::new_with_bounds(1, 60_000_000_000, 3).ok();
         Stats {
             counters: enabled.then(Counters::default),
@@ -166,7 +161,7 @@ impl Stats {
         self.counters.is_some()
     }
 
-    /// Adds to a counter, if counting.
+    /// Adds to a counter, if counting is on.
     #[inline]
     pub fn add(&self, which: impl Fn(&Counters) -> &Counter, count: u64) {
         if let Some(counters) = &self.counters {
@@ -174,7 +169,7 @@ impl Stats {
         }
     }
 
-    /// Counts completed requests, if counting.
+    /// Counts completed requests, if counting is on.
     #[inline]
     pub fn serve(&self, work: Work, by: Server, count: u64) {
         if let Some(Served(counters)) = &self.served {
@@ -182,25 +177,25 @@ impl Stats {
         }
     }
 
-    /// Returns the counts by kind and party, if counting.
+    /// Returns the counts by kind and party, if counting is on.
     pub fn served(&self) -> Option<&Served> {
         self.served.as_ref()
     }
 
-    /// Records the duration of one submit, in nanoseconds.
+    /// Records the duration of one submit, in nanoseconds, if counting is on.
     pub fn submit_took(&self, ns: u64) {
         if let Some(histogram) = &self.submit_ns {
             histogram.lock().saturating_record(ns.max(1));
         }
     }
 
-    /// Returns the counters, if counting.
+    /// Returns the counters, if counting is on.
     pub fn counters(&self) -> Option<&Counters> {
         self.counters.as_ref()
     }
 
-    /// Returns the histogram of the time inside submit, in nanoseconds, if counting. It stays
-    /// locked while the guard lives, because a copy takes much memory.
+    /// Returns the histogram of the time inside submit, in nanoseconds, if counting is on. The
+    /// guard keeps it locked, because a copy takes much memory.
     pub fn submit_histogram(&self) -> Option<MutexGuard<'_, Histogram<u64>>> {
         self.submit_ns.as_ref().map(Mutex::lock)
     }

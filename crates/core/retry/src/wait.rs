@@ -3,21 +3,21 @@
 use crate::{Operation, Request, primitives::Arc};
 use std::task::Waker;
 
-/// An entry that an operation leaves in a wait queue: the waker of a request, of a Rust future's
-/// task, or of a parked thread, which all run the same operations. `wake` kicks the operation: its
-/// condition may have come true.
+/// A waker that an operation leaves in a wait queue. `wake` asks for another iteration, because the
+/// operation's condition may have come true.
 pub type WaitEntry = Waker;
 
-/// The means by which an iteration waits: makes entries and tokens of the iteration's request.
+/// Makes wait entries and tokens of the request that is being run.
 pub struct Wait<'a, O: Operation>(pub(crate) &'a Arc<Request<O>>);
 
 impl<O: Operation> Wait<'_, O> {
-    /// Makes an entry to leave in a wait queue.
+    /// Makes a wait entry of the request.
     pub fn entry(&self) -> WaitEntry {
         Waker::from(self.0.clone())
     }
 
-    /// Makes the token of a bio: a reference that [`Request::from_token`] takes back, once.
+    /// Makes the token of a bio: it owns a reference, which [`Request::from_token`] takes back
+    /// once.
     pub fn token(&self) -> u64 {
         Arc::into_raw(self.0.clone()) as u64
     }

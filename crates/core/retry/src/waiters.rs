@@ -1,9 +1,9 @@
 //! Threads that wait for completions: exclusive, last in first out.
 //!
-//! At most one of them is the *poller*: it waits in the context's own queue and runs the requests
-//! that complete there. The others sleep on a word of memory. A completion from elsewhere (a
-//! worker, the engine's driver) wakes one of the others, or interrupts the poller through its
-//! queue.
+//! At most one thread is the *poller*: it waits in the context's own queue and runs the requests
+//! that complete there. The others sleep on a futex word or in ppoll(2). A completion from
+//! elsewhere (a worker, the engine's driver) wakes a sleeping thread, or interrupts the poller
+//! through its queue.
 
 use crate::primitives::{
     Arc, AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Mutex,
@@ -12,11 +12,10 @@ use crate::primitives::{
 };
 use nowait_sys::{Errno, eventfd::EventFd, poll, time::Deadline};
 
-/// One thread that waits for `need` events.
+/// A thread that waits for `need` events.
 pub struct Waiter {
     word: AtomicU32,
-    /// The number of events the thread waits for. A poller has the smallest number of any thread on
-    /// the list when it joined.
+    /// For a poller, the smallest number of any thread on the list when the poller joined.
     need: usize,
     polls: bool,
     mask: Option<Mask>,
@@ -24,10 +23,9 @@ pub struct Waiter {
 
 /// A signal mask that ppoll(2) swaps in atomically while a thread sleeps.
 pub struct Mask {
-    /// The mask in the kernel's layout.
+    /// The signal mask in the kernel's layout.
     pub signals: u64,
-    /// The notifier that ends the ppoll early. Without one the thread checks again every
-    /// millisecond.
+    /// Ends the ppoll early. Without a notifier the thread checks again every millisecond.
     pub notifier: Option<Arc<Notifier>>,
 }
 
@@ -35,20 +33,19 @@ pub struct Mask {
 pub struct Notifier {
     eventfd: EventFd,
     signal: Box<dyn Fn() + Send + Sync>,
-    /// The number of signals, counted before the eventfd is written.
+    /// Counted before the eventfd is written, so that `drain` resets an eventfd that is readable.
     signalled: AtomicU64,
-    /// The sum of the values read from the eventfd.
     drained: AtomicU64,
 }
 
 impl Notifier {
-    /// Makes a notifier of an eventfd and a function that signals it from any thread and descriptor
-    /// table.
+    /// Makes a notifier of an eventfd and a function that signals it. The function works in any
+    /// thread and with either descriptor table.
     pub fn new(eventfd: EventFd, signal: Box<dyn Fn() + Send + Sync>) -> Notifier {
         Notifier { eventfd, signal, signalled: AtomicU64::new(0), drained: AtomicU64::new(0) }
     }
 
-    /// Returns the descriptor to poll.
+    /// Returns the eventfd's descriptor, to poll.
     pub fn raw(&self) -> i32 {
         self.eventfd.raw()
     }
@@ -59,8 +56,8 @@ impl Notifier {
         (self.signal)();
     }
 
-    /// Makes the eventfd unreadable. One thread at a time calls it. Makes no system call if the
-    /// eventfd was not signalled since the last call.
+    /// Makes the eventfd unreadable, without a system call if no thread has signalled it since the
+    /// last `drain`. Only one thread at a time may call it.
     pub fn drain(&self) {
         let drained = self.drained.load(Relaxed);
         if self.signalled.load(Relaxed) != drained {
@@ -82,7 +79,7 @@ impl Mask {
 }
 
 impl Waiter {
-    /// Returns how many events the thread wants to be woken for.
+    /// Returns the number of events that the thread waits for.
     pub fn need(&self) -> usize {
         self.need
     }
@@ -137,18 +134,17 @@ impl Waiters {
 
     /// Stops being the poller.
     pub fn stop_polling(&self) {
-        // A swap costs what the store costs, and loom orders it with the swaps of the threads that
-        // failed to become the poller.
+        // A swap: loom orders it with the failed swaps of `try_become_poller`.
         self.poller.swap(false, SeqCst);
     }
 
-    /// Returns `true` if there is a poller.
+    /// Returns `true` if a thread is the poller.
     pub fn has_poller(&self) -> bool {
         self.poller.load(SeqCst)
     }
 
-    /// Registers the calling thread as a waiter for `need` events. The thread must check the ring
-    /// once more before it sleeps, and call [`Waiters::remove`] afterwards.
+    /// Adds the calling thread as a waiter for `need` events. The thread must check the ring again
+    /// before it sleeps, and call [`Waiters::remove`] afterwards.
     pub fn add(&self, need: usize, mask: Option<Mask>, interrupt_poller: impl Fn()) -> Arc<Waiter> {
         let mut polled_for_more = false;
         let waiter = self.push(|list| {
@@ -156,14 +152,14 @@ impl Waiters {
             Waiter { word: AtomicU32::new(0), need, polls: false, mask }
         });
         if polled_for_more {
-            // The poller would leave enough completions for this thread in the own queue.
+            // The poller waits for more events, and would leave this thread's in the own queue.
             interrupt_poller();
         }
         waiter
     }
 
-    /// Registers the poller, which polls for the thread that waits for the fewest events; otherwise
-    /// as [`Waiters::add`].
+    /// Adds the calling thread as the poller, with the smallest `need` of all waiters. Otherwise as
+    /// [`Waiters::add`].
     pub fn add_poller(&self, need: usize) -> Arc<Waiter> {
         self.push(|list| {
             let need = list.iter().map(|other| other.need).fold(need, usize::min);
@@ -177,22 +173,21 @@ impl Waiters {
         list.push(waiter.clone());
         self.count.store(list.len(), Relaxed);
         drop(list);
-        // Pairs with the fence in `notify`: either `notify` sees this waiter, or this waiter sees
+        // Pairs with the fence in `notify`: either `notify` sees this waiter, or this thread sees
         // the event when it checks again.
         fence(SeqCst);
         waiter
     }
 
-    /// Takes the waiter off the list, if a wake-up has not done so.
+    /// Takes the waiter off the list, unless a wake-up has done so.
     pub fn remove(&self, waiter: &Arc<Waiter>) {
         let mut list = self.list.lock();
         list.retain(|other| !Arc::ptr_eq(other, waiter));
         self.count.store(list.len(), Relaxed);
     }
 
-    /// Wakes the youngest waiter that `available` events satisfy, after an event was pushed. The
-    /// poller always counts as satisfied: it is interrupted, and checks the number of events
-    /// itself.
+    /// Wakes the youngest waiter for which the events are enough. The caller has pushed an event.
+    /// The poller is interrupted whatever it needs, and counts the events itself.
     pub fn notify(&self, available: impl Fn() -> usize, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {
@@ -201,16 +196,15 @@ impl Waiters {
         }
     }
 
-    /// Wakes the youngest sleeping waiter that does not poll, to become the poller. Returns `true`
-    /// if it woke one; it wakes none while there is a poller.
+    /// Wakes the youngest sleeping waiter to become the poller, unless there is a poller. Returns
+    /// `true` if it woke one.
     pub fn call_for_poller(&self) -> bool {
         fence(SeqCst);
         let is_wanted = self.count.load(Relaxed) != 0 && !self.has_poller();
         is_wanted && self.wake(|waiter| !waiter.polls, || {})
     }
 
-    /// Wakes the youngest waiter, however many events it needs, to run deferred requests. If that
-    /// is the poller, it is interrupted and checks for them.
+    /// Wakes the youngest waiter, to run deferred requests; interrupts it if it is the poller.
     pub fn call_for_runner(&self, interrupt_poller: impl Fn()) {
         fence(SeqCst);
         if self.count.load(Relaxed) != 0 {
@@ -223,7 +217,7 @@ impl Waiters {
         self.count.load(SeqCst) == 0
     }
 
-    /// Returns `true` if a poller waits for several completions, some of which may have come.
+    /// Returns `true` if a poller waits for several events, some of which may have come.
     pub fn poller_may_hold_back(&self) -> bool {
         self.list.lock().iter().any(|waiter| waiter.polls && waiter.need > 1)
     }

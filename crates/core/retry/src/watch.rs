@@ -6,8 +6,7 @@ use crate::primitives::{
     fence,
 };
 
-/// The state of the watcher, on or off. A thread that starts work checks it each time, at the cost
-/// of a fence and a load.
+/// The state of the watcher, on or off.
 #[derive(Debug)]
 pub struct Watch(AtomicBool);
 
@@ -18,8 +17,8 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// Announces work that was started and made visible. Returns `true` if no watcher checks for
-    /// it; the caller must then start the watcher.
+    /// Announces work that is visible already. Returns `true` if no watcher is on; the caller must
+    /// then start one. Costs a fence and a load while a watcher is on.
     #[must_use]
     pub fn started(&self) -> bool {
         // Pairs with the fence of `ends`: either this thread sees that the watch is over, or the
@@ -32,8 +31,8 @@ impl Watch {
         !self.0.load(Relaxed) && !self.0.swap(true, SeqCst)
     }
 
-    /// Ends the watch of a watcher that found no work. Returns `false` if `is_idle` returned
-    /// `false` and no other watcher has begun: the watcher goes on.
+    /// Ends the watch of a watcher that found no work. Returns `false` if the watcher must go on:
+    /// `is_idle` returned `false`, and no other watcher has begun.
     #[must_use]
     pub fn ends(&self, is_idle: impl Fn() -> bool) -> bool {
         self.0.store(false, SeqCst);
@@ -56,7 +55,6 @@ mod loom_tests {
     };
     use loom::thread;
 
-    /// A thread starts something while the watcher, which has found nothing, is about to stop.
     fn model(started: fn(&Watch) -> bool) {
         loom::model(move || {
             let shared = Arc::new((Watch(AtomicBool::new(true)), AtomicBool::new(false)));

@@ -139,7 +139,8 @@ pub fn is_handler_due() -> bool {
     HERE.with(|here| here.is_deferred.load(Relaxed))
 }
 
-/// Returns `true` if the calling thread is in a handler.
+/// Returns `true` if the calling thread runs a signal handler of the program, which `defer` let
+/// run.
 pub fn is_in_handler() -> bool {
     HERE.with(is_handler_running)
 }

@@ -2,8 +2,8 @@
 //!
 //! A folio knows which of its pages are newer than the file, and the cache writes only these:
 //! another process may have changed pages that this cache has merely read. DIRTY is set while a
-//! folio has such pages and no writeback of it is in progress. A writeback takes each page out of
-//! this set when the page is written. Pages that are still in the set at its end have failed.
+//! folio has such pages and no writeback of it is in progress. A page leaves this set when a
+//! writeback has written it. Pages that stay in the set at its end have failed.
 
 use super::{Mapping, end_of};
 use crate::folio::{DIRTY, ERROR, Folio, FolioId, LOCKED, State, UPTODATE, WRITEBACK};
@@ -16,8 +16,8 @@ use nowait_retry::WaitEntry;
 use nowait_sys::Errno;
 
 impl Mapping {
-    /// Unlocks a folio in which the caller has changed `pages`, or filled them without reading.
-    /// Makes these pages dirty and the folio uptodate.
+    /// Unlocks a folio whose `pages` the caller has changed, or filled without reading. Makes these
+    /// pages dirty and the folio uptodate.
     pub fn changed(&self, id: FolioId, pages: Pages, woken: &mut Vec<WaitEntry>) {
         let folio = self.cache.frames.folio(id);
         if makes(Mistake::WriteIntoWriteback) && folio.state().is_writeback() {
@@ -35,8 +35,8 @@ impl Mapping {
         self.release(id, UPTODATE, LOCKED, woken);
     }
 
-    /// Makes `pages` clean in a folio that the caller has locked: a cut has removed these pages
-    /// from the file.
+    /// Makes `pages` clean in a folio that the caller has locked: a cut has removed them from the
+    /// file.
     pub(crate) fn forget_dirty(&self, id: FolioId, pages: Pages) {
         let folio = self.cache.frames.folio(id);
         let mut lock = self.lock.lock();
@@ -51,7 +51,6 @@ impl Mapping {
         self.notice_room();
     }
 
-    /// Counts a folio as clean, or gone. `before` is the state that the folio had before.
     pub(super) fn cleaned(&self, folio: &Folio, before: State) {
         if before.is_error() {
             self.counts().recovered(folio.pages());
@@ -59,9 +58,8 @@ impl Mapping {
         self.counts().cleaned(folio.pages());
     }
 
-    /// Sets [`Tag::Towrite`] on the pages from `from` to `last`, inclusive, that are dirty now. A
-    /// sync starts the writeback of folios with this tag, and so not of folios that become dirty
-    /// later.
+    /// Sets [`Tag::Towrite`] on the pages in `from..=last` that are dirty now. A sync writes folios
+    /// with this tag, and so not folios that become dirty later.
     pub fn tag_for_writeback(&self, from: u64, last: u64) {
         let mut lock = self.lock.lock();
         let short = makes(Mistake::SyncShort) && last < u64::MAX;
@@ -69,14 +67,13 @@ impl Mapping {
         self.tree.mark_dirty_to_write(&self.cache.nodes, &mut lock, from, last);
     }
 
-    /// Starts the writeback of the next run of adjoining dirty folios that have `tag`, from page
-    /// `from` to `last`, inclusive. The run ends with the folio that reaches `pages_max` pages; a
-    /// part of that folio may exceed the limit. Folios that are locked or under writeback do not
-    /// join the run, and keep their tag.
+    /// Starts the writeback of the next run of adjoining dirty folios that have `tag`, in the pages
+    /// `from..=last`. The run ends with the folio that reaches `pages_max` pages. Folios that are
+    /// locked or under writeback do not join, and keep their tag.
     ///
     /// Adds the folios to `run`, ascending. The caller writes their dirty pages, and ends each run
     /// of dirty pages by [`Mapping::written`]. Returns the page at which to continue. `None`: this
-    /// call found no folio to start.
+    /// call started nothing.
     pub fn start_writeback(
         &self,
         from: u64,
@@ -88,8 +85,7 @@ impl Mapping {
         self.start_writeback_unless(0, (from, last, tag), pages_max, run)
     }
 
-    /// Like [`Mapping::start_writeback`], but folios with a bit of `unless` do not join the run
-    /// either.
+    /// Like [`Mapping::start_writeback`], but folios with a bit of `unless` do not join either.
     pub(crate) fn start_writeback_unless(
         &self,
         unless: u64,
@@ -130,8 +126,7 @@ impl Mapping {
         (pages > 0).then_some(at)
     }
 
-    /// Returns how many pages from `from` to `last`, inclusive, are dirty in the folios of `run`.
-    /// The caller has started the writeback of these folios.
+    /// The caller has started the writeback of the folios of `run`.
     pub(crate) fn dirty_pages(&self, run: &[FolioId], from: u64, last: u64) -> u64 {
         let of_folio = |id: &FolioId| {
             let folio = self.cache.frames.folio(*id);
@@ -143,12 +138,11 @@ impl Mapping {
         run.iter().map(|id| u64::from(of_folio(id))).sum()
     }
 
-    /// Ends the writeback of `pages` of a folio and, if no other run of the folio is left, the
-    /// writeback of the folio. If `result` is an error, the pages stay dirty, and the folio gets
-    /// ERROR when its writeback ends. But if the folio had not failed before and the cache has too
-    /// many failed frames, the cache drops the pages as if they were clean, and this call returns
-    /// `false` instead of `true`. Adds the entries that waited to `woken`; the caller kicks them
-    /// when all folios of the I/O have ended.
+    /// Ends the writeback of `pages` of a folio. After the last run of pages, ends the writeback of
+    /// the folio. If `result` is an error, the pages stay dirty, and the folio gets ERROR.
+    /// Exception: if the folio had not failed before and the cache has too many failed frames, the
+    /// cache drops the pages and returns `false`. The caller kicks the entries in `woken` when all
+    /// folios of the I/O have ended.
     pub fn written(
         &self,
         id: FolioId,
@@ -190,17 +184,14 @@ impl Mapping {
         is_kept
     }
 
-    /// Returns `true` if a page of the file is dirty or under writeback.
     pub(crate) fn has_dirt(&self) -> bool {
-        // Both tags are read under one lock, because a failed writeback moves a folio from one tag
-        // to the other.
+        // One lock for both tags, because a failed writeback moves a folio from one to the other.
         let lock = self.lock.lock();
         let tagged = |tag| self.tree.next(&self.cache.nodes, &lock, 0, u64::MAX, tag).is_some();
         tagged(Tag::Dirty) || tagged(Tag::Writeback)
     }
 
-    /// Returns the first page from `from` to `last`, inclusive, that has the tag, and its folio,
-    /// pinned.
+    /// Returns the first page in `from..=last` that has the tag, and its folio.
     pub fn next_tagged(&self, from: u64, last: u64, tag: Tag) -> Option<(u64, Pin<'_>)> {
         let lock = self.lock.lock();
         let (index, number) = self.tree.next(&self.cache.nodes, &lock, from, last, tag)?;
@@ -208,8 +199,7 @@ impl Mapping {
         Some((index, id))
     }
 
-    /// Returns the error of a failed writeback, if a folio with a page from `from` to `last`,
-    /// inclusive, has failed and not been written since.
+    /// Returns the error of a folio with a page in `from..=last` whose last writeback failed.
     pub fn write_error(&self, from: u64, last: u64) -> Option<Errno> {
         if self.dirt.failed() == 0 {
             return None;

@@ -7,19 +7,18 @@ use crate::tree::{Tag, TreeLock};
 use nowait_retry::WaitEntry;
 
 impl Mapping {
-    /// Removes all folios that begin at page `from` or later, dirty ones too. A folio that begins
-    /// before `from` stays whole. Pinned folios stay in memory until the last pin is dropped, but
-    /// later look-ups do not find them.
+    /// Removes all folios that begin at page `from` or later, dirty ones too. Pinned folios stay in
+    /// memory until the last pin is dropped, but later look-ups do not find them.
     ///
     /// # Errors
-    /// A folio is locked or under writeback: the caller waits for it and calls again. The folios
-    /// before it are removed already.
+    /// A folio is locked or under writeback: the caller waits for it and calls again. Earlier
+    /// folios are removed already.
     pub fn truncate(&self, from: u64) -> Result<(), Busy<'_>> {
         self.remove(from, u64::MAX, LOCKED | WRITEBACK).map(|_| ())
     }
 
-    /// Removes the clean folios that have a page from `from` to `last`, inclusive. Returns how many
-    /// dirty folios it left.
+    /// Removes the clean folios that have a page in `from..=last`. Returns the number of dirty
+    /// folios, which stay.
     ///
     /// # Errors
     /// As for [`Mapping::truncate`].
@@ -69,8 +68,8 @@ impl Mapping {
         Ok(kept)
     }
 
-    /// Removes folios that the caller has locked, dirty ones too. Pinned folios stay in memory
-    /// until the last pin is dropped. Adds the entries that waited for the folios to `woken`.
+    /// Removes folios that the caller has locked, dirty ones too. Adds the entries that waited for
+    /// the folios to `woken`.
     pub(crate) fn retire(&self, locked: &[FolioId], woken: &mut Vec<WaitEntry>) {
         let mut lock = self.lock.lock();
         for id in locked {
@@ -84,15 +83,11 @@ impl Mapping {
         self.notice_room();
     }
 
-    /// Kicks the operations that wait for frames, and those that wait until fewer frames are dirty.
-    /// The caller has removed or cleaned folios.
     pub(super) fn notice_room(&self) {
         self.cache.frames.notice_room();
         self.cache.progress.notice();
     }
 
-    /// Removes a folio from the tree and the policy. `before` is the state that the folio had
-    /// before.
     fn take_out(&self, lock: &mut TreeLock, id: FolioId, before: State) {
         let folio = self.cache.frames.folio(id);
         self.tree.remove(&self.cache.nodes, lock, folio.index(), folio.order());
@@ -102,15 +97,15 @@ impl Mapping {
         }
     }
 
-    /// Removes the folio of `pin`, frees it and returns `true`, if no other pin is on it and it is
-    /// neither locked nor dirty nor under writeback. Otherwise returns `false`, and gives the folio
-    /// back to the policy if the folio is still in the tree.
+    /// Removes and frees the folio of `pin`. Returns `false` if another pin is on it, or it is
+    /// locked, dirty or under writeback; a folio that is still in the tree then goes back to the
+    /// policy.
     pub(crate) fn evict(&self, pin: Pin<'_>) -> bool {
         let (id, folio) = (pin.id(), pin.folio());
         let mut lock = self.lock.lock();
         if folio.mapping() != self.number || !folio.freeze(1, LOCKED | WRITEBACK | DIRTY) {
-            // The policy has forgotten the folio, but an operation uses the folio now. So it stays
-            // in the tree, and the policy gets it back.
+            // The policy has forgotten the folio, which stays in the tree, because an operation
+            // uses it.
             if !folio.state().is_detached() {
                 self.cache.admit(id);
             }

@@ -31,7 +31,6 @@ impl Kicks {
     }
 }
 
-/// Runs a step, and kicks the entries that the step adds to its list. Returns how many these are.
 fn waking(step: impl FnOnce(&mut Vec<WaitEntry>)) -> usize {
     let mut woken = Vec::new();
     step(&mut woken);
@@ -40,7 +39,6 @@ fn waking(step: impl FnOnce(&mut Vec<WaitEntry>)) -> usize {
     count
 }
 
-/// Creates and fills the pages from `from` to before `end`.
 fn fill(mapping: &Mapping, from: u64, end: u64) -> Vec<FolioId> {
     let mut created = Vec::new();
     mapping.create_missing(from, end, &mut created).unwrap();
@@ -109,9 +107,8 @@ fn a_failed_fill_is_tried_again_by_the_next_reader() {
     waking(|woken| mapping.filled(again[0], Ok(()), woken));
 }
 
-/// Operations wait for pages some of which share a wait queue. In the kernel of 2003 the end of I/O
-/// on one page kicked the operations that waited for another page of the same queue, and two
-/// operations could kick each other for ever.
+/// In the kernel of 2003 the end of I/O on one page kicked operations that waited for another page
+/// of the same queue, and two operations could kick each other for ever.
 #[test]
 fn operations_in_one_hash_bucket_never_kick_each_other() {
     let cache = Cache::with_frames(1024);
@@ -121,7 +118,6 @@ fn operations_in_one_hash_bucket_never_kick_each_other() {
     for index in 0..count {
         mapping.create_missing(index, index + 1, &mut pages).unwrap();
     }
-    // There are more pages than wait queues, so some pages share a queue.
     let all: Vec<Arc<Kicks>> = pages.iter().map(|_| Arc::default()).collect();
     for (index, kicks) in all.iter().enumerate() {
         let pin = mapping.find(index as u64).unwrap();

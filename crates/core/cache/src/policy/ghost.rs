@@ -4,14 +4,13 @@ const WAYS: usize = 8;
 
 /// The hashes that were inserted last, up to a total of `frames_max` frames.
 ///
-/// The table consists of buckets with eight places of eight bytes. The age of a hash is the number
-/// of frames inserted after it. If the bucket of a new hash is full, `insert` replaces the oldest
-/// hash there, so the table forgets a few hashes early. The table cannot tell folios with equal
-/// hashes apart: about one of 2^32 / places look-ups finds the hash of another folio.
+/// The table consists of buckets with eight places. If a bucket is full, `insert` replaces its
+/// oldest hash, so the table forgets a few hashes early. Folios with equal hashes are not told
+/// apart: about one of 2^32 / places look-ups finds the hash of another folio.
 #[derive(Debug)]
 pub struct Ghost {
     buckets: Box<[[Place; WAYS]]>,
-    /// The number of frames inserted so far, plus 1; it wraps and skips 0.
+    /// Frames inserted so far, plus 1; it wraps and skips 0.
     clock: u32,
     frames_max: u32,
 }
@@ -24,11 +23,11 @@ struct Place {
 }
 
 impl Ghost {
-    /// Makes an empty table for `frames_max` frames. It has 1.5 places of 8 bytes for each frame,
-    /// so that few buckets overflow.
+    /// Makes an empty table with 1.5 places of 8 bytes for each of `frames_max` frames, so that few
+    /// buckets overflow.
     pub fn new(frames_max: u32) -> Ghost {
-        // A quarter of the clock's range: the age of a hash passes `frames_max` long before it
-        // wraps.
+        // A quarter of the clock's range: the age of a hash passes `frames_max` long before the
+        // clock wraps.
         let frames_max = frames_max.clamp(1, u32::MAX / 4);
         let buckets = (frames_max as usize * 3 / 2).div_ceil(WAYS);
         let buckets = vec![[Place::default(); WAYS]; buckets].into_boxed_slice();
@@ -47,8 +46,8 @@ impl Ghost {
         bucket[same.unwrap_or(oldest)] = Place { hash, at: clock };
     }
 
-    /// Removes the hash from the table. Returns `true` if it was there and fewer than `frames_max`
-    /// frames were inserted after it.
+    /// Removes a hash. Returns `true` if the table had it and fewer than `frames_max` frames were
+    /// inserted after it.
     pub fn take(&mut self, hash: u32) -> bool {
         let (clock, frames_max) = (self.clock, self.frames_max);
         let mut places = self.bucket(hash).iter_mut();

@@ -1,4 +1,4 @@
-//! The eviction policy: which folio leaves when a frame is needed.
+//! The eviction policy: chooses the folio that leaves when a frame is needed.
 //!
 //! ```text
 //!              not remembered                     hit more than once
@@ -10,11 +10,7 @@
 //!
 //! A hit takes no lock and moves no folio. A hit on the first page of a folio raises a counter of
 //! two bits in the folio's state word. The policy reads and lowers the counter when it looks for a
-//! folio to evict.
-//!
-//! * [`s3_fifo`]: the policy; docs/eviction.md has the measurements by which it was chosen
-//! * [`ghost`]: hashes of evicted folios
-//! * [`queues`]: the order of the folios in the cache
+//! folio to evict. docs/eviction.md has the measurements by which it was chosen.
 
 pub mod ghost;
 pub mod queues;
@@ -22,7 +18,7 @@ pub mod s3_fifo;
 
 pub use s3_fifo::S3Fifo;
 
-/// Hashes the name of a folio: its mapping and the index of its first page.
+/// Hashes a mapping and the index of a folio's first page.
 pub fn hash(mapping: u64, index: u64) -> u32 {
     // The finalizer of SplitMix64 (Steele, Lea, Flood 2014), applied to both numbers.
     let mut mixed = mapping.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index;

@@ -1,10 +1,9 @@
-//! First-in-first-out queues of folios, linked through one array with 16 bytes for each folio.
+//! First-in-first-out queues of folios, linked through one array.
 
-/// A link to no folio.
 const NONE: u32 = u32::MAX;
 const OUTSIDE: u16 = u16::MAX;
 
-/// `N` queues over the ids `0..ids`. An id is in at most one queue. `new` allocates all memory.
+/// `N` queues over the ids `0..ids`. An id is in at most one queue. Only `new` allocates memory.
 #[derive(Debug)]
 pub struct Queues<const N: usize> {
     links: Vec<Link>,
@@ -35,7 +34,7 @@ impl<const N: usize> Queues<N> {
         Queues { links: vec![link; ids as usize], queues: [queue; N] }
     }
 
-    /// Adds `id` to `queue` as its newest id. The id must be in no queue.
+    /// Adds `id` to `queue` as its newest id.
     ///
     /// # Panics
     /// The id is in a queue.
@@ -52,7 +51,7 @@ impl<const N: usize> Queues<N> {
         self.queues[queue].frames += u64::from(frames);
     }
 
-    /// Takes an id out of its queue. Returns `false` if the id is in no queue.
+    /// Removes an id from its queue. Returns `false` if the id is in no queue.
     pub fn remove(&mut self, id: u32) -> bool {
         let Link { older, newer, frames, queue, .. } = self.links[id as usize];
         if queue == OUTSIDE {
@@ -72,8 +71,7 @@ impl<const N: usize> Queues<N> {
         true
     }
 
-    /// Takes an id out of its queue, and adds it to `queue` as the newest. Does nothing if the id
-    /// is in no queue.
+    /// Moves an id to `queue`, as its newest id. Does nothing if the id is in no queue.
     pub fn move_to(&mut self, queue: usize, id: u32) {
         let Link { hash, frames, .. } = self.links[id as usize];
         if self.remove(id) {
@@ -81,32 +79,31 @@ impl<const N: usize> Queues<N> {
         }
     }
 
-    /// Returns the id that has been in `queue` for longest; `None` if the queue is empty.
+    /// Returns the oldest id of `queue`.
     pub fn oldest(&self, queue: usize) -> Option<u32> {
         let id = self.queues[queue].oldest;
         (id != NONE).then_some(id)
     }
 
-    /// Returns the id that was added to the same queue directly after `id`; `None` if `id` is the
-    /// newest.
+    /// Returns the next newer id of the same queue. `id` must be in a queue.
     pub fn newer(&self, id: u32) -> Option<u32> {
         let id = self.links[id as usize].newer;
         (id != NONE).then_some(id)
     }
 
-    /// Returns the queue that an id is in; `None` if it is in no queue.
+    /// Returns the queue of an id.
     pub fn queue_of(&self, id: u32) -> Option<usize> {
         let queue = self.links[id as usize].queue;
         (queue != OUTSIDE).then_some(queue as usize)
     }
 
-    /// Returns the hash and the number of frames with which the last `push` of an id was called.
+    /// Returns the hash and the number of frames of the last `push` of an id.
     pub fn of(&self, id: u32) -> (u32, u16) {
         let Link { hash, frames, .. } = self.links[id as usize];
         (hash, frames)
     }
 
-    /// Returns the sum of the frames of all folios in `queue`.
+    /// Returns the number of frames of all folios in `queue`.
     pub fn frames(&self, queue: usize) -> u64 {
         self.queues[queue].frames
     }

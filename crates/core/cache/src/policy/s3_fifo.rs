@@ -10,8 +10,8 @@ use super::{ghost::Ghost, queues::Queues};
 const SMALL: usize = 0;
 const MAIN: usize = 1;
 
-/// After this many looks, `evict` chooses the next folio that can be evicted, even if it was hit.
-/// After twice as many looks `evict` gives up, because the caller holds a lock meanwhile.
+/// After this many looks, `evict` takes the next folio that can be evicted, even if it was hit.
+/// After twice as many looks it gives up, because the caller holds a lock.
 const LOOKS_MAX: u32 = 1024;
 
 /// How a look changes a folio's counter of hits.
@@ -23,9 +23,9 @@ pub enum Take {
     One,
 }
 
-/// Chooses the order in which folios are evicted. Folio ids are below the `ids` given to `new`.
+/// Chooses the folios to evict. Their ids are below the `ids` given to `new`.
 ///
-/// The owner serializes the calls. A hit calls nothing here. `new` allocates all memory.
+/// The owner serializes the calls. A hit calls nothing here. Only `new` allocates memory.
 #[derive(Debug)]
 pub struct S3Fifo {
     queues: Queues<2>,
@@ -34,14 +34,14 @@ pub struct S3Fifo {
 }
 
 impl S3Fifo {
-    /// Makes the policy of an empty cache of `frames` frames, for folios with the ids `0..ids`.
+    /// Makes the policy of an empty cache of `frames` frames.
     pub fn new(ids: u32, frames: u32) -> S3Fifo {
         let small_frames = u64::from(frames / 10).max(1);
         S3Fifo { queues: Queues::new(ids), ghost: Ghost::new(frames), small_frames }
     }
 
-    /// Adds a folio: to the main queue if the ghost queue has `hash`, else to the small queue.
-    /// `hash` is the [`super::hash`] of the folio's mapping and first page.
+    /// Adds a folio: to the main queue if the ghost queue has `hash` (see [`super::hash`]), else to
+    /// the small queue.
     ///
     /// # Panics
     /// The folio is in a queue already.
@@ -50,19 +50,19 @@ impl S3Fifo {
         self.queues.push(queue, id, hash, frames);
     }
 
-    /// Returns `true` if the folio is in the small or in the main queue.
+    /// Returns `true` if a queue has the folio.
     pub fn contains(&self, id: u32) -> bool {
         self.queues.queue_of(id).is_some()
     }
 
-    /// Removes a folio from its queue, for example because a truncation removes the folio's pages.
-    /// The ghost queue does not get the folio's hash. Returns `false` if the folio is in no queue.
+    /// Removes a folio from its queue without remembering it. Returns `false` if the folio is in no
+    /// queue.
     pub fn remove(&mut self, id: u32) -> bool {
         self.queues.remove(id)
     }
 
-    /// Chooses the folio to evict, removes it from its queue, and returns its id. Returns `None` if
-    /// both queues are empty, or if 2048 looks chose no folio.
+    /// Chooses the folio to evict, and removes it from its queue. Returns `None` if both queues are
+    /// empty, or if 2048 looks chose no folio.
     ///
     /// `look` returns the folio's counter of hits (0 to 3), and lowers the counter as [`Take`]
     /// says. It returns `None` if the folio cannot be evicted now, for example because it is pinned
@@ -70,8 +70,7 @@ impl S3Fifo {
     pub fn evict(&mut self, mut look: impl FnMut(u32, Take) -> Option<u8>) -> Option<u32> {
         for looks in 0..2 * LOOKS_MAX {
             let pressed = looks >= LOOKS_MAX;
-            // After `LOOKS_MAX` looks the search alternates between the queues, because all folios
-            // of one queue may be pinned.
+            // Alternates between the queues, because all folios of one queue may be pinned.
             let (queue, id) = self.candidate(pressed && looks % 2 == 1)?;
             let (take, hits_max) = if queue == SMALL { (Take::All, 1) } else { (Take::One, 0) };
             match look(id, take) {
@@ -86,7 +85,7 @@ impl S3Fifo {
         None
     }
 
-    /// Returns how many frames the folios in the small queue have, and those in the main queue.
+    /// Returns the frames of the small queue, and those of the main queue.
     pub fn frames(&self) -> (u64, u64) {
         (self.queues.frames(SMALL), self.queues.frames(MAIN))
     }
@@ -137,8 +136,7 @@ mod tests {
     fn folios_that_cannot_leave_do_not_hide_those_that_can() {
         let mut policy = S3Fifo::new(4000, 4000);
         (0..1000).for_each(|id| policy.insert(id, id, 1));
-        // Folio 5 was hit twice, so the policy moves it to the main queue. All other folios are
-        // pinned.
+        // Folio 5 was hit twice. All other folios are pinned.
         let pinned = |id, _| (id == 5).then_some(2);
         assert_eq!(policy.evict(pinned), Some(5));
         assert_eq!(policy.evict(|_, _| None), None, "the search ends");

@@ -39,7 +39,6 @@ fn adjoining_dirty_pages_of_several_folios_are_one_bio() {
     assert_eq!(rig.cache.dirty_frames(), 0);
 }
 
-/// Writes some random pages through the cache, and others past it while their folios are cached.
 #[test]
 #[cfg_attr(miri, ignore = "megabytes")]
 fn what_another_process_wrote_beside_a_dirty_page_stays() {

@@ -1,4 +1,4 @@
-//! A single-threaded executor: iterations and completions happen in an order drawn from a seed.
+//! A single-threaded executor. A seed decides the order of iterations and completions.
 
 use crate::copy::User;
 use crate::primitives::{Arc, AtomicU32, Relaxed};
@@ -35,7 +35,6 @@ enum Operation {
     Sync(SyncOperation),
 }
 
-/// An operation with its memory, its kicks and its result.
 pub(super) struct Task {
     operation: Operation,
     pub(super) what: Do,
@@ -54,7 +53,6 @@ impl Wake for Kicked {
 }
 
 impl Task {
-    /// Returns the bytes that the read of this task has read.
     pub(super) fn bytes(&self) -> &[u8] {
         let len = self.result.unwrap().unwrap_or(0);
         &self.buffer[..len as usize]
@@ -101,7 +99,6 @@ impl Task {
     }
 }
 
-/// Cuts a buffer into up to three segments, at random places.
 fn cut(buffer: &mut [u8], random: &mut Random) -> Segments {
     let (base, len) = (buffer.as_mut_ptr(), buffer.len());
     let mut cuts = [random.below(len as u64 + 1), random.below(len as u64 + 1)];
@@ -115,20 +112,17 @@ fn cut(buffer: &mut [u8], random: &mut Random) -> Segments {
     }
 }
 
-/// A cache with one file over a device.
 pub(super) struct Rig<B> {
     pub(super) device: B,
     pub(super) cache: Arc<Cache>,
     pub(super) file: Arc<CachedFile>,
     pub(super) random: Random,
     in_flight: Vec<Bio>,
-    /// The number of completions in which the cache has panicked.
     pub(super) panics: usize,
-    /// The most bios that were in flight at a time.
     pub(super) in_flight_max: usize,
-    /// `true`: bios complete only when no operation can run.
+    /// Bios complete only when no operation can run.
     pub(super) slow_device: bool,
-    /// `true`: bios reach the device only when no operation can run, as if all were one submission.
+    /// Bios reach the device only when no operation can run, as if all were one submission.
     pub(super) one_plug: bool,
 }
 
@@ -151,15 +145,14 @@ impl<B: BlockBackend> Rig<B> {
         }
     }
 
-    /// Runs operations together until all of them are over.
     pub(super) fn run(&mut self, list: Vec<Do>) -> Vec<Task> {
         let mut tasks = self.tasks(list);
         self.finish(&mut tasks);
         tasks
     }
 
-    /// Runs the first iteration of each operation, in this order and with one plug, as a submission
-    /// does. Returns the tasks, and the number of bytes of each bio.
+    /// Runs the first iterations with one plug, as a submission does, and returns the bios'
+    /// lengths.
     pub(super) fn submit(&mut self, list: Vec<Do>) -> (Vec<Task>, Vec<usize>) {
         let (mut tasks, mut plug) = (self.tasks(list), Vec::new());
         tasks.iter_mut().for_each(|task| task.iterate(&mut plug));
@@ -179,7 +172,6 @@ impl<B: BlockBackend> Rig<B> {
             if ready.is_empty() || !self.one_plug {
                 self.queue(core::mem::take(&mut plug));
             }
-            // Unless the device is slow, a completion may come between any two iterations.
             if ready.is_empty() || (!self.slow_device && self.random.below(4) == 0) {
                 let delivered = self.deliver(&mut plug);
                 assert!(delivered || !ready.is_empty(), "all wait, and nothing will come");
@@ -191,7 +183,6 @@ impl<B: BlockBackend> Rig<B> {
         self.queue(plug);
     }
 
-    /// Completes all bios in flight, also those that no operation waits for.
     pub(super) fn settle(&mut self) {
         let mut plug = Vec::new();
         while self.deliver(&mut plug) {
@@ -203,8 +194,8 @@ impl<B: BlockBackend> Rig<B> {
         self.cache.io_counts()
     }
 
-    /// Copies the cached bytes, then runs one iteration of a read for the rest. Returns the number
-    /// of cached bytes, and the number of all bytes, or 0 if the read is not over.
+    /// Returns the number of bytes copied without an operation, and the number of all bytes; 0 if
+    /// the read is not over after one iteration.
     pub(super) fn attempt(&mut self, offset: u64, len: usize) -> (usize, u32) {
         let mut buffer = vec![0; len];
         let segment = IoVec { base: buffer.as_mut_ptr(), len };
@@ -218,8 +209,7 @@ impl<B: BlockBackend> Rig<B> {
         (done, if let Step::Done(result) = step { result.unwrap() } else { 0 })
     }
 
-    /// Writes zeroes to the device, past the cache. The caller makes sure that nothing is in
-    /// flight.
+    /// Nothing may be in flight.
     pub(super) fn zero_device(&mut self, from: u64, end: u64) {
         let mut zeroes = vec![0u8; (end - from) as usize];
         let segment = IoVec { base: zeroes.as_mut_ptr(), len: zeroes.len() };
@@ -235,8 +225,8 @@ impl<B: BlockBackend> Rig<B> {
         self.in_flight_max = self.in_flight_max.max(self.in_flight.len());
     }
 
-    /// Performs a random bio of those in flight, and delivers its completion to the cache. Until
-    /// then this bio does not change the device. Returns `false` if nothing is in flight.
+    /// A random bio reaches the device only now, and its completion the cache. Returns `false` if
+    /// nothing is in flight.
     fn deliver(&mut self, plug: &mut Vec<Bio>) -> bool {
         if self.in_flight.is_empty() {
             return false;

@@ -9,7 +9,6 @@ use nowait_retry::{Step, WaitEntry};
 use nowait_sys::{Errno, file::IoVec};
 use std::task::{Wake, Waker};
 
-/// The frames of the pool, many times more than the largest folio has.
 const FRAMES: u32 = 8192;
 
 struct Kicks(AtomicU32);
@@ -27,12 +26,10 @@ enum Device {
     Hangs,
 }
 
-/// Files in one cache. Each device has a file with its number; `open` adds files.
 struct Rig {
     cache: Arc<Cache>,
     devices: Vec<Device>,
     files: Vec<Arc<CachedFile>>,
-    /// The bios that devices have not answered, because they hang.
     hanging: Vec<Bio>,
     kicks: Arc<Kicks>,
 }
@@ -53,8 +50,7 @@ impl Rig {
         self.files.push(CachedFile::new(&self.cache, backing, 0));
     }
 
-    /// Runs an operation until it is over. `None`: the operation waits and no entry was kicked,
-    /// because a device hangs.
+    /// Returns `None` if the operation waits and no entry was kicked, because a device hangs.
     fn run(
         &mut self,
         mut iterate: impl FnMut(&mut Vec<Bio>, &dyn Fn() -> WaitEntry) -> Step,
@@ -82,7 +78,6 @@ impl Rig {
         }
     }
 
-    /// Writes `pages` pages to a file, from its first page on.
     fn write(&mut self, file: usize, pages: usize) -> Option<Result<u32, Errno>> {
         let mut bytes = vec![7u8; pages * FRAME_BYTES];
         let segment = IoVec { base: bytes.as_mut_ptr(), len: bytes.len() };
@@ -99,7 +94,7 @@ impl Rig {
 }
 
 impl Drop for Rig {
-    /// Ends the hanging bios with an error: otherwise they would keep references to their files.
+    /// The hanging bios would otherwise keep references to their files.
     fn drop(&mut self) {
         let mut plug = Vec::new();
         for bio in self.hanging.drain(..) {
@@ -168,7 +163,6 @@ fn several_devices_that_hang_leave_room_to_write() {
     assert_eq!(rig.sync(6), Some(Ok(0)));
 }
 
-/// Failed pages leave a smaller pool to other writers, until a cut removes the pages.
 #[test]
 #[cfg_attr(miri, ignore = "megabytes")]
 fn a_writer_is_kicked_when_what_had_failed_is_taken_out() {

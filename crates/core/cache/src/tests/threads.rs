@@ -8,12 +8,10 @@ const PAGES: u64 = 300;
 const FRAMES: u32 = 128;
 const LOOK_UPS: usize = if cfg!(miri) { 200 } else { 200_000 };
 
-/// Returns the value that every word of a page has.
 fn stamp(mapping: &Mapping, index: u64) -> u64 {
     u64::from(mapping.number()) << 32 | index
 }
 
-/// Creates up to 20 pages from a random one on, as a read would, and fills them.
 fn bring_in(mapping: &Mapping, random: &mut Random) {
     let from = random.below(PAGES);
     let mut created = Vec::new();
@@ -33,7 +31,6 @@ fn bring_in(mapping: &Mapping, random: &mut Random) {
     }
 }
 
-/// Returns `true` if the page is in the cache and uptodate, after checking words of it.
 fn look(mapping: &Mapping, index: u64) -> bool {
     let Some(pin) = mapping.find(index) else { return false };
     if !pin.state().is_uptodate() {
@@ -60,8 +57,8 @@ fn look_ups_never_see_another_page_while_pages_come_and_go() {
                 let mut random = Random(seed * 77);
                 let mut found = 0;
                 let mut at = 0;
-                // On a busy machine, the first `LOOK_UPS` look-ups may be over before the first
-                // page is in the cache.
+                // On a busy machine, a thread may do `LOOK_UPS` look-ups before the first page is
+                // in the cache.
                 while at < LOOK_UPS || found == 0 {
                     let index = random.below(PAGES);
                     found += u32::from(look(&files[at % 2], index));

@@ -1,4 +1,4 @@
-//! Eviction policies on traces. The tests check the claims for which the policy in use was chosen.
+//! Eviction policies on traces.
 //!
 //! This command prints the table of docs/eviction.md:
 //! `BENCH=1 cargo test --release -p nowait-cache --test eviction_traces -- --nocapture`
@@ -16,11 +16,10 @@ use s3_fifo::OtherS3Fifo;
 use simulation::{Policy, Simulation};
 use traces::{Access, Prng, Zipf};
 
-/// A policy, and a function that makes it for a cache of `ids` ids and `frames` frames.
 struct Contestant {
     name: &'static str,
     make: fn(ids: u32, frames: u32) -> Box<dyn Policy>,
-    /// `true`: hits on any page of a folio count, not only hits on the first page.
+    /// Hits on any page of a folio count, not only hits on the first page.
     every_hit: bool,
 }
 
@@ -28,7 +27,6 @@ const fn of(name: &'static str, make: fn(u32, u32) -> Box<dyn Policy>) -> Contes
     Contestant { name, make, every_hit: false }
 }
 
-/// The policies; the one in use comes first.
 const CONTESTANTS: [Contestant; 9] = [
     of("S3-FIFO", |ids, frames| Box::new(S3Fifo::new(ids, frames))),
     Contestant {
@@ -49,8 +47,8 @@ impl Contestant {
         Simulation::new((self.make)(frames, frames), frames, self.every_hit)
     }
 
-    /// Returns the hits among the requests of the second half of a trace, in percent. The first
-    /// half fills the cache.
+    /// Returns the hit ratio of the second half of a trace, in percent. The first half fills the
+    /// cache.
     fn hit_ratio(&self, trace: &[Access], frames: u32) -> f64 {
         let mut simulation = self.simulation(frames);
         let (warm_up, measured) = trace.split_at(trace.len() / 2);
@@ -82,14 +80,13 @@ fn bench_hit_ratios() {
     assert!(sums.iter().all(|sum| sums[0] >= sum - 2.0), "another policy is better: {sums:?}");
 }
 
-/// Returns how much of a hot set is still cached after `scan`, in percent. The hot set has half the
-/// size of the cache.
+/// Returns how much of a hot set, half as large as the cache, is still cached after `scan`, in
+/// percent.
 fn left_of_hot_set(contestant: &Contestant, scan: impl Iterator<Item = Access>) -> u32 {
     let frames = 4_000;
     let hot = 0..u64::from(frames / 2);
     let mut simulation = contestant.simulation(frames);
     let (mut prng, zipf) = (Prng::new(1), Zipf::new(20_000, 0.6));
-    // Uses the hot set for a while, among other pages.
     for _ in 0..8 {
         hot.clone().for_each(|key| _ = simulation.access(&Access::page(key)));
         (0..2_000)
@@ -102,8 +99,8 @@ fn left_of_hot_set(contestant: &Contestant, scan: impl Iterator<Item = Access>) 
 
 #[test]
 fn a_full_scan_evicts_less_than_a_tenth_of_the_hot_set() {
-    // Scans of four times the cache: in 64 KiB folios, in pages, and in pages of which every fourth
-    // request reads the page before once more.
+    // Scans of four times the cache. In `again`, every fourth request reads the page before once
+    // more.
     let folios = || (0..1_000).flat_map(|n| Access::sequential((1 << 40) + n * 16));
     let pages = (0..16_000).map(|n| Access::page((1 << 41) + n));
     let again = (0..16_000).map(|n| Access::page((1 << 41) + n - n % 4 / 3));

@@ -14,8 +14,7 @@ pub(crate) struct OtherS3Fifo {
 }
 
 impl OtherS3Fifo {
-    /// Makes the policy. It moves a newcomer with more than `hits_max` hits to the main queue.
-    /// Newcomers have `small_percent` of the cache.
+    /// Newcomers with more than `hits_max` hits enter the main queue.
     pub(crate) fn new(ids: u32, frames: u32, hits_max: u8, small_percent: u32) -> OtherS3Fifo {
         let small_frames = u64::from(frames * small_percent / 100).max(1);
         OtherS3Fifo { queues: Queues::new(ids), ghost: Ghost::new(frames), small_frames, hits_max }

@@ -7,8 +7,7 @@ use std::collections::HashMap;
 pub(crate) trait Policy {
     fn insert(&mut self, id: u32, hash: u32, frames: u16);
     fn evict(&mut self, look: &mut dyn FnMut(u32, Take) -> Option<u8>) -> Option<u32>;
-    /// The simulation calls this at each hit that counts, for policies that need more than the
-    /// counter.
+    /// Called at each hit that counts, for policies that need more than the counter.
     fn hit(&mut self, _id: u32) {}
 }
 
@@ -50,8 +49,7 @@ impl Simulation {
         self.here.contains_key(&key)
     }
 
-    /// Accesses a key. Returns `true` if the simulated cache has the key; if not, evicts others as
-    /// needed and inserts the key.
+    /// Returns `true` if the simulated cache has the key; otherwise inserts it.
     pub(crate) fn access(&mut self, access: &Access) -> bool {
         if let Some(id) = self.here.get(&access.key) {
             if access.counts || self.every_hit {

@@ -1,6 +1,6 @@
 //! Traces of accesses. Random ones are drawn from fixed seeds. A key is the first page of a folio.
 
-/// Draws numbers (xorshift64, Marsaglia 2003).
+/// xorshift64, Marsaglia 2003.
 pub(crate) struct Prng(u64);
 
 impl Prng {
@@ -20,7 +20,7 @@ impl Prng {
     }
 }
 
-/// Draws a number n below `len`, with a chance proportional to 1 / (n + 1)^skew.
+/// Draws a number n below a length, with a chance proportional to 1 / (n + 1)^skew.
 pub(crate) struct Zipf {
     sums: Vec<f64>,
 }
@@ -45,20 +45,18 @@ impl Zipf {
 pub(crate) struct Access {
     pub(crate) key: u64,
     pub(crate) frames: u16,
-    /// `true`: a hit counts, because the request touches the folio's first page.
+    /// A hit counts, because the request touches the folio's first page.
     pub(crate) counts: bool,
-    /// `true`: if the access misses, the folio is read ahead and then hit, so it counts a hit at
-    /// once.
+    /// After a miss, the folio is read ahead and then hit at once.
     pub(crate) read_ahead: bool,
 }
 
 impl Access {
-    /// Makes the access of a request for one page.
     pub(crate) fn page(key: u64) -> Access {
         Access { key, frames: 1, counts: true, read_ahead: false }
     }
 
-    /// Makes the accesses of 4 KiB requests that read a 64 KiB folio in order.
+    /// 4 KiB requests that read a 64 KiB folio in order.
     pub(crate) fn sequential(key: u64) -> impl Iterator<Item = Access> {
         (0..16).map(move |n| Access { key, frames: 16, counts: n == 0, read_ahead: n == 0 })
     }
@@ -67,8 +65,7 @@ impl Access {
 /// The distance of the keys of the parts of a trace.
 const PART: u64 = 1 << 40;
 
-/// Returns the traces for a cache of `frames` frames, each of about `length` requests. Most traces
-/// use about `footprint` frames.
+/// Each trace has about `length` requests, and most use about `footprint` frames.
 pub(crate) fn all(footprint: u32, frames: u32, length: usize) -> Vec<(&'static str, Vec<Access>)> {
     let footprint = u64::from(footprint);
     vec![
@@ -90,8 +87,8 @@ fn zipf(footprint: u64, skew: f64, length: usize) -> Vec<Access> {
     (0..length).map(|_| Access::page(zipf.draw(&mut prng))).collect()
 }
 
-/// A tenth of the footprint is an index, read by zipf. The rest is a table. Half of the requests
-/// scan this table again and again.
+/// A tenth of the footprint is an index, read by zipf. The rest is a table, which half of the
+/// requests scan again and again.
 fn index_and_scan(footprint: u64, length: usize) -> Vec<Access> {
     let (index, table) = (footprint / 10, footprint / 10 * 9);
     let (mut prng, zipf) = (Prng::new(2), Zipf::new(index, 0.7));
@@ -134,8 +131,8 @@ fn oltp(footprint: u64, length: usize) -> Vec<Access> {
     trace
 }
 
-/// Half of the requests read a hot set, a tenth of the footprint, by zipf. The others are a stream,
-/// which reads each folio once, in order.
+/// Half of the requests read a hot set, a tenth of the footprint, by zipf. The others read each
+/// folio of a stream once.
 fn stream(footprint: u64, length: usize) -> Vec<Access> {
     let (mut prng, zipf) = (Prng::new(4), Zipf::new(footprint / 10, 0.8));
     let stream = (0..).flat_map(|n| Access::sequential(PART + n * 16));
@@ -156,7 +153,6 @@ fn shifts(footprint: u64, frames: u64, length: usize) -> Vec<Access> {
     (0..length).map(draw).map(Access::page).collect()
 }
 
-/// Reads objects of 1 to 64 frames, drawn by zipf.
 fn sizes(footprint: u64, length: usize) -> Vec<Access> {
     let objects = footprint / 18; // frames in the mean
     let (mut prng, zipf) = (Prng::new(6), Zipf::new(objects, 0.9));

@@ -1,8 +1,7 @@
-//! 2Q, full version: hits on newcomers do not count. The second queue is a CLOCK here, so that a
-//! hit needs no lock.
+//! 2Q, full version. The second queue is a CLOCK here, so that a hit needs no lock.
 //!
-//! Source: "2Q: a low overhead high performance buffer management replacement algorithm"
-//! (Johnson and Shasha, VLDB 1994): a quarter for newcomers, ghosts for half of the cache.
+//! Source: "2Q: a low overhead high performance buffer management replacement algorithm" (Johnson
+//! and Shasha, VLDB 1994).
 
 use super::simulation::Policy;
 use nowait_cache::policy::{ghost::Ghost, queues::Queues, s3_fifo::Take};

@@ -8,7 +8,6 @@ use std::sync::Arc;
 const PAGE: u64 = 4096;
 const READY: Step = Step::Done(Ok(0));
 
-/// A change, and the kicks of its wait entries.
 struct Changing {
     change: Change,
     kicks: Arc<Kicks>,
@@ -19,7 +18,6 @@ impl Changing {
         Changing { change, kicks: Arc::default() }
     }
 
-    /// Runs an iteration of the change, and puts its bios in flight.
     fn iterate(&mut self, rig: &mut Rig) -> Step {
         let mut plug = Vec::new();
         let step = self.change.iterate(&mut plug, &entry_of(&self.kicks));
@@ -118,7 +116,6 @@ fn a_cut_that_fails_kicks_the_operations_that_wait_for_a_frame() {
     assert_eq!(rig.iterate(blocked), Some(PAGE as u32));
 }
 
-/// The write has copied its first page and is reading the second. Then the file is cut to nothing.
 #[test]
 fn a_write_that_meets_a_cut_takes_place_behind_it_as_a_whole() {
     let mut rig = Rig::new(4 * MIB, 2 * MIB);

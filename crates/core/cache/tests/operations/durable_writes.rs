@@ -1,5 +1,4 @@
-//! Writes that end when their data are durable: by durable bios of their own if possible, else by a
-//! flush, which several writes may share.
+//! Durable writes: by durable bios of their own if possible, else by a shared flush.
 
 use crate::rig::{KIB, MIB, Made, PAGE, Rig};
 use nowait_block::BioOp;
@@ -15,7 +14,6 @@ fn page(byte: u8) -> Vec<u8> {
     vec![byte; PAGE as usize]
 }
 
-/// Writes a page through the cache to the device, without a flush afterwards.
 fn write_unflushed(rig: &mut Rig, offset: u64) {
     rig.run_write(offset, page(7));
     rig.clean();
@@ -90,8 +88,8 @@ fn a_page_beside_one_that_is_dirty_again_makes_a_durable_write_wait_for_a_flush(
     assert_eq!(rig.iterate_write(&mut write), None, "its second folio is being written");
     rig.clean();
     rig.complete_all();
-    // This makes one page of the first folio dirty again. `clean` has written the folio's other
-    // pages without making them durable, so the durable write needs a flush.
+    // `clean` has written the folio's other pages without making them durable, so the durable write
+    // needs a flush.
     rig.run_write(0, page(3));
     assert_eq!(rig.iterate_write(&mut write), None);
     rig.complete_all();

@@ -11,8 +11,7 @@ fn hot(n: u64) -> u64 {
     n * 7 * PAGE
 }
 
-/// Reads a hot set of single pages four times, then two thirds of the file once, in order. Returns
-/// how many hot pages are still cached.
+/// Returns how many pages of a hot set are still cached after a scan of two thirds of the file.
 fn left_after_scan(request: u64, open: Option<&Arc<OpenFile>>) -> u64 {
     let mut rig = Rig::new(4 * MIB, 24 * MIB);
     for _ in 0..4 {
@@ -38,7 +37,7 @@ fn a_scan_leaves_the_hot_set() {
 #[test]
 fn what_eviction_finds_dirty_is_written_before_a_waiter_comes() {
     let mut rig = Rig::new(2 * MIB, 8 * MIB);
-    // 120 dirty pages are too few for the writers to start writeback themselves.
+    // So few dirty pages do not make the writers start writeback themselves.
     for n in 0..120 {
         rig.run_write(n * PAGE, vec![n as u8; 4096]);
     }

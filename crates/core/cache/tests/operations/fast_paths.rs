@@ -1,4 +1,4 @@
-//! Attempts on cached pages: those that need no iteration, and those that leave the rest to one.
+//! Attempts on cached pages, which need no iteration if all pages are cached.
 
 use crate::rig::{KIB, MIB, PAGE, Rig};
 use nowait_cache::{OpenFile, Tag};

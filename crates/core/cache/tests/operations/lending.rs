@@ -11,7 +11,6 @@ fn rig() -> Rig {
     rig
 }
 
-/// Prepares a truncation, which does not have to wait.
 fn cut(rig: &Rig, size: u64) -> Change {
     let mut change = Change::cut(&rig.file, size);
     let step = change.iterate(&mut Vec::new(), &|| unreachable!("nothing is in flight"));
@@ -100,7 +99,6 @@ fn a_cut_inside_a_lent_folio_waits_for_it() {
     let (mut change, kicks) = (Change::cut(&rig.file, 50), Arc::new(Kicks::default()));
     let mut iterate = || change.iterate(&mut Vec::new(), &entry_of(&kicks));
     assert_eq!(iterate(), Step::Retry);
-    // A loan may last, and its holder may read the file meanwhile.
     rig.run(None, MIB, 4096);
     assert!(bytes(&range) == rig.pattern(0, 100));
     drop(range);

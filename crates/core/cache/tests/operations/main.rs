@@ -1,8 +1,8 @@
 //! Operations of a cache over a device in memory. The tests check the bios that the operations
 //! make.
 //!
-//! No bio completes unless the test or a function of `Rig` completes it. So the test knows exactly
-//! what is in flight when an operation waits.
+//! A bio completes only when a test or a function of `Rig` completes it, so a test knows what is in
+//! flight.
 
 mod change;
 mod durable_writes;

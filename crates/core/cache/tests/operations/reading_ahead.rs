@@ -6,15 +6,13 @@ use nowait_cache::OpenFile;
 use nowait_cache::readahead::Advice;
 use std::sync::Arc;
 
-/// A window of 512 KiB.
 const WINDOW_PAGES: u64 = 128;
 
 fn open() -> Arc<OpenFile> {
     Arc::new(OpenFile::new(WINDOW_PAGES as u32))
 }
 
-/// The trace of the paper on upfront readahead: 16 KiB reads at random places, three of them
-/// submitted together. In the paper the window shrank to 4 KiB.
+/// The trace of the paper on upfront readahead, in which the window shrank to 4 KiB.
 #[test]
 fn each_streaming_random_read_is_one_bio_and_two_iterations() {
     let (mut rig, open) = (Rig::new(16 * MIB, 8 * MIB), open());

@@ -18,16 +18,13 @@ pub(crate) const KIB: u64 = 1024;
 pub(crate) const MIB: u64 = 1024 * KIB;
 pub(crate) const PAGE: u64 = 4 * KIB;
 
-/// The number of bytes after which the device's pattern repeats.
 const PERIOD: u64 = MIB;
 
-/// A bio that the cache has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Made {
     pub(crate) op: BioOp,
     pub(crate) offset: u64,
     pub(crate) len: u64,
-    /// Flags `RWF_*`.
     pub(crate) flags: u32,
 }
 
@@ -46,7 +43,6 @@ impl Kicks {
     }
 }
 
-/// A read or write, with its memory.
 pub(crate) struct Task<O> {
     pub(crate) operation: O,
     pub(crate) buffer: Vec<u8>,
@@ -56,17 +52,16 @@ pub(crate) struct Task<O> {
 
 pub(crate) struct Rig {
     device: Mem,
-    /// The pattern of the device, two times its period long.
     pattern: Vec<u8>,
     pub(crate) cache: Arc<Cache>,
     pub(crate) file: Arc<CachedFile>,
-    /// All bios that the cache has made so far, and the bios of these that are not completed.
+    /// All bios that the cache has made; `in_flight` has those not completed.
     pub(crate) made: Vec<Made>,
     in_flight: VecDeque<(Bio, Made)>,
 }
 
 impl Rig {
-    /// Makes a device full of its pattern, and a file that covers the whole device.
+    /// The file covers the whole device, which is full of the pattern.
     pub(crate) fn new(cache_bytes: u64, file_bytes: u64) -> Rig {
         let cache = Cache::new(cache_bytes).unwrap();
         let target = Target { fd: -1, file: None };
@@ -89,8 +84,7 @@ impl Rig {
         Task { operation, buffer, kicks: Arc::default(), iterations: 0 }
     }
 
-    /// Copies cached bytes, as submit does in the engine. Returns the buffer and the number of
-    /// bytes copied.
+    /// Copies cached bytes, as submit does in the engine.
     pub(crate) fn read_cached(&self, offset: u64, len: u64) -> (Vec<u8>, usize) {
         let (mut user, buffer) = memory(vec![0xee; len as usize]);
         let copied = self.file.read_cached(offset, &mut user);
@@ -101,8 +95,7 @@ impl Rig {
         self.write_until(offset, bytes, None)
     }
 
-    /// Makes a write that ends once its data are durable to the level `durable`; `None`: once they
-    /// are in the cache.
+    /// `durable`: the level at which the write ends; `None`: its data are in the cache.
     pub(crate) fn write_until(
         &self,
         offset: u64,
@@ -114,8 +107,7 @@ impl Rig {
         Task { operation, buffer, kicks: Arc::default(), iterations: 0 }
     }
 
-    /// Copies to cached pages, as submit does in the engine. Returns a write for the rest, and the
-    /// number of bytes copied.
+    /// Copies to cached pages, as submit does in the engine, and returns a write for the rest.
     pub(crate) fn write_cached(
         &self,
         offset: u64,
@@ -127,8 +119,7 @@ impl Rig {
         (Task { operation, buffer, kicks: Arc::default(), iterations: 0 }, begun.bytes)
     }
 
-    /// Runs an iteration of a read, and puts its bios in flight. Returns the number of bytes read;
-    /// `None`: the read waits.
+    /// Returns the number of bytes read, or `None` if the read waits.
     pub(crate) fn iterate(&mut self, read: &mut Task<ReadOperation>) -> Option<u32> {
         let mut plug = Vec::new();
         read.iterations += 1;
@@ -142,7 +133,6 @@ impl Rig {
         result(self.step_write(write))
     }
 
-    /// Like [`Rig::iterate_write`], for a write that may fail.
     pub(crate) fn step_write(&mut self, write: &mut Task<WriteOperation>) -> Step {
         let mut plug = Vec::new();
         write.iterations += 1;
@@ -152,7 +142,6 @@ impl Rig {
         step
     }
 
-    /// Makes the data of the whole file durable, and completes bios until that is over.
     pub(crate) fn sync(&mut self) -> Result<u32, Errno> {
         let mut sync = SyncOperation::whole(self.file.clone(), SyncLevel::Data);
         loop {
@@ -166,16 +155,14 @@ impl Rig {
         }
     }
 
-    /// Starts the writeback of all dirty folios.
     pub(crate) fn clean(&mut self) {
         let mut plug = Vec::new();
         self.cache.clean(u64::MAX, &mut plug);
         self.queue(plug);
     }
 
-    /// Runs a read to its end, with the readahead of `open` if there is one, and compares the bytes
-    /// with the pattern. Before each iteration but the first, completes the oldest bios until the
-    /// read was kicked. Returns the number of iterations.
+    /// Runs a read to its end and compares the bytes with the pattern. Between iterations,
+    /// completes the oldest bios until the read was kicked. Returns the number of iterations.
     pub(crate) fn run(&mut self, open: Option<&Arc<OpenFile>>, offset: u64, len: u64) -> u32 {
         let mut read = self.read(offset, len);
         if let Some(open) = open {
@@ -231,7 +218,6 @@ impl Rig {
         }
     }
 
-    /// Writes to the device, bypassing the cache.
     pub(crate) fn write_device(&self, offset: u64, mut bytes: Vec<u8>) {
         let one = Segments::One(IoVec { base: bytes.as_mut_ptr(), len: bytes.len() });
         // SAFETY: the bytes live until the completion, which the next line waits for.
@@ -239,12 +225,12 @@ impl Rig {
         perform(&self.device, bio).unwrap();
     }
 
-    /// Returns the number of bytes of the bios in flight.
     pub(crate) fn in_flight_bytes(&self) -> u64 {
         self.in_flight.iter().map(|(_, made)| made.len).sum()
     }
 
-    /// Returns how many pages all bios that read have covered so far, and how many different pages.
+    /// Returns the number of pages that all reads have covered, and the number of different pages
+    /// among these.
     pub(crate) fn pages_read(&self) -> (u64, u64) {
         let reads = self.made.iter().filter(|made| made.op == BioOp::Read);
         let page = |made: &Made| made.offset / PAGE..(made.offset + made.len).div_ceil(PAGE);
@@ -255,12 +241,11 @@ impl Rig {
         (all, pages.len() as u64)
     }
 
-    /// Returns the initial content of the device in a range of at most 1 MiB.
+    /// The range has at most 1 MiB.
     pub(crate) fn pattern(&self, from: u64, end: u64) -> &[u8] {
         &self.pattern[(from % PERIOD) as usize..][..(end - from) as usize]
     }
 
-    /// Checks that the bytes read are those of the pattern.
     pub(crate) fn check(&self, read: &Task<ReadOperation>, offset: u64) {
         self.check_bytes(&read.buffer, offset);
     }

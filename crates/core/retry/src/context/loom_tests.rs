@@ -1,6 +1,5 @@
-//! Completions, callers that wait for them, pollers, synchronous requests and destruction in all
-//! interleavings. A thread that is not woken sleeps for ever: loom calls that a deadlock. Most
-//! canaries forget one wake-up.
+//! Models of events, waiting threads, pollers, synchronous requests and destruction. If a thread is
+//! not woken, loom reports a deadlock. Most canaries forget one wake-up.
 
 mod deferred;
 
@@ -21,11 +20,10 @@ fn take(context: &IoContext, min: usize, max: usize) -> Result<usize, Errno> {
     context.wait_events(&WaitOptions::new(min, max, Deadline::NEVER), |_, _| Ok(()))
 }
 
-/// A context's own queue, and the device that ends the requests in it.
+/// A context's own queue, and the device that ends its requests.
 #[derive(Default)]
 struct Own {
     state: Mutex<State>,
-    /// Changes when a request ended, and when the poller is interrupted.
     word: AtomicU32,
     at_wait: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
@@ -40,7 +38,6 @@ struct State {
 }
 
 impl Own {
-    /// Makes the queue of `context` with requests in flight that hold slots.
     fn of(context: &Arc<IoContext>, in_flight: usize) -> Arc<Own> {
         let own = Arc::new(Own::default());
         own.state.lock().in_flight = in_flight;
@@ -110,7 +107,6 @@ impl Pump for Handle {
     }
 }
 
-/// A caller waits for the event that another thread completes.
 fn one_waits(complete: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
@@ -138,8 +134,7 @@ fn loom_canary_an_event_that_wakes_no_thread() {
     one_waits(|context| forgetting_wakes(|| context.complete(event(7))));
 }
 
-/// The poller waits for one event, which comes from outside its queue. Nothing ends in the queue
-/// before the poller has taken that event.
+/// Nothing ends in the poller's queue before the poller has taken the event from elsewhere.
 fn an_event_from_elsewhere(complete: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
@@ -182,7 +177,7 @@ fn loom_a_poller_waits_in_its_queue_only_for_what_has_not_come_from_elsewhere() 
 }
 
 /// The poller waits for two events. When one has come, a second thread begins to wait for one
-/// event. Other requests end only after that thread has taken the first event.
+/// event. The device ends the other requests only after the second thread has taken its event.
 #[test]
 fn loom_a_thread_that_waits_for_fewer_than_the_poller_gets_them() {
     loom::model(|| {
@@ -201,8 +196,6 @@ fn loom_a_thread_that_waits_for_fewer_than_the_poller_gets_them() {
     });
 }
 
-/// The poller waits for two events, another thread for one. The first event comes from outside the
-/// queue, while both wait.
 #[test]
 fn loom_an_event_from_elsewhere_goes_to_the_thread_for_which_it_is_enough() {
     loom::model(|| {
@@ -221,8 +214,8 @@ fn loom_an_event_from_elsewhere_goes_to_the_thread_for_which_it_is_enough() {
     });
 }
 
-/// One caller polls, takes an event that came from elsewhere and leaves. Another waits for the
-/// request that is still in the own queue.
+/// One thread polls, takes an event from elsewhere and leaves. Another thread waits for the
+/// requests in the own queue.
 fn a_leader_leaves(take_one: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
@@ -251,8 +244,6 @@ fn loom_canary_a_leader_that_leaves_without_a_word() {
     a_leader_leaves(|context| forgetting_wakes(|| assert_eq!(take(context, 1, 1), Ok(1))));
 }
 
-/// A caller waits already when a request is started in the own queue, by a thread that does not
-/// wait.
 fn a_start_in_the_own_queue(say_so: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
@@ -278,8 +269,8 @@ fn loom_canary_a_start_that_wakes_no_thread() {
     a_start_in_the_own_queue(|context| forgetting_wakes(|| context.pump_started()));
 }
 
-/// A caller takes two events, one by one, and waits in the own queue, in which nothing is in
-/// flight. One is of a request that starts in the queue meanwhile, the other comes from elsewhere.
+/// A thread waits in the own queue, in which nothing is in flight. One event is of a request that
+/// starts there later, the other comes from elsewhere.
 fn one_that_lingers(complete: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
@@ -310,8 +301,7 @@ fn loom_canary_a_poller_that_lingers_and_is_not_called() {
     one_that_lingers(|context| forgetting_wakes(|| context.complete(event(2))));
 }
 
-/// Two callers want the event of one synchronous request. The caller that does not get it must not
-/// wait for more.
+/// The thread that does not get the one event must not wait for more.
 fn a_promise_for_two(keep: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
@@ -341,7 +331,6 @@ fn loom_canary_a_promise_kept_in_silence() {
     a_promise_for_two(|context| forgetting_wakes(|| context.synchronous_ends()));
 }
 
-/// A caller waits for an event that never comes, while the context is destroyed.
 fn a_waiter_in_a_dying_context(destroy: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
@@ -365,7 +354,6 @@ fn loom_canary_a_destroyer_that_wakes_no_thread() {
     });
 }
 
-/// After `destroy` has returned nothing is outstanding and nothing is accepted.
 fn destruction(reserve: fn(&IoContext) -> Result<usize, Errno>, complete: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
@@ -387,7 +375,6 @@ fn gone(context: &IoContext) -> bool {
     context.has_poller()
 }
 
-/// A submitter registers a request that never completes by itself, while the context is destroyed;
 /// `register` returns `true` if it must cancel the request itself.
 fn endless(register: fn(&IoContext, &dyn Fn()) -> bool) {
     loom::model(move || {
@@ -403,7 +390,7 @@ fn endless(register: fn(&IoContext, &dyn Fn()) -> bool) {
             }
             cancelled
         });
-        // Only the first part of `destroy`, up to the cancellation: the rest would wait for ever.
+        // Only the first part of `destroy`: the rest would wait for ever.
         context.outstanding.fetch_or(DEAD, SeqCst);
         let found: Vec<Arc<AtomicBool>> = requests.lock().clone();
         found.iter().for_each(|request| request.store(true, SeqCst));
@@ -455,8 +442,7 @@ fn loom_canary_a_last_completion_that_wakes_no_destroyer() {
     destruction(|context| context.reserve(1), complete);
 }
 
-/// A context is destroyed while one request moves from a worker to the own queue, where another
-/// caller may be the poller, and from there back to a worker.
+/// A context is destroyed while a request starts in the own queue. Another one ends elsewhere.
 fn a_request_that_moves(say_so: fn(&IoContext), complete: fn(&IoContext)) {
     loom::model(move || {
         let context = context();
@@ -495,7 +481,6 @@ fn loom_canary_a_destroyer_that_leads_and_is_not_told_of_the_rest() {
     a_request_that_moves(IoContext::pump_started, silent);
 }
 
-/// A context is destroyed while another thread polls, which leaves when the queue is empty.
 fn another_leads(poll: fn(&IoContext)) {
     loom::model(move || {
         let context = context();

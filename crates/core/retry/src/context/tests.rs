@@ -32,7 +32,6 @@ fn a_full_context_gives_a_part_then_eagain() {
     assert_eq!(context.reserve(2), Ok(1));
 }
 
-/// A pump that is busy once, and panics when it runs.
 #[derive(Default)]
 struct Broken(nowait_sys::primitives::AtomicBool);
 
@@ -163,7 +162,7 @@ fn destroy_waits_wakes_and_happens_once() {
     assert_eq!(destroyer.join().unwrap(), Ok(()));
 }
 
-/// An own queue whose requests end when the test says so. It reports when a thread waits in it.
+/// An own queue whose requests end when the test says so. It reports each thread that waits in it.
 struct ScriptedQueue {
     context: Weak<IoContext>,
     entered: mpsc::Sender<()>,
@@ -211,7 +210,7 @@ impl Pump for Handle {
     }
 }
 
-/// A poller woken for each request and again for its end would cost the submitter two context
+/// A poller woken for each start and again for each end would cost the submitter two context
 /// switches.
 #[test]
 #[cfg_attr(miri, ignore = "sleeps in a system call")]
@@ -265,7 +264,6 @@ fn a_thread_that_was_called_to_poll_polls_on_until_an_event_comes_from_elsewhere
     waiter.join().unwrap();
 }
 
-/// An own queue in which a collecting thread stays until the test lets it go on.
 struct SlowQueue {
     entered: mpsc::Sender<()>,
     goes_on: Mutex<mpsc::Receiver<()>>,
@@ -287,8 +285,7 @@ impl Pump for SlowQueue {
     fn interrupt(&self) {}
 }
 
-/// The kernel may have announced an event to a thread that looks now, although another thread has
-/// collected the event.
+/// The kernel may have announced to the second thread an event that the first thread collects.
 #[test]
 #[cfg_attr(miri, ignore = "sleeps in a system call")]
 fn a_thread_that_passes_by_in_vain_does_not_hide_one_that_collects() {

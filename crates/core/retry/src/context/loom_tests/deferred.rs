@@ -1,10 +1,9 @@
-//! Deferred requests: the waiting threads run them, and no request is left while a thread that
-//! could run it sleeps. In these models no thread of an engine looks for deferred requests.
+//! Models of deferred requests: no request is left while a thread that could run it sleeps. No
+//! thread of an engine looks for deferred requests here.
 
 use super::*;
 use crate::deferred::{Deferred, DeferredList};
 
-/// The deferred requests of a context. Each can go on only by a call that may block.
 struct Callers {
     list: Arc<DeferredList<u64>>,
     context: Weak<IoContext>,
@@ -40,7 +39,6 @@ impl Deferred for Callers {
 
 type List = Arc<DeferredList<u64>>;
 
-/// Makes a context in which requests are deferred, with `slots` slots taken.
 fn deferring(slots: usize) -> (Arc<IoContext>, List) {
     let (context, list) = (context(), List::default());
     let callers = Callers { list: list.clone(), context: Arc::downgrade(&context) };
@@ -51,7 +49,6 @@ fn deferring(slots: usize) -> (Arc<IoContext>, List) {
     (context, list)
 }
 
-/// Defers a request that holds a slot.
 fn defer(context: &IoContext, list: &DeferredList<u64>) {
     if list.push_all(core::iter::once(1)) {
         context.deferred_started();
@@ -64,7 +61,6 @@ fn defer_in_silence(context: &IoContext, list: &DeferredList<u64>) {
     forgetting_wakes(|| defer(context, list));
 }
 
-/// A thread is about to sleep as another defers a request.
 fn one_sleeps(defer: Defer) {
     loom::model(move || {
         let (context, list) = deferring(1);
@@ -86,8 +82,7 @@ fn loom_canary_a_request_that_is_deferred_in_silence() {
     one_sleeps(defer_in_silence);
 }
 
-/// A thread waits in the own queue as another defers a request. No request ends in the queue before
-/// the deferred one has ended.
+/// The device ends no request before the deferred one has ended.
 fn a_poller_waits(defer: Defer) {
     loom::model(move || {
         let (context, list) = deferring(2);
@@ -112,7 +107,6 @@ fn loom_canary_a_poller_that_is_not_told_of_what_is_deferred() {
     a_poller_waits(defer_in_silence);
 }
 
-/// Two threads wait, for two requests.
 #[test]
 fn loom_two_sleepers_have_what_is_deferred_done() {
     loom::model(|| {
@@ -128,8 +122,8 @@ fn loom_two_sleepers_have_what_is_deferred_done() {
     });
 }
 
-/// A thread looks for events, runs deferred requests, and leaves. A request that is deferred just
-/// then wakes no other thread, because the first thread runs the list. Another thread sleeps.
+/// A thread looks for events, runs the list, and leaves. A request deferred meanwhile wakes no
+/// thread, because that thread runs the list. A third thread sleeps.
 fn one_looks_and_leaves(look: fn(&IoContext)) {
     loom::model(move || {
         let (context, list) = deferring(1);
@@ -143,7 +137,6 @@ fn one_looks_and_leaves(look: fn(&IoContext)) {
     });
 }
 
-/// Looks for events, and takes none.
 fn look(context: &IoContext) {
     let wanted = WaitOptions::new(0, 0, Deadline::NOW);
     assert_eq!(context.wait_events(&wanted, |_, _| Ok(())), Ok(0));
@@ -160,7 +153,6 @@ fn loom_canary_one_that_looks_and_leaves_without_a_word() {
     one_looks_and_leaves(|context| forgetting_wakes(|| look(context)));
 }
 
-/// A context is destroyed with a request that is just being deferred.
 fn one_destroys(defer: Defer) {
     loom::model(move || {
         let (context, list) = deferring(1);
@@ -184,7 +176,7 @@ fn loom_canary_a_destroyer_that_is_not_told_of_what_is_deferred() {
 }
 
 /// Another thread begins to wait while the context is destroyed. The wake-up for the deferred
-/// request may go to this thread, which leaves.
+/// request may go to that thread, which leaves.
 #[test]
 fn loom_who_finds_a_dying_context_leaves_what_is_deferred_to_the_destroyer() {
     loom::model(|| {
