@@ -165,8 +165,8 @@ impl Mount {
         self.image.as_deref()
     }
 
-    /// Returns the device that the mount table names for the mount point: a loop device, or the word
-    /// `none` for tmpfs and overlay. `None`: nothing is mounted there.
+    /// Returns the device that the mount table names for the mount point: a loop device, or the
+    /// word `none` for tmpfs and overlay. `None`: nothing is mounted there.
     pub fn device(&self) -> Option<String> {
         let table = std::fs::read_to_string("/proc/self/mounts").expect("the mount table");
         let mine = |line: &&str| line.split(' ').nth(1) == self.point.to_str();
