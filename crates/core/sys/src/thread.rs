@@ -189,6 +189,20 @@ pub fn set_io_priority(priority: u16) -> Result<(), Errno> {
     unsafe { sys!(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, priority) }.map(drop)
 }
 
+/// Lets threads that wake this one continue: when woken, this thread waits for a processor instead
+/// of preempting its waker. A thread with another policy than SCHED_OTHER keeps its policy.
+/// Source: sched(7), `SCHED_BATCH`.
+pub fn yield_to_wakers() {
+    // SAFETY: no memory is involved; 0 names the calling thread.
+    if unsafe { sys!(libc::SYS_sched_getscheduler, 0) } == Ok(libc::SCHED_OTHER as usize) {
+        let priority = 0i32;
+        // SAFETY: a live local, which the kernel reads as a sched_param. A refusal costs time only.
+        let _ = unsafe {
+            sys!(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &raw const priority)
+        };
+    }
+}
+
 /// Makes every child that fork(3) makes from now on run `child`, also while the process exits: the
 /// calling library must never be unmapped. Children of `_Fork` and clone(2) do not run it
 /// (`crate::fork`).
@@ -217,4 +231,29 @@ unsafe fn register_at_fork(before: AtFork, parent: AtFork, child: AtFork) -> i32
 unsafe fn register_at_fork(before: AtFork, parent: AtFork, child: AtFork) -> i32 {
     // SAFETY: the caller's promise for the handlers.
     unsafe { libc::pthread_atfork(before, parent, child) }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_yields_to_its_wakers_unless_it_has_another_policy() {
+        // SAFETY: as in `yield_to_wakers`.
+        let policy = || unsafe { sys!(libc::SYS_sched_getscheduler, 0) };
+        let set = |policy: i32| {
+            let priority = 0i32;
+            // SAFETY: a live local.
+            unsafe { sys!(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) }
+        };
+        std::thread::spawn(move || {
+            yield_to_wakers();
+            assert_eq!(policy(), Ok(libc::SCHED_BATCH as usize));
+            set(libc::SCHED_IDLE).expect("a lower priority");
+            yield_to_wakers();
+            assert_eq!(policy(), Ok(libc::SCHED_IDLE as usize));
+        })
+        .join()
+        .expect("no panic");
+    }
 }

@@ -96,7 +96,7 @@ pub struct CloneOf {
     pub image: ImageId,
     /// The path of the clone in the store.
     pub path: String,
-    /// `true`: the clone was made. If the snapshot is removed earlier, nobody makes the clone.
+    /// `true`: the clone was made. If the snapshot is removed earlier, the clone is not made.
     pub is_made: bool,
 }
 
