@@ -54,7 +54,7 @@ pub enum Mistake {
     NameByPath,
     /// The first missing segment counts as the end of the log, even if others follow.
     GapIsEnd,
-    /// An object with the epoch of a writer counts as this writer's, also if another writer has put it.
+    /// An object with the epoch of a writer counts as this writer's, also if another has put it.
     IgnoreNonce,
     /// Blocks are moved only when no flush waits.
     StarveCollection,
