@@ -9,17 +9,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// A program in a package of its own. The program and the package both have the stored name.
+/// A program and its package, which both have the stored name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Companion(&'static str);
 
 const SERVE: Companion = Companion("nowait-serve");
 const BENCH: Companion = Companion("nowait-bench");
 
-/// All companions.
 pub(crate) const ALL: [Companion; 2] = [SERVE, BENCH];
 
-/// A companion to execute, with its arguments.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     companion: Companion,
@@ -38,7 +36,6 @@ impl Companion {
         }
     }
 
-    /// Returns `true` if a companion writes the manual page `page`.
     pub(crate) fn has_page(page: &str) -> bool {
         let command = page.split('-').nth(1);
         command.is_some_and(|command| Companion::of(command.as_ref()).is_some())
@@ -52,8 +49,7 @@ impl Companion {
             .or_else(|| program::find(self.0.as_ref()))
     }
 
-    /// Returns the descriptions of the companion's commands; none if the companion is not installed
-    /// or does not describe them.
+    /// Returns an empty list if the companion is not installed or does not describe its commands.
     pub(crate) fn commands(self) -> Vec<Description> {
         let asked = self.find().map(|path| {
             let mut ask = Command::new(path);
@@ -63,11 +59,7 @@ impl Companion {
         answer.and_then(|answer| Description::read(&answer.stdout)).unwrap_or_default()
     }
 
-    /// Makes the companion write its manual pages into `folder`. Does nothing if the companion is
-    /// not installed.
-    ///
-    /// # Errors
-    /// The companion cannot be started, or fails.
+    /// Makes the companion write its manual pages into `folder`, if the companion is installed.
     pub(crate) fn write_pages(self, folder: &Path) -> Result<ExitCode> {
         let Some(path) = self.find() else { return Ok(ExitCode::SUCCESS) };
         let ended = Command::new(&path).arg("man").arg(folder).status();
@@ -79,8 +71,7 @@ impl Companion {
     }
 }
 
-/// Returns the companion's job for `words`, the arguments of `nowait`; `None` if `nowait` itself
-/// carries out the command.
+/// Returns `None` if `nowait` itself carries out the command in `words`.
 pub(crate) fn job(words: &[OsString]) -> Option<Job> {
     let (is_help, at) = match words.first()?.to_str() {
         Some("help") => (true, 1),
@@ -96,8 +87,7 @@ pub(crate) fn job(words: &[OsString]) -> Option<Job> {
 }
 
 impl Job {
-    /// Executes the companion in place of this process. Returns only if the companion cannot be
-    /// executed.
+    /// Returns only if the companion cannot be executed: `exec` replaces this process.
     pub(crate) fn run(self) -> Failure {
         let Job { companion: Companion(name), command, words } = self;
         let Some(path) = Companion(name).find() else {

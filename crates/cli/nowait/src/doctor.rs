@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// All results; the JSON of `--json`.
+/// The JSON object that `--json` prints.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: u32,
@@ -29,13 +29,11 @@ struct Report {
     /// Variables NOWAIT_* that are set, except NOWAIT_LIBDIR.
     environment: BTreeMap<String, String>,
     program: Option<ProgramReport>,
-    /// Reasons why nowait cannot work, or why the path or the program of the command line cannot be
-    /// examined; empty if there are none.
+    /// Reasons why nowait cannot work, or why the path or the program cannot be examined.
     problems: Vec<String>,
     notes: Vec<&'static str>,
 }
 
-/// The kernel, and the limits that nowait depends on.
 #[derive(Debug, Serialize)]
 struct Host {
     kernel: String,
@@ -127,7 +125,7 @@ const NOTES: &[&str] = &["programs that issue the system calls themselves, inlin
      bindings, static programs), bypass any library; calls through libc's syscall() (nginx, \
      MariaDB) are seen by the preload library only"];
 
-/// Collects and prints the report. The exit code is 1 if the report has problems.
+/// The exit code is 1 if the report has problems.
 pub(crate) fn doctor(args: &DoctorArgs) -> Result<ExitCode> {
     let report = Report::collect(args);
     match &report.program {
@@ -174,8 +172,7 @@ impl Report {
     }
 }
 
-/// Inspects the program or process that `--program` names. Without `--program`, inspects the
-/// argument `path` if it is an executable file.
+/// Without `--program`, inspects the argument `path` if it is an executable file.
 fn look_at_program(
     args: &DoctorArgs,
 ) -> std::result::Result<Option<(Program, Option<Process>)>, String> {

@@ -25,7 +25,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// The facts that decide the text of the drop-in.
 #[derive(Debug)]
 struct Plan<'a> {
     options: &'a Options,
@@ -34,7 +33,6 @@ struct Plan<'a> {
     setting: Setting,
     /// The library's path as the service sees it.
     library: PathBuf,
-    /// The variables NOWAIT_* that the flags set.
     variables: Vec<(&'static str, OsString)>,
 }
 
@@ -63,7 +61,7 @@ impl Plan<'_> {
         kept(&self.unit, self.options.via, &self.library)
     }
 
-    /// Makes the text of the drop-in; `found` is the state of its path before.
+    /// `found` is the state of the drop-in's path before.
     fn text(&self, found: &Found) -> Result<String> {
         let via = self.options.via;
         let ours = via.value(&self.library, None);
@@ -83,8 +81,8 @@ impl Plan<'_> {
     }
 }
 
-/// Returns the entries that the variable of `via` has without nowait: from the unit or from the
-/// manager's defaults. `None` if there are none.
+/// Returns the entries that the variable of `via` has without nowait, from the unit or from the
+/// manager's defaults.
 pub(crate) fn kept(unit: &Unit, via: Via, library: &Path) -> Option<String> {
     let before = unit.environment().remove(via.variable())?;
     let ours = escaped(&via.value(library, None).to_string_lossy());
@@ -101,10 +99,6 @@ fn escaped(text: &str) -> String {
     text.replace('%', "%%")
 }
 
-/// Returns the manager that the flags choose: the user's own, an image's, or the system's.
-///
-/// # Errors
-/// `root` is not a folder, or `--user` is given and HOME is not set.
 pub(crate) fn place(user: bool, root: Option<&Path>) -> Result<Place> {
     if user {
         return Place::user(|name| std::env::var_os(name)).map_err(Failure::new);
@@ -116,9 +110,6 @@ pub(crate) fn place(user: bool, root: Option<&Path>) -> Result<Place> {
     Ok(Place::system(root))
 }
 
-/// Writes the drop-in and prints a report. Writes nothing with `--dry-run`, or if the file has this
-/// text already. Fails if a check refuses the service, unless `--force` is given. With `--now`,
-/// also restarts the service.
 pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
     let plan = Plan::make(args)?;
     let mut found = Findings::collect(&plan);
@@ -155,8 +146,6 @@ pub(crate) fn enable(args: &EnableArgs) -> Result<ExitCode> {
     now(&args.services, unit, state)
 }
 
-/// Removes the drop-in if it exists, and prints a report. With `--dry-run` only prints the report.
-/// With `--now`, also restarts the service.
 pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
     let place = place(args.services.user, args.services.root.as_deref())?;
     let asked = UnitName::new(&args.unit).map_err(Failure::usage)?;
@@ -191,15 +180,14 @@ fn next(services: &Services, unit: &UnitName) -> Vec<String> {
     vec![format!("{systemctl} daemon-reload"), format!("{systemctl} restart {named}")]
 }
 
-/// Returns the name of the unit for systemctl; for a template, a pattern that matches all its
+/// Returns the unit's name for systemctl; for a template, a pattern that matches its loaded
 /// instances.
 fn running(unit: &UnitName) -> String {
     let name = unit.to_string();
     if unit.is_template() { name.replace("@.", "@*.") } else { name }
 }
 
-/// With `--now`, reloads systemd and restarts the service if it runs; without, does nothing.
-/// `state` is the state of the drop-in, for the error message.
+/// Reloads systemd, and restarts the service if it runs; does nothing without `--now`.
 fn now(services: &Services, unit: &UnitName, state: &str) -> Result<ExitCode> {
     if !services.now {
         return Ok(ExitCode::SUCCESS);

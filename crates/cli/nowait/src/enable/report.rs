@@ -35,12 +35,10 @@ pub(super) struct Disabled {
     pub(super) next: Vec<String>,
 }
 
-/// A report that also has a text for people.
 pub(super) trait Said: Serialize {
     fn text(&self) -> String;
 }
 
-/// Prints a report in the form that the flags choose.
 pub(super) fn print(services: &Services, report: &impl Said) -> Result<()> {
     match services.json {
         true => print_json(report).map(drop),

@@ -9,12 +9,10 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A process with a library of nowait.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) program: String,
-    /// The systemd service that the process belongs to, if any.
     pub(super) unit: Option<String>,
     /// The path of the library as the process sees it.
     pub(super) library: String,
@@ -32,7 +30,7 @@ pub(super) struct Process {
 /// The beginning of the names of the engine's threads.
 const THREADS: &str = "nowait-";
 
-/// Finds all processes with a library of nowait, as far as this user may inspect processes.
+/// Skips processes that this user may not inspect.
 pub(super) fn all(proc: &Path) -> Vec<Process> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -72,8 +70,8 @@ fn look_at(
     })
 }
 
-/// Parses a line of proc_pid_maps(5). Returns the path, the library that it may be by its name, and
-/// `true` if the file was deleted or replaced.
+/// Parses a line of proc_pid_maps(5). Returns the path, the library that the file's name suggests,
+/// and `true` if the file was deleted or replaced.
 fn mapped_library(line: &str) -> Option<(&str, Via, bool)> {
     let path = &line[line.find('/')?..];
     let (path, is_replaced) = match path.strip_suffix(" (deleted)") {
@@ -105,8 +103,6 @@ fn unit_of(cgroup: &str) -> Option<String> {
     parts.into_iter().find(|part| part.ends_with(".service")).map(str::to_owned)
 }
 
-/// Derives the backend from the traces of the engine: a ring among the descriptors of its threads,
-/// the mapping of a native AIO context, or else only threads.
 fn backend(folder: &Path, maps: &str) -> Option<&'static str> {
     let tasks = fs::read_dir(folder.join("task")).ok()?.flatten().map(|entry| entry.path());
     let is_ours = |task: &PathBuf| {
@@ -143,8 +139,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
 
-        /// Makes a process with the thread `thread` besides its first one; `target` is a descriptor
-        /// of that thread.
+        /// The process has a second thread `thread`, with a descriptor that leads to `target`.
         fn process(&self, pid: u32, maps: &str, thread: &str, target: &str) {
             self.file(&format!("{pid}/maps"), maps);
             self.file(&format!("{pid}/comm"), "fio\n");

@@ -8,17 +8,14 @@ use std::path::{Component, Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct Place {
     root: PathBuf,
-    /// The folders in order of precedence, the first one first. They are paths inside the root, as
-    /// systemd sees them.
+    /// The folders by precedence, the highest first, as paths inside the root.
     folders: Vec<PathBuf>,
-    /// The administrator's or the user's folder, in which `nowait enable` writes; one of the
-    /// folders.
+    /// The administrator's or the user's folder, in which `nowait enable` writes.
     own: PathBuf,
     /// The name of the manager's own settings file, such as `system.conf`.
     settings: &'static str,
 }
 
-/// The folders of the system's manager.
 const SYSTEM: [&str; 13] = [
     "/etc/systemd/system.control",
     "/run/systemd/system.control",
@@ -35,11 +32,9 @@ const SYSTEM: [&str; 13] = [
     "/run/systemd/generator.late",
 ];
 
-/// The most links that [`Place::follow`] follows in one path.
 const LINKS_MAX: usize = 40;
 
 impl Place {
-    /// Returns the folders of the system's manager below `root`.
     pub(crate) fn system(root: &Path) -> Place {
         Place {
             root: std::path::absolute(root).unwrap_or_else(|_| root.to_owned()),
@@ -49,10 +44,7 @@ impl Place {
         }
     }
 
-    /// Returns the folders of this user's manager. `variable` reads the environment.
-    ///
-    /// # Errors
-    /// HOME is not set. The error has one line.
+    /// `variable` reads the environment.
     pub(crate) fn user(variable: impl Fn(&str) -> Option<OsString>) -> Result<Place, String> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let home = set("HOME").map(PathBuf::from).ok_or("HOME is not set: set it, for --user")?;
@@ -84,13 +76,10 @@ impl Place {
         self.root == Path::new("/")
     }
 
-    /// Returns the folders of unit files, as paths inside the root.
     pub(crate) fn folders(&self) -> &[PathBuf] {
         &self.folders
     }
 
-    /// Returns the folder in which administrators, or the user, keep their own unit files, as a
-    /// path inside the root.
     pub(crate) fn own(&self) -> &Path {
         &self.own
     }

@@ -9,7 +9,6 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-/// A program of a service, with nowait's verdict on it.
 #[derive(Debug, Serialize)]
 pub(in crate::enable) struct Judged {
     pub(in crate::enable) path: String,
@@ -19,11 +18,9 @@ pub(in crate::enable) struct Judged {
 
 /// The PATH that the system's manager gives to services by default.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// A user without special privileges.
 const NOBODY: u32 = 65534;
 
-/// Returns the user, the group and the PATH with which the service runs; for a service of this
-/// user's own manager, those of this process.
+/// A service of this user's own manager gets the user, group and PATH of this process.
 pub(in crate::enable) fn setting(place: Place, unit: &Unit, of_user: bool) -> Setting {
     if of_user {
         return Setting { place, ..Setting::here() };
@@ -49,8 +46,8 @@ pub(in crate::enable) fn setting(place: Place, unit: &Unit, of_user: bool) -> Se
     Setting { place, path: PATH.into(), user, group, no_new_privileges }
 }
 
-/// Inspects the programs of the service. Refuses a service that has none, that names a missing one,
-/// or of whose programs nowait can help none.
+/// Refuses a service without programs, with a missing program, or whose programs nowait cannot
+/// help.
 pub(super) fn check(plan: &Plan, found: &mut Findings) {
     let commands: Vec<_> = plan.unit.list("ExecStart").into_iter().flat_map(commands).collect();
     if commands.is_empty() {
