@@ -29,8 +29,6 @@ const ARCHIVE: &str = "libnowait_capi.a";
 /// cannot run with the new one.
 pub(crate) const SONAME: &str = "libnowait.so.0";
 
-/// Builds the C API in release mode, links and checks its libraries, and installs its files in
-/// dist/.
 pub(crate) fn install(machine: Machine) -> Result<()> {
     let (sh, dist) = (process::shell()?, machine.dist());
     let (sources, libraries) = (process::root().join(SOURCES), dist.join("lib"));
@@ -71,7 +69,6 @@ fn link_shared(
     dist::link_alias(sh, folder, "libnowait.so", SONAME)
 }
 
-/// Links the whole archive into one object, and hides every symbol except the functions of the API.
 fn link_static(sh: &Shell, machine: Machine, functions: &[&str], folder: &Path) -> Result<()> {
     // Programs that read the library's symbols show the name of this object.
     let object = machine.built("nowait.o");

@@ -24,7 +24,6 @@ impl Timed {
         Timed { socket, until: Instant::now() + PATIENCE }
     }
 
-    /// Limits the socket's next read or write to the time that is left; fails if no time is left.
     fn limit(&self) -> io::Result<()> {
         let left = self.until.saturating_duration_since(Instant::now());
         // The kernel would take a timeout of zero for no limit, so `UnixStream` refuses it.

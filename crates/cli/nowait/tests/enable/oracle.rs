@@ -24,7 +24,6 @@ impl Chance {
     }
 }
 
-/// Lines of `[Service]` about the environment, most of them about LD_PRELOAD.
 const LINES: &[&str] = &[
     "Environment=LD_PRELOAD=/a.so",
     "Environment=\"LD_PRELOAD=/b.so /c.so\" B=1",
@@ -53,7 +52,6 @@ fn file(chance: &mut Chance) -> String {
 }
 
 /// Makes a template with an instance, or a unit with dashes in its name, and random drop-ins.
-/// Returns the name of the unit.
 fn unit(system: &System, number: usize, chance: &mut Chance) -> String {
     let (file_name, name, folders) = if chance.below(2) == 0 {
         let template = format!("t{number}-x@.service");
