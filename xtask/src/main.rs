@@ -31,8 +31,8 @@ mod wheels;
 use std::env;
 use std::process::ExitCode;
 
-/// The features of the builds for tests and documents. All use the same ones, so that cargo
-/// compiles the crates of the workspace only once.
+/// All builds for tests and documents use the same features, so that cargo compiles each crate of
+/// the workspace only once.
 const FEATURES: &str = "nowait/futures-io,nowait/tokio";
 
 const HELP: &str = "\
@@ -92,7 +92,7 @@ fn main() -> ExitCode {
 }
 
 /// Removes the variables that `cargo run` set for this program. Build scripts read them, and a
-/// build that this program starts must not depend on who called it.
+/// build that this program starts must not depend on its caller.
 fn forget_package() {
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-/// Numbers of passed, failed and skipped tests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) passed: usize,
@@ -11,7 +10,6 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Adds the numbers in the closing line of a test binary. Ignores other lines.
     pub(crate) fn count(&mut self, line: &str) {
         let Some((_, numbers)) = line.split_once("test result: ") else { return };
         let number = |word: &str| {
@@ -38,8 +36,6 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Keeps a line of the output of `cargo test` if it names a failed test, or is one of the first
-    /// lines of the output of such a test.
     pub(crate) fn note(&mut self, line: &str) {
         const WANTED: usize = 16;
         let names_one = line.starts_with("test ") && line.ends_with(" FAILED");

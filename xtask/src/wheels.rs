@@ -18,7 +18,6 @@ use xshell::{Cmd, Shell, cmd};
 use crate::process::{self, root, target};
 use crate::{interpreter::Interpreter, places, python};
 
-/// A processor architecture and a C library for which there are wheels.
 struct Target {
     triple: &'static str,
     /// The oldest C library that Rust's standard library supports on the target, as the name of a
@@ -39,7 +38,6 @@ const BUILDS: &[&[&str]] = &[
     &["--no-default-features", "--interpreter", "python3.10", "python3.14t"],
 ];
 
-/// Builds and checks the wheels for the named targets, or for all if none is named.
 pub(crate) fn run(names: &[&str]) -> Result<()> {
     let (chosen, sh) = (choose(names)?, process::shell()?);
     let tools = python::environment(&sh, "wheel", &Interpreter::chosen()?)?;
@@ -81,7 +79,6 @@ fn choose(names: &[&str]) -> Result<Vec<&'static Target>> {
 }
 
 impl Target {
-    /// Prepares one call of maturin, for the current folder's project.
     fn maturin<'a>(
         &self,
         sh: &'a Shell,
@@ -144,8 +141,7 @@ assert not (free_threaded and sys._is_gil_enabled()), 'the module needs the lock
 ";
 
 /// Lets each interpreter install the wheel that it would take from an index, and read files with
-/// it. Returns the wheels that were used. With `all`, fails if there is none for an interpreter
-/// that should have one.
+/// it. With `all`, fails if there is no wheel for an interpreter that should have one.
 fn use_all(sh: &Shell, wheels: &Path, all: bool) -> Result<BTreeSet<PathBuf>> {
     let mut used = BTreeSet::new();
     for interpreter in Interpreter::all() {

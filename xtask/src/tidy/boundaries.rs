@@ -12,7 +12,6 @@ use crate::pattern::regex;
 struct Boundary {
     pattern: &'static LazyLock<Regex>,
     inside: &'static [&'static str],
-    /// Files to which the rule does not apply.
     except: &'static [&'static str],
     part: Part,
     advice: &'static str,
@@ -48,8 +47,8 @@ const BOUNDARIES: &[Boundary] = &[
     },
     // Crates with loom models of their lock-free parts, for which loom replaces the primitives of
     // sys. The exceptions are statistics, on which nothing depends, hints, which may be wrong, and
-    // addresses of chunks of memory, which are set once. In a model, they would only multiply the
-    // interleavings.
+    // addresses of chunks of memory, which are set once. In a model, these atomics would only
+    // multiply the interleavings.
     Boundary {
         pattern: &ATOMICS,
         inside: &[
@@ -75,7 +74,6 @@ const BOUNDARIES: &[Boundary] = &[
     },
 ];
 
-/// Checks a file against all boundaries.
 pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     let is_in = |folders: &[&str]| folders.iter().any(|it| source.path.starts_with(it));
     for boundary in BOUNDARIES.iter().filter(|it| is_in(it.inside) && !is_in(it.except)) {

@@ -67,7 +67,6 @@ const SYSTEM_USERS: &[&str] = &[
     "nowait-machine",
 ];
 
-/// Checks the dependencies of a manifest, including those of tests and of single targets.
 pub(super) fn dependencies(source: &Source, findings: &mut Vec<Finding>) {
     let is_ours = ["crates/", "python/", "tests/"].iter().any(|it| source.path.starts_with(it));
     if !is_ours || !source.path.ends_with("/Cargo.toml") {
@@ -108,14 +107,13 @@ fn named(manifest: &Table) -> Vec<(String, bool)> {
     named.collect()
 }
 
-/// Returns advice if `package` must not depend on `named`, a package that makes system calls. Tests
-/// may depend on such packages.
+/// Tests may depend on the packages of [`SYSTEM`].
 fn judge_system(package: &str, named: &str, is_dev: bool) -> Option<String> {
     let is_wrong = !is_dev && !SYSTEM_USERS.contains(&package) && SYSTEM.contains(&named);
     is_wrong.then(|| format!("{named} is for nowait-sys: add a safe function there"))
 }
 
-/// Returns advice if `package` must not depend on `dependency`, not even in tests.
+/// The rule applies to dev-dependencies too.
 fn judge_layer(package: &str, dependency: &str) -> Option<String> {
     if package == "nowait-tests" || !(dependency == "nowait" || dependency.starts_with("nowait-")) {
         return None;

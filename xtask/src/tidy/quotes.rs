@@ -11,14 +11,11 @@ use std::fs;
 
 const MARK: &str = "<!-- from ";
 
-/// The first lines of blocks that must be quotations.
 const QUOTED: &[&str] = &["```rust", "```c"];
 
 /// Parts of the paths of files that the tests compile.
 const COMPILED: &[&str] = &["/tests/", "/examples/", "/src/", "tests/"];
 
-/// Checks that each block of Rust or C names a file, and that the files which blocks name have the
-/// lines.
 pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     if source.extension() != "md" {
         return;
