@@ -19,24 +19,20 @@ use crate::units;
 
 /// The value of `--device` for a file in memory.
 pub(crate) const MEMORY: &str = "ram";
-/// The folder of the files in memory.
 const MEMORY_FOLDER: &str = "/dev/shm";
-/// The name of the test file in a folder.
 const FILE_NAME: &str = "nowait-bench.pages";
 const PRISTINE_NAME: &str = "nowait-bench.pattern";
 
-/// The files or the device of a measurement.
 #[derive(Debug)]
 pub(crate) struct Device {
-    /// The test file, if this program made it. It is removed at the end, unless it is kept.
+    /// The test file, if this program made it. Dropping it removes the file, unless it is kept.
     _file: Option<TestFile>,
     pub(crate) path: PathBuf,
     /// `true` if the files are in memory, so that no cache has to be dropped.
     pub(crate) in_memory: bool,
 }
 
-/// The files on which the runs of some cases work. Dropping this value removes the files that this
-/// program made, unless `--keep` is set.
+/// Dropping this value removes the files that this program made, unless `--keep` is set.
 pub(crate) struct LaidOut {
     /// The device that reads use; `write` is the file that writes use. Both may be the same.
     pub(crate) device: Device,
@@ -47,12 +43,8 @@ pub(crate) struct LaidOut {
 }
 
 impl LaidOut {
-    /// Writes the files for some jobs; `all_bytes` is the size of the measurement. With `apart`,
-    /// reads and writes use two files, unless the device is a block device.
-    ///
-    /// # Errors
-    /// The device holds something else or is too small, there is no space, or the user asked to
-    /// stop.
+    /// `all_bytes` is the size of the measurement. With `apart`, reads and writes use two files,
+    /// unless the device is a block device.
     pub(crate) fn prepare(
         args: &WorkloadArgs,
         apart: bool,
@@ -60,7 +52,8 @@ impl LaidOut {
         jobs: &[Recipe],
         progress: &Progress,
     ) -> Result<Self> {
-        // With `apart`, the file that a run does not work on fills nowait's page cache before.
+        // With `apart`, the file that a run does not work on fills nowait's page cache before the
+        // run.
         let needed = |write: bool| {
             let needs = jobs.iter().map(|job| job.needs(job.work.writes() == write, all_bytes));
             needs.max().unwrap_or(0)
@@ -93,7 +86,6 @@ impl LaidOut {
     }
 }
 
-/// The options for the use of `--device`.
 #[derive(Clone, Copy)]
 struct Use<'a> {
     size_bytes: u64,
@@ -107,9 +99,6 @@ struct Use<'a> {
 
 impl Device {
     /// Finds or makes the device, whose first `size_bytes` then hold the pattern.
-    ///
-    /// # Errors
-    /// The device holds something else or is too small, or there is no space.
     fn prepare(device: &Path, how: Use<'_>) -> Result<Self> {
         if device == Path::new(MEMORY) {
             let name = format!("nowait-bench.{}", std::process::id());

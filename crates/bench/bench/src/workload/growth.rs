@@ -39,8 +39,8 @@ Examples:
 const IN_FLIGHT: usize = 128;
 /// The fewest requests in flight of each thread on the curve of threads.
 const IN_FLIGHT_OF_THREAD: usize = 8;
-/// The most requests in flight of one context. If there are more, they use several contexts. A
-/// context of nowait accepts 65,536.
+/// The most requests in flight of one context; more requests use several contexts. A context of
+/// nowait accepts 65,536.
 const CONTEXT_MAX: usize = 50_000;
 
 /// Direct reads of 4 KiB at random places, at most 1024 in one call.
@@ -114,8 +114,7 @@ fn up_to(cores: usize, counts: &[usize]) -> Vec<usize> {
     all
 }
 
-/// Makes the case of a point. The kernel's native AIO takes part only if it has room for so many
-/// requests in flight.
+/// Leaves out the kernel's native AIO if it has no room for so many requests in flight.
 fn point(
     curve: &str,
     at: usize,

@@ -21,7 +21,7 @@ pub(crate) const PAPER: SuiteDef = SuiteDef {
     ..SuiteDef::new("paper", cases)
 };
 
-/// Makes the cases of all tables. If the device is not memory, also makes cases of M9 in memory.
+/// If the device is not memory, also makes cases of M9 in memory.
 fn cases(args: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
     let (blocks, kinds) = match args.measure.quick {
         true => (&sources::RAW_PAGES[..1], &sources::RAW_KINDS[..2]),
