@@ -11,7 +11,6 @@ use std::thread;
 pub struct Busy(Arc<AtomicBool>);
 
 impl Busy {
-    /// Starts `count` threads.
     pub fn start(count: usize) -> Self {
         let busy = Self::default();
         for _ in 0..count {

@@ -13,33 +13,28 @@ use serde::Deserialize;
 pub(crate) struct Way {
     /// The name of the engine in fio's option `ioengine`.
     pub(crate) engine: String,
-    /// Variables of the environment that set up nowait's library. fio runs with the library
-    /// preloaded only if there are any.
+    /// Environment variables that set up nowait's library. fio runs with the library preloaded only
+    /// if there are any.
     #[serde(default)]
     pub(crate) settings: BTreeMap<String, String>,
-    /// `true` if a seccomp filter refuses `io_uring` with EPERM.
+    /// A seccomp filter refuses `io_uring` with EPERM.
     #[serde(default)]
     pub(crate) forbids_uring: bool,
 }
 
 impl Way {
-    /// Returns `true` if fio runs with nowait's library preloaded.
     pub(crate) fn preloads(&self) -> bool {
         !self.settings.is_empty()
     }
 }
 
-/// The work of a case, done by fio in one of the ways.
 pub(crate) type FioJob = Job<Way, Work>;
 pub(crate) type FioCase = Case<FioJob>;
 
-/// The kind of file system of a case's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Place {
-    /// A file system on a disk.
     Disk,
-    /// A file system in memory.
     Tmpfs,
 }
 
@@ -58,7 +53,6 @@ pub(crate) enum Start {
     Holes,
 }
 
-/// fio's `rw`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Rw {
@@ -71,7 +65,6 @@ pub(crate) enum Rw {
 }
 
 impl Rw {
-    /// Returns the value of fio's option `rw`.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -83,7 +76,6 @@ impl Rw {
     }
 }
 
-/// The work of a case.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Work {
@@ -101,11 +93,9 @@ pub(crate) struct Work {
     pub(crate) jobs: u32,
     /// The number of files of each context. The size of the work is the sum of their sizes.
     pub(crate) files: u32,
-    /// Additional options of fio.
     pub(crate) more: Vec<String>,
 }
 
-/// Random reads of 4 KiB, 32 in flight, buffered and uncached.
 impl Default for Work {
     fn default() -> Self {
         Self {
@@ -128,7 +118,6 @@ const SUBMIT: &str = concat!(include_str!("ways.toml"), include_str!("submit.tom
 const POSIX: &str = concat!(include_str!("ways.toml"), include_str!("posix.toml"));
 const PARITY: &str = concat!(include_str!("ways.toml"), include_str!("parity.toml"));
 
-/// Makes the cases of the table `posix` or `parity`; for any other workload, of `submit`.
 pub(crate) fn cases(workload: &str) -> Vec<FioCase> {
     cases::table(match workload {
         "posix" => POSIX,
@@ -137,8 +126,7 @@ pub(crate) fn cases(workload: &str) -> Vec<FioCase> {
     })
 }
 
-/// Returns each cell of `parity` once for each number of threads, instead of its own number. The
-/// title of a cell with more than one thread names the number.
+/// Returns each cell once for each number of threads in `counts`, or once if `counts` is empty.
 pub(crate) fn with_threads(cells: Vec<FioCase>, counts: &[u32]) -> Vec<FioCase> {
     let with = |cell: &FioCase, jobs: u32| {
         let name = name(format!("{}-threads-{jobs}", cell.name));
@@ -156,12 +144,11 @@ pub(crate) fn with_threads(cells: Vec<FioCase>, counts: &[u32]) -> Vec<FioCase> 
     cells
 }
 
-/// Returns all ways to launch fio.
 pub(crate) fn ways() -> Vec<Subject<Way>> {
     cases::engines(SUBMIT)
 }
 
-/// Returns the work that all subjects of a case do.
+/// All subjects of a case do the work of its first subject.
 pub(crate) fn work(case: &FioCase) -> &Work {
     &case.subjects[0].job.work
 }
@@ -176,12 +163,10 @@ impl Work {
         }
     }
 
-    /// Returns `true` if fio only reads in this job.
     pub(crate) fn reads_only(&self) -> bool {
         matches!(self.rw, Rw::Read | Rw::RandRead)
     }
 
-    /// Returns `true` if the job works on the file that cold cases share.
     pub(crate) fn is_on_shared_file(&self) -> bool {
         self.start == Start::Cold && self.files == 1
     }
@@ -223,7 +208,6 @@ impl Work {
         }
     }
 
-    /// Returns `true` if the case makes a new file in each run.
     pub(crate) fn makes_fresh_file(&self) -> bool {
         matches!(self.start, Start::Absent | Start::Holes)
     }

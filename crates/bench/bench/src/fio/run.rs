@@ -20,7 +20,6 @@ fn startup() -> Work {
     Work { start: Start::Absent, depth: 1, random_map: false, ..Work::default() }
 }
 
-/// fio, and the library that it may run with.
 #[derive(Debug, Clone)]
 pub(crate) struct Fio {
     program: PathBuf,
@@ -42,7 +41,6 @@ pub(crate) struct Startup {
     pub(crate) report: Option<String>,
 }
 
-/// The input of one run of fio.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run<'a> {
     pub(crate) way: &'a Way,
@@ -66,20 +64,17 @@ pub(crate) enum Purpose {
     Verify,
 }
 
-/// The figures of a run, and the number of bytes that it moved.
 pub(crate) struct Measured {
     pub(crate) sample: Sample,
     pub(crate) bytes: f64,
 }
 
 impl Fio {
-    /// Checks that fio can be started, and asks for its version.
     pub(crate) fn find(program: &Path, preload: Option<PathBuf>) -> Result<Self> {
         let version = fio::version(program)?;
         Ok(Self { program: program.to_owned(), version, preload })
     }
 
-    /// Checks that a subject works on this machine, and measures the cost of its start and end.
     pub(crate) fn probe(&self, subject: &Subject<FioJob>, scratch: &Path) -> Result<Startup> {
         let (file, report) = (scratch.join("probe"), scratch.join("report"));
         fs::write(&file, vec![0x5a; 64 << 10]).context(|| format!("write {}", file.display()))?;
@@ -108,7 +103,6 @@ impl Fio {
         Ok(Startup { cpu_us: usages[1].cpu_us, switches: usages[1].switches, report: said })
     }
 
-    /// Makes a run, and returns its figures without the cost of `startup`.
     pub(crate) fn run(&self, run: &Run<'_>, startup: &Startup) -> Result<Measured> {
         let (parsed, usage) = fio::run_one(&mut self.command(run)?, run.runtime)?;
         let mut sample = parsed.sample;
@@ -135,7 +129,7 @@ impl Fio {
         Ok(command)
     }
 
-    /// Builds the command of a way. The command inherits no variable that could change the subject.
+    /// The command inherits no variable that could change the subject.
     fn launched(&self, way: &Way) -> Result<Command> {
         let mut command = fio::command(&self.program);
         if way.preloads() {
@@ -152,7 +146,6 @@ impl Fio {
     }
 }
 
-/// Returns fio's arguments for the run.
 fn arguments(run: &Run<'_>) -> Vec<String> {
     let work = run.work;
     // In fio's option, a colon separates two files, so a colon in a path is escaped.
@@ -201,7 +194,6 @@ mod tests {
     use super::*;
     use crate::fio::job::{Rw, cases, work};
 
-    /// Returns the arguments of a run with the engine `engine` as one text.
     fn text(engine: &str, work: &Work, purpose: Purpose, paths: &[&str]) -> String {
         let way = Way { engine: engine.into(), settings: [].into(), forbids_uring: false };
         let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();

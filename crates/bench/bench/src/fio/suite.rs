@@ -39,7 +39,6 @@ const OTHER_WORK_CORES: f64 = 0.25;
 /// If one of these ways does not work, the measurement fails: no case can be compared without it.
 const REQUIRED: [&str; 4] = ["system", "nowait", "posixaio", "nowait-posixaio"];
 
-/// The options of a measurement with fio.
 pub(crate) struct Plan {
     pub(crate) workload: &'static str,
     /// The size of the files that a case has of its own and that exist before its runs.
@@ -52,19 +51,16 @@ pub(crate) struct Plan {
     pub(crate) parity: Option<Parity>,
 }
 
-/// The options of `bench parity`. `bench parity` subtracts the start-up cost of fio with the
-/// system's library from the figures of each engine, so the cost that nowait adds to the start of a
-/// process counts.
+/// `bench parity` subtracts the start-up cost of fio with the system's library from the figures of
+/// each engine. So the cost that nowait adds to the start of a process counts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parity {
     /// The number of busy loops beside the runs.
     pub(crate) busy: usize,
-    /// Verify the data of each job instead of measuring the job.
     pub(crate) verify: bool,
     pub(crate) limits: Limits,
 }
 
-/// A running measurement.
 pub(crate) struct FioSuite {
     plan: Plan,
     pub(crate) fio: Fio,
@@ -80,7 +76,6 @@ pub(crate) struct FioSuite {
     case: Current,
 }
 
-/// The case whose runs the suite makes now.
 #[derive(Default)]
 struct Current {
     /// The case's own files; empty if the case uses the shared cold file.
@@ -89,15 +84,12 @@ struct Current {
     size_bytes: u64,
 }
 
-/// The folders of the test files.
-///
-/// The folders are private and new, so the suite neither opens nor removes a file of the user.
-/// Dropping this value removes them. With `--keep`, the shared file lies in the requested folder,
-/// where the next measurement finds it.
+/// Without `--keep`, the suite neither opens nor removes a file of the user: the folders are new,
+/// and dropping this value removes them. With `--keep`, the shared file lies in the requested
+/// folder, where the next measurement finds it.
 struct Folders {
     asked: PathBuf,
     disk: TempDir,
-    /// The folder in memory, or the reason why there is none.
     memory: Result<TempDir>,
 }
 
@@ -110,7 +102,6 @@ impl Folders {
         Ok(Self { asked: asked.to_owned(), disk: layout::scratch_in(asked)?, memory })
     }
 
-    /// Fails if there is no tmpfs with room for `bytes`.
     fn memory_is_usable(&self, bytes: u64) -> Result<()> {
         let memory = self.memory.as_ref().map_err(Failure::clone)?;
         layout::check_space(&memory.path().join("file"), bytes)
@@ -118,7 +109,6 @@ impl Folders {
 }
 
 impl FioSuite {
-    /// Finds fio, and the library to preload if a case needs it.
     pub(crate) fn new(
         plan: Plan,
         cases: &[FioCase],
@@ -146,8 +136,7 @@ impl FioSuite {
         })
     }
 
-    /// Probes each way once, and leaves out the ways that fail, with a note. Fails if a way that
-    /// fails is [`REQUIRED`].
+    /// Probes each way once, and leaves out the ways that fail, with a note.
     fn probe(&mut self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         let mut errors = BTreeMap::new();
         for subject in cases.iter().flat_map(|case| &case.subjects) {
@@ -170,8 +159,6 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Leaves out the cases that need `O_DIRECT` or a tmpfs, if that is missing here. Fails if no
-    /// case is left.
     fn leave_runnable(&self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         let folder = self.folders.asked.display();
         let has_direct = smallest_direct_block(self.folders.disk.path()).is_some();
@@ -190,8 +177,6 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Checks that there is space for all files, and then writes the file that the cold cases
-    /// share.
     fn lay_out_cold(&mut self, cases: &[FioCase], session: &mut Session) -> Result<()> {
         let own = |work: &&Work| work.place == Place::Disk && !work.is_on_shared_file();
         let largest = cases.iter().map(work).filter(own).map(|work| self.size_of(work)).max();
@@ -214,7 +199,6 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Brings the files and the page cache into the state from which the case starts.
     fn make_ready(&self, run: &Run<'_>) -> Result<()> {
         for (index, path) in run.paths.iter().enumerate() {
             match run.work.start {
@@ -238,8 +222,7 @@ impl FioSuite {
         Ok(())
     }
 
-    /// Lets fio verify the data of a job. If the job only reads, another run of fio writes the data
-    /// before.
+    /// If the job only reads, another run of fio writes the data before.
     fn verify_once(&self, run: &Run<'_>) -> Result<Sample> {
         let startup = Startup::default();
         if run.work.reads_only() {
@@ -258,8 +241,6 @@ impl FioSuite {
         }
     }
 
-    /// Returns the time of each of `runs` runs: the planned time, or a shorter one that fits into
-    /// the budget.
     fn runtime(&self, planned: Duration, runs: usize) -> Duration {
         let Some(budget) = self.plan.budget else { return planned };
         let left = budget.saturating_sub(self.begun.elapsed());
@@ -267,7 +248,6 @@ impl FioSuite {
         share.clamp(RUNTIME_MIN.min(planned), planned)
     }
 
-    /// Makes the files of a case of its own; none if the case uses the shared cold file.
     fn files_of(&self, case: &FioCase) -> Result<Vec<TestFile>> {
         let work = work(case);
         if work.is_on_shared_file() {
@@ -296,8 +276,8 @@ impl FioSuite {
     }
 }
 
-/// Returns a note if other programs used processors during the cases that only read. In cases that
-/// write, such figures include kernel threads that write to the disk for the case.
+/// Looks only at cases that read: in other cases, the figures include kernel threads that write to
+/// the disk for the case.
 fn other_work(results: &[CaseResults]) -> Option<String> {
     let busy = |case: &CaseResults| {
         let of = |name| Some(case.runs.summary(name, Metric::OtherBusyCores)?.median);
