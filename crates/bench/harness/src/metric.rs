@@ -11,7 +11,6 @@ use self::Better::{Less, More, Neither};
 macro_rules! metrics {
     ($($(#[$about:meta])+ $name:ident = $json:literal, $unit:literal, $label:literal,
        $better:ident;)+) => {
-        /// One figure of one run.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Metric {
             $($(#[$about])+ $name,)+
@@ -127,15 +126,12 @@ metrics! {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
-    /// Larger figures.
     More,
-    /// Smaller figures.
     Less,
     /// Neither: the figure describes the run.
     Neither,
 }
 
-/// The figures of one run.
 pub type Sample = BTreeMap<Metric, f64>;
 
 /// A metric, its name and unit in the JSON, its name in tables, and which figures are better.
@@ -146,17 +142,14 @@ impl Metric {
         ROWS[self as usize]
     }
 
-    /// Returns the name used in the JSON.
     pub fn name(self) -> &'static str {
         self.row().1
     }
 
-    /// Returns the unit used in the JSON.
     pub fn unit(self) -> &'static str {
         self.row().2
     }
 
-    /// Returns the words used in tables and verdicts.
     pub fn label(self) -> &'static str {
         self.row().3
     }
@@ -166,17 +159,14 @@ impl Metric {
         if self.unit() == "1/s" { "/s" } else { "" }
     }
 
-    /// Finds a metric by its name in the JSON.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|metric| metric.name() == name)
     }
 
-    /// Returns which figures of the metric are better.
     pub fn better(self) -> Better {
         self.row().4
     }
 
-    /// Returns `true` if larger figures are better.
     pub fn more_is_better(self) -> bool {
         self.better() == Better::More
     }

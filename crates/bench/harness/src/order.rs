@@ -4,7 +4,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::random;
 
-/// The order of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Access {
@@ -18,7 +17,6 @@ pub enum Access {
     Sequential,
 }
 
-/// An order of visits to the blocks at the beginning of a file.
 #[derive(Debug, Clone)]
 pub struct Order {
     access: Access,
@@ -57,8 +55,8 @@ impl Order {
         block * self.block_bytes
     }
 
-    /// Follows the cycle of a permutation of at least as many numbers, until it comes to the number
-    /// of a block.
+    /// Follows the cycle of the permutation until it comes to the number of a block: the
+    /// permutation has at least as many numbers as there are blocks.
     fn shuffled(&self, index: u64) -> u64 {
         let mut block = self.permute(index);
         while block >= self.blocks {
@@ -88,8 +86,6 @@ pub struct Offsets {
 }
 
 impl Offsets {
-    /// Visits the whole blocks in the first `set_bytes` of a file; if there are none, the first
-    /// block.
     pub fn shuffled(set_bytes: u64, block_bytes: u64, seed: u64) -> Self {
         Self { order: Order::new(Access::Random, set_bytes, block_bytes, seed), next: 0 }
     }
@@ -98,7 +94,6 @@ impl Offsets {
         self.order.blocks()
     }
 
-    /// Returns the next offset in bytes.
     #[expect(clippy::should_implement_trait, reason = "it never ends")]
     pub fn next(&mut self) -> u64 {
         self.next += 1;

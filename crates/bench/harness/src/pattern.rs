@@ -1,7 +1,6 @@
 //! The content of test files: each word of 8 bytes is computed from its offset and from the
 //! generation that wrote it, so that the check of a read costs nearly nothing.
 
-/// The number of bytes of a word.
 const WORD: usize = size_of::<u64>();
 
 /// The distance in bytes between two words that reads check and writes stamp.
@@ -14,15 +13,13 @@ pub fn word(offset: u64, generation: u32) -> u64 {
     place ^ (place >> 29) ^ u64::from(generation).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
-/// Fills `bytes`, which begin at byte `offset` of a file. The offset and the length are multiples
-/// of 8.
+/// The offset and the length must be multiples of 8.
 pub fn fill(offset: u64, bytes: &mut [u8]) {
     for (index, slot) in bytes.chunks_exact_mut(WORD).enumerate() {
         slot.copy_from_slice(&word(offset + (index * WORD) as u64, 0).to_le_bytes());
     }
 }
 
-/// Writes the word of the generation at the beginning of each page of `bytes`.
 pub fn stamp(offset: u64, bytes: &mut [u8], generation: u32) {
     for (index, page) in bytes.chunks_mut(STAMP_BYTES).enumerate() {
         let word = word(offset + (index * STAMP_BYTES) as u64, generation);
@@ -30,7 +27,6 @@ pub fn stamp(offset: u64, bytes: &mut [u8], generation: u32) {
     }
 }
 
-/// Returns `true` if the first word of each page of `bytes` is of this generation.
 pub fn is_stamped(offset: u64, bytes: &[u8], generation: u32) -> bool {
     bytes.chunks(STAMP_BYTES).enumerate().all(|(index, page)| {
         let expected = word(offset + (index * STAMP_BYTES) as u64, generation);

@@ -9,7 +9,6 @@ use crate::random::SplitMix;
 /// How many resamples are drawn for an interval.
 const RESAMPLES: usize = 4000;
 
-/// A summary of the runs of one subject.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Summary {
     pub median: f64,
@@ -25,11 +24,9 @@ pub struct Ratio {
     pub median: f64,
     pub low: f64,
     pub high: f64,
-    /// The ratios of the rounds.
     pub rounds: Vec<f64>,
 }
 
-/// Returns the median; `None` if there are no values.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     median_in_place(&mut sorted)
@@ -54,7 +51,6 @@ fn median_in_place(values: &mut [f64]) -> Option<f64> {
     }
 }
 
-/// Summarizes runs; `None` if there are none.
 pub fn summarize(runs: &[f64]) -> Option<Summary> {
     let center = median(runs)?;
     let deviations: Vec<f64> = runs.iter().map(|run| (run - center).abs()).collect();
@@ -77,7 +73,6 @@ pub fn ratio(a: &[f64], b: &[f64]) -> Option<Ratio> {
     Some(Ratio { median: center, low, high, rounds })
 }
 
-/// The comparison of the runs of two measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unpaired {
     /// The median of `b` divided by that of `a`, with its interval; `None` if a resampled median of
@@ -130,7 +125,6 @@ fn bootstrap(values: &[f64]) -> (f64, f64) {
     interval(&mut medians)
 }
 
-/// Sorts [`RESAMPLES`] values, and returns the ends of the middle 95 % of them.
 fn interval(resampled: &mut [f64]) -> (f64, f64) {
     resampled.sort_unstable_by(f64::total_cmp);
     let tail = RESAMPLES / 40; // 2.5 % on either side

@@ -12,7 +12,6 @@ use crate::units;
 /// four.
 pub const ROUNDS_MIN: usize = 5;
 
-/// The verdict on a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The whole interval lies on the good side.
@@ -21,13 +20,11 @@ pub enum Outcome {
     Missed,
     /// The interval has figures on both sides of the target, so these runs do not decide.
     WithinNoise,
-    /// Too few rounds for an interval.
     TooFewRounds,
     /// There is no ratio, for example because a subject did not run here.
     NotMeasured,
 }
 
-/// A target in words, the measured ratio, and the verdict.
 #[derive(Debug, Clone)]
 pub struct Judged {
     pub target: String,
@@ -36,7 +33,6 @@ pub struct Judged {
 }
 
 impl Outcome {
-    /// Returns the words that tables and the JSON use.
     pub fn name(self) -> &'static str {
         match self {
             Self::Met => "met",
@@ -49,13 +45,11 @@ impl Outcome {
 }
 
 impl Judged {
-    /// Compares a ratio with its limit.
     pub fn new(target: String, comparison: Comparison, limit: f64, ratio: Option<Ratio>) -> Self {
         let outcome = outcome(comparison, limit, ratio.as_ref());
         Self { target, ratio, outcome }
     }
 
-    /// Returns the measured ratio with its interval, as text.
     pub fn measured(&self) -> String {
         self.ratio.as_ref().map_or_else(|| "–".to_owned(), ratio_text)
     }
@@ -74,7 +68,6 @@ pub fn ratio_text(ratio: &Ratio) -> String {
     format!("{median} × [{low} – {high}]")
 }
 
-/// Judges a ratio that must be at least, or at most, `target`.
 fn outcome(comparison: Comparison, target: f64, ratio: Option<&Ratio>) -> Outcome {
     let Some(ratio) = ratio else { return Outcome::NotMeasured };
     if ratio.rounds.len() < ROUNDS_MIN {
@@ -98,7 +91,6 @@ pub fn is_better(metric: Metric, ratio: &Ratio) -> Option<bool> {
     is_judged.then_some(metric.more_is_better() == (ratio.median > 1.0))
 }
 
-/// Returns `true` if two subjects differ beyond the noise.
 pub fn differs(ratio: &Ratio) -> bool {
     ratio.rounds.len() >= ROUNDS_MIN && !(ratio.low..=ratio.high).contains(&1.0)
 }

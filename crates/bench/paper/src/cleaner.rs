@@ -23,7 +23,6 @@ use std::{
 
 const PAGE_BYTES: u64 = 8192;
 const POOL_PAGES: usize = 2048;
-/// The number of pages of a drive.
 const DRIVE_PAGES: u64 = 128 << 10;
 const AGENTS: usize = 200;
 const PROCESSORS: usize = 2;
@@ -35,7 +34,6 @@ const STREAM: usize = 256;
 /// The number of pages at the old end of the pool among which cleaners look for dirty ones.
 const CLEANED_PAGES: usize = POOL_PAGES / 2;
 
-/// One configuration of the database and its cleaners.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     cleaners: usize,
@@ -47,7 +45,6 @@ struct Setup {
 /// Transactions a second, and the percentage of page writes that the cleaners did.
 type Figures = (f64, f64);
 
-/// Runs the four configurations, and returns the table of their figures.
 pub(crate) fn table(hardware: &Hardware, transactions: u64, seed: u64) -> Table {
     let run = |cleaners, aio, buffered| {
         run(hardware, Setup { cleaners, aio, buffered }, transactions, seed)
@@ -255,8 +252,6 @@ impl Database {
         slots.release(1);
     }
 
-    /// Finds the oldest dirty page among those at which cleaners look, and marks it as being
-    /// written.
     fn take_dirty(&self) -> Option<u64> {
         let mut pool = self.pool.borrow_mut();
         let mut old = pool.iter_mut().take(CLEANED_PAGES);

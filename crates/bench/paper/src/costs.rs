@@ -38,12 +38,10 @@ pub(crate) const OWN_REQUEST_NS: u64 = 3_250;
 /// that thread for the batch.
 pub(crate) const HAND_OVER_NS: u64 = 400;
 
-/// Returns the cost of a request of `bytes` to the device.
 pub(crate) fn device_ns(bytes: u64) -> u64 {
     BLOCK_NS + PAGE_NS * bytes.div_ceil(4096)
 }
 
-/// Returns the cost of finding `bytes` in the page cache and copying them.
 pub(crate) fn cached_ns(bytes: u64) -> u64 {
     (LOOKUP_NS + COPY_PAGE_NS) * bytes.div_ceil(4096)
 }

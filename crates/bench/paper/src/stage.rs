@@ -30,12 +30,10 @@ pub(crate) struct Stage {
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Returns the descriptor of file `index`.
 pub(crate) fn fd(index: usize) -> i32 {
     100 + index as i32
 }
 
-/// Makes a machine whose device has `files` files of `bytes` bytes each.
 pub(crate) fn world(
     hardware: &Hardware,
     processors: usize,
@@ -49,8 +47,7 @@ pub(crate) fn world(
 }
 
 impl Stage {
-    /// Puts file `index` of a world, which has `bytes` bytes, into a cache. Requests have up to
-    /// `request_bytes` bytes.
+    /// Requests have up to `request_bytes` bytes.
     pub(crate) fn new(
         world: &World,
         cache: &Arc<Cache>,
@@ -76,7 +73,7 @@ impl Stage {
         unsafe { User::new(Segments::One(IoVec { base, len: bytes as usize })) }
     }
 
-    /// Reads `bytes` bytes at `offset`. With `waits`, the caller waits inside the call.
+    /// With `waits`, the caller waits inside the call.
     pub(crate) async fn read(&self, thread: &Thread, offset: u64, bytes: u64, waits: bool) {
         let read = ReadOperation::new(self.file.clone(), offset, self.user(bytes));
         let mut read = read.with_readahead(self.open.clone(), !waits);
@@ -133,7 +130,6 @@ impl Stage {
         assert_eq!(drive.await, Ok(bytes as u32));
     }
 
-    /// Writes back all dirty pages.
     pub(crate) async fn sync(&self, thread: &Thread) {
         let mut sync = SyncOperation::whole(self.file.clone(), SyncLevel::WriteOnly);
         let drive = self.world.drive(thread, retry_ns(true), |plug, wait| sync.iterate(plug, wait));

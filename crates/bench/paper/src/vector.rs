@@ -22,7 +22,6 @@ const READS: Mix = |_| false;
 const WRITES: Mix = |_| true;
 const ALTERNATING: Mix = |number| number % 2 == 1;
 
-/// Runs loops and vectors, and returns the table of their figures.
 pub(crate) fn table(hardware: &Hardware, count: u64, seed: u64) -> Table {
     let run = |mix, random, whole| run(hardware, mix, random, whole, count, seed);
     let mut rows = Vec::new();

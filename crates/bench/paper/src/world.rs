@@ -35,7 +35,7 @@ use std::{
 /// queue.
 const DEPTH: usize = 4096;
 
-/// A handle to the world. Clones are handles to the same world.
+/// Clones are handles to the same world.
 #[derive(Clone)]
 pub(crate) struct World(Rc<State>);
 
@@ -77,7 +77,6 @@ impl Wake for Kick {
 pub(crate) struct Thread(Rc<Cell<u64>>);
 
 impl World {
-    /// Makes a machine with `processors` processors and a device.
     pub(crate) fn new(hardware: &Hardware, processors: usize, seed: u64) -> World {
         let config = Config {
             depth: DEPTH,
@@ -115,7 +114,7 @@ impl World {
         self.0.busy_ns.get()
     }
 
-    /// Sets the cache that gets the completions of its own bios.
+    /// The cache gets the completions of bios with odd tokens.
     pub(crate) fn set_cache(&self, cache: &Arc<Cache>) {
         *self.0.cache.borrow_mut() = Some(cache.clone());
     }
@@ -130,10 +129,7 @@ impl World {
         self.0.tasks.spawn(future).detach();
     }
 
-    /// Runs until all tasks have ended and no event is left.
-    ///
-    /// # Panics
-    /// The world would hang: tasks wait, and nothing is in flight.
+    /// Panics if tasks wait and nothing is in flight.
     pub(crate) fn run(&self) {
         loop {
             while self.0.tasks.try_tick() {}
@@ -145,7 +141,6 @@ impl World {
         assert!(self.0.tasks.is_empty(), "some tasks wait for ever");
     }
 
-    /// Gives the device as many pending bios as it accepts.
     fn feed(&self) {
         let mut pending = self.0.pending.borrow_mut();
         while let Some(bio) = pending.pop_front() {
@@ -157,8 +152,7 @@ impl World {
         self.0.device.commit();
     }
 
-    /// Advances the time to the next event, and wakes the tasks that wait for it. Returns `false`
-    /// if there is no event.
+    /// Returns `false` if there is no event.
     fn advance(&self) -> bool {
         let timer_ns = self.0.timers.borrow().keys().next().map(|(ns, _)| *ns);
         let mut done = Vec::new();
@@ -191,7 +185,6 @@ impl World {
         }
     }
 
-    /// Queues bios behind the pending ones.
     pub(crate) fn plug(&self, bios: Vec<Bio>) {
         self.0.pending.borrow_mut().extend(bios);
     }
@@ -214,7 +207,6 @@ impl World {
         end_ns
     }
 
-    /// Waits until the time is `ns`.
     async fn until(&self, ns: u64) {
         let key = (ns, self.number());
         poll_fn(|context| {
@@ -290,7 +282,6 @@ impl World {
     }
 }
 
-/// Returns the processor time for issuing a bio.
 pub(crate) fn bio_ns(bio: &Bio) -> u64 {
     costs::device_ns(bio.segments.len() as u64)
 }
@@ -307,7 +298,6 @@ impl Semaphore {
         semaphore
     }
 
-    /// Returns the number of free permits.
     pub(crate) fn available(&self) -> usize {
         self.0.borrow().0
     }

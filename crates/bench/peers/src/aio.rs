@@ -23,7 +23,6 @@ pub(crate) struct AioPeer {
 }
 
 impl AioPeer {
-    /// Makes a context for one file or several.
     pub(crate) fn new(files: Files, buffers: Buffers) -> Result<Self> {
         let depth = buffers.depth();
         Ok(Self {

@@ -11,18 +11,15 @@ use crate::slots::Slots;
 use crate::{Buffers, Engine, Peer, Request, open};
 use nowait_harness::error::{Context, Result, failed};
 
-/// Memory that holds the bytes of the set.
 pub(crate) struct Memory {
     source: Arc<Source>,
 }
 
-/// The place of the bytes.
 enum Source {
     Huge(HugeMemory),
     Mapped(Mmap),
 }
 
-/// The memory with a buffer.
 pub(crate) struct MemoryPeer {
     source: Arc<Source>,
     slots: Slots,
@@ -44,7 +41,6 @@ impl Memory {
         Ok(Self { source: Arc::new(Source::Mapped(mapping)) })
     }
 
-    /// Copies the set into huge pages.
     pub(crate) fn copy(job: &Job) -> Result<Self> {
         let len = job.set_bytes as usize;
         let memory = HugeMemory::new(len.next_multiple_of(HUGE_PAGE_SIZE));
