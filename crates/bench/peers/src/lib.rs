@@ -56,7 +56,6 @@ pub(crate) struct Request {
     pub(crate) generation: u32,
     /// A number of the caller: the time when the request began, or its purpose.
     pub(crate) tag: u64,
-    /// Index of the file.
     pub(crate) file: u32,
 }
 
@@ -74,7 +73,6 @@ pub(crate) trait Engine: Sync {
         false
     }
 
-    /// Returns `true` if the engine moves bytes, which can be checked.
     fn moves_data(&self) -> bool {
         true
     }
@@ -104,17 +102,14 @@ pub(crate) trait Peer {
     }
 }
 
-/// Files that are open, shared by the peers of an engine.
 pub(crate) type Files = Arc<[File]>;
 
-/// An engine that consists of open files and a function that makes a peer for them.
 pub(crate) struct OnFiles<F> {
     files: Files,
     make: F,
 }
 
 impl<P: Peer, F: Fn(Files, Buffers) -> Result<P> + Sync> OnFiles<F> {
-    /// Opens the files of a job, with `O_DIRECT` or without.
     pub(crate) fn open(job: &Job, direct: bool, make: F) -> Result<Self> {
         let open = |path: &PathBuf| open(job, direct, path);
         let files: Result<Vec<File>> = job.paths.iter().map(open).collect();

@@ -17,25 +17,21 @@ impl Parts {
     }
 }
 
-/// The offsets of the requests of a thread, one after another.
 pub(crate) struct Places<'a> {
     parts: &'a [AtomicU64],
-    /// The order of the blocks of a part, and of all.
+    /// The order of the blocks of a part or, without parts, of the whole set.
     order: Order,
     part_bytes: u64,
-    /// The part of the next visit. With `by_turns`, all parts are visited in turn.
+    /// The part of the next visit. With `by_turns`, the thread visits all parts in turn.
     part: usize,
     by_turns: bool,
-    /// Number of visits in the thread's own order.
     own: u64,
-    /// Most visits of a part.
     visits_max: u64,
     /// Number of visits that one request makes, one for each segment.
     step: u64,
 }
 
 impl<'a> Places<'a> {
-    /// Makes the places of thread `thread` on the first `set_bytes`.
     pub(crate) fn new(
         parts: &'a Parts,
         transfer: &Transfer,

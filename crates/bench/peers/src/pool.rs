@@ -18,7 +18,6 @@ use nowait_harness::error::{Context, Result};
 /// Most threads of a pool; a smaller depth has as many threads as requests.
 const THREADS_MAX: usize = 32;
 
-/// A pool of one thread that submits.
 pub(crate) struct PoolPeer {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -27,7 +26,6 @@ pub(crate) struct PoolPeer {
     ended: Vec<Ended>,
 }
 
-/// A request for a thread of the pool.
 struct Work {
     slot: usize,
     memory: IoVec,
@@ -40,7 +38,6 @@ unsafe impl Send for Work {}
 
 type Ended = (usize, core::result::Result<usize, Errno>);
 
-/// Requests that wait, and requests that have ended.
 #[derive(Default)]
 struct Lists {
     work: VecDeque<Work>,

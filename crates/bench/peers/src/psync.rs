@@ -10,7 +10,6 @@ use crate::slots::Slots;
 use crate::{Files, Peer, Request, sync};
 use nowait_harness::error::{Failure, Result};
 
-/// The file with a buffer, for pread(2), pwrite(2) or preadv2(2).
 pub(crate) struct PsyncPeer {
     files: Files,
     rw_flags: u32,
@@ -22,9 +21,8 @@ pub(crate) struct PsyncPeer {
     wanted: Vec<Request>,
 }
 
-/// Returns a function that makes peers. The peers first try without waiting (RWF_NOWAIT) if
-/// `nowait` is set, and let the kernel read `ahead_bytes` ahead of a sequential reader, more than
-/// the kernel's own window.
+/// With `nowait`, the peers first try without waiting (RWF_NOWAIT). The peers let the kernel read
+/// `ahead_bytes` ahead of a sequential reader, more than the kernel's own window.
 pub(crate) fn psync(
     nowait: bool,
     ahead_bytes: u64,
@@ -42,7 +40,6 @@ pub(crate) fn psync(
 }
 
 impl PsyncPeer {
-    /// Announces reads to the kernel, up to `ahead_bytes` after `offset`.
     fn read_ahead(&mut self, offset: u64) -> Result<()> {
         while self.ahead_bytes > 0 && self.told < offset + self.ahead_bytes {
             advise(self.files[0].as_raw_fd(), self.told, TOLD_BYTES, Advice::WillNeed)

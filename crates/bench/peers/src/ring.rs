@@ -13,7 +13,6 @@ use crate::slots::Slots;
 use crate::{Files, Peer, Request, sync};
 use nowait_harness::error::{Failure, Result, failed};
 
-/// The way in which rings are made and used.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Style {
     issuer: Issuer,
@@ -23,7 +22,6 @@ pub(crate) struct Style {
     registered: bool,
 }
 
-/// A ring of one thread.
 pub(crate) struct UringPeer {
     ring: Ring,
     files: Files,
@@ -43,8 +41,8 @@ impl Style {
         Self { issuer, eager: false, registered: false }
     }
 
-    /// Returns a style in which submit enters the kernel at once, so its time includes the time of
-    /// the system call.
+    /// Returns a style in which submit enters the kernel, so its time includes the time of the
+    /// system call.
     pub(crate) const fn eager(registered: bool) -> Self {
         // Registered rings get all options that make a ring cheap.
         let issuer = if registered { Issuer::InTurn } else { Issuer::Any };

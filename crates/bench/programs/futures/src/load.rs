@@ -24,7 +24,6 @@ use std::{
     time::Instant,
 };
 
-/// The work of all ways.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Load {
     /// The test file of the benchmark, each word of which depends on its place.
@@ -34,7 +33,6 @@ pub(crate) struct Load {
     pub(crate) reads: Reads,
     /// Tasks of a thread, each with one read at a time.
     tasks: usize,
-    /// Seed of the order of blocks.
     seed: u64,
     runtime_ms: u64,
 }
@@ -48,7 +46,6 @@ pub(crate) enum Reads {
     Direct,
 }
 
-/// The figures of all threads, by the names of metrics.
 pub(crate) type Report = serde_json::Value;
 
 impl Load {
@@ -56,17 +53,14 @@ impl Load {
         self.reads == Reads::Direct
     }
 
-    /// Returns `true` if no block is read twice.
     pub(crate) fn is_once(&self) -> bool {
         self.reads == Reads::Uncached
     }
 
-    /// Returns `true` if the program measures the time of each read.
     fn is_timed(&self) -> bool {
         self.reads != Reads::Cached
     }
 
-    /// Opens the file as standard Rust does.
     pub(crate) fn open(&self) -> io::Result<File> {
         let flags = if self.is_direct() { libc::O_DIRECT } else { 0 };
         OpenOptions::new().read(true).custom_flags(flags).open(&self.path)
@@ -130,7 +124,6 @@ impl Load {
 /// Number of reads of a task before it yields to the others, and between two checks of the time.
 const TURN: u64 = 16;
 
-/// The work of one thread: its part of the blocks, and its counters.
 pub(crate) struct Share {
     pub(crate) tasks: usize,
     timed: bool,
@@ -163,7 +156,6 @@ impl Share {
         }
     }
 
-    /// Returns the offset of the next read; `None`: the run is over.
     fn next(&self) -> Option<u64> {
         let begun = self.begun.get();
         if begun.is_multiple_of(TURN) && Instant::now() >= self.end
@@ -183,7 +175,6 @@ impl Share {
     }
 }
 
-/// One task: reads until the run is over, and checks the bytes.
 pub(crate) async fn task<F>(share: Rc<Share>, read: impl Fn(Block, u64) -> F) -> io::Result<()>
 where
     F: Future<Output = (io::Result<usize>, Block)>,

@@ -22,7 +22,6 @@ use std::{io, process::ExitCode};
 /// The job, as the only argument.
 #[derive(Debug, Deserialize)]
 struct Job {
-    /// The crate whose futures read the file.
     way: Way,
     /// Number of threads, each with an executor of its own.
     threads: usize,

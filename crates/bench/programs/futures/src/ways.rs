@@ -146,7 +146,6 @@ pub(crate) fn pread(load: &Load, share: Rc<Share>) -> io::Result<()> {
     })
 }
 
-/// Runs the tasks of a thread in tokio, all with the same file.
 fn in_tokio<F>(share: Rc<Share>, read: impl Fn(Block, u64) -> F + 'static) -> io::Result<()>
 where
     F: Future<Output = (io::Result<usize>, Block)> + 'static,

@@ -28,7 +28,6 @@ pub(crate) const OURS: Package =
 
 pub(crate) const DRIVER: &str = include_str!("drivers/kv_tier.py");
 
-/// The direction of the transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Direction {
@@ -47,7 +46,6 @@ pub(crate) struct Tier {
     in_flight: u32,
 }
 
-/// Returns `true` if a way uses the tier of nowait's example.
 pub(crate) fn is_ours(way: &Way) -> bool {
     way.tier.get("module_path").is_some_and(|path| path == "nowait_vllm.tier")
 }
@@ -97,7 +95,6 @@ fn is_of_one_direction(metric: Metric) -> bool {
     matches!(metric, Metric::LoadedBytesPerS | Metric::StoredBytesPerS)
 }
 
-/// Returns the folder of the blocks of a case.
 fn blocks_in(folder: &Path) -> PathBuf {
     folder.join("kv")
 }

@@ -18,8 +18,7 @@ pub(crate) fn longest(period: Duration) -> Duration {
     })
 }
 
-/// Reads the clock again and again for `period`, and returns the longest time between two reads.
-/// The period begins with the first read of each thread, as a thread that starts late would
+/// The period begins with the first read of each thread, because a thread that starts late would
 /// otherwise measure nothing.
 fn watch(period: Duration) -> Duration {
     let (mut last, mut longest) = (Instant::now(), Duration::ZERO);

@@ -56,7 +56,6 @@ pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
     fs::write(folder.mark(), "").context(|| "mark the tables as loaded".to_owned())
 }
 
-/// Makes one run with this `innodb_flush_method`, on tables that are not cached.
 pub(crate) fn run(run: &Run<'_>, flush: &str, threads: u32) -> Result<Sample> {
     let folder = Data::new(run.tools, run.size_bytes);
     for table in folder.tables()? {
@@ -88,7 +87,6 @@ pub(crate) fn run(run: &Run<'_>, flush: &str, threads: u32) -> Result<Sample> {
     Ok(sample)
 }
 
-/// The folder of the server.
 struct Data {
     path: PathBuf,
     socket: PathBuf,
@@ -115,7 +113,6 @@ impl Data {
         self.mark().exists()
     }
 
-    /// Returns the files of the tables.
     fn tables(&self) -> Result<Vec<PathBuf>> {
         let folder = self.path.join("sbtest");
         let files = fs::read_dir(&folder).context(|| format!("read {}", folder.display()))?;
@@ -123,7 +120,6 @@ impl Data {
         Ok(paths.filter(|path| path.extension().is_some_and(|it| it == "ibd")).collect())
     }
 
-    /// Adds the options that each server gets.
     fn server(&self, mut command: Command, flush: &str) -> Command {
         let pool_bytes = (self.size_bytes / TABLES_PER_POOL).max(POOL_BYTES_MIN);
         command.args(["--no-defaults", "--skip-networking", "--skip-log-bin"]).args(as_root());
@@ -151,7 +147,6 @@ impl Data {
         Server::listening(command, PATIENCE, &self.socket)
     }
 
-    /// Adds the options that each client gets.
     fn client(&self, mut command: Command) -> Command {
         command.args(["oltp_read_write", "--db-driver=mysql", "--mysql-user=root"]);
         command.args(["--mysql-db=sbtest", "--rand-type=uniform"]);

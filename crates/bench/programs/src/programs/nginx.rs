@@ -46,7 +46,6 @@ pub(crate) fn lack() -> Option<Lack> {
     })
 }
 
-/// Makes one run.
 pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
     cache::make_cold(run.data.path(), run.tools.drop_caches)?;
     let socket = run.tools.folder.join("nginx");
@@ -126,7 +125,6 @@ fn joined<T>(thread: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
     thread.join().unwrap_or_else(|_| Err(Failure::new("a client of nginx panicked")))
 }
 
-/// Requests the parts of the client with the number `client`, until the deadline.
 fn client_of(socket: &Path, parts: &[u64], client: u64, deadline: Instant) -> Result<Vec<f64>> {
     let mut connection = Connection::new(socket)?;
     let mut latencies = Vec::new();
@@ -142,7 +140,6 @@ fn client_of(socket: &Path, parts: &[u64], client: u64, deadline: Instant) -> Re
     Ok(latencies)
 }
 
-/// Requests the answer without a file, until `stop` is set.
 fn turns(socket: &Path, stop: &AtomicBool) -> Result<Vec<f64>> {
     let mut connection = Connection::new(socket)?;
     let mut times = Vec::new();
