@@ -10,7 +10,6 @@ use nowait_harness::order::Order;
 pub(crate) struct Parts(Vec<AtomicU64>);
 
 impl Parts {
-    /// Divides a file into the number of parts that `visits` has.
     pub(crate) fn new(visits: Visits) -> Self {
         let (Visits::Part(count) | Visits::Parts(count)) = visits else { return Self(Vec::new()) };
         Self((0..count).map(|_| AtomicU64::new(0)).collect())

@@ -13,7 +13,6 @@ const SOURCE: &str = include_str!("drivers/submit_timer.c");
 /// The environment variable by which the library finds the file of its counters.
 const VARIABLE: &str = "BENCH_SUBMIT_TIMES";
 
-/// Number of the library's counters.
 const BUCKETS: usize = 1024;
 
 /// The metrics of the time for which a program is held up, and the shares of shorter hold-ups.
@@ -24,7 +23,6 @@ pub(crate) const HELD_UP: [(Metric, f64); 4] = [
     (Metric::HeldUpUsMax, 1.0),
 ];
 
-/// The built library, and the file of its counters.
 #[derive(Debug)]
 pub(crate) struct Timer {
     pub(crate) library: PathBuf,
@@ -36,7 +34,6 @@ pub(crate) struct Timer {
 pub(crate) struct Times(Vec<u64>);
 
 impl Timer {
-    /// Compiles the library into `folder`.
     pub(crate) fn build(folder: &Path) -> Result<Self> {
         let (source, library) = (folder.join("submit_timer.c"), folder.join("submit_timer.so"));
         fs::write(&source, SOURCE).context(|| format!("write {}", source.display()))?;
@@ -50,8 +47,7 @@ impl Timer {
         Ok(Self { library, counters: folder.join("submit_times") })
     }
 
-    /// Sets all counters to zero, and adds the file of the counters to the environment of
-    /// `command`. The caller adds the library.
+    /// Sets all counters to zero. The caller adds the library to `command`.
     pub(crate) fn begin(&self, command: &mut Command) -> Result<()> {
         let what = || format!("write {}", self.counters.display());
         fs::write(&self.counters, vec![0; BUCKETS * 8]).context(what)?;
@@ -59,7 +55,6 @@ impl Timer {
         Ok(())
     }
 
-    /// Returns the counts so far.
     pub(crate) fn times(&self) -> Result<Times> {
         let bytes =
             fs::read(&self.counters).context(|| "read the times of io_submit".to_owned())?;
@@ -74,7 +69,7 @@ impl Times {
         Self(self.0.iter().zip(&before.0).map(|(now, then)| now.saturating_sub(*then)).collect())
     }
 
-    /// Returns the counts as the metrics of the time inside submit; empty if there was no call.
+    /// Returns an empty sample if there was no call.
     pub(crate) fn submit_sample(&self) -> Sample {
         self.sample([
             (Metric::SubmitUsP50, 0.5),
@@ -85,7 +80,6 @@ impl Times {
         ])
     }
 
-    /// Returns the counts as the metrics of the time for which a program is held up.
     pub(crate) fn held_up_sample(&self) -> Sample {
         self.sample(HELD_UP)
     }

@@ -89,7 +89,6 @@ pub struct RemoteArgs {
     pub dir: PathBuf,
 }
 
-/// A way to serve an image on the store.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Engine {
@@ -124,34 +123,30 @@ enum Kind {
 }
 
 impl Kind {
-    /// Returns `true` if the client uses a crate, and no server.
     fn is_crate(self) -> bool {
         matches!(self, Kind::Slatedb | Kind::Plain)
     }
 
-    /// Returns the name of the kind in object names and in jobs of the program with the crates.
     fn word(self) -> String {
         format!("{self:?}").to_lowercase()
     }
 }
 
-/// The work on an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Work {
     /// Each of `clients` clients writes random blocks, and flushes after each `flush` writes. With
     /// SlateDB, one client flushes after each `flush` writes of all clients.
     Write { flush: u32, clients: u32 },
-    /// Random blocks are read, `depth` in flight; with a cache, each block was read before.
+    /// A client reads random blocks, `depth` in flight. With a cache, a client has read the whole
+    /// image before.
     Read { depth: u32 },
-    /// The image is read in order, 256 KiB a request.
+    /// A client reads the image in order, 256 KiB a request.
     Sequential { depth: u32 },
     /// A client writes blocks, each with a flush after it; then the suite kills the server and
     /// starts a new one.
     Killed,
-    /// Makes a snapshot of an image with content.
     Snapshot,
-    /// Makes a clone of a snapshot.
     Clone,
 }
 
@@ -161,10 +156,6 @@ fn cases() -> Vec<Case<Job>> {
     table(include_str!("cases.toml"))
 }
 
-/// Runs the cases, prints a table for each and the targets, and writes the JSON asked for.
-///
-/// # Errors
-/// Something is missing, a run failed, or a report cannot be written.
 pub fn run_remote(args: &RemoteArgs) -> Result<Option<Measurement>> {
     let cases = args.measure.select_subjects(cases())?;
     args.measure.measure(&DEFAULTS, cases, |_, _| {
@@ -195,7 +186,6 @@ struct RemoteSuite {
     relay: Relay,
     delay: Duration,
     dir: PathBuf,
-    /// The images that were filled.
     filled: BTreeSet<String>,
     _store: Store,
     _removed_on_drop: TempDir,
@@ -265,7 +255,6 @@ fn image_of(it: &Run<'_, Job>, reads: bool) -> String {
 }
 
 impl RemoteSuite {
-    /// Runs the client, and counts the requests to the store meanwhile.
     fn asked(
         &self,
         engine: &Engine,
@@ -299,7 +288,6 @@ impl RemoteSuite {
         Ok(sample)
     }
 
-    /// Writes blocks, kills the server, and counts the blocks that a new server has lost.
     fn killed(&self, engine: &Engine, image: &str, span: Span) -> Result<Sample> {
         let Span { size_bytes, seed, .. } = span;
         let blocks = Blocks { size_bytes, seed, delay: self.delay };
@@ -327,7 +315,6 @@ impl RemoteSuite {
         Ok(Sample::from([(Metric::BlocksLost, lost as f64)]))
     }
 
-    /// Makes an image, and fills it if `fills`.
     fn make(&self, engine: &Engine, image: &str, fills: bool, span: Span) -> Result<()> {
         match engine.kind {
             Kind::Nowait => {

@@ -54,7 +54,6 @@ pub struct ServeBenchArgs {
     pub disk: DiskArgs,
 }
 
-/// The frontend that shows the image to the client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Shows {
@@ -85,7 +84,6 @@ struct Work {
     block_bytes: u64,
 }
 
-/// Requests that the client has in flight.
 const DEPTH: u32 = 32;
 
 type ServeJob = Job<Engine, Work>;
@@ -94,10 +92,6 @@ fn cases() -> Vec<Case<ServeJob>> {
     table(include_str!("cases.toml"))
 }
 
-/// Runs the cases, prints a table for each and the targets, and writes the JSON asked for.
-///
-/// # Errors
-/// Something is missing, a run failed, or a report cannot be written.
 pub fn run_serve(args: &ServeBenchArgs) -> Result<Option<Measurement>> {
     let cases = args.measure.select_subjects(cases())?;
     args.measure.measure(&DEFAULTS, cases, |_, _| {
@@ -177,7 +171,6 @@ impl Suite for ServeSuite {
     }
 }
 
-/// Returns why a server cannot be started here, if it cannot.
 fn lack(engine: &Engine) -> Option<String> {
     let program = engine.command.first().and_then(|name| launch::lack(&served::program(name)));
     program.or_else(|| match engine.shows {

@@ -13,7 +13,6 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 pub(crate) const BLOCK: u64 = 4096;
 
-/// The number of clients at a time, their time limit, and the order of blocks.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Load {
     clients: u64,
@@ -93,7 +92,6 @@ pub(crate) fn data(block: u64, round: u64) -> Vec<u8> {
     bytes
 }
 
-/// Fails unless `bytes` begin with the number of the block.
 pub(crate) fn check(block: u64, bytes: &[u8]) -> Result<(), Failure> {
     match bytes.len() >= 8 && bytes[..8] == block.to_le_bytes() {
         true => Ok(()),

@@ -22,12 +22,10 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 #[derive(Debug, Deserialize)]
 struct Job {
     way: Way,
-    /// The address of the store.
     endpoint: String,
     bucket: String,
     /// The prefix of the names of all objects.
     image: String,
-    /// Bytes of the image.
     size: u64,
     work: Work,
 }
@@ -55,7 +53,6 @@ enum Work {
     /// Writes `blocks` blocks, each with a flush after it, makes the file `written`, and waits
     /// until the process is killed. The seed gives each round its own content.
     WriteFlushed { blocks: u64, seed: u64, written: PathBuf },
-    /// Counts the blocks whose content is not the one written.
     CountLost { blocks: u64, seed: u64 },
 }
 
