@@ -146,7 +146,9 @@ enum Work {
     /// A client writes blocks, each with a flush after it; then the suite kills the server and
     /// starts a new one.
     Killed,
+    /// Makes a snapshot of an image with content.
     Snapshot,
+    /// Makes a clone of a snapshot.
     Clone,
 }
 
