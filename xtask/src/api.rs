@@ -16,7 +16,6 @@ use crate::{process, rustdoc};
 
 const LIST: &str = "crates/api/nowait/api.txt";
 
-/// The pages of rustdoc must exist before.
 pub(crate) fn check() -> Result<()> {
     let (sh, found) = (process::shell()?, process::target().join("api.txt"));
     sh.write_file(&found, list()?)?;

@@ -84,7 +84,6 @@ const JOBS: &[Job] = &[
     ("soak", Lane::Named, 180),
 ];
 
-/// The exit status of a job that cannot run here.
 const SKIPPED: i32 = 77;
 
 pub(crate) fn run(names: &[&str]) -> Result<()> {

@@ -34,7 +34,6 @@ pub(crate) fn install(
     Ok(())
 }
 
-/// `notes` is the output of readelf(1) for the program.
 fn place(notes: &str) -> Option<PathBuf> {
     let id = notes.lines().find_map(|line| line.trim().strip_prefix("Build ID: "))?;
     let (folder, file) = id.split_at_checked(2)?;

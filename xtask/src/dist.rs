@@ -61,18 +61,15 @@ const LIBRARIES: &[Library] = &[
     },
 ];
 
-/// The programs: package, and name in dist/bin.
 const PROGRAMS: &[(&str, &str)] =
     &[("nowait-cli", "nowait"), ("nowait-bench", "nowait-bench"), ("nowait-serve", "nowait-serve")];
 
-/// The completions: shell, file under dist/share.
 const COMPLETIONS: &[(&str, &str)] = &[
     ("bash", "bash-completion/completions/nowait"),
     ("zsh", "zsh/site-functions/_nowait"),
     ("fish", "fish/vendor_completions.d/nowait.fish"),
 ];
 
-/// The units of systemd: file of contrib/systemd, file under dist/lib.
 const UNITS: &[(&str, &str)] = &[
     ("nowait-serve@.service", "systemd/system/nowait-serve@.service"),
     ("nowait-serve@.socket", "systemd/system/nowait-serve@.socket"),
@@ -147,7 +144,6 @@ fn build_programs(sh: &Shell, machine: Machine, programs: &[(&str, &str)]) -> Re
     Ok(())
 }
 
-/// Returns the system libraries that rustc names for the archive.
 pub(crate) fn build_archive(sh: &Shell, machine: Machine, package: &str) -> Result<Vec<String>> {
     const NATIVES: &str = "native-static-libs: ";
     let build = machine.cargo(sh, &["rustc", "--release", "--lib", "--crate-type", "staticlib"])?;

@@ -18,7 +18,6 @@ pub(crate) const ABI3: &str = ".abi3.so";
 /// The versions with which the package is tested. A `t` marks the free-threaded build of a version.
 const VERSIONS: [&str; 8] = ["3.10", "3.11", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.15"];
 
-/// The program fails in an interpreter that cannot make virtual environments.
 const ASK: &str = "
 import sys, sysconfig, venv
 lock = 't' if sysconfig.get_config_var('Py_GIL_DISABLED') else ''
@@ -30,7 +29,6 @@ pub(crate) struct Interpreter {
     pub(crate) program: String,
     /// The version without its last number: `3.13`, or `3.13t`.
     pub(crate) version: String,
-    /// The whole version, such as `3.13.2`.
     release: String,
 }
 

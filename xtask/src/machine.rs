@@ -19,7 +19,6 @@ use crate::process;
 pub(crate) struct Machine {
     /// The folder below dist/; empty for this machine.
     name: &'static str,
-    /// The target triple of rustc; empty for this machine.
     pub(crate) triple: &'static str,
     /// The prefix of the names of the machine's binutils.
     tools: &'static str,

@@ -31,7 +31,6 @@ impl Outcome {
 #[derive(Debug, Default)]
 pub(crate) struct Failures {
     pub(crate) lines: Vec<String>,
-    /// How many more lines of the current test's output to keep.
     wanted: usize,
 }
 

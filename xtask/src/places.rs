@@ -43,7 +43,7 @@ pub(crate) fn of_c_compiler() -> String {
 }
 
 /// Makes cargo unpack the sources of other crates. Otherwise the first build would not know yet
-/// which folder to rename; the second build would know, and compile everything again.
+/// which folder to rename, and the second build would compile everything again.
 pub(crate) fn unpack(sh: &Shell, machine: Machine) {
     let target = if machine.is_own() { "host-tuple" } else { machine.triple };
     // Ignore the result. Without a network, fetching fails, but all crates except those of tests

@@ -37,7 +37,6 @@ pub(crate) fn stream(command: impl Into<Command>, line: impl FnMut(&str)) -> Res
     Ok(())
 }
 
-/// Passes each line of the command's output (both streams, in order) to `line`.
 pub(crate) fn watch(mut command: Command, mut line: impl FnMut(&str)) -> Result<ExitStatus> {
     let (reader, writer) = pipe()?;
     command.stdout(writer.try_clone()?).stderr(writer);
@@ -52,7 +51,6 @@ pub(crate) fn watch(mut command: Command, mut line: impl FnMut(&str)) -> Result<
     Ok(child.wait()?)
 }
 
-/// If the command fails, the error contains both of its output streams.
 pub(crate) fn output(command: impl Into<Command>) -> Result<String> {
     let mut command = command.into();
     let output = command.stdin(Stdio::null()).output().with_context(|| describe(&command))?;

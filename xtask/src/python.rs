@@ -107,8 +107,6 @@ pub(crate) fn install(folder: &Path) -> Result<()> {
     Ok(sh.write_file(about.join("entry_points.txt"), entry_points(&project))?)
 }
 
-/// Returns the metadata that every installed package must have. `project` is the text of
-/// pyproject.toml.
 fn metadata(project: &str) -> String {
     let summary = project.lines().find_map(|line| line.strip_prefix("description = "));
     let summary = summary.unwrap_or_default().trim_matches('"');
@@ -123,8 +121,6 @@ fn entry_points(project: &str) -> String {
     lines.map(|line| line.replace(SECTION, "[").replace('"', "") + "\n").collect()
 }
 
-/// Returns the interpreter of a virtual environment with the packages of its list. Reuses an
-/// environment that the same interpreter made from the same list.
 pub(crate) fn environment(sh: &Shell, name: &str, of: &Interpreter) -> Result<PathBuf> {
     let list = list(name, of);
     let folder = target().join(format!("python/{name}-{}", of.version));

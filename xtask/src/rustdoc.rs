@@ -48,7 +48,6 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// Returns the lines of the page of one item; `None` if the page has another layout than expected.
 fn lines(kind: &str, html: &str) -> Option<Vec<String>> {
     let (_, rest) = html.split_once("<pre class=\"rust item-decl\"><code>")?;
     let (declaration, rest) = rest.split_once("</code></pre>")?;
@@ -87,7 +86,6 @@ fn implements(implementation: &str, traits: &[&str]) -> bool {
     traits.contains(&before.rsplit([' ', '!']).next().unwrap_or_default())
 }
 
-/// Returns the text that a reader of the HTML would see, on one line.
 fn text(html: &str) -> String {
     let seen = FOLDED.replace_all(html, "").replace("<div", " <div");
     let mut seen = TAG.replace_all(&seen, "").into_owned();

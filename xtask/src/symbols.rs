@@ -71,7 +71,6 @@ pub(crate) fn check_dynamic(readelf: &str, soname: &str) -> Result<()> {
 fn exports(readelf: &str) -> BTreeSet<&str> {
     let rows = readelf.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let exported = rows.filter_map(|row| {
-        // Num: Value Size Type Bind Vis Ndx Name
         let [number, _, _, _, bind, _, index, symbol, ..] = row[..] else { return None };
         let is_row = number.strip_suffix(':').is_some_and(|digits| digits.parse::<u32>().is_ok());
         (is_row && bind != "LOCAL" && index != "UND").then_some(symbol)

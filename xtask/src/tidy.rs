@@ -72,7 +72,6 @@ const WHOLE_CHECKS: &[WholeCheck] =
 /// Folders of the tree without sources of the project. tidy also skips hidden folders.
 const SKIPPED_FOLDERS: &[&str] = &["target", "dist", "corpus", "artifacts"];
 
-/// Hidden folders with sources.
 const HIDDEN_SOURCES: &[&str] = &[".ci", ".cargo"];
 
 pub(crate) fn run() -> Result<()> {

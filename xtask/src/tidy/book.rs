@@ -17,7 +17,6 @@ const SUMMARY: &str = "docs/SUMMARY.md";
 /// Documents outside `docs/` that are in the book, too.
 const BESIDE: &[&str] = &["ARCHITECTURE.md", "CONTRIBUTING.md"];
 
-/// A link to a file of the tree.
 static LINK: LazyLock<Regex> = regex!(r"\]\(([^)#:]+)(?:#[^)]*)?\)");
 
 pub(super) fn check(sources: &[Source], findings: &mut Vec<Finding>) {

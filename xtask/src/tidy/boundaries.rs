@@ -19,12 +19,10 @@ struct Boundary {
 
 #[derive(PartialEq, Eq)]
 enum Part {
-    /// All Rust files.
     All,
     /// Rust files outside folders of tests. Tests in those folders look at the product from
     /// outside.
     Product,
-    /// Code that is compiled for tests only.
     Tests,
 }
 

@@ -6,7 +6,6 @@ use toml::{Table, Value};
 use super::Finding;
 use super::source::Source;
 
-/// The packages of each layer, the lowest first.
 const LAYERS: &[&[&str]] = &[
     &["nowait-sys", "nowait-retry", "nowait-terminal"],
     &["nowait-block", "nowait-status"],
@@ -51,7 +50,6 @@ const SAME_LAYER: &[(&str, &str)] = &[
     ("nowait-server", "nowait-image-store"),
 ];
 
-/// Packages that make system calls.
 const SYSTEM: &[&str] = &["libc", "io-uring", "rustix", "nix"];
 
 /// The crates that may use the packages of [`SYSTEM`]: the layer for system calls, programs that
@@ -91,7 +89,6 @@ pub(super) fn dependencies(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns the dependencies of a manifest, each with `true` if only tests have it.
 fn named(manifest: &Table) -> Vec<(String, bool)> {
     let targets = manifest.get("target").and_then(Value::as_table);
     let targets = targets.into_iter().flat_map(Table::values).filter_map(Value::as_table);

@@ -30,7 +30,6 @@ static BARE: LazyLock<Regex> = regex!(r"\b(?:Mutex|RwLock)\b");
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// A lock, which a table must name.
     Lock,
     /// An `AtomicBool`. A table may name it, because it may be used like a lock.
     Flag,

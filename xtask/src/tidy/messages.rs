@@ -20,7 +20,6 @@ const PAGE: &str = "docs/errors.md";
 const PLACES: &[&str] =
     &["crates/api/", "crates/cli/", "crates/core/", "crates/serve/", "python/nowait/"];
 
-/// Parts of the paths of files without messages.
 const OUTPUT: &[&str] = &[
     // Examples, tests outside folders of tests, and texts that only tests print.
     "/examples/",
@@ -105,7 +104,6 @@ fn messages(source: &Source) -> Vec<(String, usize)> {
         .collect()
 }
 
-/// The strings of attributes, tests and implementations of `Debug` are not messages.
 fn blanked(source: &Source) -> Vec<Range<usize>> {
     let mut ranges = source.test_ranges();
     ranges.extend(ATTRIBUTE.find_iter(&source.code).map(|it| it.range()));

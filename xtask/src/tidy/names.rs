@@ -63,7 +63,6 @@ fn is_history(document: &Source) -> bool {
 
 struct Known<'a> {
     sources: &'a [Source],
-    /// The path of each file of code, and the words of its code.
     code: Vec<(&'a str, HashSet<&'a str>)>,
 }
 
@@ -112,7 +111,6 @@ impl<'a> Known<'a> {
             || self.sources.iter().any(|file| is_at(&file.path, path))
     }
 
-    /// Returns `true` if a string of the code is the name of this metric.
     fn has_text(&self, name: &str) -> bool {
         let text = format!("\"{}\"", name.trim_start_matches("nowait_serve_"));
         self.sources.iter().any(|source| source.is_code() && source.text.contains(&text))
@@ -139,7 +137,6 @@ fn is_of_tree(path: &str) -> bool {
     !is_made(path) && FOLDERS.iter().any(|it| process::root().join(it).join(first).is_dir())
 }
 
-/// Replaces `a/{b,c}/d` by `a/b/d` and `a/c/d`.
 fn expand(token: &str) -> Vec<String> {
     let parts = token.split_once('{').and_then(|(before, rest)| {
         let (inside, after) = rest.split_once('}')?;

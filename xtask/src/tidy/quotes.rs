@@ -13,7 +13,6 @@ const MARK: &str = "<!-- from ";
 
 const QUOTED: &[&str] = &["```rust", "```c"];
 
-/// Parts of the paths of files that the tests compile.
 const COMPILED: &[&str] = &["/tests/", "/examples/", "/src/", "tests/"];
 
 pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {

@@ -9,7 +9,6 @@ use super::Finding;
 use crate::pattern::regex;
 
 pub(super) struct Source {
-    /// The path from the root of the tree, with `/`.
     pub(super) path: String,
     pub(super) text: String,
     /// A copy of `text` of the same length. In Rust and C, spaces replace comments and strings, so
@@ -53,7 +52,6 @@ impl Source {
         extension(&self.path)
     }
 
-    /// Counts lines from 1.
     pub(super) fn line_of(&self, offset: usize) -> usize {
         self.text[..offset].matches('\n').count() + 1
     }
@@ -128,7 +126,6 @@ pub(super) fn mask_code(document: &str) -> String {
     blank(document, &QUOTED)
 }
 
-/// Keeps line ends and the length.
 pub(super) fn blank(text: &str, pattern: &Regex) -> String {
     let mut bytes = text.as_bytes().to_vec();
     for found in pattern.find_iter(text) {

@@ -9,7 +9,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// A program and its package, which both have the stored name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Companion(&'static str);
 
@@ -21,7 +20,6 @@ pub(crate) const ALL: [Companion; 2] = [SERVE, BENCH];
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     companion: Companion,
-    /// The command of `nowait`: `serve`, `image` or `bench`.
     command: &'static str,
     words: Vec<OsString>,
 }

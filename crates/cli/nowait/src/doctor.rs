@@ -16,7 +16,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// The JSON object that `--json` prints.
 #[derive(Debug, Serialize)]
 struct Report {
     schema: u32,

@@ -28,7 +28,6 @@ use std::process::{Command, ExitCode};
 #[derive(Debug)]
 struct Plan<'a> {
     options: &'a Options,
-    /// The unit without the drop-in of an earlier `nowait enable`.
     unit: Unit,
     setting: Setting,
     /// The library's path as the service sees it.
@@ -61,7 +60,6 @@ impl Plan<'_> {
         kept(&self.unit, self.options.via, &self.library)
     }
 
-    /// `found` is the state of the drop-in's path before.
     fn text(&self, found: &Found) -> Result<String> {
         let via = self.options.via;
         let ours = via.value(&self.library, None);
@@ -94,7 +92,6 @@ pub(crate) fn kept(unit: &Unit, via: Via, library: &Path) -> Option<String> {
     (!kept.is_empty()).then(|| kept.join(":"))
 }
 
-/// Escapes `%`, which begins a specifier of systemd.
 fn escaped(text: &str) -> String {
     text.replace('%', "%%")
 }

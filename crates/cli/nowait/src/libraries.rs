@@ -34,8 +34,6 @@ impl Via {
         }
     }
 
-    /// Returns the new value of the variable: nowait's library or, for LD_LIBRARY_PATH, its folder,
-    /// and then the old value.
     pub(crate) fn value(self, library: &Path, before: Option<OsString>) -> OsString {
         let mut value = match self {
             Via::Preload => library.as_os_str().to_owned(),
@@ -55,7 +53,6 @@ pub(crate) fn find(via: Via) -> Result<PathBuf> {
     find_in(&Place::system(Path::new("/")), via)
 }
 
-/// Looks for the library below the root of `place`, at the paths that it has in this system.
 pub(crate) fn find_in(place: &Place, via: Via) -> Result<PathBuf> {
     let name = via.file_name();
     let places = match std::env::var_os(LIBDIR).filter(|dir| !dir.is_empty()) {
@@ -140,7 +137,6 @@ pub(crate) fn try_load(library: &Path) -> Result<()> {
     }
 }
 
-/// Returns `true` for a variable NOWAIT_* that the libraries may read: each one except [`LIBDIR`].
 pub(crate) fn is_ours(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b"NOWAIT_") && name != LIBDIR
 }

@@ -85,8 +85,6 @@ impl Setting {
         Program { path: path.to_owned(), interpreter: None, image, secure: self.secure(path) }
     }
 
-    /// Returns the program that runs the script: for `#!/usr/bin/env NAME` the file of NAME, if
-    /// there is one.
     fn real_interpreter(&self, interpreter: &Path, argument: Option<&str>) -> PathBuf {
         let by_env = interpreter.file_name() == Some(OsStr::new("env"));
         let named = argument.filter(|_| by_env).and_then(|name| self.find(OsStr::new(name)));
@@ -118,7 +116,6 @@ pub(crate) fn find(name: &OsStr) -> Option<PathBuf> {
 }
 
 pub(crate) fn look_at(path: &Path) -> Program {
-    // Make the path absolute, because a `Setting` has no current directory.
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     Setting::here().look_at(&path)
 }
@@ -149,7 +146,6 @@ impl Program {
         }
     }
 
-    /// Returns `true` if the program, or the interpreter of a script, links liburing.
     pub(crate) fn links_liburing(&self) -> bool {
         let Ok(Image::Elf(elf)) = &self.image else { return false };
         elf.needed.iter().any(|name| name.starts_with("liburing"))
@@ -165,7 +161,6 @@ impl Program {
     }
 }
 
-/// The functions of POSIX AIO that start requests.
 const POSIX_AIO: [&str; 4] = ["aio_read", "aio_write", "aio_fsync", "lio_listio"];
 
 fn judge(elf: &Elf) -> (Help, String) {

@@ -9,7 +9,6 @@ use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Executes the program in place of this process. Returns only if that fails.
 pub(crate) fn run(args: &RunArgs) -> Failure {
     match prepare(args) {
         Ok(mut command) => not_executed(&args.command[0], &command.exec()),

@@ -119,7 +119,6 @@ impl Report {
         }
         for unit in &self.units {
             if let Some(problem) = &unit.problem {
-                // Writing to a string cannot fail.
                 let _ = writeln!(text, "problem: {}: {problem}", unit.unit);
             }
         }

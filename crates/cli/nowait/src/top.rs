@@ -171,7 +171,6 @@ fn exports(before: &Look, now: &Look, ms: u64) -> String {
     for (pid, status) in &now.servers {
         for export in &status.exports {
             if text.is_empty() {
-                // Writing to a string cannot fail.
                 let _ = writeln!(
                     text,
                     "{:>8}  {:<20} {:>7} {:>18} {:>18} {:>6} {:>8} {:>8}",

@@ -10,8 +10,6 @@ use std::{
 
 /// The folder of root's servers if `XDG_RUNTIME_DIR` is not set.
 const ROOTS: &str = "/run/nowait";
-/// The services of `contrib/systemd` have folders in the first path, with names that begin with the
-/// second text.
 const INSTANCES: (&str, &str) = ("/run", "nowait-serve-");
 
 /// A running program normally writes its counters once a second. A file of this age or older is

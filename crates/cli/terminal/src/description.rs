@@ -28,14 +28,12 @@ struct Argument {
     value_names: Vec<String>,
     /// Possible values that the help shows, each with its help.
     values: Vec<(String, Option<String>)>,
-    /// Kind of the value, such as `FilePath`.
     hint: String,
     /// The fewest and the most values that the argument takes.
     count: (usize, usize),
     is_required: bool,
     is_repeated: bool,
     is_hidden: bool,
-    /// Ids of the arguments that conflict with this one.
     conflicts: Vec<String>,
 }
 

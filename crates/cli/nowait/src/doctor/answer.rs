@@ -8,9 +8,7 @@ struct Machine<'a> {
     backend: &'a str,
     /// `None` if io_uring works.
     uring_refused: Option<&'a str>,
-    /// The first of the report's problems.
     problem: Option<&'a str>,
-    /// The reason why writes to PATH wait, and the remedy.
     writes: Option<&'a str>,
 }
 

@@ -13,7 +13,6 @@ pub(crate) const NAME: &str = "zz-nowait.conf";
 
 const HEADER: &str = "# Written by `nowait enable`";
 
-/// Returns the path of a unit's drop-in inside the root.
 pub(crate) fn path(place: &Place, unit: &UnitName) -> PathBuf {
     place.own().join(format!("{unit}.d")).join(NAME)
 }
@@ -42,7 +41,6 @@ pub(crate) fn text(unit: &UnitName, found: &Found, variables: &[(&str, String)])
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Neither the file nor its folder exists.
     Nothing,
     /// The unit's folder exists, without the file. The folder counts as made by another program.
     Folder,

@@ -49,7 +49,6 @@ pub(super) fn print(services: &Services, report: &impl Said) -> Result<()> {
 impl Said for Enabled {
     fn text(&self) -> String {
         let mut text = format!("{} ({})\n", self.unit, self.unit_file);
-        // Writing to a string cannot fail.
         for Judged { path, helps, reason } in &self.programs {
             let _ = writeln!(text, "{path}: can nowait help? {}: {reason}", helps.name());
         }

@@ -14,7 +14,6 @@ pub(super) struct Process {
     pub(super) pid: u32,
     pub(super) program: String,
     pub(super) unit: Option<String>,
-    /// The path of the library as the process sees it.
     pub(super) library: String,
     pub(super) version: Option<String>,
     /// The file of the library was replaced after the process had loaded it.
@@ -97,7 +96,6 @@ fn version(
     versions.entry(real).or_insert_with_key(|file| libraries::version(file)).clone()
 }
 
-/// Returns the innermost service of /proc/PID/cgroup. Source: cgroups(7).
 fn unit_of(cgroup: &str) -> Option<String> {
     let parts = cgroup.lines().flat_map(|line| line.rsplit('/'));
     parts.into_iter().find(|part| part.ends_with(".service")).map(str::to_owned)

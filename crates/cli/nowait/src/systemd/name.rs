@@ -46,7 +46,6 @@ impl UnitName {
         Ok(UnitName { prefix: prefix.to_owned(), instance })
     }
 
-    /// Parses the name of a unit file or of a link to one; `None` if it is not a service.
     pub(crate) fn of_file(path: &Path) -> Option<UnitName> {
         let name = path.file_name()?.to_str()?;
         name.ends_with(".service").then(|| UnitName::new(name).ok()).flatten()

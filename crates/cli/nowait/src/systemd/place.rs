@@ -12,7 +12,6 @@ pub(crate) struct Place {
     folders: Vec<PathBuf>,
     /// The administrator's or the user's folder, in which `nowait enable` writes.
     own: PathBuf,
-    /// The name of the manager's own settings file, such as `system.conf`.
     settings: &'static str,
 }
 
@@ -104,8 +103,6 @@ impl Place {
         main.into_iter().chain(drop_ins.into_values()).collect()
     }
 
-    /// Returns the path by which this process reaches `path`, a path inside the root. Does not
-    /// follow links.
     pub(crate) fn outside(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }

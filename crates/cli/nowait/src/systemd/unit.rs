@@ -17,7 +17,6 @@ pub(crate) struct Unit {
 
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// The path inside the root.
     pub(crate) path: PathBuf,
     pub(crate) text: String,
     assignments: Vec<Assignment>,
@@ -32,13 +31,11 @@ impl Source {
         Ok(Source { path, text, assignments })
     }
 
-    /// Returns the values that this file gives a key of `[Service]`, in the order of the file.
     pub(crate) fn values(&self, key: &'static str) -> impl Iterator<Item = &str> {
         let wanted = move |it: &&Assignment| it.section == "Service" && it.key == key;
         self.assignments.iter().filter(wanted).map(|it| it.value.as_str())
     }
 
-    /// Returns the variables of the file's own `Environment=`, with unresolved specifiers.
     pub(crate) fn environment(&self) -> BTreeMap<String, String> {
         variables(self.values("Environment"))
     }
@@ -132,7 +129,6 @@ fn find(place: &Place, asked: &UnitName) -> Result<(UnitName, PathBuf), String> 
     Err(format!("{asked}: no such unit in {}, …; {advice}", place.own().display()))
 }
 
-/// Returns the path of the file or link with this name in the folder with the highest precedence.
 fn lie(place: &Place, name: &UnitName) -> Option<PathBuf> {
     let paths = place.folders().iter().map(|folder| folder.join(name.to_string()));
     paths.into_iter().find(|path| fs::symlink_metadata(place.outside(path)).is_ok())

@@ -20,7 +20,6 @@ pub(crate) struct System {
 }
 
 impl System {
-    /// Makes a system with the dynamically linked program `/usr/sbin/daemon` and both libraries.
     pub(crate) fn new() -> System {
         let system = System { root: tempfile::tempdir().unwrap() };
         let open = fs::Permissions::from_mode(0o755);
@@ -72,7 +71,6 @@ impl System {
         outcome(&mut command)
     }
 
-    /// Returns the environment of each of `units`, as systemd computes it.
     pub(crate) fn environments(
         &self,
         units: &[String],

@@ -62,7 +62,6 @@ fn filter(calls: &[i64], errno: i32) -> Vec<sock_filter> {
     let statement = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = vec![statement(BPF_LD | BPF_W | BPF_ABS, 0)];
     for (index, call) in calls.iter().enumerate() {
-        // The jump skips the remaining comparisons and the result "allowed".
         let jt = (calls.len() - index) as u8;
         let code = (BPF_JMP | BPF_JEQ | BPF_K) as u16;
         program.push(sock_filter { code, jt, jf: 0, k: *call as u32 });

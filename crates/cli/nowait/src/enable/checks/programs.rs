@@ -20,7 +20,6 @@ pub(in crate::enable) struct Judged {
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 const NOBODY: u32 = 65534;
 
-/// A service of this user's own manager gets the user, group and PATH of this process.
 pub(in crate::enable) fn setting(place: Place, unit: &Unit, of_user: bool) -> Setting {
     if of_user {
         return Setting { place, ..Setting::here() };
