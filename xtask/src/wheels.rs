@@ -32,7 +32,6 @@ const TARGETS: &[Target] = &[
     Target { triple: "aarch64-unknown-linux-musl", platform: "musllinux_1_2_aarch64" },
 ];
 
-/// Arguments of maturin, one list for each of its calls.
 const BUILDS: &[&[&str]] = &[
     &["--interpreter", "python3.11"],
     &["--no-default-features", "--interpreter", "python3.10", "python3.14t"],

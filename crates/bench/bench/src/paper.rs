@@ -107,7 +107,6 @@ impl PaperArgs {
 
 fn text(args: &PaperArgs, hardware: &Hardware, tables: &[Table]) -> String {
     let mut text = String::new();
-    // Writing to a string cannot fail.
     let _ = writeln!(text, "{}: {}; seed {}", hardware.name, hardware.about, args.seed);
     let _ = writeln!(text, "Simulated in virtual time; processor times from one table of costs.");
     for table in tables {
@@ -189,7 +188,6 @@ fn json_rows(table: &Table, row: &Row) -> Vec<Value> {
         Source::Ratio(_) | Source::Between(..) | Source::Said(_) | Source::Silent => Vec::new(),
     };
     figures.extend([("baseline", row.baseline), ("nowait", row.nowait)]);
-    // The place of a figure in a plot against the block size.
     let point = row.point.as_ref().map(|point| {
         json!({
             "block_bytes": point.block_bytes,

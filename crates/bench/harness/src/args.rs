@@ -67,7 +67,6 @@ pub struct Defaults {
     /// The time of a run in full, and with `--quick`.
     pub runtime_ms: [u64; 2],
     pub size_bytes: [u64; 2],
-    /// The smallest size with a meaningful result.
     pub least_bytes: u64,
 }
 

@@ -25,7 +25,6 @@ pub fn can_drop() -> bool {
     OpenOptions::new().write(true).open(DROP_CACHES).is_ok()
 }
 
-/// Writes back the whole file system of `path`.
 pub fn write_back(path: &Path) -> Result<()> {
     let file = File::open(path).context(|| format!("open {}", path.display()))?;
     rustix::fs::syncfs(&file).map_err(std::io::Error::from).context(|| "syncfs".to_owned())

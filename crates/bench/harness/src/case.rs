@@ -13,7 +13,6 @@ use crate::verdict::Judged;
 pub const ITSELF: &str = "system";
 pub const ITSELF_POSIX: &str = "posixaio";
 
-/// Returns the name of the subject that runs the same program without nowait.
 pub fn itself(subject: &str) -> &'static str {
     if subject.ends_with(ITSELF_POSIX) { ITSELF_POSIX } else { ITSELF }
 }
@@ -26,9 +25,7 @@ pub enum Comparison {
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Against {
-    /// The same metric of another subject.
     Subject(&'static str),
-    /// Another metric of the same subject.
     Own(Metric),
     /// This number, in the unit of the metric.
     Figure(f64),
@@ -97,7 +94,6 @@ impl Target {
         Self { metric, subject, comparison, ratio, against }
     }
 
-    /// The target is met if `metric` of `subject` is at most `ratio` times `metric` of `against`.
     pub const fn at_most(
         metric: Metric,
         subject: &'static str,

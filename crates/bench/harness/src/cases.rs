@@ -98,7 +98,6 @@ pub fn merged(mut under: Table, over: &Table) -> Table {
     under
 }
 
-/// Leaks the columns, so that they live as long as the program.
 fn kept(columns: Vec<Metric>) -> &'static [Metric] {
     columns.leak()
 }

@@ -113,7 +113,6 @@ struct Title {
 /// A setting that differs between the two measurements. `None`: a measurement does not have it.
 #[derive(Debug, PartialEq, Serialize)]
 struct Setting {
-    /// The path of the setting, such as `params.cases.a.depth`.
     name: String,
     a: Option<String>,
     b: Option<String>,
@@ -314,7 +313,6 @@ impl Comparison {
 
     fn text(&self) -> String {
         let mut text = format!("{}: A is {}, B is {}\n", self.of, self.a.file, self.b.file);
-        // Writing to a string cannot fail.
         for (what, settings) in &self.differences {
             let same = if settings.is_empty() { "the same" } else { "differ" };
             let _ = writeln!(text, "{what}: {same}");

@@ -4,7 +4,6 @@ use nowait_sys::Errno;
 pub use nowait_terminal::{Failure, Result};
 
 pub trait Context<T> {
-    /// Turns an error into "WHAT: error".
     fn context(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 

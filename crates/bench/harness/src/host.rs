@@ -25,7 +25,6 @@ pub struct Host {
     pub fio: String,
     /// Seconds since 1970.
     pub unix_time_s: u64,
-    /// The state of the machine at the time `unix_time_s`.
     pub state: State,
 }
 
@@ -35,7 +34,6 @@ pub struct State {
     pub load: f64,
     pub available_bytes: u64,
     pub page_cache_bytes: u64,
-    /// Bytes of the page cache that are not yet written back.
     pub dirty_bytes: u64,
 }
 

@@ -24,7 +24,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
     pub cpu_us: f64,
-    /// Voluntary and involuntary context switches.
     pub switches: f64,
     pub wall_us: f64,
     /// Processor time that everything else used during the run, in microseconds.
@@ -102,7 +101,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished> {
     Ok(Finished { status, usage, stdout, stderr })
 }
 
-/// If the command fails, the error has the first line of its standard error.
+/// If the command fails, the error has the first line of the command's standard error.
 pub fn succeed(command: &mut Command, limit: Duration) -> Result<Finished> {
     let finished = run(command, limit)?;
     if finished.status.success() {

@@ -28,7 +28,8 @@ const RESERVE_BYTES: u64 = 64 << 20;
 
 const SMALLER: &str = "measure less (--size, --quick), or in another folder";
 
-/// The number of places that are checked, to distinguish a test file from a file of the user.
+/// The number of places that [`holds_pattern`] checks, to distinguish a test file from a file of
+/// the user.
 const PLACES: u64 = 64;
 
 /// A test file. Dropping this value removes the file, unless `keep` is set.
@@ -110,7 +111,6 @@ pub fn overwrite(file: &mut File, size_bytes: u64, progress: &dyn Fn(u64)) -> Re
 impl Drop for TestFile {
     fn drop(&mut self) {
         if !self.keep {
-            // The file may have been removed already.
             let _ = fs::remove_file(&self.path);
         }
     }

@@ -29,11 +29,9 @@ pub struct CaseResults {
     pub runs: Runs,
     /// The conditions of the runs, as text for the terminal; may be empty.
     pub how: String,
-    /// The conditions of the runs, for the JSON.
     pub params: Params,
 }
 
-/// A finished measurement, or the finished part of an interrupted one.
 #[derive(Debug, Clone)]
 pub struct Measurement {
     pub workload: &'static str,
@@ -143,7 +141,6 @@ impl Measurement {
         let mut text = before.clone();
         self.cases.iter().for_each(|case| text += &case.text());
         text += &table::targets(self.cases.iter().flat_map(CaseResults::judged));
-        // Writing to a string cannot fail.
         let _ = write!(text, "{behind}{}", table::notes(&self.notes));
         text
     }

@@ -17,7 +17,6 @@ pub fn forget_peak() {
     let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Returns the peak resident size of this process in bytes since [`forget_peak`].
 pub fn peak_bytes() -> f64 {
     bytes_of(&fs::read_to_string("/proc/self/status").unwrap_or_default(), "VmHWM") as f64
 }

@@ -17,7 +17,6 @@ macro_rules! metrics {
         }
 
         impl Metric {
-            /// Every metric, in the order of the report.
             pub const ALL: [Self; ROWS.len()] = [$(Self::$name,)+];
         }
 
@@ -122,7 +121,6 @@ metrics! {
     OtherBusyCores = "other_busy_cores", "cores", "other work", Neither;
 }
 
-/// Which figures of a metric are better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {

@@ -40,7 +40,6 @@ impl Order {
         self.blocks
     }
 
-    /// Returns the offset in bytes of visit `index`.
     #[inline]
     pub fn at(&self, index: u64) -> u64 {
         let block = match self.access {

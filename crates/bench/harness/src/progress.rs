@@ -6,10 +6,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 
 use crate::units;
 
-/// The line before the first run, while the remaining time is unknown.
 const BEFORE: &str = "{wide_msg} {elapsed}";
 
-/// The line from the first run on.
 const DURING: &str = "{wide_msg} [{bar:20}] {pos}/{len}, {eta} left";
 
 /// Clones are the same bar.

@@ -23,7 +23,6 @@ impl Runs {
         case.subjects.iter().map(|subject| (subject.name, Vec::new())).collect()
     }
 
-    /// Returns the names of the subjects, including those without runs.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.0.iter().map(|(name, _)| *name)
     }
@@ -85,7 +84,6 @@ impl Runs {
         self.0[index].1.push(sample);
     }
 
-    /// Keeps only the subjects that have runs and that `wanted` accepts.
     #[must_use]
     pub fn only(self, wanted: impl Fn(&str) -> bool) -> Self {
         let runs = self.0.into_iter();

@@ -13,7 +13,6 @@ use crate::error::{Context, Failure, Result};
 use crate::interrupt;
 use crate::launch::{self, Usage};
 
-/// The time limit for the end of a server that is dropped.
 const PATIENCE_AT_DROP: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 

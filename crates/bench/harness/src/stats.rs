@@ -6,7 +6,6 @@
 
 use crate::random::SplitMix;
 
-/// How many resamples are drawn for an interval.
 const RESAMPLES: usize = 4000;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -40,7 +39,6 @@ pub fn percentile(values: &[f64], part: f64) -> f64 {
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or(f64::NAN)
 }
 
-/// Sorts the values and returns their median.
 fn median_in_place(values: &mut [f64]) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;

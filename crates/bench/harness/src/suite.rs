@@ -71,7 +71,6 @@ pub trait Suite {
         measurement.text()
     }
 
-    /// Returns the reason why `--check` fails; `None` if it does not fail.
     fn lost(&self, measurement: &Measurement) -> Option<String> {
         measurement.unmet()
     }
@@ -92,7 +91,6 @@ impl<J> Run<'_, J> {
 
 pub struct Description {
     pub workload: &'static str,
-    /// The folder of the file system under test.
     pub folder: PathBuf,
     pub fio: String,
     /// Fields of the JSON besides rounds, runtime and size.
@@ -115,7 +113,7 @@ pub struct Session {
     pub extent: Extent,
     pub progress: Progress,
     pub notes: Vec<String>,
-    /// Runs that failed, by case and subject. They are not repeated.
+    /// Failed runs by case and subject; later rounds do not repeat them.
     pub failed: BTreeMap<(&'static str, &'static str), String>,
     /// Subjects that do not work on this machine, with the reasons.
     unusable: BTreeMap<&'static str, String>,
@@ -201,7 +199,6 @@ impl Session {
         None
     }
 
-    /// Leaves out the cases without figures.
     fn measure<S: Suite>(&mut self, suite: &mut S, cases: &[Case<S::Job>]) -> Vec<CaseResults> {
         let (progress, rounds) = (self.progress.clone(), self.extent.rounds);
         let runs = runner::measure(&progress, cases, rounds, |case, subject, round| {

@@ -39,7 +39,6 @@ pub fn notes(notes: &[String]) -> String {
                     the rounds,\nwith a 95 % bootstrap interval.\n"
         .to_owned();
     for note in notes {
-        // Writing to a string cannot fail.
         let _ = writeln!(text, "Note: {note}.");
     }
     text

@@ -40,7 +40,6 @@ impl Used {
     }
 }
 
-/// Returns the user and system time that another process has used so far, in microseconds.
 pub fn cpu_us_of(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).context(|| format!("read {path}"))?;
@@ -49,7 +48,7 @@ pub fn cpu_us_of(pid: u32) -> Result<f64> {
     Ok(cpu_ticks(&text) * 1e6 / ticks_per_s.max(1) as f64)
 }
 
-/// Adds the 14th and the 15th field. The second field is a name in brackets, which may contain
+/// Adds the 14th and the 15th field. The second field is a name in parentheses, which may contain
 /// spaces.
 fn cpu_ticks(stat: &str) -> f64 {
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);

@@ -14,9 +14,7 @@ pub const ROUNDS_MIN: usize = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The whole interval lies on the good side.
     Met,
-    /// The whole interval lies on the wrong side.
     Missed,
     /// The interval has figures on both sides of the target, so these runs do not decide.
     WithinNoise,

@@ -27,9 +27,7 @@ const DRIVE_PAGES: u64 = 128 << 10;
 const AGENTS: usize = 200;
 const PROCESSORS: usize = 2;
 const PAGES_A_TRANSACTION: usize = 8;
-/// The time that a transaction computes for each page.
 const THINK_NS: u64 = 20_000;
-/// The most writes that an AIO cleaner has in flight.
 const STREAM: usize = 256;
 /// The number of pages at the old end of the pool among which cleaners look for dirty ones.
 const CLEANED_PAGES: usize = POOL_PAGES / 2;

@@ -7,7 +7,6 @@ use nowait_harness::case::{Case, Subject, name};
 use nowait_harness::cases::{self, Job};
 use serde::Deserialize;
 
-/// One way to launch the same unmodified fio.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Way {
@@ -38,7 +37,6 @@ pub(crate) enum Place {
     Tmpfs,
 }
 
-/// The state of the file and of the page cache before each run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Start {
@@ -85,7 +83,6 @@ pub(crate) struct Work {
     pub(crate) block_bytes: u64,
     pub(crate) depth: u32,
     pub(crate) direct: bool,
-    /// Opens the files with `O_SYNC`.
     pub(crate) sync: bool,
     /// fio visits each block once before any block again, so that an uncached read stays uncached.
     pub(crate) random_map: bool,

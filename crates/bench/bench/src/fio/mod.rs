@@ -38,7 +38,6 @@ const PARITY: Defaults = Defaults {
     least_bytes: CELL_BYTES_MIN,
 };
 
-/// The smallest file with useful figures for `submit`, `posix` and `demo`.
 const SIZE_BYTES_MIN: u64 = 4 << 20;
 const CELL_BYTES_MIN: u64 = 16 << 20;
 

@@ -23,7 +23,6 @@ fn startup() -> Work {
 #[derive(Debug, Clone)]
 pub(crate) struct Fio {
     program: PathBuf,
-    /// The version, such as `fio-3.33`.
     pub(crate) version: String,
     /// The path of `libnowait_preload.so`. Only the ways that preload the library need it.
     preload: Option<PathBuf>,

@@ -33,7 +33,6 @@ const RUNTIME_MIN: Duration = Duration::from_millis(500);
 /// several times.
 const SHORTENED_BYTES_MIN: u64 = 512 << 20;
 
-/// Share of a core above which a note names the work of other programs.
 const OTHER_WORK_CORES: f64 = 0.25;
 
 /// If one of these ways does not work, the measurement fails: no case can be compared without it.
@@ -55,7 +54,6 @@ pub(crate) struct Plan {
 /// each engine. So the cost that nowait adds to the start of a process counts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parity {
-    /// The number of busy loops beside the runs.
     pub(crate) busy: usize,
     pub(crate) verify: bool,
     pub(crate) limits: Limits,
@@ -66,7 +64,6 @@ pub(crate) struct FioSuite {
     pub(crate) fio: Fio,
     begun: Instant,
     folders: Folders,
-    /// Drop the page cache of the whole machine before a run, not only the pages of the file.
     drop_caches: bool,
     cold: TestFile,
     cold_bytes: u64,
@@ -136,7 +133,6 @@ impl FioSuite {
         })
     }
 
-    /// Probes each way once, and leaves out the ways that fail, with a note.
     fn probe(&mut self, cases: &mut Vec<FioCase>, session: &mut Session) -> Result<()> {
         let mut errors = BTreeMap::new();
         for subject in cases.iter().flat_map(|case| &case.subjects) {

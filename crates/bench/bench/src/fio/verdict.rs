@@ -13,7 +13,6 @@ use nowait_harness::units;
 
 use super::job::FioCase;
 
-/// The limits for the ratios of nowait's figures to those of the system's library.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Limits {
     pub(crate) iops_min: f64,
@@ -136,7 +135,6 @@ pub(crate) fn verified(measurement: &Measurement) -> String {
     let verified = measurement.cases.iter().map(|case| case.runs.names().count()).sum::<usize>();
     let failed = &measurement.failed;
     let mut text = format!("{verified} verified, {} failed.\n", failed.len());
-    // Writing to a string cannot fail.
     failed.iter().for_each(|line| _ = writeln!(text, "{line}"));
     text + &notes(measurement)
 }

@@ -37,7 +37,6 @@ Examples:
 
 /// Requests in flight on the curves of files, contexts and threads: enough for a disk.
 const IN_FLIGHT: usize = 128;
-/// The fewest requests in flight of each thread on the curve of threads.
 const IN_FLIGHT_OF_THREAD: usize = 8;
 /// The most requests in flight of one context; more requests use several contexts. A context of
 /// nowait accepts 65,536.
@@ -72,7 +71,6 @@ const CURVES: [Curve; 4] = [
     }),
 ];
 
-/// The subjects: name, engine, backend and description.
 const SUBJECTS: [(&str, &str, Backend, &str); 4] = [
     ("nowait-uring", "nowait-direct", Backend::Uring, "nowait's queue on io_uring"),
     ("nowait-kaio", "nowait-direct", Backend::Kaio, "nowait's queue on the kernel's native AIO"),

@@ -38,7 +38,6 @@ fn cases(args: &WorkloadArgs) -> Result<Vec<Case<Recipe>>> {
         ("M9", in_memory),
         ("M7", sources::vectors_of_source()?),
     ];
-    // Put the row of the list of mechanisms, such as M1, before the name.
     let named =
         |row, case: Case<Recipe>| Case { name: name(format!("{row}-{}", case.name)), ..case };
     let cases = tables.into_iter();

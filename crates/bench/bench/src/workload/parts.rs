@@ -59,7 +59,6 @@ impl PartFiles {
 impl Drop for PartFiles {
     fn drop(&mut self) {
         if !self.keep {
-            // The folder may have been removed already.
             let _ = fs::remove_dir_all(&self.folder);
         }
     }

@@ -17,7 +17,6 @@ pub(crate) struct Recipe {
     pub(crate) engine: &'static EngineDef,
     pub(crate) backend: Backend,
     pub(crate) work: Work,
-    /// Opens the files with `O_DSYNC`.
     pub(crate) sync: bool,
     /// The files are in memory, even if the device is a disk.
     pub(crate) in_memory: bool,
@@ -87,7 +86,6 @@ struct Fields {
     set: Share,
     pool: Share,
     transfer: Transfer,
-    /// The work, if it is not a transfer.
     act: Option<Act>,
 }
 

@@ -21,13 +21,11 @@ use crate::metric::Sample;
 use crate::runs::Runs;
 use crate::units;
 
-/// The largest file in memory, if the device is not memory.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 pub(crate) struct Workload {
     suite: &'static SuiteDef,
     args: WorkloadArgs,
-    /// Drop the page cache of the whole machine before a run, and not only the pages of the file.
     drop_caches: bool,
     /// The files on the device; `memory`: the files of the cases that always work in memory.
     device: Option<LaidOut>,

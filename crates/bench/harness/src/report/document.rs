@@ -36,7 +36,6 @@ pub struct Row {
     better: Option<Better>,
     /// One figure for each round; `None` stands for infinity, for which JSON has null.
     runs: Vec<Option<f64>>,
-    /// `None` if there are no runs.
     #[serde(skip)]
     pub(crate) summary: Option<Summary>,
 }
