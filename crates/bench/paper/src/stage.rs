@@ -17,7 +17,6 @@ use std::{cell::RefCell, rc::Rc, sync::Arc};
 /// The kernel's longest readahead window, in pages: 128 KiB.
 const READAHEAD_PAGES: u32 = 32;
 
-/// A file of a device in a page cache, and memory of the application for requests.
 #[derive(Clone)]
 pub(crate) struct Stage {
     pub(crate) world: World,

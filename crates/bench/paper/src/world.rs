@@ -59,7 +59,6 @@ enum Answer {
     Ended(Result<u32, Errno>),
 }
 
-/// The wait entry that an iteration leaves in wait queues.
 struct Kick {
     kicked: AtomicBool,
     task: Waker,
@@ -109,7 +108,6 @@ impl World {
         self.0.clock.now_ns()
     }
 
-    /// Returns the time that all processors together were busy.
     pub(crate) fn busy_ns(&self) -> u64 {
         self.0.busy_ns.get()
     }
@@ -242,7 +240,6 @@ impl World {
         assert_eq!(result, Ok(len as u32), "a transfer within the file is whole");
     }
 
-    /// Waits for `count` events in a system call of `thread`.
     pub(crate) async fn reap(&self, thread: &Thread, events: &Semaphore, count: usize) {
         self.cpu(thread, costs::SYSCALL_NS).await;
         if events.acquire(count).await {

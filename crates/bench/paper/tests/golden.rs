@@ -28,7 +28,6 @@ fn list(device: &str) -> String {
             };
             let Row { what, unit, baseline, nowait, .. } = row;
             let name = table.row;
-            // Writing to a string cannot fail.
             let _ = writeln!(text, "{verdict} {name} {what}: {baseline:.5e} → {nowait:.5e} {unit}");
         }
     }

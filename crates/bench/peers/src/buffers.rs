@@ -22,8 +22,6 @@ pub(crate) struct Arena {
     rest: Mutex<Option<(Arc<HugeMemory>, usize)>>,
 }
 
-/// The buffers of one context of a thread: one for each request that the context can have in
-/// flight.
 pub(crate) struct Buffers {
     pub(crate) block_bytes: usize,
     pub(crate) segments: usize,
@@ -38,7 +36,6 @@ pub(crate) struct Buffer {
     memory: Memory,
 }
 
-/// The memory that a buffer keeps alive.
 #[derive(Clone)]
 enum Memory {
     Huge { _shared: Arc<HugeMemory> },

@@ -48,7 +48,6 @@ use buffers::Buffers;
 use job::Job;
 use nowait_harness::error::{Context, Failure, Result};
 
-/// One read or write of a whole buffer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Request {
     pub(crate) offset: u64,
@@ -84,7 +83,6 @@ pub(crate) trait Engine: Sync {
     }
 }
 
-/// A connection of one thread to the engine.
 pub(crate) trait Peer {
     /// `true` if `submit` only starts requests, so that its time is a useful figure.
     const ASYNCHRONOUS: bool = true;

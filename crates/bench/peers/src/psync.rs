@@ -15,7 +15,6 @@ pub(crate) struct PsyncPeer {
     rw_flags: u32,
     /// Bytes that the peer announces to the kernel ahead of a sequential reader.
     ahead_bytes: u64,
-    /// The end of the bytes announced so far.
     told: u64,
     slots: Slots,
     wanted: Vec<Request>,

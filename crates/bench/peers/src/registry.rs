@@ -130,7 +130,6 @@ impl EngineDef {
         matches!(self.kind, Kind::Native(CacheMode::User, _) | Kind::Guard)
     }
 
-    /// Returns `true` if one request can have several segments.
     pub(crate) fn has_vectors(&self) -> bool {
         matches!(self.kind, Kind::Native(..) | Kind::Uring(_))
     }

@@ -18,7 +18,6 @@ pub(crate) struct Style {
     issuer: Issuer,
     /// Submit enters the kernel. Otherwise the call that waits also submits.
     eager: bool,
-    /// The peer registers the file and its buffers with the ring.
     registered: bool,
 }
 

@@ -32,7 +32,6 @@ pub(crate) struct Run<'a> {
     job: &'a Job,
     transfer: &'a Transfer,
     file_bytes: u64,
-    /// The buffers by thread and context.
     buffers: Vec<Vec<Buffers>>,
 }
 
@@ -46,7 +45,6 @@ struct Lane {
     single_ns: [u64; 2],
     singles: [u64; 2],
     sleeps: u64,
-    /// The offsets written last.
     written: Vec<u64>,
     writes: usize,
     /// The time until the last request was over; `synced` is the time until an fsync after it, if
@@ -220,7 +218,6 @@ impl<'a> Worker<'a> {
         Ok(self.lane)
     }
 
-    /// Returns `false` if every block was visited.
     fn fill<P: Peer>(&mut self, ring: &mut Ring<P>) -> Result<bool> {
         let (segments, mut more) = (self.transfer.segments, true);
         let mut requests = std::mem::take(&mut self.requests);

@@ -11,7 +11,6 @@ use nowait_harness::{launch, server};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     Nbd(String),
-    /// A file or a block device.
     File(PathBuf),
 }
 

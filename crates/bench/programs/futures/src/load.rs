@@ -31,7 +31,6 @@ pub(crate) struct Load {
     /// Bytes of the file to read from.
     pub(crate) size: u64,
     pub(crate) reads: Reads,
-    /// Tasks of a thread, each with one read at a time.
     tasks: usize,
     seed: u64,
     runtime_ms: u64,
@@ -79,7 +78,6 @@ impl Load {
         Ok(PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd())))
     }
 
-    /// Runs a way on `threads` threads, each with its part of the blocks.
     pub(crate) fn on_threads(
         &self,
         threads: usize,

@@ -19,7 +19,6 @@ use nowait_harness::{
 use serde::Deserialize;
 use std::{io, process::ExitCode};
 
-/// The job, as the only argument.
 #[derive(Debug, Deserialize)]
 struct Job {
     way: Way,

@@ -21,7 +21,6 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt};
 pub(crate) fn nowait(load: &Load, threads: usize, user: bool) -> io::Result<Report> {
     use nowait::{AsyncFile, CacheMode, Nowait, OpenOptions};
     let mode = match (load.is_direct(), user) {
-        // Direct reads use no page cache.
         (true, _) => CacheMode::Direct,
         (false, true) => CacheMode::User,
         (false, false) => CacheMode::Host,

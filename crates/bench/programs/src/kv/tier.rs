@@ -33,7 +33,6 @@ pub(crate) const DRIVER: &str = include_str!("drivers/kv_tier.py");
 enum Direction {
     Load,
     Store,
-    /// Half of the requests load, and half store.
     Mixed,
 }
 

@@ -21,7 +21,6 @@ use nowait_harness::usage;
 const PATIENCE: Duration = Duration::from_mins(5);
 /// Time by which sysbench may exceed the time of a run before it counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
-/// Time limit for writing the tables.
 const LOAD: Duration = Duration::from_hours(1);
 
 /// Number of tables; `ROW_BYTES` is about the size of a row with its index.
@@ -29,7 +28,6 @@ const TABLES: u64 = 8;
 const ROW_BYTES: u64 = 240;
 /// Size of the tables divided by the size of the buffer pool.
 const TABLES_PER_POOL: u64 = 16;
-/// The smallest buffer pool of InnoDB.
 const POOL_BYTES_MIN: u64 = 8 << 20;
 
 /// Makes the tables unless they exist, in the folder that is kept with `--keep`.

@@ -16,7 +16,6 @@ const SYSTEM_FOLDERS: [&str; 3] = ["/usr/sbin", "/usr/local/sbin", "/sbin"];
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Lack {
-    /// Such as `nginx is not installed`.
     pub(crate) why: String,
     /// The command that installs the missing program or package; empty if no command does.
     pub(crate) install: String,

@@ -32,7 +32,6 @@ const PART_BYTES: u64 = 256 << 10;
 const PART: (&str, u64) = ("206", PART_BYTES);
 const PICTURE: (&str, u64) = ("200", 43);
 
-/// Pause between an answer without a file and the next request for it.
 const TURN_EVERY: Duration = Duration::from_millis(1);
 
 /// Returns why the installed nginx cannot be measured: some distributions build it without native
@@ -152,7 +151,6 @@ fn turns(socket: &Path, stop: &AtomicBool) -> Result<Vec<f64>> {
     Ok(times)
 }
 
-/// A connection that stays open, with one request at a time.
 struct Connection(BufReader<UnixStream>);
 
 impl Connection {

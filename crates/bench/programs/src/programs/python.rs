@@ -19,7 +19,6 @@ use nowait_harness::metric::Sample;
 /// Time beyond that of a run after which the script counts as hung: a transfer that has begun
 /// is finished.
 const GRACE: Duration = Duration::from_mins(2);
-/// Time limit for the import of a package.
 const LOOK: Duration = Duration::from_mins(1);
 /// Time limit for the installation of packages: PyTorch has some GB.
 const INSTALL: Duration = Duration::from_hours(1);
@@ -75,17 +74,14 @@ pub(crate) const NIXL_PACKAGE: Package =
 
 #[derive(Debug)]
 pub(crate) struct Packages {
-    /// The virtual environment.
     pub(crate) folder: PathBuf,
     /// The folder of nowait's wheels.
     wheels: PathBuf,
-    /// The user allows the installation of packages.
     install: bool,
     /// For each package that was needed so far, the reason why it cannot be used, if any.
     known: BTreeMap<&'static str, Option<Lack>>,
 }
 
-/// A script that has been written out, and the Python that has its package.
 #[derive(Debug)]
 pub(crate) struct Script {
     python: PathBuf,

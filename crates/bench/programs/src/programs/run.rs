@@ -26,7 +26,6 @@ pub(crate) struct Tools {
     pub(crate) preload: PathBuf,
     /// `None`: no case needs the timer, or the compiler failed.
     pub(crate) timer: Option<Timer>,
-    /// A folder on the disk under test.
     pub(crate) folder: PathBuf,
     /// The folder that the command line names; `folder` is in it.
     pub(crate) asked: PathBuf,

@@ -12,7 +12,6 @@ use nowait_harness::metric::{Metric, Sample};
 
 /// Time beyond that of a run after which sysbench counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
-/// Time limit for writing the files of the file test.
 const PREPARE: Duration = Duration::from_mins(30);
 
 /// Number of files of sysbench's file test; `BACKLOG` is its number of reads in flight.

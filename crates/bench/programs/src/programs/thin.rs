@@ -48,7 +48,6 @@ pub(crate) fn prepare(tools: &Tools, size_bytes: u64) -> Result<()> {
     restored.map(drop)
 }
 
-/// Measures the time of one check, for which a user waits.
 pub(crate) fn run(run: &Run<'_>) -> Result<Sample> {
     let path = metadata_in(run.tools);
     cache::make_cold(&path, run.tools.drop_caches)?;

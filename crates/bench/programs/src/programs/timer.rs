@@ -10,7 +10,6 @@ use nowait_harness::metric::{Metric, Sample};
 
 const SOURCE: &str = include_str!("drivers/submit_timer.c");
 
-/// The environment variable by which the library finds the file of its counters.
 const VARIABLE: &str = "BENCH_SUBMIT_TIMES";
 
 const BUCKETS: usize = 1024;
@@ -64,7 +63,6 @@ impl Timer {
 }
 
 impl Times {
-    /// Returns the counts since `before`.
     pub(crate) fn since(&self, before: &Self) -> Self {
         Self(self.0.iter().zip(&before.0).map(|(now, then)| now.saturating_sub(*then)).collect())
     }

@@ -101,7 +101,6 @@ struct Engine {
     /// options.
     #[serde(default)]
     cache: Vec<String>,
-    /// Additional settings of ZeroFS, in TOML.
     #[serde(default)]
     settings: String,
 }

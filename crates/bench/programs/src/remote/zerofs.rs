@@ -12,7 +12,6 @@ use nowait_harness::launch;
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Returns the path of the socket at which ZeroFS serves files.
 pub(crate) fn socket_of_files(folder: &Path) -> PathBuf {
     folder.join("9p")
 }

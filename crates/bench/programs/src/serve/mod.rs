@@ -67,7 +67,6 @@ enum Shows {
     Image,
 }
 
-/// A server, by its command on `{image}`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Engine {
@@ -111,7 +110,6 @@ struct ServeSuite {
     fio: String,
     image: TestFile,
     folder: PathBuf,
-    /// Folder for sockets and mount points.
     scratch: TempDir,
     drop_caches: bool,
 }
