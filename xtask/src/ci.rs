@@ -30,7 +30,8 @@ use crate::process;
 
 type Job = (&'static str, Lane, u32);
 
-/// The lane in which `cargo x ci` without names runs a job. Named jobs run one after the other.
+/// The lane in which `cargo x ci` without names runs a job. If the user names jobs, they run one
+/// after the other, in the order of the names.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lane {
     /// The jobs run one after another; their output appears as they print it.

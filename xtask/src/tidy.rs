@@ -69,7 +69,8 @@ type WholeCheck = fn(&[Source], &mut Vec<Finding>);
 const WHOLE_CHECKS: &[WholeCheck] =
     &[modules::floors, locks::check, messages::check, names::check, book::check, glossary::check];
 
-/// Folders of the tree without sources of the project. tidy also skips hidden folders.
+/// Folders of the tree without sources of the project. tidy also skips hidden folders, except
+/// [`HIDDEN_SOURCES`].
 const SKIPPED_FOLDERS: &[&str] = &["target", "dist", "corpus", "artifacts"];
 
 const HIDDEN_SOURCES: &[&str] = &[".ci", ".cargo"];

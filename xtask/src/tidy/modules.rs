@@ -1,5 +1,5 @@
-//! Checks the floors of a crate: a module imports only modules of lower floors. On at most one
-//! floor, modules may import each other.
+//! Checks the floors of a crate: a module, without its tests, imports only modules of lower floors.
+//! On at most one floor, modules may import each other.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -1,5 +1,5 @@
 //! The files of the cases. The harness checks for free space before it writes a file, writes all
-//! blocks, and removes the files at the end.
+//! blocks, and removes the files at the end unless the user keeps them.
 //!
 //! A read of a hole does not reach the disk, so the harness writes each file once, with bytes that
 //! do not compress, before runs read it. Cold cases share one file, which is larger than the part

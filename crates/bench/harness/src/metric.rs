@@ -42,9 +42,9 @@ metrics! {
     TransactionsPerS = "transactions_per_s", "1/s", "transactions", More;
     /// The share of the written pages that cleaners wrote, in percent.
     WrittenByCleaners = "written_by_cleaners_percent", "%", "written by cleaners", More;
-    /// Mean time from the prepared request to the return of `io_submit`.
+    /// Mean time of a call that submits.
     SubmitUsMean = "submit_us_mean", "us", "submit mean", Less;
-    /// Median time from the prepared request to the return of `io_submit`.
+    /// Median time of a call that submits.
     SubmitUsP50 = "submit_us_p50", "us", "submit p50", Less;
     /// 99 % of the calls that submit were shorter.
     SubmitUsP99 = "submit_us_p99", "us", "submit p99", Less;
@@ -60,17 +60,17 @@ metrics! {
     SubmitWriteUsMean = "submit_write_us_mean", "us", "submit of a write", Less;
     /// How often the submitting thread slept inside the calls that submit, in the whole run.
     SubmitSleeps = "submit_sleeps", "1", "sleeps in submit", Less;
-    /// Median time from the return of `io_submit` to the completion.
+    /// Median time of a request. fio leaves out the call that submits it.
     LatencyUsP50 = "latency_us_p50", "us", "latency p50", Less;
-    /// 90 % of the completions were faster.
+    /// 90 % of the requests took less time.
     LatencyUsP90 = "latency_us_p90", "us", "latency p90", Less;
-    /// 99 % of the completions were faster.
+    /// 99 % of the requests took less time.
     LatencyUsP99 = "latency_us_p99", "us", "latency p99", Less;
-    /// 99.9 % of the completions were faster.
+    /// 99.9 % of the requests took less time.
     LatencyUsP999 = "latency_us_p999", "us", "latency p99.9", Less;
-    /// 99.99 % of the completions were faster.
+    /// 99.99 % of the requests took less time.
     LatencyUsP9999 = "latency_us_p9999", "us", "latency p99.99", Less;
-    /// The slowest completion.
+    /// The time of the slowest request.
     LatencyUsMax = "latency_us_max", "us", "latency max", Less;
     /// The median of the hold-ups: times in which a program can do nothing else, inside a call that
     /// should return at once, or between two turns of its event loop.

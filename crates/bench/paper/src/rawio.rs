@@ -70,7 +70,7 @@ const MODES: [Mode; 4] = [
     },
 ];
 
-/// The engine decides how much processor time a request costs besides the device.
+/// The engine decides how much processor time a request costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Engine {
     Sync,

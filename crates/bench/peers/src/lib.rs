@@ -87,7 +87,7 @@ pub(crate) trait Peer {
     /// `true` if `submit` only starts requests, so that its time is a useful figure.
     const ASYNCHRONOUS: bool = true;
 
-    /// Starts requests. The caller keeps their number within the free buffers.
+    /// Starts requests. The caller passes no more requests than buffers are free.
     fn submit(&mut self, requests: &[Request]) -> Result<()>;
 
     /// Waits until `min` requests are over; passes the bytes of each ended request to `each`, one

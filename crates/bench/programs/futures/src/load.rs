@@ -119,7 +119,8 @@ impl Load {
     }
 }
 
-/// Number of reads of a task before it yields to the others, and between two checks of the time.
+/// A task yields after this many of its own reads. A thread checks the time after this many reads
+/// of all its tasks.
 const TURN: u64 = 16;
 
 pub(crate) struct Share {

@@ -244,8 +244,8 @@ impl Suite for RemoteSuite {
     }
 }
 
-/// Returns the name of the image of a run. Runs that only read share an image, which is filled
-/// once; a run that writes has a new image.
+/// Returns the name of the image of a run. A run that writes blocks has a new image. The other runs
+/// of a kind share an image, which is filled once.
 fn image_of(it: &Run<'_, Job>, reads: bool) -> String {
     let name = match reads {
         true => format!("filled-{}", it.subject.job.engine.kind.word()),

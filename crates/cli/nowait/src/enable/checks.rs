@@ -200,7 +200,7 @@ fn apparmor_profile(plan: &Plan, found: &Findings) -> Option<String> {
     None
 }
 
-/// Returns `text` unchanged if it has a specifier that only systemd can resolve.
+/// Returns `text` unchanged if [`UnitName::expand`] returns `None`.
 fn resolved(name: &UnitName, text: &str) -> String {
     name.expand(text).unwrap_or_else(|| text.to_owned())
 }
