@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   crates/api/capi (Rust) ─► libnowait_capi.a ─┬─ cc -shared, nowait.map ─► lib/libnowait.so.0
-//!                                           └─ ld -r, objcopy ─────────► lib/libnowait.a
-//!   include/nowait.h, nowait.pc.in, nowait.3 ─────────────────────────► include, lib, share
+//!                                               └─ ld -r, objcopy ─────────► lib/libnowait.a
+//!   include/nowait.h, nowait.pc.in, nowait.3 ──────────────────────────────► include, lib, share
 //! ```
 //!
 //! Both libraries export only the functions of the version script, because a program may contain

@@ -7,7 +7,7 @@ use super::source::{Source, words};
 const COLUMNS_MAX: usize = 100;
 const LINES_MAX: usize = 700;
 
-/// Marks of unfinished work, in pieces so that this file does not find itself.
+/// Marks of unfinished work, in pieces so that the check does not find them in this file.
 const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 /// Documents whose lines must fit into 100 columns, because they are read beside the code.

@@ -8,7 +8,6 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A stand-in for vLLM, with the interface that the driver uses and a tier of synchronous calls.
 const PACKAGES: [(&str, &str); 7] = [
     ("vllm-0.33.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: vllm\nVersion: 0.33.0\n"),
     ("numpy.py", "arange = range\n"),

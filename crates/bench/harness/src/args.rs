@@ -118,7 +118,6 @@ impl MeasureArgs {
         })
     }
 
-    /// Keeps the cases that the command line names, or all if it names none.
     pub fn select<J>(&self, mut cases: Vec<Case<J>>) -> Result<Vec<Case<J>>> {
         let known: Vec<&str> = cases.iter().map(|case| case.name).collect();
         for asked in &self.cases {

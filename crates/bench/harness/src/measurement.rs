@@ -39,7 +39,6 @@ pub struct Measurement {
     pub params: Params,
     pub cases: Vec<CaseResults>,
     pub pairs: Pairs,
-    /// Facts that a reader must know to trust the figures.
     pub notes: Vec<String>,
     /// Runs that failed, with the reasons. All other runs were measured.
     pub failed: Vec<String>,

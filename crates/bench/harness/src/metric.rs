@@ -87,8 +87,8 @@ metrics! {
     LateUsP99 = "late_us_p99", "us", "thread late p99", Less;
     /// The longest delay of a thread of an interpreter that wakes each millisecond.
     LateUsMax = "late_us_max", "us", "thread late max", Less;
-    /// User and system time of the whole process for each request, including the library and kernel
-    /// workers.
+    /// User and system time of the measured program or server for each request, with the kernel's
+    /// workers for it.
     CpuUsPerIo = "cpu_us_per_io", "us", "CPU per I/O", Less;
     /// User and system time for each operation of the program, such as a transaction.
     CpuUsPerOperation = "cpu_us_per_operation", "us", "CPU per operation", Less;

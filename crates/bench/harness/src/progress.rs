@@ -15,7 +15,6 @@ const DURING: &str = "{wide_msg} [{bar:20}] {pos}/{len}, {eta} left";
 pub struct Progress(ProgressBar);
 
 impl Progress {
-    /// The bar draws nothing unless stderr is a terminal.
     #[allow(clippy::new_without_default, reason = "a bar appears at once")]
     pub fn new() -> Self {
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());

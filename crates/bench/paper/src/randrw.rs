@@ -111,7 +111,6 @@ async fn application(
     out.set(times);
 }
 
-/// With `waits`, the thread waits inside the call.
 async fn carry_out(
     stage: Stage,
     thread: Thread,

@@ -46,7 +46,6 @@ pub(crate) fn world(
 }
 
 impl Stage {
-    /// Requests have up to `request_bytes` bytes.
     pub(crate) fn new(
         world: &World,
         cache: &Arc<Cache>,
@@ -72,7 +71,6 @@ impl Stage {
         unsafe { User::new(Segments::One(IoVec { base, len: bytes as usize })) }
     }
 
-    /// With `waits`, the caller waits inside the call.
     pub(crate) async fn read(&self, thread: &Thread, offset: u64, bytes: u64, waits: bool) {
         let read = ReadOperation::new(self.file.clone(), offset, self.user(bytes));
         let mut read = read.with_readahead(self.open.clone(), !waits);

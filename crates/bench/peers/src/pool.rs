@@ -15,7 +15,7 @@ use crate::slots::Slots;
 use crate::{Files, Peer, Request, sync};
 use nowait_harness::error::{Context, Result};
 
-/// Most threads of a pool; a smaller depth has as many threads as requests.
+/// Most threads of a pool. A pool of a smaller depth has a thread for each request.
 const THREADS_MAX: usize = 32;
 
 pub(crate) struct PoolPeer {

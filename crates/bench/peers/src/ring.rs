@@ -35,13 +35,10 @@ pub(crate) struct UringPeer {
 }
 
 impl Style {
-    /// Returns a style in which one system call submits and waits.
     pub(crate) const fn lazy(issuer: Issuer) -> Self {
         Self { issuer, eager: false, registered: false }
     }
 
-    /// Returns a style in which submit enters the kernel, so its time includes the time of the
-    /// system call.
     pub(crate) const fn eager(registered: bool) -> Self {
         // Registered rings get all options that make a ring cheap.
         let issuer = if registered { Issuer::InTurn } else { Issuer::Any };

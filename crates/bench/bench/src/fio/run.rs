@@ -56,7 +56,6 @@ pub(crate) struct Run<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Measure,
-    /// fio writes data that a later run can verify.
     WritePattern,
     /// fio verifies the bytes that the job reads. If the job writes, fio then reads the written
     /// bytes and verifies them.

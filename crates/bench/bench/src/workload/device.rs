@@ -1,5 +1,5 @@
-//! `--device`: a file, a folder, a block device or memory. Its content is the pattern of test
-//! files, so that reads can be checked.
+//! `--device`: a file, a folder, a block device or memory, which holds the pattern of test files,
+//! so that reads can be checked.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -90,7 +90,6 @@ impl LaidOut {
 struct Use<'a> {
     size_bytes: u64,
     keep: bool,
-    /// The content of a block device may be overwritten.
     overwrite: bool,
     /// Runs only read the file.
     pristine: bool,

@@ -42,7 +42,6 @@ const IN_FLIGHT_OF_THREAD: usize = 8;
 /// nowait accepts 65,536.
 const CONTEXT_MAX: usize = 50_000;
 
-/// Direct reads of 4 KiB at random places, at most 1024 in one call.
 const READ: Transfer = Transfer {
     access: Access::Uniform,
     visits: Visits::Own,

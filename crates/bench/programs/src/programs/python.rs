@@ -75,7 +75,6 @@ pub(crate) const NIXL_PACKAGE: Package =
 #[derive(Debug)]
 pub(crate) struct Packages {
     pub(crate) folder: PathBuf,
-    /// The folder of nowait's wheels.
     wheels: PathBuf,
     install: bool,
     /// For each package that was needed so far, the reason why it cannot be used, if any.

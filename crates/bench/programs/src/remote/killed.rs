@@ -24,7 +24,6 @@ pub(crate) struct Blocks {
     pub(crate) size_bytes: u64,
     /// Seed of the content, which differs between rounds.
     pub(crate) seed: u64,
-    /// The delay of each request to the store.
     pub(crate) delay: Duration,
 }
 

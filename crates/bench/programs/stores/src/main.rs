@@ -24,7 +24,7 @@ struct Job {
     way: Way,
     endpoint: String,
     bucket: String,
-    /// The prefix of the names of all objects.
+    /// The name of the image, which is in the names of all its objects.
     image: String,
     size: u64,
     work: Work,

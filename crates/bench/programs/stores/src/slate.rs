@@ -1,4 +1,4 @@
-//! SlateDB with a key for each block. SlateDB flushes only when the job asks for a flush.
+//! SlateDB with a key for each block. No timer of SlateDB flushes: this program calls `flush`.
 
 use crate::load::{self, BLOCK, Failure, Load};
 use serde_json::{Value, json};

@@ -200,7 +200,6 @@ fn apparmor_profile(plan: &Plan, found: &Findings) -> Option<String> {
     None
 }
 
-/// Returns `text` unchanged if [`UnitName::expand`] returns `None`.
 fn resolved(name: &UnitName, text: &str) -> String {
     name.expand(text).unwrap_or_else(|| text.to_owned())
 }
