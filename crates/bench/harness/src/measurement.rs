@@ -40,7 +40,7 @@ pub struct Measurement {
     pub cases: Vec<CaseResults>,
     pub pairs: Pairs,
     pub notes: Vec<String>,
-    /// Runs that failed, with the reasons. All other runs were measured.
+    /// Cases and subjects of cases that failed, with the reasons.
     pub failed: Vec<String>,
     /// The text on the terminal before the tables, and the text after the targets; may be empty.
     pub words: (String, &'static str),
@@ -185,8 +185,7 @@ impl Measurement {
         }))
     }
 
-    /// If the user asked to stop, or runs failed, writes the reports with the runs that succeeded,
-    /// and then fails.
+    /// Writes the reports. Then fails if the user asked to stop, or if a run failed.
     pub fn write(&self, reports: &ReportArgs) -> Result<()> {
         reports.write(&self.json()?)?;
         interrupt::check()?;

@@ -14,7 +14,7 @@ pub fn figure(metric: Metric, value: f64) -> String {
     units::with_unit(metric.unit(), value)
 }
 
-/// Returns a median with its spread as text, such as `83.0 µs ±2 %`.
+/// Returns a median with its spread, such as `83.0 µs ±2 %`, or a median of zero alone.
 pub fn with_spread(metric: Metric, summary: &Summary) -> String {
     let text = figure(metric, summary.median);
     let percent = 100.0 * summary.mad / summary.median;

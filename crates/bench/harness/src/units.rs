@@ -35,7 +35,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// Formats a number with three significant digits and no exponent.
+/// Formats a number with about three significant digits and no exponent.
 pub fn digits(value: f64) -> String {
     match value.abs() {
         magnitude if magnitude >= 99.95 => format!("{value:.0}"),

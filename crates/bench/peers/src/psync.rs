@@ -20,8 +20,8 @@ pub(crate) struct PsyncPeer {
     wanted: Vec<Request>,
 }
 
-/// With `nowait`, the peers first try without waiting (RWF_NOWAIT). The peers let the kernel read
-/// `ahead_bytes` ahead of a sequential reader, more than the kernel's own window.
+/// With `nowait`, the peers first try without waiting (RWF_NOWAIT). If `ahead_bytes` is not zero,
+/// the peers let the kernel read so far ahead of a sequential reader, beyond its own window.
 pub(crate) fn psync(
     nowait: bool,
     ahead_bytes: u64,

@@ -105,8 +105,8 @@ struct Engine {
     settings: String,
 }
 
-/// The program whose objects the image consists of. In runs that only read, engines of one kind
-/// share an image.
+/// The program that keeps the image. In runs that write no blocks, engines of one kind share an
+/// image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
