@@ -64,7 +64,7 @@ fn main() -> ExitCode {
         ["api"] => api::write(),
         ["wheel", targets @ ..] => wheels::run(targets),
         ["tidy"] => tidy::run(),
-        // Scripts call the following commands.
+        // Scripts call the commands from here to `python install`; the help does not list them.
         ["api", "check"] => api::check(),
         ["features"] => {
             println!("{FEATURES}");

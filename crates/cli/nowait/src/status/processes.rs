@@ -16,7 +16,7 @@ pub(super) struct Process {
     pub(super) unit: Option<String>,
     pub(super) library: String,
     pub(super) version: Option<String>,
-    /// The file of the library was replaced after the process had loaded it.
+    /// The file of the library was replaced or deleted after the process had loaded it.
     pub(super) is_replaced: bool,
     /// `uring`, `kaio` or `threads`: from the report, or else derived from the engine's threads,
     /// their descriptors and the mappings of the process. `threads` also stands for an engine that
