@@ -104,7 +104,6 @@ impl Target {
         Self { comparison, ..Self::at_least(metric, subject, ratio, against) }
     }
 
-    /// Returns the target in words, such as `IOPS of nowait ≥ 1.00 × libaio`.
     pub fn text(&self) -> String {
         let (metric, sign) = (self.metric.label(), self.comparison.sign());
         let against = match self.against {

@@ -23,7 +23,6 @@ pub struct Host {
     pub filesystem: String,
     pub device: String,
     pub fio: String,
-    /// Seconds since 1970.
     pub unix_time_s: u64,
     pub state: State,
 }

@@ -132,7 +132,6 @@ pub enum Better {
 
 pub type Sample = BTreeMap<Metric, f64>;
 
-/// A metric, its name and unit in the JSON, its name in tables, and which figures are better.
 type Row = (Metric, &'static str, &'static str, &'static str, Better);
 
 impl Metric {

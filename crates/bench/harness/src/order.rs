@@ -22,7 +22,6 @@ pub struct Order {
     access: Access,
     block_bytes: u64,
     blocks: u64,
-    /// The number of bits of an index, for the permutation.
     bits: u32,
     seed: u64,
 }

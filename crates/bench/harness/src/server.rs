@@ -33,7 +33,6 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a program, and waits until `is_there` returns `true`.
     pub fn start(
         command: &mut Command,
         patience: Duration,

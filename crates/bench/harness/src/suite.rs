@@ -115,7 +115,6 @@ pub struct Session {
     pub notes: Vec<String>,
     /// Failed runs by case and subject; later rounds do not repeat them.
     pub failed: BTreeMap<(&'static str, &'static str), String>,
-    /// Subjects that do not work on this machine, with the reasons.
     unusable: BTreeMap<&'static str, String>,
 }
 

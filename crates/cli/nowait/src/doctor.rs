@@ -112,7 +112,6 @@ struct Library {
 struct ProgramReport {
     path: String,
     interpreter: Option<String>,
-    /// `yes`, `perhaps` or `no`.
     helps: Help,
     reason: String,
     links_liburing: bool,

@@ -12,7 +12,6 @@ use nowait_harness::{fio, launch, seccomp};
 
 use super::job::{FioJob, Start, Way, Work};
 
-/// An option that only fio's libaio engine knows.
 const OF_LIBAIO: &str = "--userspace_reap";
 
 /// Returns the work of a run that measures fio's start-up: one request, which waits for nothing.

@@ -63,7 +63,6 @@ fn files_in(tools: &Tools) -> PathBuf {
     tools.folder.join("sysbench")
 }
 
-/// Adds the run time, in whole seconds, and the options of all runs.
 pub(crate) fn for_a_time<'a>(command: &'a mut Command, run: &Run<'_>) -> &'a mut Command {
     command.arg(format!("--time={}", run.runtime.as_secs_f64().ceil()));
     command.args(["--percentile=99", "--events=0"]).arg(format!("--rand-seed={}", run.seed))

@@ -13,7 +13,6 @@ pub(crate) const BUCKET: &str = "disks";
 /// Only this machine can reach the store, which ends with the measurement.
 pub(crate) const KEY: &str = "benchmark";
 pub(crate) const SECRET: &str = "benchmark-secret";
-/// The region, which signatures contain.
 pub(crate) const REGION: &str = "us-east-1";
 
 const PATIENCE: Duration = Duration::from_secs(20);

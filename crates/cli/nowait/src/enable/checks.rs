@@ -16,9 +16,7 @@ use std::path::Path;
 #[derive(Debug, Default)]
 pub(super) struct Findings {
     pub(super) programs: Vec<Judged>,
-    /// Reasons why nowait would not work in the service.
     pub(super) refusals: Vec<String>,
-    /// Reasons why nowait may not work, or not as well as it could.
     pub(super) warnings: Vec<String>,
 }
 
