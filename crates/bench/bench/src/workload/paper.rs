@@ -1,4 +1,4 @@
-//! `bench paper --device FILE`: the sources' tables on a device that exists, with all peers.
+//! `bench paper --device FILE`: the sources' tables on a device that exists.
 
 use std::path::Path;
 
