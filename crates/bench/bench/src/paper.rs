@@ -63,8 +63,7 @@ pub struct PaperArgs {
     pub reports: ReportArgs,
 }
 
-/// On a device that exists, measures the same experiments instead of simulating them, and returns
-/// no table.
+/// On a device that exists, measures instead of simulating, and returns no table.
 pub(crate) fn run_paper(args: &PaperArgs) -> Result<Vec<Table>> {
     if !args.device.starts_with("sim:") {
         return run_workload(&PAPER, &args.on_device()).map(|_| Vec::new());

@@ -61,8 +61,7 @@ fn mariadb_serves_transactions_from_tables_larger_than_its_pool() {
     is_measured("mariadb-direct", Path::new("/nonexistent"));
 }
 
-/// A stand-in for caio, of the required version, that reads in threads: the real package would have
-/// to be downloaded.
+/// A stand-in for caio, which would have to be downloaded. It reads in threads.
 const CAIO: [(&str, &str); 3] = [
     ("caio/__init__.py", ""),
     (

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 
-/// Threads that only burn processor time, at the ordinary priority. Dropping this value ends the
-/// threads.
+/// Threads that only burn processor time, until this value is dropped.
 #[derive(Default)]
 pub struct Busy(Arc<AtomicBool>);
 

@@ -8,8 +8,7 @@ use crate::table::new_table;
 use crate::units;
 use crate::verdict::Judged;
 
-/// The names of the subjects in which a program runs without nowait: with native AIO, and with
-/// POSIX AIO.
+/// The subjects in which a program runs without nowait: with native AIO, and with POSIX AIO.
 pub const ITSELF: &str = "system";
 pub const ITSELF_POSIX: &str = "posixaio";
 
@@ -126,8 +125,7 @@ impl Target {
 }
 
 impl<J> Case<J> {
-    /// Returns `true` if `name` on the command line means this case: its name, its first letter, or
-    /// a pattern with `*`.
+    /// `name` is a case's name, its first letter, or a pattern with `*`.
     pub fn answers_to(&self, name: &str) -> bool {
         matches(name, self.name) || self.name.starts_with(name) && name.len() == 1
     }

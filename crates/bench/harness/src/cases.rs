@@ -83,8 +83,7 @@ where
     file.cases.into_iter().map(&mut case).collect()
 }
 
-/// Returns `under` with the fields of `over`, which replace fields of the same names. If both
-/// fields are tables, merges the two tables.
+/// Fields of `over` replace those of `under`; tables of the same name are merged.
 #[must_use]
 pub fn merged(mut under: Table, over: &Table) -> Table {
     for (name, value) in over {

@@ -68,8 +68,7 @@ pub struct CompareArgs {
     pub reports: ReportArgs,
 }
 
-/// The verdicts on the differences of two sets of runs. This one and the next two are for
-/// differences beyond the noise.
+/// The first three verdicts are for differences beyond the noise.
 const BETTER: &str = "better";
 const WORSE: &str = "worse";
 /// The runs differ in a metric without a better side.
@@ -137,8 +136,7 @@ struct Compared {
     verdict: &'static str,
 }
 
-/// An option, the names that the user gave with it, and the function that returns the name of a row
-/// to compare with them.
+/// An option, the names that the user gave, and the function that names a row.
 type Selector<'a> = (&'static str, &'a [String], fn(&Row) -> &str);
 
 pub fn run_compare(args: &CompareArgs) -> Result<()> {

@@ -12,8 +12,7 @@ use crate::error::{Context, Failure, Result};
 use crate::launch::{self, Usage};
 use crate::metric::{Metric, Sample};
 
-/// Options of all jobs: fio reports reads and writes together, with the percentiles that this
-/// module parses.
+/// All jobs report reads and writes together, with the percentiles that `sample` parses.
 const OPTIONS: [&str; 6] = [
     "--output-format=json",
     "--eta=never",
@@ -37,8 +36,7 @@ pub fn version(program: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Makes a command that inherits no variable of nowait, no LD_PRELOAD and no LD_LIBRARY_PATH. The
-/// caller adds the jobs.
+/// The caller adds the jobs. The command inherits no variable that could change the subject.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     launch::inherit_nothing_of_ours(&mut command);
@@ -78,8 +76,7 @@ struct Output {
 #[derive(Deserialize)]
 struct JobOutput {
     error: i32,
-    /// Reads and writes together (`--unified_rw_reporting=mixed`), because percentiles cannot be
-    /// added.
+    /// Reads and writes together, because percentiles cannot be added.
     mixed: Direction,
 }
 

@@ -28,8 +28,7 @@ pub struct Usage {
     pub wall_us: f64,
     /// Processor time that everything else used during the run, in microseconds.
     pub other_us: f64,
-    /// Largest resident memory; at least the memory of this program, from which the child was
-    /// forked.
+    /// At least the memory of this program, from which the child was forked.
     pub rss_bytes_max: f64,
     /// Bytes that the kernel read from disks for the process, including readahead.
     pub disk_read_bytes: f64,
@@ -168,8 +167,7 @@ fn busy_us() -> f64 {
 fn busy_ticks(stat: &str) -> f64 {
     let first = stat.lines().next().unwrap_or_default();
     let fields: Vec<f64> = first.split_whitespace().skip(1).flat_map(str::parse).collect();
-    // The fields: user nice system [idle iowait] irq softirq steal. The time of guests is part of
-    // user.
+    // The fields: user nice system [idle iowait] irq softirq steal. User includes guests.
     fields.iter().take(8).enumerate().filter(|(i, _)| ![3, 4].contains(i)).map(|(_, t)| t).sum()
 }
 

@@ -28,8 +28,7 @@ const RESERVE_BYTES: u64 = 64 << 20;
 
 const SMALLER: &str = "measure less (--size, --quick), or in another folder";
 
-/// The number of places that [`holds_pattern`] checks, to distinguish a test file from a file of
-/// the user.
+/// [`holds_pattern`] distinguishes a test file from a file of the user by so many places.
 const PLACES: u64 = 64;
 
 /// A test file. Dropping this value removes the file, unless `keep` is set.

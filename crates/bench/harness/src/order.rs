@@ -27,8 +27,7 @@ pub struct Order {
 }
 
 impl Order {
-    /// Makes an order of the whole blocks in the first `set_bytes` of a file; if there are none, of
-    /// the first block.
+    /// Takes the whole blocks in the first `set_bytes`; if there are none, the first block.
     pub fn new(access: Access, set_bytes: u64, block_bytes: u64, seed: u64) -> Self {
         let blocks = (set_bytes / block_bytes).max(1);
         let bits = blocks.next_power_of_two().trailing_zeros().max(1);
@@ -76,8 +75,7 @@ impl Order {
     }
 }
 
-/// Visits every block of a file once in a random order, and then all again in that order, without
-/// end.
+/// Visits every block once in a random order, then all again in that order, without end.
 pub struct Offsets {
     order: Order,
     next: u64,

@@ -6,8 +6,7 @@ const WORD: usize = size_of::<u64>();
 /// The distance in bytes between two words that reads check and writes stamp.
 pub const STAMP_BYTES: usize = 4096;
 
-/// Returns the word at byte `offset` of a file in generation `generation`; generation 0 is the file
-/// as laid out.
+/// Generation 0 is the file as laid out.
 pub fn word(offset: u64, generation: u32) -> u64 {
     let place = (offset / WORD as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     place ^ (place >> 29) ^ u64::from(generation).wrapping_mul(0xd6e8_feb8_6659_fd93)
@@ -47,8 +46,7 @@ const fn inverse(odd: u64) -> u64 {
     x
 }
 
-/// Returns the generation of the first word of `bytes`, which begin at byte `offset`; `None`: the
-/// word does not belong to this place.
+/// Returns the generation of the first word; `None`: the word does not belong to this place.
 pub fn generation(offset: u64, bytes: &[u8]) -> Option<u32> {
     let found: [u8; WORD] = bytes.get(..WORD)?.try_into().ok()?;
     let rest = u64::from_le_bytes(found) ^ word(offset, 0);

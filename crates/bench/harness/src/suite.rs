@@ -37,8 +37,7 @@ const PUBLISHED_S: f64 = 5.0;
 pub trait Suite {
     type Job: Clone;
 
-    /// Returns `true` to measure each case to its end before the next one begins, on files of its
-    /// own.
+    /// `true`: each case is measured to its end before the next one begins, on files of its own.
     fn is_case_by_case(&self) -> bool {
         false
     }

@@ -48,8 +48,7 @@ pub fn cpu_us_of(pid: u32) -> Result<f64> {
     Ok(cpu_ticks(&text) * 1e6 / ticks_per_s.max(1) as f64)
 }
 
-/// Adds the 14th and the 15th field. The second field is a name in parentheses, which may contain
-/// spaces.
+/// The second field is a name in parentheses, which may contain spaces.
 fn cpu_ticks(stat: &str) -> f64 {
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     behind.split_whitespace().skip(11).take(2).flat_map(str::parse::<f64>).sum()

@@ -203,8 +203,7 @@ impl Database {
         self.world.cpu(thread, costs::SWITCH_NS).await;
     }
 
-    /// Writes a page, and ends when the device has the page. With `waits`, the thread waits inside
-    /// the call.
+    /// Ends when the device has the page. With `waits`, the thread waits inside the call.
     async fn write(&self, thread: &Thread, page: u64, waits: bool) {
         let (stage, offset) = self.place(page);
         if self.setup.buffered {

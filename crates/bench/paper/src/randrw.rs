@@ -23,8 +23,7 @@ struct Times {
     end_ns: u64,
 }
 
-/// The RAM disk of the source takes only processor time: a simulation of it would show only the
-/// table of costs.
+/// Leaves out the source's RAM disk: its simulation would show only the table of costs.
 pub(crate) fn table(hardware: &Hardware, file_bytes: u64, seed: u64) -> Table {
     let [baseline, nowait] = [false, true].map(|offload| run(hardware, file_bytes, offload, seed));
     let us = |ns: u64, count: u64| ns as f64 / 1e3 / count as f64;

@@ -31,8 +31,7 @@ use std::{
     task::{Poll, Wake, Waker},
 };
 
-/// The most bios that the device takes at a time. More bios wait in `pending`, as in the kernel's
-/// queue.
+/// The most bios that the device takes at a time; more wait in `pending`.
 const DEPTH: usize = 4096;
 
 /// Clones are handles to the same world.
@@ -193,8 +192,7 @@ impl World {
         self.until(end_ns).await;
     }
 
-    /// Returns the end of a burst of `thread`. The burst begins as soon as the thread and a
-    /// processor are free.
+    /// The burst begins as soon as the thread and a processor are free. Returns its end.
     fn book(&self, thread: &Thread, ns: u64) -> u64 {
         let mut processors = self.0.processors.borrow_mut();
         let free = processors.iter_mut().min().expect("a machine has processors");
@@ -283,8 +281,7 @@ pub(crate) fn bio_ns(bio: &Bio) -> u64 {
     costs::device_ns(bio.segments.len() as u64)
 }
 
-/// A counting semaphore for tasks. Its permits are slots of a context or events of a ring, for
-/// example.
+/// A counting semaphore for tasks. Its permits are, for example, the slots of a context.
 #[derive(Clone, Default)]
 pub(crate) struct Semaphore(Rc<RefCell<(usize, VecDeque<Waker>)>>);
 

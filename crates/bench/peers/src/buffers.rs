@@ -12,8 +12,7 @@ use nowait_sys::memory::{HUGE_PAGE_SIZE, HugeMemory, PAGE_SIZE};
 
 use nowait_harness::error::{Result, failed};
 
-/// Each new buffer is filled with this byte, so that the kernel has allocated its memory before the
-/// clock starts.
+/// Filling each buffer makes the kernel allocate its memory before the clock starts.
 const USED: u8 = 0x5a;
 
 #[derive(Default)]

@@ -20,8 +20,7 @@ pub(crate) struct Native {
     nowait: Nowait,
     files: Vec<File>,
     cache: CacheMode,
-    /// The file whose pages fill the pool. If the engine closed this file, the pool would be empty
-    /// again.
+    /// The file whose pages fill the pool: closing this file would empty the pool.
     other: OnceLock<File>,
 }
 

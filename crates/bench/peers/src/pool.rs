@@ -141,8 +141,7 @@ impl Peer for PoolPeer {
 
 impl Drop for PoolPeer {
     fn drop(&mut self) {
-        // The threads still carry out the requests on the list; the memory of the requests is freed
-        // after that.
+        // The threads carry out all listed requests before the memory of these is freed.
         self.shared.lists().over = true;
         self.shared.more_work.notify_all();
         for thread in self.threads.drain(..) {

@@ -26,8 +26,7 @@ pub(crate) struct UringPeer {
     files: Files,
     style: Style,
     slots: Slots,
-    /// The segments of each slot, if it has several: the kernel may read the list until the request
-    /// ends.
+    /// Lists of several segments by slot, which the kernel may read until the request ends.
     lists: Vec<Vec<IoVec>>,
     /// Number of entries in the submission queue that the kernel does not have yet.
     pending: u32,

@@ -41,8 +41,7 @@ fn transfer(engine: &EngineDef, job: &Job, work: &Transfer) -> Result<Outcome> {
     if work.segments > 1 && !engine.has_vectors() {
         return Err(Failure::usage("this engine has no requests of several segments"));
     }
-    // Fills the cache before `with` maps the file, because the mapping gets the pages cached at
-    // that moment.
+    // Fills the cache before `with` maps the file: the mapping gets the pages cached then.
     if !engine.has_own_cache() && !engine.direct {
         warm::kernel_cache(job, work.warm)?;
     }

@@ -274,8 +274,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Waits until at least `min` blocks of a context have ended; returns the number of ended
-    /// blocks.
+    /// Waits for at least `min` blocks of a context; returns how many have ended.
     fn reap<P: Peer>(&mut self, ring: &mut Ring<P>, min: usize, checks: bool) -> Result<usize> {
         let (lane, start, file_bytes) = (&mut self.lane, self.start, self.file_bytes);
         let before = lane.blocks;

@@ -67,9 +67,8 @@ pub(crate) fn own_cache<E: Engine>(engine: &E, job: &Job, transfer: &Transfer) -
     }
 }
 
-/// Fills the engine's own cache with blocks of another file, as after some time of use. Otherwise
-/// runs would pay for the first use of the cache's memory, which costs more than the device; the
-/// kernel's cache has used its memory long before.
+/// Otherwise runs would pay for the first use of the cache's memory, which costs more than the
+/// device. The kernel's cache has used its memory long before.
 fn with_another_file<E: Engine>(engine: &E, job: &Job, block_bytes: usize) -> Result<()> {
     if let Some(other) = &job.other {
         return engine.fill(other, job.pool_bytes, block_bytes);

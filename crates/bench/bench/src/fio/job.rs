@@ -12,8 +12,7 @@ use serde::Deserialize;
 pub(crate) struct Way {
     /// The name of the engine in fio's option `ioengine`.
     pub(crate) engine: String,
-    /// Environment variables that set up nowait's library. fio runs with the library preloaded only
-    /// if there are any.
+    /// Environment variables of nowait's library; empty if fio runs without the library.
     #[serde(default)]
     pub(crate) settings: BTreeMap<String, String>,
     /// A seccomp filter refuses `io_uring` with EPERM.
@@ -151,8 +150,7 @@ pub(crate) fn work(case: &FioCase) -> &Work {
 }
 
 impl Work {
-    /// Returns the paths of the job's files: one file is `path` itself, and several have numbers as
-    /// the extension of `path`.
+    /// Returns `path` itself for one file; several files have numbers as the extension of `path`.
     pub(crate) fn paths(&self, path: &Path) -> Vec<PathBuf> {
         match self.files {
             1 => vec![path.to_owned()],
@@ -168,13 +166,11 @@ impl Work {
         self.start == Start::Cold && self.files == 1
     }
 
-    /// Returns the least number of bytes that fio moves when it verifies `size_bytes`: fio reads
-    /// again the bytes that it wrote.
+    /// fio reads again the bytes that it wrote.
     pub(crate) fn verified_bytes(&self, size_bytes: u64) -> u64 {
         match self.rw {
             Rw::Read | Rw::RandRead => size_bytes,
-            // fio writes about half of the bytes, and reads them again; a quarter leaves room for
-            // chance.
+            // fio writes about half of the bytes; a quarter leaves room for chance.
             Rw::RandMixed => size_bytes + size_bytes / 4,
             Rw::Write | Rw::RandWrite => size_bytes * 2,
         }

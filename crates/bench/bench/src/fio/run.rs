@@ -56,8 +56,7 @@ pub(crate) struct Run<'a> {
 pub(crate) enum Purpose {
     Measure,
     WritePattern,
-    /// fio verifies the bytes that the job reads. If the job writes, fio then reads the written
-    /// bytes and verifies them.
+    /// fio verifies the bytes that the job reads, and after the job those that it wrote.
     Verify,
 }
 

@@ -296,8 +296,7 @@ fn is_read(rw: &str) -> bool {
     [Rw::Read, Rw::RandRead].into_iter().any(|read| read.word() == rw)
 }
 
-/// Adds a note for each subject whose disk reads show that the page cache was not in the state that
-/// the case requires.
+/// Notes each subject whose disk reads do not fit the page cache that the case requires.
 fn note_cache(work: &Work, results: &CaseResults, notes: &mut Vec<String>) {
     let Some((least, most)) = work.disk_reads() else { return };
     for name in results.runs.names() {

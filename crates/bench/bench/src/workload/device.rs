@@ -1,5 +1,5 @@
-//! `--device`: a file, a folder, a block device or memory, which holds the pattern of test files,
-//! so that reads can be checked.
+//! The value of `--device`: a file, a folder, a block device or memory. The benchmark fills it with
+//! the pattern of test files, so that reads can be checked.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -52,8 +52,7 @@ impl LaidOut {
         jobs: &[Recipe],
         progress: &Progress,
     ) -> Result<Self> {
-        // With `apart`, the file that a run does not work on fills nowait's page cache before the
-        // run.
+        // With `apart`, each of the two files fills nowait's page cache before runs on the other.
         let needed = |write: bool| {
             let needs = jobs.iter().map(|job| job.needs(job.work.writes() == write, all_bytes));
             needs.max().unwrap_or(0)
@@ -97,7 +96,8 @@ struct Use<'a> {
 }
 
 impl Device {
-    /// Finds or makes the device, whose first `size_bytes` then hold the pattern.
+    /// Opens the file or block device that `--device` names, or makes a test file, and fills its
+    /// first `size_bytes` with the pattern.
     fn prepare(device: &Path, how: Use<'_>) -> Result<Self> {
         if device == Path::new(MEMORY) {
             let name = format!("nowait-bench.{}", std::process::id());
@@ -169,8 +169,7 @@ impl Device {
     }
 }
 
-/// Returns the smallest block of direct I/O on a device, which may be a path that does not exist
-/// yet; `None` if direct I/O does not work there.
+/// The device may be a path that does not exist yet. `None`: direct I/O does not work there.
 pub(crate) fn smallest_direct_block(device: &Path) -> Option<usize> {
     let device = if device == Path::new(MEMORY) { Path::new(MEMORY_FOLDER) } else { device };
     if device.exists() && !device.is_dir() {
@@ -182,8 +181,7 @@ pub(crate) fn smallest_direct_block(device: &Path) -> Option<usize> {
     direct_block_bytes(file.path())
 }
 
-/// Returns the smallest block, up to 4096 bytes, that can be read from a file with `O_DIRECT`;
-/// `None` if no such read works.
+/// Returns the smallest block for reads with `O_DIRECT`; `None` if not even 4096 bytes work.
 pub(crate) fn direct_block_bytes(path: &Path) -> Option<usize> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path).ok()?;
     let mut buffer = AlignedBuffer::zeroed(4096);

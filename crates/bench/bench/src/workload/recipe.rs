@@ -73,8 +73,7 @@ impl Recipe {
     }
 }
 
-/// The fields of a subject in a table of cases: the fields of the case, replaced by those of its
-/// engine.
+/// The fields of a case, with those of an engine in place of fields of the same names.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Fields {

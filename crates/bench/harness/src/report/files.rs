@@ -24,8 +24,7 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// A suite calls this before a measurement, so that a missing folder does not end a long
-    /// measurement in an error.
+    /// Makes missing folders before a long measurement, which would otherwise end in an error.
     pub fn prepare(&self) -> Result<()> {
         let paths = [&self.json, &self.html].into_iter().flatten();
         for folder in paths.filter_map(|path| path.parent()) {

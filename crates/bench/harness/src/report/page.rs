@@ -3,8 +3,7 @@
 //! The page depends on the JSON alone, so a saved JSON file gives the same page.
 
 pub(super) fn page(json: &str) -> String {
-    // In JSON, `<` occurs only in strings. `</script>` in a string would end the script with the
-    // figures.
+    // `</script>` in a string would end the script. In JSON, `<` occurs only in strings.
     let figures = json.replace('<', "\\u003c");
     include_str!("page.html")
         .replace("/*uplot.css*/", include_str!("uplot/uPlot.min.css"))

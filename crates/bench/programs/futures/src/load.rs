@@ -65,9 +65,8 @@ impl Load {
         OpenOptions::new().read(true).custom_flags(flags).open(&self.path)
     }
 
-    /// Returns the path of another file, without a name and without blocks, as large as the test
-    /// file. This file fills the page cache of nowait before the run, as other files do after some
-    /// time of use.
+    /// Returns the path of a sparse file as large as the test file. It fills nowait's page cache
+    /// before the run.
     pub(crate) fn another(&self) -> io::Result<PathBuf> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
         let mut options = OpenOptions::new();
@@ -199,8 +198,7 @@ where
     Ok(())
 }
 
-/// Lets other tasks run: returns `Pending` once, with the task woken, which every executor
-/// understands.
+/// Lets other tasks run: returns `Pending` once, with the task woken.
 async fn let_others() {
     let mut again = false;
     poll_fn(|cx| {

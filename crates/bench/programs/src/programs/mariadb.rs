@@ -16,8 +16,7 @@ use nowait_harness::metric::{Metric, Sample};
 use nowait_harness::server::Server;
 use nowait_harness::usage;
 
-/// Time limit for the start of the server, and for its end, at which it writes its buffer pool to
-/// disk.
+/// At its end the server writes its buffer pool to disk.
 const PATIENCE: Duration = Duration::from_mins(5);
 /// Time by which sysbench may exceed the time of a run before it counts as hung.
 const GRACE: Duration = Duration::from_mins(2);
@@ -126,8 +125,7 @@ impl Data {
         command.arg(format!("--innodb-buffer-pool-size={pool_bytes}"));
         command.arg(format!("--loose-innodb-buffer-pool-chunk-size={}", 2 << 20));
         command.arg(format!("--innodb-log-file-size={}", 2 * pool_bytes));
-        // If a server saved the list of its cached pages, the next server would start with a warmer
-        // cache.
+        // Otherwise the next server would start with a warmer cache.
         command.args(["--innodb-buffer-pool-dump-at-shutdown=0"]);
         command.args(["--innodb-buffer-pool-load-at-startup=0", "--max-connections=200"]);
         for (option, path) in [

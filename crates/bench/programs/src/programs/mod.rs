@@ -66,8 +66,7 @@ pub(crate) struct Table {
     pub(crate) cases: fn() -> Vec<Case<Job>>,
     pub(crate) defaults: Defaults,
     pub(crate) pairs: Pairs,
-    /// The report begins with a table of all cases: their first four columns mean the same in each
-    /// case.
+    /// The report begins with a table of the first four columns of all cases.
     pub(crate) has_overview: bool,
 }
 
@@ -163,8 +162,7 @@ pub(crate) enum Load {
 }
 
 impl Load {
-    /// Returns `true` if the preloaded library of `timer` measures `io_submit`, because the program
-    /// does not report that time.
+    /// The library of `timer` measures `io_submit` of programs that do not report that time.
     fn is_timed(&self) -> bool {
         !matches!(self, Self::Caio { .. } | Self::Nixl { .. } | Self::Tier(_) | Self::Nginx {})
     }

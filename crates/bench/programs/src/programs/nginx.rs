@@ -34,8 +34,7 @@ const PICTURE: (&str, u64) = ("200", 43);
 
 const TURN_EVERY: Duration = Duration::from_millis(1);
 
-/// Returns why the installed nginx cannot be measured: some distributions build it without native
-/// AIO. `None`: it can, or it is not installed.
+/// Some distributions build nginx without native AIO. `None`: it has AIO, or is not installed.
 pub(crate) fn lack() -> Option<Lack> {
     let told = Command::new(need::program("nginx")?).arg("-V").output().ok()?;
     let built_with = String::from_utf8_lossy(&told.stderr).into_owned();
@@ -161,8 +160,7 @@ impl Connection {
         Ok(Self(BufReader::with_capacity(128 << 10, stream)))
     }
 
-    /// Sends a request with the header lines `header`, each with its line end. Reads the answer,
-    /// which must have this status and a body of `len` bytes.
+    /// `header` has lines with their ends. Fails if the answer has another status or length.
     fn get(&mut self, path: &str, header: &str, (status, len): (&str, u64)) -> Result<()> {
         let what = || format!("ask for {path}");
         let request = format!("GET {path} HTTP/1.1\r\nHost: bench\r\n{header}\r\n");

@@ -16,8 +16,7 @@ use nowait_harness::error::{Context, Failure, Result};
 use nowait_harness::launch;
 use nowait_harness::metric::Sample;
 
-/// Time beyond that of a run after which the script counts as hung: a transfer that has begun
-/// is finished.
+/// The script finishes a transfer that has begun when the time of the run is over.
 const GRACE: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_mins(1);
 /// Time limit for the installation of packages: PyTorch has some GB.

@@ -90,8 +90,8 @@ impl Times {
         figures.collect()
     }
 
-    /// Returns the longest duration in the bucket of the `rank`th shortest call; `None` if there
-    /// are fewer calls.
+    /// Returns the end of the bucket of the `rank`th shortest call; `None` if there are fewer
+    /// calls.
     fn at_rank(&self, rank: u64) -> Option<f64> {
         let mut seen = 0;
         let bucket = self.0.iter().position(|count| {

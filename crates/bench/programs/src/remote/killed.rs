@@ -33,8 +33,7 @@ impl Blocks {
         PATIENCE + self.delay * requests
     }
 
-    /// Writes the blocks to the NBD server at `uri`, each with a flush, and makes the file
-    /// `written`. The returned client is still connected.
+    /// Makes the file `written` after the last flush. The returned client is still connected.
     pub(crate) fn write(&self, uri: &str, written: &Path) -> Result<Server> {
         let body = format!(
             "for nth in range({BLOCKS}):\n    h.pwrite(data(nth), at(nth))\n    h.flush()\n\
@@ -44,8 +43,7 @@ impl Blocks {
         Server::start(&mut self.nbdsh(uri, &body), self.patience(), || written.exists())
     }
 
-    /// Returns the number of blocks whose content is not the one written. A block that cannot be
-    /// read counts as lost.
+    /// A block that cannot be read counts as lost.
     pub(crate) fn count_lost(&self, uri: &str) -> Result<u64> {
         let body = format!(
             "def lost(nth):\n    try:\n        return h.pread({BLOCK_BYTES}, at(nth)) != \

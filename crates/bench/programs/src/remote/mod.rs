@@ -93,20 +93,17 @@ pub struct RemoteArgs {
 #[serde(deny_unknown_fields)]
 struct Engine {
     kind: Kind,
-    /// The command of the engine's NBD server; the suite fills in `{store}`, `{image}`, `{socket}`
-    /// and the like.
+    /// The command of the NBD server; the suite fills in `{store}`, `{image}`, `{socket}`, ….
     #[serde(default)]
     command: Vec<String>,
-    /// Options of a cache that is as large as the image. The suite fills images without these
-    /// options.
+    /// Options of a cache as large as the image. The suite fills images without them.
     #[serde(default)]
     cache: Vec<String>,
     #[serde(default)]
     settings: String,
 }
 
-/// The program that keeps the image. In runs that write no blocks, engines of one kind share an
-/// image.
+/// The program that keeps the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Kind {
@@ -115,8 +112,7 @@ enum Kind {
     Zerofs,
     /// A local file, as a comparison for caches.
     Local,
-    /// A crate in the client's process: SlateDB with a key for each block. `Plain` is another
-    /// crate, which reads ranges of one object.
+    /// A crate in the client's process: a key for each block. `Plain`: ranges of one object.
     Slatedb,
     Plain,
 }
@@ -137,13 +133,11 @@ enum Work {
     /// Each of `clients` clients writes random blocks, and flushes after each `flush` writes. With
     /// SlateDB, one client flushes after each `flush` writes of all clients.
     Write { flush: u32, clients: u32 },
-    /// A client reads random blocks, `depth` in flight. With a cache, a client has read the whole
-    /// image before.
+    /// A client reads random blocks. With a cache, a client has read the whole image before.
     Read { depth: u32 },
     /// A client reads the image in order, 256 KiB a request.
     Sequential { depth: u32 },
-    /// A client writes blocks, each with a flush after it; then the suite kills the server and
-    /// starts a new one.
+    /// A client writes and flushes blocks. The suite kills the server, and reads from a new one.
     Killed,
     /// Makes a snapshot of an image with content.
     Snapshot,
@@ -346,8 +340,7 @@ impl RemoteSuite {
     }
 }
 
-/// Adds the counts of requests and bytes at the store: `read` counts up to the end of the client,
-/// `written` up to the end of the server.
+/// `read` counts up to the end of the client, `written` up to the end of the server.
 fn count(
     sample: &mut Sample,
     (read, written): (Passed, Passed),

@@ -69,8 +69,7 @@ impl Peer {
         self.ask(way, image, span.size_bytes, &work, span.runtime)
     }
 
-    /// Starts a program that writes blocks and flushes each. After the last flush the program makes
-    /// the file `written`, and waits to be killed. Returns the program once the file exists.
+    /// The program makes the file `written` after the last flush, and waits to be killed.
     pub(crate) fn write_flushed(
         &self,
         way: Kind,

@@ -66,8 +66,7 @@ impl Place {
         launch::inherit_nothing_of_ours(&mut command);
         store::introduce(&mut command).args(["image", word]).args(urls).args(words);
         command.args(["--endpoint", &format!("http://{}", self.endpoint)]);
-        // Waits for the process directly: `launch` polls processes, which would round the duration
-        // up.
+        // Not by `launch`, which polls processes: that would round the duration up.
         let start = std::time::Instant::now();
         let output = command.output().context(|| "cannot start nowait".to_owned())?;
         let taken_us = start.elapsed().as_secs_f64() * 1e6;

@@ -52,8 +52,7 @@ impl Relay {
         let relay = Relay { address, shared: shared.clone() };
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // If the store does not accept the connection, the relay closes the client's, and
-                // the client sees that.
+                // If the store refuses, dropping the client's connection tells the client.
                 if let Ok(server) = TcpStream::connect(store) {
                     begin(&shared, &client, &server);
                 }

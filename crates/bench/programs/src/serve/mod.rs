@@ -183,8 +183,7 @@ fn lack_of(device: &str) -> Option<String> {
     opened.err().map(|error| format!("{device}: {error}"))
 }
 
-/// Returns the number of bytes of `image` that are in the kernel's page cache; before the run none
-/// were.
+/// Returns the bytes of `image` in the kernel's page cache, which had none before the run.
 fn cached_bytes(image: &Path) -> Option<f64> {
     let mut fincore = Command::new("fincore");
     fincore.args(["--bytes", "--noheadings", "--output=RES"]).arg(image);

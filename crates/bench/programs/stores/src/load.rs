@@ -26,8 +26,8 @@ impl Load {
         Order::new(Access::Random, size, BLOCK, self.seed)
     }
 
-    /// Makes each client call `one` repeatedly until the time is over, or `most` calls have begun.
-    /// `one` gets the number of the call.
+    /// Clients call `one`, with the number of the call, until the time is over or after `most`
+    /// calls.
     pub(crate) async fn run<F>(
         &self,
         bytes: u64,
@@ -75,8 +75,7 @@ impl Load {
     }
 }
 
-/// Returns the data of a block in a round. The data cannot be compressed, and begin with the
-/// block's number.
+/// The data cannot be compressed, and begin with the block's number.
 pub(crate) fn data(block: u64, round: u64) -> Vec<u8> {
     let mut state = (block + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ round;
     let word = || {

@@ -17,8 +17,7 @@ use serde_json::Value;
 use slatedb::object_store::{ObjectStore, aws::AmazonS3Builder};
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-/// The job, as the only argument. The environment has the keys and the region of the store:
-/// AWS_ACCESS_KEY_ID and others.
+/// The environment has the keys and the region of the store: AWS_ACCESS_KEY_ID and others.
 #[derive(Debug, Deserialize)]
 struct Job {
     way: Way,
