@@ -76,8 +76,7 @@ fn link_static(sh: &Shell, machine: Machine, functions: &[&str], folder: &Path) 
     let archive = temporary(&library);
     let link = machine.tool(sh, "ld").args(["-r", "--force-group-allocation"]);
     let link = link.args(functions.iter().map(|name| format!("--require-defined={name}")));
-    // objcopy removes the bitcode of the standard library, because tools with an older LLVM fail on
-    // it.
+    // Tools with an older LLVM fail on the bitcode of the standard library.
     let bitcode = ["--remove-section=.llvmbc", "--remove-section=.llvmcmd"];
     let hide = machine.tool(sh, "objcopy").arg("--compress-debug-sections=zlib").args(bitcode);
     let hide = hide.args(functions.iter().map(|name| format!("--keep-global-symbol={name}")));

@@ -36,8 +36,7 @@ type Job = (&'static str, Lane, u32);
 enum Lane {
     /// The jobs run one after another; their output appears as they print it.
     Main,
-    /// The jobs run one after another, beside the main lane. The output of a job appears when the
-    /// job is over.
+    /// Runs beside the main lane. The output of a job appears when the job is over.
     Beside,
     /// Jobs that run after both lanes have ended.
     End,
@@ -123,8 +122,7 @@ fn run_lane(lane: Lane) -> Result<Vec<Row>> {
 fn run_job((name, lane, minutes_max): Job, mode: Mode) -> Result<Row> {
     let (sh, is_beside) = (process::shell()?, lane == Lane::Beside && mode == Mode::OneOfAll);
     let (limit, mut words) = (format!("{minutes_max}m"), Vec::new());
-    // On a build machine no person sees that a job hangs, so a time limit ends it with all its
-    // children.
+    // On a build machine no person sees that a job hangs, so `timeout` ends it with its children.
     if env::var_os("CI").is_some() {
         words.extend(["timeout", "--kill-after=20", &limit]);
     }

@@ -13,8 +13,7 @@ use crate::dist::{rename, temporary};
 use crate::machine::Machine;
 use crate::process;
 
-/// Installs `program` without debug information as `to`, and the debug information in a file below
-/// `debug`.
+/// Installs `program` as `to`, and its debug information in a file below `debug`.
 pub(crate) fn install(
     sh: &Shell,
     machine: Machine,

@@ -99,8 +99,7 @@ pub(crate) fn run(machine: Machine) -> Result<()> {
     Ok(())
 }
 
-/// Optimizing the libraries occupies one processor, so the benchmarks are compiled at the same
-/// time.
+/// Optimizing the libraries occupies one processor; others compile the benchmarks.
 pub(crate) fn run_for_demo() -> Result<()> {
     println!("demo: building libaio.so.1, libnowait_preload.so and nowait-bench");
     thread::scope(|scope| {

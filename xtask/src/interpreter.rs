@@ -11,8 +11,7 @@ use xshell::{Cmd, cmd};
 
 use crate::process;
 
-/// The suffix of an extension module that works with the CPython version for which it was built and
-/// with all later ones.
+/// A module with this suffix works with the CPython it was built for, and with all later ones.
 pub(crate) const ABI3: &str = ".abi3.so";
 
 /// The versions with which the package is tested. A `t` marks the free-threaded build of a version.
@@ -65,8 +64,7 @@ impl Interpreter {
         self.version.ends_with('t')
     }
 
-    /// Returns `true` if the interpreter accepts a module of the stable interface; otherwise the
-    /// interpreter needs a module of its own.
+    /// Returns `false` if the interpreter needs an extension module of its own.
     fn has_stable_interface(&self) -> bool {
         !self.is_free_threaded() && self.version != "3.10"
     }

@@ -74,8 +74,7 @@ impl Machine {
             cargo = cargo.args(["--target", self.triple]);
             cargo = cargo.env(format!("CARGO_TARGET_{triple}_LINKER"), self.compiler);
         }
-        // Programs that load nowait's libraries bring their own musl, so musl is not linked
-        // statically.
+        // Programs that load nowait's libraries bring their own musl.
         let flags: &[&str] = if self.is_musl() { &["-Ctarget-feature=-crt-static"] } else { &[] };
         places::of_cargo(sh, cargo, flags)
     }

@@ -31,8 +31,7 @@ mod wheels;
 use std::env;
 use std::process::ExitCode;
 
-/// All builds for tests and documents use the same features, so that cargo compiles each crate of
-/// the workspace only once.
+/// With the same features in all builds, cargo compiles each crate of the workspace only once.
 const FEATURES: &str = "nowait/futures-io,nowait/tokio";
 
 const HELP: &str = "\

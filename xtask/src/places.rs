@@ -21,8 +21,7 @@ use crate::process;
 const TREE: &str = "/usr/src/nowait";
 const CRATES: &str = "/usr/src/crates";
 
-/// Makes a cargo command replace the paths in its output. cargo then ignores the flags for rustc in
-/// its configuration files.
+/// With CARGO_ENCODED_RUSTFLAGS, cargo ignores the flags for rustc in its configuration files.
 pub(crate) fn of_cargo<'a>(sh: &Shell, command: Cmd<'a>, flags: &[&str]) -> Result<Cmd<'a>> {
     let renamed = renamed(sh)?;
     let options = renamed.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}"));

@@ -95,8 +95,7 @@ fn assemble(
     Ok(sh.copy_file(library, package.join(format!("{module}{ending}")))?)
 }
 
-/// Installs the package into `folder` as a distribution does: with a module built for release, and
-/// with the package's metadata.
+/// Installs what a distribution does: a module built for release, and metadata.
 pub(crate) fn install(folder: &Path) -> Result<()> {
     let sh = &process::shell()?;
     process::run(OWN.cargo(sh, &["build", "--release", "-p", "nowait-python"])?)?;
@@ -137,8 +136,7 @@ pub(crate) fn environment(sh: &Shell, name: &str, of: &Interpreter) -> Result<Pa
     Ok(python)
 }
 
-/// Some interpreters have a list of their own, because they need other versions of packages, or
-/// cannot have some.
+/// Some interpreters need other versions of packages, or cannot have some.
 fn list(name: &str, interpreter: &Interpreter) -> PathBuf {
     let folder = root().join("python");
     let own = if interpreter.is_free_threaded() { "free-threaded" } else { &interpreter.version };

@@ -6,8 +6,7 @@ use anyhow::{Result, bail, ensure};
 
 use crate::machine::Machine;
 
-/// The exact list of symbols that libaio.so.1 exports. Source: `readelf --dyn-syms` of libaio
-/// 0.3.113.
+/// All symbols of libaio.so.1. Source: `readelf --dyn-syms` of libaio 0.3.113.
 const LIBAIO: &str = "
     LIBAIO_0.1 io_queue_init@@LIBAIO_0.1 io_queue_run@@LIBAIO_0.1 io_queue_release@@LIBAIO_0.1
     io_submit@@LIBAIO_0.1 io_cancel@LIBAIO_0.1 io_getevents@LIBAIO_0.1 io_queue_wait@LIBAIO_0.1
@@ -27,8 +26,7 @@ const PRELOAD_OF_GLIBC: &str = "
     aio_read64 aio_write64 aio_fsync64 aio_error64 aio_return64 aio_suspend64 aio_cancel64
     lio_listio64";
 
-/// Prefixes of names that no library may export: names of Rust, and names of the functions that the
-/// C files call.
+/// No library may export names of Rust, or of the functions that the C files call.
 const INTERNAL: &[&str] = &["_R", "_ZN", "__rust", "__rdl", "__rg", "rust_", "nowait_"];
 
 /// `readelf` is the output of `readelf --dyn-syms -W`.

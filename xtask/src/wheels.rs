@@ -20,8 +20,7 @@ use crate::{interpreter::Interpreter, places, python};
 
 struct Target {
     triple: &'static str,
-    /// The oldest C library that Rust's standard library supports on the target, as the name of a
-    /// wheel writes it.
+    /// The oldest C library for Rust's standard library, as the name of a wheel writes it.
     platform: &'static str,
 }
 
@@ -90,8 +89,7 @@ impl Target {
             .args(["--target", self.triple, "--compatibility", kind])
             .args(build)
             .env("CARGO_TARGET_DIR", target().join("wheels"));
-        // An interpreter that loads the module brings its own musl, so musl is not linked
-        // statically.
+        // An interpreter that loads the module brings its own musl.
         let flags: &[&str] = if self.is_musl() { &["-Ctarget-feature=-crt-static"] } else { &[] };
         // maturin finds zig as a module of the environment's interpreter.
         let path = env::var_os("PATH").unwrap_or_default();

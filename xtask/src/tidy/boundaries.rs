@@ -20,8 +20,7 @@ struct Boundary {
 #[derive(PartialEq, Eq)]
 enum Part {
     All,
-    /// Rust files outside folders of tests. Tests in those folders look at the product from
-    /// outside.
+    /// Rust files outside folders of tests, which look at the product from outside.
     Product,
     Tests,
 }

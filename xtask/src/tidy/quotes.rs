@@ -46,8 +46,7 @@ pub(super) fn check(source: &Source, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Returns `true` if the text has the lines of the block in sequence, each with the same additional
-/// indentation.
+/// All lines of the block may have the same additional indentation in the text.
 fn contains(text: &str, block: &[&str]) -> bool {
     let lines: Vec<&str> = text.lines().collect();
     let Some(first) = block.first() else { return false };

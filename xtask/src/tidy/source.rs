@@ -11,8 +11,7 @@ use crate::pattern::regex;
 pub(super) struct Source {
     pub(super) path: String,
     pub(super) text: String,
-    /// A copy of `text` of the same length. In Rust and C, spaces replace comments and strings, so
-    /// that only code is left.
+    /// `text` with spaces in place of comments and strings, in Rust and C.
     pub(super) code: String,
 }
 
@@ -72,8 +71,7 @@ impl Source {
         attributes.filter_map(|(start, _)| self.test_item(start)).collect()
     }
 
-    /// Returns the range of the item or statement below the attribute at `start`, if the attribute
-    /// limits it to tests.
+    /// Returns the range below an attribute at `start` that limits an item to tests.
     fn test_item(&self, start: usize) -> Option<Range<usize>> {
         let rest = &self.code[start..];
         let attribute = &rest[..rest.find(']')?];

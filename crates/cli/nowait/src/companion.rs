@@ -77,8 +77,7 @@ pub(crate) fn job(words: &[OsString]) -> Option<Job> {
     };
     let (companion, command) = Companion::of(words.get(at)?)?;
     let help = is_help.then(|| OsString::from("help"));
-    // `nowait-serve` expects the name of the command, which is `serve` or `image`. `nowait-bench`
-    // is the command `bench` and expects no name.
+    // `nowait-bench` is one command, and expects no name of a command.
     let name = (companion == SERVE).then(|| OsString::from(command));
     let rest = words[at + 1..].iter().cloned();
     Some(Job { companion, command, words: help.into_iter().chain(name).chain(rest).collect() })

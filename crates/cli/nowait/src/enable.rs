@@ -79,8 +79,7 @@ impl Plan<'_> {
     }
 }
 
-/// Returns the entries that the variable of `via` has without nowait, from the unit or from the
-/// manager's defaults.
+/// Returns the value of the variable of `via` without nowait, from the unit or the manager.
 pub(crate) fn kept(unit: &Unit, via: Via, library: &Path) -> Option<String> {
     let before = unit.environment().remove(via.variable())?;
     let ours = escaped(&via.value(library, None).to_string_lossy());
@@ -165,8 +164,7 @@ pub(crate) fn disable(args: &DisableArgs) -> Result<ExitCode> {
     now(&args.services, &unit, state)
 }
 
-/// Returns the commands by which the user makes systemd apply the change; none for an image, or if
-/// `--now` runs them.
+/// Returns the commands for the user; none for an image, or if `--now` runs them.
 fn next(services: &Services, unit: &UnitName) -> Vec<String> {
     if services.root.is_some() || services.now {
         return Vec::new();
@@ -177,8 +175,7 @@ fn next(services: &Services, unit: &UnitName) -> Vec<String> {
     vec![format!("{systemctl} daemon-reload"), format!("{systemctl} restart {named}")]
 }
 
-/// Returns the unit's name for systemctl; for a template, a pattern that matches its loaded
-/// instances.
+/// The name of a template becomes a pattern that matches its loaded instances.
 fn running(unit: &UnitName) -> String {
     let name = unit.to_string();
     if unit.is_template() { name.replace("@.", "@*.") } else { name }

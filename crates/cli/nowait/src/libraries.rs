@@ -104,8 +104,7 @@ pub(crate) fn version(file: &Path) -> Option<String> {
     None
 }
 
-/// Loads the library into a child process that executes this program. Kills the child after 5
-/// seconds.
+/// Loads the library into a child, which executes this program and has 5 seconds.
 pub(crate) fn try_load(library: &Path) -> Result<()> {
     let executable = std::env::current_exe().map_err(|error| Failure::new(error.to_string()))?;
     let mut command = Command::new(executable);

@@ -59,8 +59,7 @@ impl Setting {
         }
     }
 
-    /// Finds the file that `name` executes, as execvp(3) does. Returns a name with a slash without
-    /// a check.
+    /// Finds a program as execvp(3) does. Returns a name with a slash without a check.
     pub(crate) fn find(&self, name: &OsStr) -> Option<PathBuf> {
         if name.as_bytes().contains(&b'/') {
             return Some(PathBuf::from(name));

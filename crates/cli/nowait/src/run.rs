@@ -83,8 +83,7 @@ pub(crate) fn variables(args: &Options) -> Vec<(&'static str, OsString)> {
         "NOWAIT_REPORT",
         args.report.as_ref().map(|file| match file {
             None => "1".into(),
-            // The path must be absolute, because the program may change its directory, and because
-            // the library would take a file called `1` for the value `1`.
+            // An absolute path: the program may change its directory, and `1` would be a value.
             Some(file) => std::path::absolute(file).unwrap_or_else(|_| file.clone()).into(),
         }),
     );

@@ -51,16 +51,14 @@ struct Program {
     figures: Option<Figures>,
 }
 
-/// The counters that a program under `nowait run --stats` writes: sums over its contexts since the
-/// program started.
+/// The counters that a program under `nowait run --stats` has written, since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Figures {
     backend: String,
     requests: u64,
     completed_inline: u64,
     completions: u64,
-    /// The 99th percentile and the maximum of the time inside submit, each from the context where
-    /// it is longest.
+    /// The time inside submit, in the context where it is longest.
     submit_p99_ns: u64,
     submit_max_ns: u64,
 }
@@ -184,8 +182,7 @@ fn exports(before: &Look, now: &Look, ms: u64) -> String {
     text
 }
 
-/// The ratio of bytes put to bytes written, and the failures, count from the start of `nowait
-/// serve`.
+/// The ratio of bytes put to written, and the failures, count from the server's start.
 fn stores(before: &Look, now: &Look, ms: u64) -> String {
     let all = now.servers.iter().flat_map(|(pid, status)| {
         status.exports.iter().filter_map(move |export| Some((*pid, export, export.store.as_ref()?)))
@@ -271,8 +268,7 @@ fn put_for_each_byte(export: &ExportStatus, store: &StoreStatus) -> String {
     }
 }
 
-/// Leaves out processes that did not exist at the look before. Times inside submit count from the
-/// program's start.
+/// Leaves out new processes. Times inside submit count from the program's start.
 fn programs_table(before: &Look, now: &Look, ms: u64) -> String {
     let mut text = String::new();
     for (pid, program) in &now.programs {

@@ -12,8 +12,7 @@ use tempfile::TempDir;
 
 const SCRIPT: &str = "#!/bin/sh\necho \"${0##*/} $$ $*\"\nexit 7\n";
 
-/// Lets one test run at a time. Otherwise a child that another test has just forked might still
-/// have this test's script open for writing, and execve(2) would fail with ETXTBSY.
+/// One test at a time: another test's child may have a script open (execve(2): ETXTBSY).
 static TURN: Mutex<()> = Mutex::new(());
 
 struct Place {

@@ -34,8 +34,7 @@ pub struct StoreStatus {
     /// Reads of data that the store had to answer; 0 if the image has no cache.
     #[serde(default)]
     pub cache_misses: u64,
-    /// The server does not use the cache now, because the disk of the cache's folder does not
-    /// answer.
+    /// The server leaves the cache out now, because the disk of its folder does not answer.
     #[serde(default)]
     pub cache_is_aside: bool,
 }
@@ -60,8 +59,7 @@ pub struct ConnectionStatus {
 }
 
 impl StoreStatus {
-    /// Returns the percentage of reads that the cache has answered; `None`: there were no reads, or
-    /// there is no cache.
+    /// Returns the percentage of reads that the cache answered; `None`: no reads, or no cache.
     pub fn hit_percent(&self) -> Option<u64> {
         (self.cache_hits * 100).checked_div(self.cache_hits + self.cache_misses)
     }
@@ -86,8 +84,7 @@ impl StoreStatus {
 }
 
 impl ConnectionStatus {
-    /// Returns the percentage of reads that the cache has answered since `before`; `None`: there
-    /// were no reads, or there is no cache.
+    /// Like [`StoreStatus::hit_percent`], of the reads since `before`.
     pub fn hit_percent_since(&self, before: &ConnectionStatus) -> Option<u64> {
         let hits = self.cache_hits.saturating_sub(before.cache_hits);
         let misses = self.cache_misses.saturating_sub(before.cache_misses);

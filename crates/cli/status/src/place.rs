@@ -40,8 +40,7 @@ pub fn own_folder() -> io::Result<PathBuf> {
         _ => {}
     }
     let about = fs::symlink_metadata(&folder)?;
-    // Another user who owns the folder could put links into it, through which this process would
-    // write.
+    // Through another user's links in the folder, this process would write elsewhere.
     if !about.is_dir() || about.uid() != inspect::user_ids().1 {
         let reason = format!("{} is not a private folder of this user", folder.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));

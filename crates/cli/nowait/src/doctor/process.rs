@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Process {
     pub(super) pid: u32,
-    /// `true` if the process has loaded the preload library; `None` if this user may not read the
-    /// process's mappings.
+    /// `None`: this user may not read the mappings of the process.
     pub(super) has_nowait: Option<bool>,
     /// A seccomp filter is in force for the process, so other backends may work there than here.
     pub(super) has_filter: bool,

@@ -7,8 +7,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// systemd reads drop-ins in the order of their names, so earlier ones, such as `override.conf`,
-/// cannot replace the settings in this one.
+/// systemd reads drop-ins by name, this one late: `override.conf` cannot replace its settings.
 pub(crate) const NAME: &str = "zz-nowait.conf";
 
 const HEADER: &str = "# Written by `nowait enable`";
@@ -49,8 +48,7 @@ pub(crate) enum Found {
 }
 
 impl Found {
-    /// Returns `true` if `nowait enable` makes or has made the folder, which `nowait disable` then
-    /// removes if it is empty.
+    /// `nowait disable` removes an empty folder that `nowait enable` has made.
     fn has_own_folder(&self) -> bool {
         match self {
             Found::Nothing => true,
@@ -84,8 +82,7 @@ pub(crate) fn look(place: &Place, path: &Path) -> Result<Found> {
     }
 }
 
-/// Returns the unit for which `nowait enable` has written the text, if the folder of `path` is a
-/// link and that unit is another one.
+/// Returns the unit that `text` names, if it is another unit and the folder of `path` is a link.
 fn other_unit<'a>(place: &Place, path: &Path, text: &'a str) -> Option<&'a str> {
     link_to(place, path)?;
     let (_, behind) = text.lines().next()?.split_once("`nowait disable ")?;
@@ -94,8 +91,7 @@ fn other_unit<'a>(place: &Place, path: &Path, text: &'a str) -> Option<&'a str> 
     (folder != format!("{unit}.d").as_str()).then_some(unit)
 }
 
-/// Returns the path by which this process reaches the drop-in: follows links to folders, but not a
-/// link in the place of the drop-in itself.
+/// Follows links to folders, but not a link in the place of the drop-in itself.
 fn outside(place: &Place, path: &Path) -> PathBuf {
     place.follow(folder_of(path)).join(NAME)
 }
@@ -144,8 +140,7 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
     replaced
 }
 
-/// Makes the folder and its missing parents with mode 0755, whatever the umask. Returns `false` if
-/// the folder existed.
+/// Makes missing folders with mode 0755, whatever the umask. `false`: the folder existed.
 fn make_folder(folder: &Path) -> io::Result<bool> {
     match fs::create_dir(folder) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),

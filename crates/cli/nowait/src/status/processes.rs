@@ -50,8 +50,8 @@ fn look_at(
     let maps = read("maps")?;
     let mut libraries = maps.lines().filter_map(mapped_library);
     let (library, _, is_replaced) = libraries.find(|(path, via, is_replaced)| {
-        // Any libaio has that file name. The version in the file tells nowait's libaio from others,
-        // but not after the file was replaced.
+        // Any libaio has that name. The version tells nowait's from others, but only in the mapped
+        // file.
         *via == Via::Preload || (!is_replaced && version(folder, path, versions).is_some())
     })?;
     let version = if is_replaced { None } else { version(folder, library, versions) };
@@ -69,8 +69,7 @@ fn look_at(
     })
 }
 
-/// Parses a line of proc_pid_maps(5). Returns the path, the library that the file's name suggests,
-/// and `true` if the file was deleted or replaced.
+/// Parses a line of proc_pid_maps(5). `true`: the file was deleted or replaced.
 fn mapped_library(line: &str) -> Option<(&str, Via, bool)> {
     let path = &line[line.find('/')?..];
     let (path, is_replaced) = match path.strip_suffix(" (deleted)") {
@@ -83,8 +82,7 @@ fn mapped_library(line: &str) -> Option<(&str, Via, bool)> {
     Some((path, via, is_replaced))
 }
 
-/// Reads the version of a library at a path that the process sees, perhaps in a container. Reads
-/// the content of each file only once.
+/// The path is as the process sees it, perhaps in a container. Reads each file only once.
 fn version(
     folder: &Path,
     path: &str,

@@ -83,8 +83,7 @@ impl Place {
         &self.own
     }
 
-    /// Returns the manager's own settings files in reading order: the main file, then the drop-ins.
-    /// Source: systemd-system.conf(5).
+    /// Returns the manager's main file, then its drop-ins. Source: systemd-system.conf(5).
     pub(crate) fn settings(&self) -> Vec<PathBuf> {
         let folders =
             ["/etc/systemd", "/run/systemd", "/usr/local/lib/systemd", "/usr/lib/systemd"];
@@ -107,8 +106,7 @@ impl Place {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Returns the file to which `path`, a path inside the root, leads. Absolute links stay below
-    /// the root.
+    /// Follows links in `path`, a path inside the root. Absolute links stay below the root.
     pub(crate) fn follow(&self, path: &Path) -> PathBuf {
         let parts = |path: &Path| -> Vec<OsString> {
             path.components().rev().map(|part| part.as_os_str().to_owned()).collect()

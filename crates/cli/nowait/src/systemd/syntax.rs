@@ -14,8 +14,7 @@ fn is_blank(letter: char) -> bool {
     matches!(letter, ' ' | '\t' | '\n' | '\r')
 }
 
-/// Parses the assignments in their order. Skips lines that are neither an assignment nor the head
-/// of a section.
+/// Skips lines that are neither an assignment nor the head of a section.
 pub(crate) fn parse(text: &str) -> Vec<Assignment> {
     let mut found = Vec::new();
     let mut section = String::new();

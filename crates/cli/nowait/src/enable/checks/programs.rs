@@ -45,8 +45,7 @@ pub(in crate::enable) fn setting(place: Place, unit: &Unit, of_user: bool) -> Se
     Setting { place, path: PATH.into(), user, group, no_new_privileges }
 }
 
-/// Refuses a service without programs, with a missing program, or whose programs nowait cannot
-/// help.
+/// Refuses a service without programs, with a missing one, or with none that nowait can help.
 pub(super) fn check(plan: &Plan, found: &mut Findings) {
     let commands: Vec<_> = plan.unit.list("ExecStart").into_iter().flat_map(commands).collect();
     if commands.is_empty() {
@@ -85,8 +84,7 @@ fn file_of(plan: &Plan, name: &str) -> Option<String> {
     there.then(|| path.display().to_string())
 }
 
-/// Splits `ExecStart=` into its commands: each is a list of words, without systemd's prefixes such
-/// as `-`.
+/// Returns the words of each command of `ExecStart=`, without systemd's prefixes such as `-`.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let words = words(line);
     let commands = words.split(|word| word == ";").filter(|command| !command.is_empty());
@@ -97,8 +95,7 @@ fn commands(line: &str) -> Vec<Vec<String>> {
     commands.map(bare).collect()
 }
 
-/// If `command` runs a shell or env, returns the executable files whose absolute paths stand in its
-/// arguments.
+/// Finds executable files by their absolute paths in the arguments of a shell or of env.
 fn started_by_shell(plan: &Plan, command: &[String]) -> Vec<String> {
     let shells = ["sh", "bash", "dash", "env"];
     let name = Path::new(&command[0]).file_name().and_then(OsStr::to_str);

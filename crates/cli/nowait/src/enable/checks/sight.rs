@@ -58,8 +58,7 @@ fn barred_by(plan: &Plan) -> Option<(&'static str, String)> {
         .then(|| ("NoExecPaths", format!("add ExecPaths={folder}")))
 }
 
-/// Returns the setting that hides the library; `None` if no setting hides it, or if the unit binds
-/// its path.
+/// `None`: no setting hides the library, or the unit binds its path.
 fn hidden_by(plan: &Plan) -> Option<String> {
     let library = plan.library.as_path();
     // The syntax of a word is SOURCE:DESTINATION:OPTIONS.
