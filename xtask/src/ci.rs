@@ -217,11 +217,9 @@ fn word(outcome: Outcome) -> &'static str {
     }
 }
 
-/// Starts this program again in a mount namespace of its own, if unshare(1) may make one.
-///
-/// The mounts end with the namespace's last process, so a killed run leaves none. In the namespace,
-/// the new program begins without the mounts of earlier runs: mkfs.btrfs(8) fails if there is a
-/// FUSE mount whose server has ended.
+/// Starts this program again in a mount namespace of its own, if unshare(1) may make one. A killed
+/// run then leaves no mounts. The namespace begins without mounts of earlier runs: mkfs.btrfs(8)
+/// fails if there is a FUSE mount whose server has ended.
 fn take_own_mounts() -> Result<()> {
     const TAKEN: &str = "NOWAIT_OWN_MOUNTS";
     let prefix = own_mounts()?;

@@ -88,8 +88,7 @@ pub(crate) fn run(machine: Machine) -> Result<()> {
     build_programs(&sh, machine, PROGRAMS)?;
     link_libraries(machine)?;
     c_api::install(machine)?;
-    // Manual pages and completions are the same on every machine. The programs print them, and only
-    // programs for this machine can run here.
+    // The programs print these pages, and only programs for this machine can run here.
     if machine.is_own() {
         share(&sh)?;
     }

@@ -90,8 +90,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Removes the variables that `cargo run` set for this program. Build scripts read them, and a
-/// build that this program starts must not depend on its caller.
+/// Build scripts read the variables of `cargo run`, and a build must not depend on its caller.
 fn forget_package() {
     for (name, _) in env::vars_os() {
         let text = name.to_string_lossy();

@@ -45,8 +45,8 @@ pub(crate) fn of_c_compiler() -> String {
 /// which folder to rename, and the second build would compile everything again.
 pub(crate) fn unpack(sh: &Shell, machine: Machine) {
     let target = if machine.is_own() { "host-tuple" } else { machine.triple };
-    // Ignore the result. Without a network, fetching fails, but all crates except those of tests
-    // may be present; `cargo build` reports a missing one.
+    // Without a network this fails, but all crates may be present; `cargo build` reports a missing
+    // one.
     drop(process::output(cmd!(sh, "cargo fetch --target {target}")));
 }
 

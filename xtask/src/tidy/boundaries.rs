@@ -31,10 +31,9 @@ static ATOMICS: LazyLock<Regex> =
 static SLEEPS: LazyLock<Regex> = regex!(r"\bthread::sleep(?:_ms)?\b");
 
 const BOUNDARIES: &[Boundary] = &[
-    // Besides sys, the exceptions are programs that use the libraries from outside, and simulations
-    // that answer system calls. The C files of crates/api/libaio only export functions, and are not
-    // Rust. `layers.rs` says which crates may depend on crates of system calls, such as `libc`;
-    // clippy checks that a comment explains each `unsafe`.
+    // The exceptions are programs that use the libraries from outside, and simulations that answer
+    // system calls. `layers.rs` says which crates may depend on crates of system calls, such as
+    // `libc`.
     Boundary {
         pattern: &FOREIGN,
         inside: &[""],
@@ -42,10 +41,9 @@ const BOUNDARIES: &[Boundary] = &[
         part: Part::Product,
         advice: "foreign code outside crates/core/sys: call a safe function of nowait-sys",
     },
-    // Crates with loom models of their lock-free parts, for which loom replaces the primitives of
-    // sys. The exceptions are statistics, on which nothing depends, hints, which may be wrong, and
-    // addresses of chunks of memory, which are set once. In a model, these atomics would only
-    // multiply the interleavings.
+    // In the loom models of these crates, loom replaces the primitives of sys. The exceptions are
+    // statistics, hints, and addresses that are set once: they would only multiply the
+    // interleavings.
     Boundary {
         pattern: &ATOMICS,
         inside: &[

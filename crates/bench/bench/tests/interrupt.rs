@@ -44,8 +44,7 @@ fn largest_file(folder: &Path) -> u64 {
 const DIR: Option<&str> = Some("--dir");
 const LONG: [&str; 3] = ["--rounds=1000", "--runtime=50ms", "--size=16M"];
 
-/// Sends SIGINT after the workload has started `runs` programs. Returns the report; `None` if the
-/// workload cannot run here.
+/// Sends SIGINT after `runs` programs have started. `None`: the workload cannot run here.
 fn interrupted(
     workload: &str,
     place: Option<&str>,

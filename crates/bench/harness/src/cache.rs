@@ -30,8 +30,8 @@ pub fn write_back(path: &Path) -> Result<()> {
     rustix::fs::syncfs(&file).map_err(std::io::Error::from).context(|| "syncfs".to_owned())
 }
 
-/// Writes back the file system of `path`, and drops the pages of `path`. With `everything`, which
-/// needs [`can_drop`], drops all clean pages of the machine, and directory entries and inodes.
+/// With `everything`, which needs [`can_drop`], drops all clean pages, directory entries and
+/// inodes.
 pub fn make_cold(path: &Path, everything: bool) -> Result<()> {
     write_back(path)?;
     let file = File::open(path).context(|| format!("open {}", path.display()))?;

@@ -30,8 +30,7 @@ pub enum Against {
     Figure(f64),
 }
 
-/// A target: `metric` of `subject`, compared with another figure. Our variant is fixed
-/// before the runs: picking the better of two afterwards would bias the verdict.
+/// Our variant is fixed before the runs: picking the better of two afterwards would be a bias.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Target {
     pub metric: Metric,

@@ -246,10 +246,8 @@ impl Compared {
         Some(Ratio { median, low, high, rounds: Vec::new() })
     }
 
-    /// Returns the percentage of A's figure by which B's figure is worse; negative if B's is
-    /// better.
-    ///
-    /// Infinite if there is no ratio, B's figure is larger than A's, and less is better.
+    /// Negative if B's figure is better. Infinite if B's figure is larger, less is better, and
+    /// there is no ratio.
     fn worse_percent(&self) -> f64 {
         let change = match self.ratio {
             Some(ratio) => ratio - 1.0,
@@ -395,8 +393,7 @@ fn differences(name: &str, a: &Value, b: &Value) -> Vec<Setting> {
     settings.filter(|setting| setting.a != setting.b).collect()
 }
 
-/// Calls `note` with the path and the text of each setting in a value. Skips nulls and the fields
-/// of [`NOT_SETTINGS`].
+/// Skips nulls and the fields of [`NOT_SETTINGS`].
 fn flatten(path: &str, value: &Value, note: &mut impl FnMut(&str, String)) {
     match value {
         Value::Object(fields) => {

@@ -50,8 +50,7 @@ pub struct Finished {
     pub stderr: String,
 }
 
-/// Removes the variables of nowait, LD_PRELOAD and LD_LIBRARY_PATH from the environment of a
-/// command: an inherited variable could change one subject into another.
+/// An inherited variable could change one subject into another.
 pub fn inherit_nothing_of_ours(command: &mut Command) {
     let inherited: Vec<OsString> = std::env::vars_os().map(|(name, _)| name).collect();
     for name in inherited.iter().filter(|name| is_ours(&name.to_string_lossy())) {
@@ -154,9 +153,7 @@ pub fn reap(pid: libc::pid_t) -> io::Result<Option<(ExitStatus, Usage)>> {
     }
 }
 
-/// Returns the processor time the whole machine has spent busy, steal included, in microseconds.
-///
-/// Returns zero if /proc/stat cannot be read: then no other work is counted.
+/// Counts steal, too. Returns zero if /proc/stat cannot be read: then no other work is counted.
 fn busy_us() -> f64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     // SAFETY: sysconf reads no memory of this program.

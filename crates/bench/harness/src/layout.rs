@@ -48,10 +48,8 @@ impl TestFile {
         &self.path
     }
 
-    /// Writes the file, unless a file of at least this size and without holes exists there.
-    ///
-    /// Before writing, checks that there is space for the file and for `spare_bytes` more. Returns
-    /// the size of the file, which is smaller than requested if `more` returned `false`.
+    /// Keeps a file of at least this size without holes. Before writing, checks that there is space
+    /// for the file and for `spare_bytes` more. Returns a smaller size if `more` returned `false`.
     pub fn lay_out(
         &self,
         size_bytes: u64,

@@ -27,8 +27,7 @@ macro_rules! metrics {
 metrics! {
     /// Requests completed per second.
     Iops = "iops", "1/s", "IOPS", More;
-    /// Requests completed per second of processor time, which does not depend on the load by other
-    /// programs.
+    /// Requests completed per second of processor time.
     IopsPerCore = "iops_per_core", "1/s", "IOPS a core", More;
     /// Bytes moved per second.
     BytesPerS = "bytes_per_s", "B/s", "throughput", More;
@@ -87,8 +86,7 @@ metrics! {
     LateUsP99 = "late_us_p99", "us", "thread late p99", Less;
     /// The longest delay of a thread of an interpreter that wakes each millisecond.
     LateUsMax = "late_us_max", "us", "thread late max", Less;
-    /// User and system time of the measured program or server for each request, with the kernel's
-    /// workers for it.
+    /// User and system time for each request, with the kernel's workers.
     CpuUsPerIo = "cpu_us_per_io", "us", "CPU per I/O", Less;
     /// User and system time for each operation of the program, such as a transaction.
     CpuUsPerOperation = "cpu_us_per_operation", "us", "CPU per operation", Less;
@@ -116,8 +114,7 @@ metrics! {
     DiskReadPerByte = "disk_read_bytes_per_byte", "1", "disk reads per byte", Neither;
     /// Runs with wrong data.
     VerifyErrors = "verify_errors", "1", "verify errors", Less;
-    /// Processor time that everything else used during the run: other programs, kernel threads,
-    /// steal.
+    /// Processor time that everything else used during the run, with kernel threads and steal.
     OtherBusyCores = "other_busy_cores", "cores", "other work", Neither;
 }
 

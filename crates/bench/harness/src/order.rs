@@ -52,8 +52,7 @@ impl Order {
         block * self.block_bytes
     }
 
-    /// Follows the cycle of the permutation until it comes to the number of a block: the
-    /// permutation has at least as many numbers as there are blocks.
+    /// The permutation may have more numbers than there are blocks: skips those of no block.
     fn shuffled(&self, index: u64) -> u64 {
         let mut block = self.permute(index);
         while block >= self.blocks {

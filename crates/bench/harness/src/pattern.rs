@@ -53,9 +53,7 @@ pub fn generation(offset: u64, bytes: &[u8]) -> Option<u32> {
     u32::try_from(rest.wrapping_mul(GENERATION_INVERSE)).ok()
 }
 
-/// Returns `true` if each page in `bytes` has the content of its place, in any generation.
-///
-/// Checks only the beginning of each page: the rest depends on the writer of the page.
+/// Checks the beginning of each page, in any generation: the rest depends on the page's writer.
 pub fn is_in_place(offset: u64, bytes: &[u8]) -> bool {
     let first = (offset.next_multiple_of(STAMP_BYTES as u64) - offset) as usize;
     let mut pages = bytes.get(first..).unwrap_or_default().chunks(STAMP_BYTES).enumerate();
@@ -64,8 +62,7 @@ pub fn is_in_place(offset: u64, bytes: &[u8]) -> bool {
     })
 }
 
-/// Returns `true` if `bytes`, which were read, are as laid out. Checks the first word of each page,
-/// and the last word of all.
+/// Checks the first word of each page, and the last word of all.
 pub fn is_laid_out(offset: u64, bytes: &[u8]) -> bool {
     let last = bytes.len() - WORD;
     is_stamped(offset, bytes, 0) && bytes[last..] == word(offset + last as u64, 0).to_le_bytes()

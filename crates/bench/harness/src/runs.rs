@@ -27,8 +27,7 @@ impl Runs {
         self.0.iter().map(|(name, _)| *name)
     }
 
-    /// Returns the figures of a subject, one for each run; `None` if the subject has no runs, or a
-    /// run without the metric.
+    /// `None`: the subject has no runs, or a run without the metric.
     pub fn figures(&self, subject: &str, metric: Metric) -> Option<Vec<f64>> {
         let (_, samples) = self.0.iter().find(|(name, _)| *name == subject)?;
         let figures: Option<Vec<f64>> =

@@ -80,8 +80,7 @@ impl Server {
         last.unwrap_or("it said nothing").to_owned()
     }
 
-    /// Ends the server by SIGTERM. Returns the resources that the server has used since its start,
-    /// including those of its ended threads.
+    /// Returns the resources that the server has used since its start, with its ended threads.
     pub fn stop(mut self, patience: Duration) -> Result<Usage> {
         self.end(patience)
     }

@@ -80,12 +80,9 @@ pub struct Unpaired {
     pub difference: (f64, f64),
 }
 
-/// Compares runs that share no rounds; `None` if either side is empty.
-///
-/// Each side is resampled by itself, so the interval covers the noise within each side. It does not
-/// cover a change between the two measurements that affects all runs alike, such as a disk's
-/// neighbours. `rounds` of the ratio has as many entries as the shorter side; their values have no
-/// meaning.
+/// `None`: a side is empty. The interval covers the noise within each side. It does not cover a
+/// change between the measurements, such as a disk's neighbours. The ratio's `rounds` have no
+/// meaning; only their number has.
 pub fn unpaired(a: &[f64], b: &[f64]) -> Option<Unpaired> {
     let center = median(b)? / median(a)?;
     let mut random = SplitMix(0x636f_6d70_6172_6521);
@@ -106,10 +103,8 @@ pub fn unpaired(a: &[f64], b: &[f64]) -> Option<Unpaired> {
     Some(Unpaired { ratio, difference: interval(&mut differences) })
 }
 
-/// Returns the interval of the middle 95 % of the resampled medians of `values`, which must not be
-/// empty.
-///
-/// The generator starts from a constant, so that a report can be computed again.
+/// `values` must not be empty. The generator starts from a constant, so that a report can be
+/// computed again.
 fn bootstrap(values: &[f64]) -> (f64, f64) {
     let mut random = SplitMix(0x006e_6f77_6169_7421);
     let mut drawn = vec![0.0; values.len()];

@@ -42,8 +42,7 @@ pub trait Suite {
         false
     }
 
-    /// Prepares the files and tools that all runs share, and removes the cases and subjects that
-    /// cannot run here. Fails if nothing can be measured.
+    /// Prepares what all runs share, and removes what cannot run here. Fails if nothing is left.
     fn prepare(&mut self, cases: &mut Vec<Case<Self::Job>>, session: &mut Session) -> Result<()>;
 
     /// Prepares the runs of a case. If cases are not measured one by one, this is called only once,
@@ -143,9 +142,8 @@ impl Session {
         file.lay_out(size_bytes, 0, &|_| true, &laid_out).map(drop)
     }
 
-    /// Leaves out the subjects that lack something, the cases whose subjects all do, and the
-    /// targets of such subjects. Notes each reason once. Returns the subjects that were left out,
-    /// by case; the subject is `all` if the whole case was left out.
+    /// Leaves out subjects that lack something, cases whose subjects all do, and their targets.
+    /// Returns them by case; the subject is `all` if the whole case was left out.
     pub fn leave_possible<J, L: Display>(
         &mut self,
         cases: &mut Vec<Case<J>>,
@@ -177,8 +175,7 @@ impl Session {
         left_out
     }
 
-    /// Makes a run and returns its figures. If a run fails, keeps the reason for the notes, and
-    /// returns `None` now and in all later rounds. A failure after Ctrl-C is not kept.
+    /// After a failure, returns `None` in later rounds, too. A failure after Ctrl-C is not kept.
     fn attempt<S: Suite>(&mut self, suite: &mut S, it: Run<'_, S::Job>) -> Option<Sample> {
         let place = (it.case.name, it.subject.name);
         if self.failed.contains_key(&place) || self.unusable.contains_key(place.1) {

@@ -24,8 +24,7 @@ impl Used {
         }
     }
 
-    /// Returns the last of several reports about the whole process. Each thread made one when it
-    /// ended, so the last report has the largest values.
+    /// Each thread reports on the process when it ends, so the last report has the largest values.
     pub fn last(all: impl Iterator<Item = Self>) -> Self {
         all.fold(Self::default(), |a, b| Self {
             cpu_us: a.cpu_us.max(b.cpu_us),

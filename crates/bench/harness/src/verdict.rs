@@ -5,11 +5,8 @@ use crate::metric::{Better, Metric};
 use crate::stats::Ratio;
 use crate::units;
 
-/// The fewest rounds that give a useful interval.
-///
-/// With so few rounds, the bootstrap interval covers all runs. Two equal subjects differ in the
-/// same direction in all of five rounds once in 16 measurements, and in all of three rounds once in
-/// four.
+/// The fewest rounds that give a useful interval. Two equal subjects differ in the same direction
+/// in all of five rounds once in 16 measurements, in all of three once in four.
 pub const ROUNDS_MIN: usize = 5;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -165,8 +165,7 @@ impl Database {
         self.dirty.release(self.setup.cleaners);
     }
 
-    /// Brings a page into the pool as its youngest page, unless the page is there. Writes the page
-    /// that leaves the pool, if that page is dirty.
+    /// Brings a page into the pool. Writes the page that leaves the pool, if that page is dirty.
     async fn access(&self, thread: &Thread, page: u64, change: bool) {
         let state = if change { State::Dirty } else { State::Clean };
         if !self.resident.borrow_mut().insert(page) {

@@ -80,8 +80,7 @@ impl Stage {
         self.world.cpu(thread, costs::cached_ns(bytes)).await;
     }
 
-    /// Reads page after page, and waits inside the call. Uses the readahead that the kernel had
-    /// before the patches of M1.
+    /// Uses the readahead that the kernel had before the patches of M1.
     pub(crate) async fn read_as_before(&self, thread: &Thread, offset: u64, bytes: u64) {
         for at in (offset..offset + bytes).step_by(PAGE_BYTES as usize) {
             self.read_ahead_as_before(thread, at / PAGE_BYTES).await;
@@ -134,8 +133,7 @@ impl Stage {
     }
 }
 
-/// Returns the cost of continuing after a wait. A caller that waits inside the call sleeps and is
-/// woken. Otherwise the thread that reaps continues the request.
+/// A caller that waits inside the call sleeps and is woken.
 fn retry_ns(waits: bool) -> u64 {
     if waits { costs::SWITCH_NS } else { costs::HAND_OVER_NS }
 }

@@ -245,9 +245,8 @@ impl World {
         }
     }
 
-    /// Drives an operation of the cache to its end. `retry_ns` is the processor time that `thread`
-    /// needs to continue after each wait. The wait entry wakes this task, so the same code serves
-    /// callers that wait inside the call and requests.
+    /// After each wait, `thread` needs `retry_ns` to continue. The wait entry wakes this task, so
+    /// requests and callers that wait inside the call share this code.
     pub(crate) async fn drive(
         &self,
         thread: &Thread,

@@ -27,8 +27,7 @@ pub(crate) struct MemoryPeer {
 }
 
 impl Memory {
-    /// Maps the set. With `populate`, the kernel reads all of it now; otherwise it reads pages when
-    /// the program first touches them.
+    /// Without `populate`, the kernel reads pages when the program first touches them.
     pub(crate) fn map(job: &Job, populate: bool) -> Result<Self> {
         let file = open(job, false, &job.paths[0])?;
         let mut options = MmapOptions::new();

@@ -62,12 +62,10 @@ pub(crate) struct Request {
 pub(crate) trait Engine: Sync {
     type Peer: Peer;
 
-    /// Makes a peer, with at most one request in flight in each of the buffers. A thread has a peer
-    /// for each of its contexts.
+    /// A peer has at most one request in flight in each of its buffers.
     fn peer(&self, buffers: Buffers) -> Result<Self::Peer>;
 
-    /// Returns `true` if the engine has a page cache in this process. Reads through the engine fill
-    /// that cache.
+    /// Returns `true` if reads through the engine fill a page cache in this process.
     fn has_own_cache(&self) -> bool {
         false
     }

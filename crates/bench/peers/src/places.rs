@@ -5,8 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::job::{Transfer, Visits};
 use nowait_harness::order::Order;
 
-/// The number of visits in each part of the file. As in rawiobench, a counter for each part makes
-/// sure that the threads together visit no block twice in a lap.
+/// The number of visits in each part. Thus the threads together visit no block twice in a lap.
 pub(crate) struct Parts(Vec<AtomicU64>);
 
 impl Parts {

@@ -275,9 +275,8 @@ impl PathReport {
     }
 }
 
-/// Returns `true` if the file system is XFS and buffered or direct writes would wait. XFS updates a
-/// file's timestamps in a transaction (xfs_vn_update_time), so the first write in each tick of the
-/// clock waits, even if it allocates nothing.
+/// XFS updates timestamps in a transaction (xfs_vn_update_time), so the first write in each tick of
+/// the clock waits, even if it allocates nothing.
 fn timestamps_wait(support: &NowaitSupport) -> bool {
     let waits = |answer: &Answer| matches!(answer, Answer::WouldWait);
     support.file_system == "xfs" && (waits(&support.buffered_write) || waits(&support.direct_write))

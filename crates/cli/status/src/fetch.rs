@@ -11,8 +11,7 @@ use std::{
 /// The maximum size of an answer in bytes: room for about a thousand exports.
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// A socket with one time limit for all reads and writes together. A server that sends single bytes
-/// slowly cannot extend the limit.
+/// A server that sends single bytes slowly cannot extend the time limit.
 #[derive(Debug)]
 struct Timed {
     socket: UnixStream,

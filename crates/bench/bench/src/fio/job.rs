@@ -39,8 +39,7 @@ pub(crate) enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Start {
-    /// The test file. The suite writes everything back, and drops the page cache or at least the
-    /// pages of the file.
+    /// The test file, not cached: the suite drops its pages, or all caches.
     Cold,
     /// The test file, read into the page cache.
     Cached,
@@ -176,8 +175,7 @@ impl Work {
         }
     }
 
-    /// Returns the least and the most bytes that a run reads from the disk for each byte that it
-    /// moves; `None` if they are unknown.
+    /// Returns the least and the most bytes read from the disk for each byte that a run moves.
     pub(crate) fn disk_reads(&self) -> Option<(f64, f64)> {
         match self.start {
             Start::Cached => Some((0.0, 0.02)),
@@ -188,9 +186,6 @@ impl Work {
         }
     }
 
-    /// Returns `true` if fio ends a run when it has visited every block, even before the run's time
-    /// is over.
-    ///
     /// A second lap would find uncached pages cached, and would overwrite blocks instead of
     /// extending the file or filling holes.
     pub(crate) fn ends_after_one_lap(&self) -> bool {

@@ -27,10 +27,8 @@ pub(crate) struct Fio {
     preload: Option<PathBuf>,
 }
 
-/// The processor time and the context switches that a way needs to start and to end.
-///
-/// [`Fio::run`] subtracts them from the figures of a run: fio sets itself up for some 100 ms, which
-/// would dilute the figures of short runs.
+/// The cost of the start and the end of a way. [`Fio::run`] subtracts it: fio sets itself up for
+/// some 100 ms, which would dilute the figures of short runs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Startup {
     pub(crate) cpu_us: f64,
@@ -111,9 +109,8 @@ impl Fio {
         Ok(Measured { sample, bytes: parsed.bytes })
     }
 
-    /// Runs `fio --version`, so that the program and its libraries are in the page cache again
-    /// after all caches were dropped. Otherwise the measured run would read them, tens of
-    /// megabytes, and count these reads as its own.
+    /// Brings fio and its libraries back into the page cache after all caches were dropped.
+    /// Otherwise the measured run would count these reads as its own.
     pub(crate) fn load(&self, way: &Way) -> Result<()> {
         let mut command = self.launched(way)?;
         launch::run(command.arg("--version"), Duration::from_mins(2)).map(drop)

@@ -81,9 +81,8 @@ struct Current {
     size_bytes: u64,
 }
 
-/// Without `--keep`, the suite neither opens nor removes a file of the user: the folders are new,
-/// and dropping this value removes them. With `--keep`, the shared file lies in the requested
-/// folder, where the next measurement finds it.
+/// Without `--keep`, all files are in new folders, and dropping this value removes them. With
+/// `--keep`, the shared file lies in the requested folder, for the next measurement.
 struct Folders {
     asked: PathBuf,
     disk: TempDir,
@@ -272,8 +271,7 @@ impl FioSuite {
     }
 }
 
-/// Looks only at cases that read: in other cases, the figures include kernel threads that write to
-/// the disk for the case.
+/// In cases that write, the figures include kernel threads that write for the case.
 fn other_work(results: &[CaseResults]) -> Option<String> {
     let busy = |case: &CaseResults| {
         let of = |name| Some(case.runs.summary(name, Metric::OtherBusyCores)?.median);
@@ -403,8 +401,8 @@ impl Suite for FioSuite {
             "folder": self.folders.asked.display().to_string(),
             "caches_dropped": self.drop_caches,
             "page_cache": cache::state(self.drop_caches),
-            // The start-up cost that was subtracted from `cpu_us_per_io`: each subject's own or, in
-            // `bench parity`, the cost of `system`.
+            // Subtracted from `cpu_us_per_io`; in `bench parity`, each subject has the cost of
+            // `system`.
             "startup_cpu_us": cpu_us,
             "library_reports": reports,
         });

@@ -38,8 +38,7 @@ Examples:
 /// Requests in flight on the curves of files, contexts and threads: enough for a disk.
 const IN_FLIGHT: usize = 128;
 const IN_FLIGHT_OF_THREAD: usize = 8;
-/// The most requests in flight of one context; more requests use several contexts. A context of
-/// nowait accepts 65,536.
+/// More requests use several contexts. A context of nowait accepts 65,536.
 const CONTEXT_MAX: usize = 50_000;
 
 const READ: Transfer = Transfer {

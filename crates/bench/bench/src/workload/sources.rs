@@ -27,8 +27,7 @@ fn of_engines(text: &str, asked: &[String]) -> Result<Vec<Case<Recipe>>> {
     Ok(cases.into_iter().map(Case::with_possible_targets).collect())
 }
 
-/// Returns `work` as the engine can do it: a synchronous engine has one request at a time, with one
-/// buffer, which stays in the processor's cache.
+/// A synchronous engine has one request, with one buffer that stays in the processor's cache.
 fn as_it_can(engine: &EngineDef, work: Work) -> Work {
     match work {
         Work::Transfer(transfer) if engine.is_synchronous() => {

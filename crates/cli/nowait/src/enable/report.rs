@@ -14,8 +14,7 @@ pub(super) struct Enabled {
     pub(super) unit_file: String,
     pub(super) programs: Vec<Judged>,
     pub(super) warnings: Vec<String>,
-    /// The entries of the library's variable that the service has without nowait. The drop-in keeps
-    /// them, after nowait's.
+    /// The service's own entries of the variable, which the drop-in keeps after nowait's.
     pub(super) kept: Option<String>,
     /// `written`, `unchanged` or `would be written`.
     pub(super) state: &'static str,

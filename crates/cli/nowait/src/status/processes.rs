@@ -18,9 +18,8 @@ pub(super) struct Process {
     pub(super) version: Option<String>,
     /// The file of the library was replaced or deleted after the process had loaded it.
     pub(super) is_replaced: bool,
-    /// `uring`, `kaio` or `threads`: from the report, or else derived from the engine's threads,
-    /// their descriptors and the mappings of the process. `threads` also stands for an engine that
-    /// has no ring or native AIO context yet. Null: the engine has no threads yet.
+    /// From the report, or derived from threads, descriptors and mappings. `threads` may also mean
+    /// that there is no ring or context yet. Null: the engine has no threads yet.
     pub(super) backend: Option<String>,
     /// The last report of a process under `nowait run --stats`, if it is recent.
     pub(super) report: Option<Value>,

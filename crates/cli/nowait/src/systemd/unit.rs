@@ -134,10 +134,8 @@ fn lie(place: &Place, name: &UnitName) -> Option<PathBuf> {
     paths.into_iter().find(|path| fs::symlink_metadata(place.outside(path)).is_ok())
 }
 
-/// Returns the drop-ins in reading order: by file name, whichever folder holds them. If several
-/// have the same file name, the folder with precedence decides; within one folder of units, the
-/// more specific name of the unit decides. Drop-ins of aliases, and then those in `service.d`,
-/// yield to all of these.
+/// Returns the drop-ins by file name. Among files of one name, the folder with precedence decides,
+/// then the more specific name of the unit. Aliases, and then `service.d`, come after all of these.
 fn drop_ins(place: &Place, name: &UnitName) -> Vec<PathBuf> {
     let mut found = BTreeMap::new();
     let mut look = |names: &[String]| {

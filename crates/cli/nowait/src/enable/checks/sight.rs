@@ -41,10 +41,8 @@ fn paths(plan: &Plan, key: &'static str) -> Vec<PathBuf> {
     bare.collect()
 }
 
-/// Returns the setting that bars the library even if the unit binds the library's path, and the
-/// remedy.
-///
-/// Source: systemd.exec(5), `InaccessiblePaths=` and `NoExecPaths=`.
+/// Returns the setting that bars even a bound library, and the remedy. Source: systemd.exec(5),
+/// `InaccessiblePaths=` and `NoExecPaths=`.
 fn barred_by(plan: &Plan) -> Option<(&'static str, String)> {
     let folder = folder(plan).display();
     let covering = |key: &'static str| {
