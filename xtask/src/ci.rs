@@ -36,7 +36,7 @@ type Job = (&'static str, Lane, u32);
 enum Lane {
     /// The jobs run one after another; their output appears as they print it.
     Main,
-    /// Runs beside the main lane. The output of a job appears when the job is over.
+    /// Jobs beside the main lane. The output of a job appears when the job is over.
     Beside,
     /// Jobs that run after both lanes have ended.
     End,

@@ -30,7 +30,8 @@ pub enum Against {
     Figure(f64),
 }
 
-/// Our variant is fixed before the runs: picking the better of two afterwards would be a bias.
+/// A target names our variant before the runs: picking the better of two afterwards would be a
+/// bias.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Target {
     pub metric: Metric,
